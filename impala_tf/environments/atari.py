@@ -1,0 +1,192 @@
+"""Atari 2600 games, preprocessed natively by ALE (the protocol of arXiv 1802.01561, table G.1)."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import ale_py
+import gymnasium
+import numpy as np
+from ale_py import roms
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import VectorEnv, VectorWrapper
+
+from impala_tf.config import EnvironmentConfig
+from impala_tf.environments.stream import LIFE_LOST
+from impala_tf.types import EnvironmentSpec
+
+_EMULATOR_FPS = 60  # NTSC
+
+_LEVEL = re.compile(
+    r"(?:ale_py:)?(?:ALE/(?P<v5>\w+)-v5|(?P<legacy>\w+?)(?:NoFrameskip|Deterministic)?-v[04])"
+)
+
+
+def rom_of(level_name: str) -> str | None:
+    """Returns the ROM behind an Atari id, e.g. 'pong' of 'PongNoFrameskip-v4', or None.
+
+    The rest of an id says nothing: what Gymnasium binds to it (frame skip, sticky actions) are
+    flags here.
+    """
+    match = _LEVEL.fullmatch(level_name)
+    return _roms_by_name().get(match["v5"] or match["legacy"]) if match else None
+
+
+def owns(level_name: str) -> bool:
+    """Says whether the level is an Atari game."""
+    return rom_of(level_name) is not None
+
+
+def spec(env: EnvironmentConfig) -> EnvironmentSpec:
+    """Describes an Atari level."""
+    num_actions = int(_ale(env, num_envs=1, num_threads=1).single_action_space.n)
+    return EnvironmentSpec(
+        level_name=env.level_name,
+        kind="atari",
+        observation_shape=(env.height, env.width, env.stacked_frames),
+        observation_dtype="uint8",
+        num_actions=num_actions,
+        stacked_frames=env.stacked_frames,
+        frames_per_step=_repeats(env),
+        protocol=_protocol(env, num_actions),
+    )
+
+
+def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
+    """Returns N games: uint8 [N, K, H, W] observations, unclipped rewards int32 [N].
+
+    A stack after a reset is zeros and the first frame. Every step hands out new arrays.
+    """
+    games = _ale(env, num_envs, num_threads)
+    return LifeLoss(games) if env.terminal_on_life_loss else games
+
+
+def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
+    """Returns one game whose `render()` returns the screen in full: (uint8 [H, W, 3],)."""
+    return Twin(make(env, num_envs=1, num_threads=1), render_twin(env))
+
+
+def render_twin(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
+    """Returns one game that looks like the screen: observations are uint8 [1, 1, H, W, 3].
+
+    The emulator is deterministic: with the same seed and the same actions, this is the very game
+    that `make(env, 1, 1)` plays.
+    """
+    emulator = ale_py.ALEInterface()
+    emulator.loadROM(roms.get_rom_path(rom_of(env.level_name)))
+    height, width = emulator.getScreenDims()
+    screen = {"grayscale": False, "img_height": height, "img_width": width, "stack_num": 1}
+    return _ale(env, num_envs=1, num_threads=1, **screen)
+
+
+class LifeLoss(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Puts info["life_lost"], bool [N]: a life was lost and the game goes on.
+
+    ALE's own `episodic_life` would start the whole game anew at every lost life.
+    """
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Resets all games."""
+        observation, info = self.env.reset(**kwargs)
+        self._lives = info["lives"]
+        self._game_over = np.zeros(self.num_envs, np.bool_)
+        return observation, info
+
+    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Steps all games."""
+        observation, reward, terminated, truncated, info = self.env.step(actions)
+        lives = info["lives"]
+        # Qbert plays on for some frames at 0 lives; a new game may have fewer lives than a cut one.
+        lost = (lives < self._lives) & (lives > 0)
+        info[LIFE_LOST] = lost & ~self._game_over & ~terminated
+        self._lives, self._game_over = lives, terminated | truncated
+        return observation, reward, terminated, truncated, info
+
+
+class Twin(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Steps a `render_twin` along with its game, to render what the game's agent does."""
+
+    def __init__(self, game: VectorEnv[Any, Any, Any], twin: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(game)
+        self._twin = twin
+        self.metadata = {**game.metadata, "render_fps": _EMULATOR_FPS}
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Resets both."""
+        self._screen, _ = self._twin.reset(**kwargs)
+        return self.env.reset(**kwargs)
+
+    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Steps both.
+
+        Raises:
+          RuntimeError: the two went different ways.
+        """
+        self._screen, *theirs, _ = self._twin.step(actions)
+        observation, *ours, info = self.env.step(actions)
+        if not np.array_equal(ours, theirs):
+            raise RuntimeError("the game that is filmed is no longer the game that is played")
+        reward, terminated, truncated = ours
+        return observation, reward, terminated, truncated, info
+
+    def render(self) -> tuple[np.ndarray]:
+        """Returns the screen now, (uint8 [H, W, 3],)."""
+        return (self._screen[0, 0],)
+
+    def close(self, **kwargs: Any) -> None:
+        """Closes both."""
+        self._twin.close(**kwargs)
+        self.env.close(**kwargs)
+
+
+@functools.cache
+def _roms_by_name() -> dict[str, str]:
+    """Returns the ROM of every game's name, e.g. 'ms_pacman' of 'MsPacman'."""
+    return {
+        registered.name: registered.kwargs["game"]
+        for registered in gymnasium.registry.values()
+        if registered.entry_point == "ale_py.env:AtariEnv" and registered.namespace == "ALE"
+    }
+
+
+def _ale(env: EnvironmentConfig, num_envs: int, num_threads: int, **changes: Any) -> AtariVectorEnv:
+    settings = {
+        "max_num_frames_per_episode": env.max_episode_frames,
+        "repeat_action_probability": env.repeat_action_probability,
+        "full_action_space": env.full_action_space,
+        "img_height": env.height,
+        "img_width": env.width,
+        "stack_num": env.stacked_frames,
+        "frameskip": _repeats(env),
+        "maxpool": _repeats(env) > 1,  # else there is no second frame to take the maximum with
+        "noop_max": env.noop_max + 1,  # ALE draws from 0 to noop_max - 1
+        "episodic_life": False,
+        "use_fire_reset": False,
+        "reward_clipping": False,
+    }
+    return AtariVectorEnv(
+        rom_of(env.level_name), num_envs, num_threads=num_threads, **(settings | changes)
+    )
+
+
+def _repeats(env: EnvironmentConfig) -> int:
+    return 4 if env.num_action_repeats is None else env.num_action_repeats
+
+
+def _protocol(env: EnvironmentConfig, num_actions: int) -> str:
+    repeats = _repeats(env)
+    sticky = env.repeat_action_probability
+    return ", ".join(
+        (
+            f"ALE {rom_of(env.level_name)} {env.width}x{env.height} grey",
+            f"action repeat {repeats}" + (" (max of last 2 frames)" if repeats > 1 else ""),
+            f"{env.stacked_frames} stacked",
+            f"0-{env.noop_max} no-ops" if env.noop_max else "no no-ops",
+            "life loss ends learning episodes" if env.terminal_on_life_loss else "whole games",
+            f"{'full' if env.full_action_space else 'minimal'} actions ({num_actions})",
+            f"sticky actions {sticky:g}" if sticky else "no sticky actions",
+            f"at most {env.max_episode_frames} frames",
+        )
+    )

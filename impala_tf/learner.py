@@ -1,0 +1,251 @@
+"""The learner: one compiled update, and the loop that feeds it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import sonnet as snt
+import tensorflow as tf
+
+from impala_tf import agents, frame_stack, losses
+from impala_tf.allreduce import LearnerGroup
+from impala_tf.config import Config, known
+from impala_tf.types import EnvironmentSpec, Unroll
+
+
+class UpdateStats(NamedTuple):
+    """What one update found; float32 scalars, losses summed over the batch as minimised."""
+
+    loss_total: tf.Tensor
+    loss_policy_gradient: tf.Tensor
+    loss_baseline: tf.Tensor
+    entropy: tf.Tensor  # nats, mean over steps
+    rho_clip_fraction: tf.Tensor
+    c_clip_fraction: tf.Tensor
+    gradient_norm: tf.Tensor  # global norm before clipping
+    policy_lag_mean: tf.Tensor  # updates since the acting parameters, mean over the batch
+    policy_lag_max: tf.Tensor
+
+
+class Control(NamedTuple):
+    """What learners tell each other in every update; any learner's True is everybody's."""
+
+    stop: bool
+    write_row: bool
+    checkpoint: bool
+
+
+class Learner:
+    """Agent, optimizer and counters of one learner.
+
+    Args:
+      agent: the network, its variables made.
+      spec: of the level.
+      config: resolved.
+      group: the learners whose gradients are averaged.
+    """
+
+    def __init__(
+        self, agent: agents.Agent, spec: EnvironmentSpec, config: Config, group: LearnerGroup
+    ) -> None:
+        self._agent = agent
+        self._spec = spec
+        self._config = config
+        self._group = group
+        self._total_frames = known(config.run.total_environment_frames)
+        self._learning_rate = tf.Variable(0.0, trainable=False, name="learning_rate")
+        self.optimizer = snt.optimizers.RMSProp(
+            learning_rate=self._learning_rate,
+            decay=config.optimizer.decay,
+            momentum=config.optimizer.momentum,
+            epsilon=known(config.optimizer.epsilon),
+        )
+        # Slots exist before the first update, so that a checkpoint can be restored into them.
+        self.optimizer._initialize(agent.trainable_variables)
+        self.updates = 0
+        self.agent_steps = 0  # decisions learned from, all learners together
+        self.environment_frames = 0
+        self._update = tf.function(self._update_graph)
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next update: annealed linearly to 0 over the global frames."""
+        left = max(0.0, 1.0 - self.environment_frames / self._total_frames)
+        return known(self._config.optimizer.learning_rate) * left
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has had all its frames."""
+        return self.environment_frames >= self._total_frames
+
+    def parameters(self) -> list[np.ndarray]:
+        """Returns a copy of the trainable variables, in the order that actors assign them."""
+        return [variable.numpy() for variable in self._agent.trainable_variables]
+
+    def trackables(self) -> dict[str, tf.Module]:
+        """Returns what a checkpoint holds besides `counters`."""
+        return {"agent": self._agent, "optimizer": self.optimizer}
+
+    def counters(self) -> dict[str, int]:
+        """Returns the counters, JSON-able."""
+        return {
+            "learner_updates": self.updates,
+            "agent_steps": self.agent_steps,
+            "environment_frames": self.environment_frames,
+        }
+
+    def restore_counters(self, counters: dict[str, int]) -> None:
+        """Takes what `counters` returned."""
+        self.updates = counters["learner_updates"]
+        self.agent_steps = counters["agent_steps"]
+        self.environment_frames = counters["environment_frames"]
+
+    def synchronize(self) -> None:
+        """Gives every learner rank 0's parameters and optimizer slots."""
+        self._group.broadcast([*self._agent.variables, *self.optimizer.variables])
+
+    def update(self, batch: Unroll, control: Control) -> tuple[UpdateStats, Control]:
+        """Takes one step on a batch [B, ...]; returns its findings and the group's wishes."""
+        self._learning_rate.assign(self.learning_rate)
+        version = tf.constant(self.updates, tf.int64)
+        wishes = tf.constant([float(wish) for wish in control])
+        stats, wishes = self._update(batch, version, wishes)
+        steps = self._config.optimizer.batch_size * self._config.optimizer.unroll_length
+        self.updates += 1
+        self.agent_steps += steps * self._group.size
+        self.environment_frames = self.agent_steps * self._spec.frames_per_step
+        return stats, Control(*(bool(wish) for wish in wishes.numpy() > 0.5))
+
+    def _update_graph(
+        self, batch: Unroll, version: tf.Tensor, wishes: tf.Tensor
+    ) -> tuple[UpdateStats, tf.Tensor]:
+        batch_unroll = time_major(batch, self._spec)
+        with tf.GradientTape() as tape:
+            outputs, _ = self._agent.unroll(batch_unroll.env_outputs, batch_unroll.core_state)
+            loss = losses.compute(
+                outputs, batch_unroll.env_outputs, batch_unroll.agent_outputs, self._config.loss
+            )
+        variables = self._agent.trainable_variables
+        gradients = tape.gradient(loss.total, variables)
+        gradients, wishes = self._group.mean_and_sum(gradients, wishes)
+        norm = tf.linalg.global_norm(gradients)
+        clip = self._config.optimizer.gradients_clipping
+        if clip > 0:
+            gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
+        self.optimizer.apply(gradients, variables)
+        lag = tf.cast(version - batch.parameter_version, tf.float32)
+        stats = UpdateStats(
+            loss_total=loss.total,
+            loss_policy_gradient=loss.policy_gradient,
+            loss_baseline=loss.baseline,
+            entropy=loss.entropy,
+            rho_clip_fraction=loss.rho_clip_fraction,
+            c_clip_fraction=loss.c_clip_fraction,
+            gradient_norm=norm,
+            policy_lag_mean=tf.reduce_mean(lag),
+            policy_lag_max=tf.reduce_max(lag),
+        )
+        return stats, wishes
+
+
+def time_major(batch: Unroll, spec: EnvironmentSpec) -> Unroll:
+    """Returns a batch [B, T, ...] as [T, B, ...], its observations as the agent sees them."""
+
+    def swap(tensor: tf.Tensor) -> tf.Tensor:
+        return tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)])
+
+    packed = batch.env_outputs
+    if spec.stacked_frames:
+        observation = frame_stack.rebuild(packed.observation, packed.autoreset)
+    else:
+        observation = swap(packed.observation)
+    flags = tf.nest.map_structure(swap, packed._replace(observation=packed.reward))
+    return batch._replace(
+        env_outputs=flags._replace(observation=observation),
+        agent_outputs=tf.nest.map_structure(swap, batch.agent_outputs),
+    )
+
+
+class Recorder(Protocol):
+    """Where the loop's findings go (see `recorder.RunRecorder`)."""
+
+    def record_update(self, stats: UpdateStats, idle_s: float) -> None:
+        """Takes an update's findings and how long the learner waited for its batch."""
+
+    def row_due(self) -> bool:
+        """Whether a row of metrics should be written now."""
+
+    def interval(self) -> dict[str, Any]:
+        """Returns this learner's part of the next row and begins a new interval."""
+
+    def write_row(self, intervals: list[dict[str, Any]], learner: Learner) -> None:
+        """Writes a row from all learners' parts."""
+
+
+class TrainingLoop:
+    """Feeds batches to a learner until the frames are used up or somebody wishes to stop.
+
+    Args:
+      learner: what is trained.
+      publish: takes (version, arrays) after every update.
+      recorder: takes findings.
+      save: writes a checkpoint; called by rank 0 alone.
+      group: the learners that run this loop together.
+      checkpoint_interval_s: seconds between checkpoints.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        publish: Callable[[int, list[np.ndarray]], None],
+        recorder: Recorder,
+        save: Callable[[], None],
+        group: LearnerGroup,
+        checkpoint_interval_s: float,
+    ) -> None:
+        self._learner = learner
+        self._publish = publish
+        self._recorder = recorder
+        self._save = save
+        self._group = group
+        self._checkpoint_interval_s = checkpoint_interval_s
+        self._saved_at = time.monotonic()
+
+    def run(self, batches: Iterator[Unroll], stop_requested: Callable[[], bool]) -> None:
+        """Trains; writes a last row and a last checkpoint however it ends, short of an error."""
+        learner = self._learner
+        self._publish(learner.updates, learner.parameters())
+        asked_at = time.monotonic()
+        while not learner.done and (batch := next(batches, None)) is not None:
+            idle_s = time.monotonic() - asked_at
+            stats, agreed = learner.update(batch, self._wishes(stop_requested()))
+            self._publish(learner.updates, learner.parameters())
+            self._recorder.record_update(stats, idle_s)
+            if agreed.write_row or agreed.checkpoint:
+                self._write_row()  # a checkpoint knows how far the rows go: none is left out
+            if agreed.checkpoint:
+                self._checkpoint()
+            if agreed.stop:
+                break
+            asked_at = time.monotonic()
+        self._write_row()
+        self._checkpoint()
+
+    def _wishes(self, stop: bool) -> Control:
+        if self._group.rank != 0:
+            return Control(stop, write_row=False, checkpoint=False)
+        since = time.monotonic() - self._saved_at
+        return Control(stop, self._recorder.row_due(), since >= self._checkpoint_interval_s)
+
+    def _write_row(self) -> None:
+        intervals = self._group.gather(self._recorder.interval())
+        if self._group.rank == 0:
+            self._recorder.write_row(intervals, self._learner)
+
+    def _checkpoint(self) -> None:
+        if self._group.rank == 0:
+            self._save()
+        self._saved_at = time.monotonic()

@@ -1,0 +1,214 @@
+"""The learner process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from impala_tf import agents, provenance
+from impala_tf import config as configs
+from impala_tf.allreduce import LearnerGroup, SingleLearner
+from impala_tf.checkpoint import Checkpointer
+from impala_tf.config import Config, known
+from impala_tf.identity import Identity, check_identity
+from impala_tf.learner import Learner, TrainingLoop
+from impala_tf.logdir import Logdir, write_atomically
+from impala_tf.metrics import CsvWriter, TensorBoardWriter
+from impala_tf.processes.common import begin, credentials_dir, going_on, identity_of, seed_of
+from impala_tf.processes.reporter import Reporter
+from impala_tf.recorder import RunRecorder
+from impala_tf.shutdown import run_interruptibly
+from impala_tf.transport import (
+    PROTOCOL_VERSION,
+    LearnerServer,
+    ParameterStore,
+    RunIdentity,
+    credentials,
+)
+from impala_tf.types import EnvironmentSpec, Unroll
+from impala_tf.unroll_queue import UnrollQueue
+
+# How long a learner that is done waits for its actors to come once more and hear that it is over.
+_FAREWELL_S = 5.0
+
+_log = logging.getLogger("impala_tf.learner")
+
+
+class Keeper:
+    """Saves and restores everything that a learner goes on from.
+
+    Args:
+      checkpointer: of the logdir.
+      learner, recorder: whose state is kept.
+      identity: what a checkpoint must share with this run.
+    """
+
+    def __init__(
+        self,
+        checkpointer: Checkpointer,
+        learner: Learner,
+        recorder: RunRecorder,
+        identity: Identity,
+    ) -> None:
+        self._checkpointer = checkpointer
+        self._learner = learner
+        self._recorder = recorder
+        self._identity = identity
+        self.saved_frames = 0
+        self.run_id = secrets.token_hex(8)
+
+    @property
+    def latest(self) -> str | None:
+        """The checkpoint that was last saved or restored."""
+        return None if self._checkpointer.latest is None else str(self._checkpointer.latest)
+
+    def restore(self, logdir: str | None) -> dict[str, Any] | None:
+        """Restores the variables of the newest checkpoint and returns its state, if there is one.
+
+        Raises:
+          ConfigError: it is of another network or level, or no checkpoint is whole.
+        """
+        return self._checkpointer.restore(
+            lambda state: check_identity(state["identity"], self._identity, logdir)
+        )
+
+    def go_on(self, state: dict[str, Any] | None) -> None:
+        """Takes counters and files to where `state` left them; None: a fresh run.
+
+        Raises:
+          ConfigError: a file of the logdir is not the one that the checkpoint knew.
+        """
+        self._recorder.restore(None if state is None else state["recorder"])
+        if state is not None:
+            self.run_id = state["run_id"]
+            self._learner.restore_counters(state["counters"])
+            self.saved_frames = self._learner.environment_frames
+
+    def save(self) -> None:
+        """Writes a checkpoint."""
+        state = {
+            "identity": self._identity,
+            "run_id": self.run_id,
+            "counters": self._learner.counters(),
+            "recorder": self._recorder.state(),
+        }
+        self._checkpointer.save(state, self._learner.updates)
+        self.saved_frames = self._learner.environment_frames
+
+
+def main(config: Config) -> int:
+    """Learns until the frames are used up or somebody asks this process to stop.
+
+    Raises:
+      ConfigError: flags, a logdir, a checkpoint or a port that cannot be used.
+    """
+    config, spec, logdir, stop = begin(config)
+    group: LearnerGroup = SingleLearner()
+    tf.random.set_seed(seed_of(config.run.seed, "learner"))
+    agent = agents.make(config.agent.agent_name, spec)
+    specs = agents.unroll_specs(agent, spec, config.optimizer.unroll_length)
+    learner = Learner(agent, spec, config, group)
+    queue = UnrollQueue(specs, known(config.process.queue_capacity))
+    recorder = _recorder(config, logdir, queue)
+    checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
+    keeper = Keeper(checkpointer, learner, recorder, identity_of(config, spec))
+    state = keeper.restore(config.run.logdir)
+    keeper.go_on(state)
+    store = ParameterStore()
+    server = _server(config, specs, agent, queue, store, recorder, keeper.run_id)
+    _announce(config, spec, logdir, learner, keeper, resumed=state is not None)
+    keeper.save()  # whatever happens from now on, there is something to go on from
+    loop = TrainingLoop(
+        learner, store.publish, recorder, keeper.save, group, config.run.checkpoint_interval_s
+    )
+    reporter = Reporter(config, spec, logdir, learner, recorder, keeper, server, stop)
+
+    def learn() -> None:
+        server.start()
+        recorder.begin(learner.agent_steps, learner.environment_frames)
+        loop.run(queue.batches(config.optimizer.batch_size), stop)
+        if learner.done:
+            _say_goodbye(server)
+
+    stop.on_request(queue.close)
+    try:
+        with reporter:
+            run_interruptibly(learn)
+    finally:
+        queue.close()
+        server.stop(grace_s=0.5)
+        recorder.close()
+    _log.info(
+        "%s at %s frames; checkpoint %s",
+        "done" if learner.done else "stopped",
+        f"{learner.environment_frames:,}",
+        keeper.latest,
+    )
+    return 0
+
+
+def _recorder(config: Config, logdir: Logdir, queue: UnrollQueue) -> RunRecorder:
+    writers: dict[str, CsvWriter | TensorBoardWriter] = {
+        "csv": CsvWriter(logdir.metrics),
+        "tensorboard": TensorBoardWriter(logdir.tensorboard),
+    }
+    return RunRecorder(writers, queue.size, config.run.metrics_interval_s)
+
+
+def _server(
+    config: Config,
+    specs: Unroll,
+    agent: agents.Agent,
+    queue: UnrollQueue,
+    store: ParameterStore,
+    recorder: RunRecorder,
+    run_id: str,
+) -> LearnerServer:
+    credentials.ensure(credentials_dir(config))
+    identity = RunIdentity(
+        protocol_version=PROTOCOL_VERSION,
+        run_id=run_id,
+        config_digest=configs.wire_digest(config),
+        unroll_specs=specs,
+        parameter_specs=[
+            (variable.name, tuple(variable.shape), variable.dtype.name)
+            for variable in agent.trainable_variables
+        ],
+    )
+    return LearnerServer(
+        configs.hosts(config.process.learner_hosts)[config.process.task],
+        credentials_dir(config),
+        identity,
+        queue.put,
+        store,
+        on_push=lambda report: recorder.record_episodes(report.episodes),
+    )
+
+
+def _announce(
+    config: Config,
+    spec: EnvironmentSpec,
+    logdir: Logdir,
+    learner: Learner,
+    keeper: Keeper,
+    resumed: bool,
+) -> None:
+    write_atomically(logdir.config, json.dumps(provenance.describe(config, spec), indent=1) + "\n")
+    _log.info("%s, protocol: %s", config.agent.agent_name, spec.protocol)
+    if resumed:
+        _log.info("%s", going_on(keeper.latest, learner.environment_frames))
+
+
+def _say_goodbye(server: LearnerServer) -> None:
+    """Waits until every actor has heard that the run is over, but not for long."""
+    server.finish()
+    deadline = time.monotonic() + _FAREWELL_S
+    while time.monotonic() < deadline:
+        if all(actor.told_run_over for actor in server.actors()):
+            return
+        time.sleep(0.1)

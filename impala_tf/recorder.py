@@ -1,0 +1,156 @@
+"""Collects what a learner finds between two rows of metrics and writes the rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from impala_tf.metrics import CsvWriter, EpisodeWindow, Rates, TensorBoardWriter
+from impala_tf.types import Episode
+
+_MAXIMA = ("policy_lag_max",)
+
+
+class Progress(Protocol):
+    """What a row says about the learner (see `learner.Learner`)."""
+
+    updates: int
+    agent_steps: int
+    environment_frames: int
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next update."""
+
+
+class RunRecorder:
+    """The numbers of one learner; rank 0's also writes the rows of all.
+
+    Args:
+      writers: of the rows, by the name that their positions are stored under.
+      queue_size: returns the unrolls that wait now.
+      interval_s: seconds between rows.
+    """
+
+    def __init__(
+        self,
+        writers: dict[str, CsvWriter | TensorBoardWriter],
+        queue_size: Callable[[], int],
+        interval_s: float,
+    ) -> None:
+        self._writers = writers
+        self._queue_size = queue_size
+        self._interval_s = interval_s
+        self._window = EpisodeWindow()
+        self._lock = threading.Lock()
+        self._episodes: list[Episode] = []
+        self._wall_time_s = 0.0
+        self.last_row: dict[str, Any] | None = None
+        self.last_update_at = time.monotonic()
+        self.begin(0, 0)
+
+    def begin(self, agent_steps: int, environment_frames: int) -> None:
+        """Starts the clocks at these counts, when training starts or goes on."""
+        self._rates = Rates(agent_steps, environment_frames)
+        self._resumed_at = time.monotonic() - self._wall_time_s
+        self._begin_interval()
+
+    def _begin_interval(self) -> None:
+        self._began_at = time.monotonic()
+        self._idle_s = 0.0
+        self._stats: list[dict[str, float]] = []
+
+    def record_episodes(self, episodes: list[Episode]) -> None:
+        """Takes finished games; called by the transport's threads."""
+        with self._lock:
+            self._episodes += episodes
+
+    def record_update(self, stats: Any, idle_s: float) -> None:
+        """Takes an update's `learner.UpdateStats` and the seconds waited for its batch."""
+        self.last_update_at = time.monotonic()
+        self._idle_s += idle_s
+        self._stats.append({name: float(value) for name, value in stats._asdict().items()})
+
+    def row_due(self) -> bool:
+        """Whether the interval is over."""
+        return time.monotonic() - self._began_at >= self._interval_s
+
+    def interval(self) -> dict[str, Any]:
+        """Returns this learner's part of the next row, JSON-able, and begins a new interval."""
+        with self._lock:
+            episodes, self._episodes = self._episodes, []
+        elapsed = max(time.monotonic() - self._began_at, 1e-9)
+        part = {
+            "stats": _reduce(self._stats),
+            "episodes": [list(episode) for episode in episodes],
+            "queue_size": self._queue_size(),
+            "learner_idle_fraction": min(1.0, self._idle_s / elapsed),
+        }
+        self._begin_interval()
+        return part
+
+    def write_row(self, intervals: list[dict[str, Any]], learner: Progress) -> None:
+        """Writes a row from all learners' parts. A row without an update in it is not written."""
+        for part in intervals:
+            for episode in part["episodes"]:
+                self._window.add(Episode(*episode))
+        stats = [part["stats"] for part in intervals if part["stats"]]
+        if not stats:
+            return
+        self._wall_time_s = time.monotonic() - self._resumed_at
+        row = {
+            "wall_time_s": self._wall_time_s,
+            "agent_steps": learner.agent_steps,
+            "environment_frames": learner.environment_frames,
+            "learner_updates": learner.updates,
+            "learning_rate": learner.learning_rate,
+            "queue_size": sum(part["queue_size"] for part in intervals),
+            "learner_idle_fraction": float(
+                np.mean([part["learner_idle_fraction"] for part in intervals])
+            ),
+            **self._rates.row(learner.agent_steps, learner.environment_frames),
+            **self._window.row(),
+            **_reduce(stats),
+        }
+        for writer in self._writers.values():
+            writer.write(row)
+        self.last_row = row
+
+    def state(self) -> dict[str, Any]:
+        """Returns what a checkpoint stores: clocks, episodes and the writers' positions."""
+        return {
+            "wall_time_s": self._wall_time_s,
+            "episodes": self._window.state(),
+            "positions": {name: writer.position() for name, writer in self._writers.items()},
+        }
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Takes what `state` returned, cutting off rows written after it; None: a fresh run.
+
+        Raises:
+          ConfigError: a file is not the one that the state was taken from.
+        """
+        for name, writer in self._writers.items():
+            writer.rewind(None if state is None else state["positions"][name])
+        if state is not None:
+            self._wall_time_s = state["wall_time_s"]
+            self._window.restore(state["episodes"])
+
+    def close(self) -> None:
+        """Closes the writers."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+def _reduce(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Returns the mean of each column, the maximum of those that are maxima; {} of no rows."""
+    if not rows:
+        return {}
+    return {
+        name: float((np.max if name in _MAXIMA else np.mean)([row[name] for row in rows]))
+        for name in rows[0]
+    }

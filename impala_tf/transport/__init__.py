@@ -1,0 +1,36 @@
+"""Unrolls from actors to a learner, parameters back: gRPC over mutual TLS, nothing pickled."""
+
+from impala_tf.transport.client import ActorClient
+from impala_tf.transport.codec import TensorSpec
+from impala_tf.transport.credentials import ACTOR_FILES
+from impala_tf.transport.errors import (
+    ClientClosed,
+    DecodeError,
+    HandshakeRefused,
+    QueueClosed,
+    RunOver,
+    TransportError,
+)
+from impala_tf.transport.identity import PROTOCOL_VERSION, RunIdentity
+from impala_tf.transport.parameters import ParameterStore, Snapshot
+from impala_tf.transport.server import LearnerServer
+from impala_tf.transport.service import ActorView, PushReport
+
+__all__ = [
+    "ACTOR_FILES",
+    "PROTOCOL_VERSION",
+    "ActorClient",
+    "ActorView",
+    "ClientClosed",
+    "DecodeError",
+    "HandshakeRefused",
+    "LearnerServer",
+    "ParameterStore",
+    "PushReport",
+    "QueueClosed",
+    "RunIdentity",
+    "RunOver",
+    "Snapshot",
+    "TensorSpec",
+    "TransportError",
+]

@@ -1,0 +1,124 @@
+"""Nests of tensors <-> lists of bytes, checked against specs. Nothing is ever unpickled.
+
+A tensor travels as its raw elements: C order, little-endian, no header. What they mean is agreed on
+once, in the handshake.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tree
+
+from impala_tf.transport.errors import DecodeError
+from impala_tf.types import Nest
+
+_DTYPE_NAMES = ("uint8", "bool", "int32", "int64", "float32")
+DTYPES = {name: np.dtype(name).newbyteorder("<") for name in _DTYPE_NAMES}
+
+
+class TensorSpec(NamedTuple):
+    """One tensor: its field path, its shape without any leading N, its dtype by NumPy's name."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, name: str, shape: Sequence[int], dtype: Any) -> TensorSpec:
+        """Takes NumPy's or TensorFlow's shapes and dtypes; ValueError names what cannot travel."""
+        dtype_name = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
+        if dtype_name not in DTYPES:
+            raise ValueError(f"{name}: {dtype_name} cannot be sent, only {', '.join(DTYPES)}")
+        if any(size is None for size in shape):
+            raise ValueError(f"{name}: every dimension must be known, got {tuple(shape)}")
+        return cls(name, tuple(int(size) for size in shape), dtype_name)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}{list(self.shape)}"
+
+
+def encode(spec: TensorSpec, array: Any, leading: tuple[int, ...] = ()) -> bytes:
+    """Returns the bytes of `array` [*leading, *spec.shape]; ValueError if it is anything else."""
+    array = np.asarray(array)
+    if array.dtype != DTYPES[spec.dtype] or array.shape != leading + spec.shape:
+        raise ValueError(
+            f"{spec.name}: expected {spec.dtype}{list(leading + spec.shape)}, "
+            f"got {array.dtype}{list(array.shape)}"
+        )
+    return array.tobytes()
+
+
+def decode(spec: TensorSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.ndarray:
+    """Returns `data` as read-only view [*leading, *spec.shape]; DecodeError if it does not fit."""
+    shape = leading + spec.shape
+    expected = math.prod(shape) * DTYPES[spec.dtype].itemsize
+    if len(data) != expected:
+        raise DecodeError(
+            f"{spec.name}: expected {expected} bytes of {spec.dtype}{list(shape)}, got {len(data)}"
+        )
+    if spec.dtype == "bool" and data.translate(None, b"\x00\x01"):
+        raise DecodeError(f"{spec.name}: expected bool, that is bytes of 0 or 1, got other bytes")
+    return np.frombuffer(data, DTYPES[spec.dtype]).reshape(shape)
+
+
+def decode_all(
+    specs: Sequence[TensorSpec], tensors: Sequence[bytes], leading: tuple[int, ...] = ()
+) -> list[np.ndarray]:
+    """Decodes tensor by tensor; DecodeError also if their number differs."""
+    if len(tensors) != len(specs):
+        raise DecodeError(f"expected {len(specs)} tensors, got {len(tensors)}")
+    return [decode(spec, data, leading) for spec, data in zip(specs, tensors, strict=True)]
+
+
+class NestCodec:
+    """Encodes and decodes nests of one structure, whose tensors share a leading dimension N."""
+
+    def __init__(self, nest: Nest) -> None:
+        """Takes the structure of `nest`; its leaves are (shape, dtype) or tf.TensorSpec, without N.
+
+        Raises: ValueError naming a leaf that is neither, or of a dtype that cannot travel.
+        """
+        leaves: list[tuple[str, Any, Any]] = []
+
+        def index_of_leaf(path: tuple[str | int, ...], node: Any) -> int | None:
+            leaf = _shape_and_dtype(node)
+            if leaf is None:
+                return None
+            leaves.append((".".join(map(str, path)), *leaf))
+            return len(leaves) - 1
+
+        self._structure = tree.traverse_with_path(index_of_leaf, nest)
+        if not leaves or tree.flatten(self._structure) != list(range(len(leaves))):
+            raise ValueError(f"expected (shape, dtype) at every leaf, got {nest}")
+        self.specs = tuple(TensorSpec.of(*leaf) for leaf in leaves)
+
+    def encode(self, nest: Nest) -> tuple[int, list[bytes]]:
+        """Returns (N, tensors) of a nest of arrays; ValueError names the one that does not fit."""
+        tree.assert_same_structure(self._structure, nest, check_types=False)
+        arrays = tree.flatten(nest)
+        n = (*np.shape(arrays[0]), 1)[0]  # a scalar is refused below, as not [1]
+        encoded = [encode(s, array, (n,)) for s, array in zip(self.specs, arrays, strict=True)]
+        return n, encoded
+
+    def decode(self, n: int, tensors: Sequence[bytes]) -> Nest:
+        """Returns a nest of read-only arrays [N, ...]; DecodeError names what does not fit."""
+        if n < 1:
+            raise DecodeError(f"expected unrolls of 1 environment or more, got {n}")
+        return tree.unflatten_as(self._structure, decode_all(self.specs, tensors, (n,)))
+
+
+def _shape_and_dtype(node: Any) -> tuple[Any, Any] | None:
+    """Returns what a leaf of specs says, None for an inner node."""
+    if hasattr(node, "shape") and hasattr(node, "dtype"):
+        return node.shape, node.dtype
+    if type(node) is tuple and len(node) == 2 and _is_dtype(node[1]):
+        return node
+    return None
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, (str, type, np.dtype)) or hasattr(value, "as_numpy_dtype")

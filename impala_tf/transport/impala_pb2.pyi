@@ -1,0 +1,112 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UNSPECIFIED: _ClassVar[Outcome]
+    OK: _ClassVar[Outcome]
+    DUPLICATE: _ClassVar[Outcome]
+    UNCHANGED: _ClassVar[Outcome]
+    REFUSED: _ClassVar[Outcome]
+    RUN_OVER: _ClassVar[Outcome]
+UNSPECIFIED: Outcome
+OK: Outcome
+DUPLICATE: Outcome
+UNCHANGED: Outcome
+REFUSED: Outcome
+RUN_OVER: Outcome
+
+class TensorSpec(_message.Message):
+    __slots__ = ("name", "shape", "dtype")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    dtype: str
+    def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ...) -> None: ...
+
+class HandshakeRequest(_message.Message):
+    __slots__ = ("actor_id", "session", "run_id", "protocol_version", "config_digest", "unroll_specs")
+    ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    UNROLL_SPECS_FIELD_NUMBER: _ClassVar[int]
+    actor_id: str
+    session: int
+    run_id: str
+    protocol_version: int
+    config_digest: str
+    unroll_specs: _containers.RepeatedCompositeFieldContainer[TensorSpec]
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., config_digest: _Optional[str] = ..., unroll_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ...) -> None: ...
+
+class HandshakeReply(_message.Message):
+    __slots__ = ("outcome", "message", "run_id", "parameter_specs")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    PARAMETER_SPECS_FIELD_NUMBER: _ClassVar[int]
+    outcome: Outcome
+    message: str
+    run_id: str
+    parameter_specs: _containers.RepeatedCompositeFieldContainer[TensorSpec]
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., message: _Optional[str] = ..., run_id: _Optional[str] = ..., parameter_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ...) -> None: ...
+
+class PushUnrollRequest(_message.Message):
+    __slots__ = ("actor_id", "session", "run_id", "sequence", "num_environments", "tensors", "episode_returns", "episode_lengths", "agent_steps_per_s", "push_wait_fraction")
+    ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    NUM_ENVIRONMENTS_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    EPISODE_RETURNS_FIELD_NUMBER: _ClassVar[int]
+    EPISODE_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    AGENT_STEPS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    PUSH_WAIT_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    actor_id: str
+    session: int
+    run_id: str
+    sequence: int
+    num_environments: int
+    tensors: _containers.RepeatedScalarFieldContainer[bytes]
+    episode_returns: _containers.RepeatedScalarFieldContainer[float]
+    episode_lengths: _containers.RepeatedScalarFieldContainer[int]
+    agent_steps_per_s: float
+    push_wait_fraction: float
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., sequence: _Optional[int] = ..., num_environments: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ..., episode_returns: _Optional[_Iterable[float]] = ..., episode_lengths: _Optional[_Iterable[int]] = ..., agent_steps_per_s: _Optional[float] = ..., push_wait_fraction: _Optional[float] = ...) -> None: ...
+
+class PushUnrollReply(_message.Message):
+    __slots__ = ("outcome",)
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    outcome: Outcome
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
+
+class GetParametersRequest(_message.Message):
+    __slots__ = ("actor_id", "session", "run_id", "newer_than")
+    ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    NEWER_THAN_FIELD_NUMBER: _ClassVar[int]
+    actor_id: str
+    session: int
+    run_id: str
+    newer_than: int
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., newer_than: _Optional[int] = ...) -> None: ...
+
+class GetParametersReply(_message.Message):
+    __slots__ = ("outcome", "version", "tensors")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    outcome: Outcome
+    version: int
+    tensors: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., version: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ...) -> None: ...

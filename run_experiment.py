@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Trains on this machine or on a cluster, runs one process of a cluster, or evaluates."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Before TensorFlow is imported: without a GPU it logs errors that are none; real ones are raised.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from impala_tf import flags
+from impala_tf.config import Config, ConfigError
+
+
+def run(config: Config) -> int:
+    """Does what the flags ask for; returns the exit status."""
+    # Imported where needed: the starter of a local run stays small, without TensorFlow.
+    if config.run.mode == "test":
+        from impala_tf.processes import evaluate
+
+        return evaluate.main(config)
+    if config.process.job_name == "learner":
+        from impala_tf.processes import learner
+
+        return learner.main(config)
+    if config.process.job_name == "actor":
+        from impala_tf.processes import actor
+
+        return actor.main(config)
+    from impala_tf.processes import local
+
+    return local.main(config)
+
+
+def main() -> int:
+    """Parses the flags; unusable ones are answered in a line each and exit status 2."""
+    try:
+        return run(flags.parse(sys.argv[1:]))
+    except ConfigError as error:
+        return flags.fail(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Levels and random unrolls for the tests of agents, actors and learners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tree
+
+from impala_tf import config as configs
+from impala_tf.config import Config
+from impala_tf.types import EnvironmentSpec, EnvOutput, Unroll
+
+
+def vector_spec(size: int = 3, num_actions: int = 4, frames_per_step: int = 1) -> EnvironmentSpec:
+    return EnvironmentSpec(
+        level_name="Vectors-v0",
+        kind="vector",
+        observation_shape=(size,),
+        observation_dtype="float32",
+        num_actions=num_actions,
+        stacked_frames=0,
+        frames_per_step=frames_per_step,
+        protocol="",
+    )
+
+
+def image_spec(shape: tuple[int, int, int], stacked_frames: int = 0) -> EnvironmentSpec:
+    """Of an Atari level where frames are stacked, else of another one with images [H, W, C]."""
+    return EnvironmentSpec(
+        level_name="Images-v0",
+        kind="atari" if stacked_frames else "image",
+        observation_shape=shape,
+        observation_dtype="uint8",
+        num_actions=4,
+        stacked_frames=stacked_frames,
+        frames_per_step=4 if stacked_frames else 1,
+        protocol="",
+    )
+
+
+def resolved_config(**flags: Any) -> Config:
+    return configs.resolve(configs.replace(Config(), **flags), "vector")
+
+
+def random_array(spec: tf.TensorSpec, leading: tuple[int, ...], rng: np.random.Generator) -> Any:
+    """Normal floats (some beyond any clip), rare True, integers that are actions or pixels."""
+    shape = (*leading, *spec.shape)
+    if spec.dtype == tf.bool:
+        return rng.random(shape) < 0.2
+    if spec.dtype.is_floating:
+        return (2 * rng.normal(size=shape)).astype(np.float32)
+    return rng.integers(0, 256 if spec.dtype == tf.uint8 else 3, shape, spec.dtype.as_numpy_dtype)
+
+
+def steps(spec: EnvironmentSpec, leading: tuple[int, ...], seed: int = 0) -> EnvOutput:
+    """Random steps as the agent sees them, with episodes that start here and there."""
+    rng = np.random.default_rng(seed)
+    flag = tf.TensorSpec((), tf.bool)
+    specs = EnvOutput(
+        reward=tf.TensorSpec((), tf.float32),
+        terminated=flag,
+        truncated=flag,
+        autoreset=flag,
+        episode_start=flag,
+        observation=tf.TensorSpec(spec.observation_shape, spec.observation_dtype),
+        last_action=tf.TensorSpec((), tf.int32),
+    )
+    arrays = [random_array(each, leading, rng) for each in specs]
+    return EnvOutput(*map(tf.constant, arrays))
+
+
+def random_unrolls(specs: Unroll, count: int, seed: int = 0) -> Unroll:
+    """`count` unrolls as `agents.unroll_specs` describes one, NumPy arrays [count, ...]."""
+    rng = np.random.default_rng(seed)
+    return tree.map_structure(lambda spec: random_array(spec, (count,), rng), specs)

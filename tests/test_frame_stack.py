@@ -1,0 +1,108 @@
+"""Stacks cross the wire as single frames: the learner must see exactly what the actor saw."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from impala_tf import frame_stack
+from impala_tf.config import EnvironmentConfig
+from impala_tf.environments import factory
+from impala_tf.environments.stream import EnvStream
+
+
+def pack(observations: list[np.ndarray], stacked_frames: int) -> np.ndarray:
+    """Packs T + 1 observations [N, K, H, W], as an actor does: [N, T + K, H, W]."""
+    length = frame_stack.packed_length(len(observations) - 1, stacked_frames)
+    frames = np.empty((len(observations[0]), length, *observations[0].shape[2:]), np.uint8)
+    frames[:, :stacked_frames] = observations[0]
+    for t, observation in enumerate(observations[1:], start=1):
+        frames[:, stacked_frames - 1 + t] = frame_stack.newest(observation)
+    return frames
+
+
+def assert_rebuilt(observations: list[np.ndarray], autoreset: list[np.ndarray]) -> None:
+    """Asserts that the packed observations come back bit for bit, [T + 1, B, H, W, K]."""
+    frames = pack(observations, stacked_frames=observations[0].shape[1])
+    rebuilt = frame_stack.rebuild(frames, np.stack(autoreset, axis=1))
+    assert rebuilt.dtype == tf.uint8
+    for t, observation in enumerate(observations):
+        np.testing.assert_array_equal(rebuilt[t], np.moveaxis(observation, 1, -1), f"step {t}")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.sampled_from([(1, 4), (3, 4), (8, 4), (5, 1), (5, 2), (4, 3), (3, 6)]),
+    resets=st.lists(st.lists(st.booleans(), min_size=16, max_size=16), min_size=3, max_size=3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_rebuild_inverts_pack_wherever_games_begin(
+    sizes: tuple[int, int], resets: list[list[bool]], seed: int
+) -> None:
+    """A learner that mixes frames of two games, or loses one, trains on what nobody saw."""
+    unroll_length, stacked_frames = sizes
+    # Some steps before the unroll, so that its first stack has zeros and older games in its past.
+    autoreset = np.array(resets)[:, : stacked_frames + 1 + unroll_length + 1]
+    autoreset[:, 0] = True
+    frames = np.random.default_rng(seed).integers(1, 256, (*autoreset.shape, 2, 3), np.uint8)
+    stack = np.zeros((len(resets), stacked_frames, 2, 3), np.uint8)
+    stacks = []
+    for t in range(autoreset.shape[1]):
+        stack = np.where(autoreset[:, t, None, None, None], 0, np.roll(stack, -1, axis=1))
+        stack[:, -1] = frames[:, t]
+        stacks.append(stack)
+    assert_rebuilt(stacks[-unroll_length - 1 :], list(autoreset[:, -unroll_length - 1 :].T))
+
+
+@pytest.mark.parametrize(
+    ("game", "stacked_frames", "max_episode_frames"),
+    [("Pong", 4, 22), ("Breakout", 4, 50), ("Breakout", 3, 9), ("Pong", 1, 30)],
+)
+def test_rebuild_shows_what_the_game_showed(
+    game: str, stacked_frames: int, max_episode_frames: int
+) -> None:
+    """The real emulator's idea of a stack after a reset is the one that counts."""
+    env = EnvironmentConfig(
+        level_name=f"{game}NoFrameskip-v4",
+        stacked_frames=stacked_frames,
+        max_episode_frames=max_episode_frames,
+        width=40,
+        height=30,
+    )
+    stream = EnvStream(factory.make(env, num_envs=4, seed=3))
+    rng = np.random.default_rng(0)
+    env_outputs = [stream.reset()]
+    for _ in range(5 * 11):
+        env_outputs.append(stream.step(rng.integers(0, 4, 4).astype(np.int32)))
+    stream.close()
+    assert sum(output.autoreset.any() for output in env_outputs) > 3
+    for start in range(0, 5 * 11, 5):  # unrolls of 5 steps overlap in one observation
+        unroll = env_outputs[start : start + 6]
+        assert_rebuilt([o.observation for o in unroll], [o.autoreset for o in unroll])
+
+
+def test_inside_a_graph_of_unknown_batch_size() -> None:
+    """The learner traces its update once, for whatever batch a queue hands it."""
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (2, 9, 3, 3), np.uint8)
+    autoreset = rng.random((2, 6)) < 0.3
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec((None, 9, 3, 3), tf.uint8),
+            tf.TensorSpec((None, 6), tf.bool),
+        ]
+    )
+    def graph(frames: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
+        return frame_stack.rebuild(frames, autoreset)
+
+    np.testing.assert_array_equal(graph(frames, autoreset), frame_stack.rebuild(frames, autoreset))
+
+
+def test_actor_and_learner_show_the_network_the_same() -> None:
+    """Were the channel order of inference another one, the behaviour policy would see noise."""
+    observation = np.arange(2 * 4 * 3 * 3, dtype=np.uint8).reshape(2, 4, 3, 3)
+    acted_on = frame_stack.to_channels_last(observation)
+    learned_from = frame_stack.rebuild(pack([observation], 4), np.zeros((2, 1), np.bool_))
+    np.testing.assert_array_equal(acted_on, learned_from[0])

@@ -1,0 +1,179 @@
+"""Tensors on the wire and the parameter store; and that the generated code fits its source."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from impala_tf.transport import DecodeError, ParameterStore, TensorSpec
+from impala_tf.transport.codec import NestCodec, decode, encode
+
+ROOT = Path(__file__).parent.parent
+PROTO = Path("impala_tf/transport/impala.proto")
+
+EXTREMES = {
+    "uint8": [0, 255],
+    "bool": [False, True],
+    "int32": [-(2**31), 2**31 - 1],
+    "int64": [-(2**63), 2**63 - 1],
+    "float32": [-0.0, np.inf, np.nan, 1e-45, -np.finfo(np.float32).max, 1 / 3],
+}
+
+
+class Pair(NamedTuple):
+    """A nest with a core state, as tf.TensorSpec and Sonnet describe it."""
+
+    image: Any
+    state: Any
+
+
+class Described(NamedTuple):
+    """Quacks like tf.TensorSpec."""
+
+    shape: tuple[int, ...]
+    dtype: type
+
+
+@pytest.mark.parametrize("dtype", EXTREMES)
+def test_every_dtype_comes_back_bit_for_bit(dtype: str) -> None:
+    array = np.array(EXTREMES[dtype], dtype)
+    spec = TensorSpec.of("x", array.shape, dtype)
+    back = decode(spec, encode(spec, array))
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert back.tobytes() == array.tobytes()
+
+
+def test_elements_travel_in_c_order_whatever_the_layout_at_home() -> None:
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    spec = TensorSpec.of("x", (3, 2), "int32")
+    assert decode(spec, encode(spec, array.T)).tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_decoding_copies_nothing_and_protects_the_message() -> None:
+    data = bytes(8)
+    array = decode(TensorSpec.of("x", (2,), "int32"), data)
+    assert array.base is not None
+    assert np.shares_memory(array, np.frombuffer(data, np.uint8))
+    assert not array.flags.writeable
+
+
+def test_specs_may_be_pairs_or_tensorflows_and_are_named_by_their_path() -> None:
+    codec = NestCodec(Pair(((84, 84), "uint8"), (Described((256,), np.float32), ((), "bool"))))
+    assert codec.specs == (
+        ("image", (84, 84), "uint8"),
+        ("state.0", (256,), "float32"),
+        ("state.1", (), "bool"),
+    )
+
+
+def test_an_empty_core_state_is_part_of_the_structure() -> None:
+    codec = NestCodec(Pair(((2,), "uint8"), ()))
+    n, tensors = codec.encode(Pair(np.ones([3, 2], np.uint8), ()))
+    back = codec.decode(n, tensors)
+    assert isinstance(back, Pair)
+    assert (n, back.state, back.image.tolist()) == (3, (), [[1, 1]] * 3)
+
+
+@pytest.mark.parametrize(
+    ("nest", "said"),
+    [
+        (Pair(((2,), "float64"), ()), "image: float64 cannot be sent"),
+        (Pair(((None, 2), "uint8"), ()), "image: every dimension must be known"),
+        (Pair(7, ()), "at every leaf"),
+        ((), "at every leaf"),
+    ],
+)
+def test_specs_that_cannot_travel_are_named(nest: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        NestCodec(nest)
+
+
+@pytest.mark.parametrize(
+    ("image", "state", "said"),
+    [
+        (np.ones([3, 2], np.int64), np.ones([3]), r"image: expected uint8\[3, 2\], got int64"),
+        (
+            np.ones([3, 4], np.uint8),
+            np.ones([3]),
+            r"expected uint8\[3, 2\], got uint8\[3, 4",
+        ),
+        (np.ones([3, 2], np.uint8), np.ones([4], np.float32), r"state: expected float32\[3\], got"),
+        (np.uint8(1), np.ones([4], np.float32), r"image: expected uint8\[1, 2\], got uint8\[\]"),
+        (np.ones([3, 2], np.uint8), (), "same nested structure"),
+    ],
+)
+def test_an_actors_own_mistake_is_named_before_it_is_sent(
+    image: np.ndarray, state: object, said: str
+) -> None:
+    codec = NestCodec(Pair(((2,), "uint8"), ((), "float32")))
+    with pytest.raises(ValueError, match=said):
+        codec.encode(Pair(image, state))
+
+
+@pytest.mark.parametrize(
+    ("n", "tensors", "said"),
+    [
+        (2, [bytes(5), bytes(2)], r"image: expected 4 bytes of uint8\[2, 2\], got 5"),
+        (2, [bytes(4), bytes(3)], r"state: expected 2 bytes of bool\[2\], got 3"),
+        (3, [bytes(4), bytes(2)], "image: expected 6 bytes"),
+        (2, [bytes(4), b"\x00\x02"], "state: expected bool"),
+        (2, [bytes(4)], "expected 2 tensors, got 1"),
+        (0, [b"", b""], "1 environment or more, got 0"),
+        (-1, [b"", b""], "1 environment or more, got -1"),
+    ],
+)
+def test_bytes_that_do_not_fit_are_named(n: int, tensors: list[bytes], said: str) -> None:
+    codec = NestCodec(Pair(((2,), "uint8"), ((), "bool")))
+    with pytest.raises(DecodeError, match=said):
+        codec.decode(n, tensors)
+
+
+def test_the_store_hands_out_what_an_actor_does_not_have() -> None:
+    store = ParameterStore()
+    assert store.newer_than(-1) is None
+    store.publish(5, [np.zeros([2], np.float32)])
+    assert [store.newer_than(v) is None for v in (-1, 4, 5)] == [False, False, True]
+    # A learner that went back to a checkpoint: version 9 was of a life that is lost.
+    held = store.newer_than(9)
+    assert held is not None
+    assert held.version == 5
+
+
+def test_a_version_is_encoded_once_and_cannot_be_written_to() -> None:
+    store = ParameterStore()
+    array = np.ones([2], np.float32)
+    store.publish(0, [array])
+    snapshot = store.newer_than(-1)
+    assert snapshot is not None
+    with pytest.raises(ValueError, match="read-only"):
+        array += 1  # the learner's mistake must not become an actor's torn parameters
+    assert snapshot.reply() is snapshot.reply()
+    assert snapshot.reply().tensors == [np.ones([2], np.float32).tobytes()]
+
+
+def test_the_generated_files_are_what_the_proto_says(tmp_path: Path) -> None:
+    command = next(
+        line.removeprefix("//") for line in (ROOT / PROTO).read_text().splitlines() if "-m" in line
+    )
+    words = [word.replace("_out=.", f"_out={tmp_path}") for word in shlex.split(command)]
+    subprocess.run([sys.executable, *words[1:]], cwd=ROOT, check=True)
+    generated = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.py*"))
+    assert [path.name for path in generated] == [
+        "impala_pb2.py",
+        "impala_pb2.pyi",
+        "impala_pb2_grpc.py",
+    ]
+    for path in generated:
+        assert (tmp_path / path).read_text() == (ROOT / path).read_text(), f"run:{command}"
+
+
+def test_the_transport_needs_no_tensorflow() -> None:
+    """The launcher makes credentials, and tests start fast."""
+    code = "import impala_tf.transport, sys; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -1,0 +1,246 @@
+"""A learner that is slow, restarts, is away, done or cannot listen: what becomes of its actors."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from impala_tf.config import ConfigError
+from impala_tf.transport import (
+    ClientClosed,
+    HandshakeRefused,
+    LearnerServer,
+    RunOver,
+    TransportError,
+    backoff,
+    client,
+    server,
+)
+from tests.wire import (
+    PATIENCE_S,
+    RUN,
+    Connect,
+    FakeLearner,
+    InThread,
+    Serve,
+    make_parameters,
+    make_unroll,
+)
+
+pytest_plugins = ["tests.wire_fixtures"]
+
+
+def test_a_full_queue_holds_the_actor_back_and_nobody_else(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    actor, other = connect(one.port), connect(one.port, "other")
+    learner.parameters.publish(1, make_parameters(1.0))
+    learner.has_room.clear()
+    actor.push(make_unroll(0))  # returns: the actor works one unroll ahead, not more
+    learner.wait_for_put()
+    second = InThread(lambda: actor.push(make_unroll(1)))
+    assert other.parameters(newer_than=-1) is not None
+    assert second.blocked
+    learner.has_room.set()
+    second.wait()
+    assert learner.reported(2) == [0, 1]
+    assert 0.0 < actor.push_wait_fraction <= 1.0
+
+
+def test_more_waiting_pushes_than_threads_leave_parameters_served(
+    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_MAX_THREADS", 3)
+    monkeypatch.setattr(server, "_MAX_WAITING_PUSHES", 2)
+    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
+    reasons: list[str] = []
+    turned_away = threading.Event()
+
+    def on_waiting(seconds: float, reason: str) -> None:
+        reasons.append(reason)
+        if "too many pushes" in reason:
+            turned_away.set()
+
+    one = serve(learner)
+    learner.parameters.publish(1, make_parameters(1.0))
+    learner.has_room.clear()
+    actors = [connect(one.port, f"actor-{k}", on_waiting=on_waiting) for k in range(4)]
+    for version, actor in enumerate(actors):
+        actor.handshake()
+        actor.push(make_unroll(version))
+    assert turned_away.wait(PATIENCE_S), reasons
+    assert actors[0].parameters(newer_than=-1) is not None
+    learner.has_room.set()
+    assert sorted(learner.reported(4)) == [0, 1, 2, 3]
+
+
+def test_an_actor_outlives_a_learner_that_restarts(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    first = serve(learner)
+    actor = connect(first.port)
+    learner.parameters.publish(9, make_parameters(9.0))
+    assert actor.parameters(newer_than=-1) is not None
+    for version in (0, 1):
+        actor.push(make_unroll(version))
+    assert learner.reported(2) == [0, 1]
+    learner.has_room.clear()
+    actor.push(make_unroll(2))
+    learner.wait_for_put()
+    first.stop(0)  # dies with a push under way
+    learner.close_queue()
+    resumed = FakeLearner()
+    resumed.parameters.publish(5, make_parameters(5.0))  # its last checkpoint
+    serve(resumed, first.port)
+    for version in (3, 4):
+        actor.push(make_unroll(version))
+    assert resumed.reported(3) == [2, 3, 4]
+    assert learner.versions() + resumed.versions() == [0, 1, 2, 3, 4]
+    got = actor.parameters(newer_than=9)
+    assert got is not None
+    assert got[0] == 5
+
+
+def test_a_restarted_learner_that_changed_refuses_its_old_actors(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    first = serve(learner)
+    actor = connect(first.port)
+    actor.handshake()
+    first.stop(0)
+    serve(FakeLearner(), first.port, RUN._replace(run_id="run-2"))
+    with pytest.raises(HandshakeRefused, match="run: the actor has run-1, the learner has run-2"):
+        actor.parameters(newer_than=-1)
+
+
+def test_an_actor_without_learner_waits_and_says_so(
+    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
+    gone = serve(FakeLearner())
+    gone.stop(0)
+    said: list[str] = []
+    waiting = threading.Event()
+
+    def on_waiting(seconds: float, reason: str) -> None:
+        said.append(reason)
+        waiting.set()
+
+    actor = connect(gone.port, on_waiting=on_waiting)
+    handshake = InThread(actor.handshake)
+    assert waiting.wait(PATIENCE_S)
+    serve(learner, gone.port)
+    assert handshake.wait() == RUN.parameter_specs
+    assert len(said) == 1  # the next line is due a minute later, however many tries there were
+    assert "another run's credentials" in said[0]
+
+
+def test_the_end_of_the_run_reaches_every_call(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    actor, newcomer = connect(one.port), connect(one.port, "newcomer")
+    actor.push(make_unroll(0))
+    assert learner.reported(1) == [0]
+    one.finish()
+    assert not one.actors()[0].told_run_over
+    with pytest.raises(RunOver):
+        actor.parameters(newer_than=-1)
+    assert one.actors()[0].told_run_over
+    with pytest.raises(RunOver):
+        newcomer.handshake()
+    actor.push(make_unroll(1))
+    with pytest.raises(RunOver):
+        actor.push(make_unroll(2))
+    assert learner.versions() == [0]
+
+
+def test_a_push_that_waits_learns_of_the_end(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    actor = connect(one.port)
+    learner.has_room.clear()
+    actor.push(make_unroll(0))
+    learner.wait_for_put()
+    second = InThread(lambda: actor.push(make_unroll(1)))
+    learner.close_queue()
+    assert isinstance(second.wait(), RunOver)
+    assert one.actors()[0].told_run_over
+    assert learner.reports.empty()
+
+
+def test_a_failure_of_the_sender_reaches_the_actor(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    actor = connect(serve(learner).port)
+    learner.failure = RuntimeError("out of memory")
+    actor.push(make_unroll(0))
+    with pytest.raises(TransportError, match="INTERNAL: the learner failed"):
+        actor.push(make_unroll(1))
+
+
+def test_close_ends_what_is_blocked(serve: Serve, connect: Connect, learner: FakeLearner) -> None:
+    """An actor that is told to stop goes, whatever its learner does."""
+    actor = connect(serve(learner).port)
+    learner.has_room.clear()
+    actor.push(make_unroll(0))
+    learner.wait_for_put()
+    second = InThread(lambda: actor.push(make_unroll(1)))
+    assert InThread(actor.close).wait() is None  # long before the push's deadline
+    assert isinstance(second.wait(), ClientClosed)
+    with pytest.raises(ClientClosed):
+        actor.push(make_unroll(2))
+    with pytest.raises(ClientClosed):
+        actor.parameters(newer_than=-1)
+    actor.close()
+
+
+def test_close_ends_the_wait_for_a_learner(
+    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_PAUSE_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
+    gone = serve(learner)
+    gone.stop(0)
+    waiting = threading.Event()
+    actor = connect(gone.port, on_waiting=lambda seconds, reason: waiting.set())
+    handshake = InThread(actor.handshake)
+    assert waiting.wait(PATIENCE_S)
+    assert InThread(actor.close).wait() is None
+    assert isinstance(handshake.wait(), ClientClosed)
+
+
+def test_an_unroll_is_put_once_however_often_its_deadline_passes(
+    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PUSH_DEADLINE_S", 0.1)
+    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
+    monkeypatch.setattr(backoff, "REPORT_INTERVAL_S", 0.0)
+    tries = threading.Semaphore(0)
+    learner.has_room.clear()
+    actor = connect(serve(learner).port, on_waiting=lambda seconds, reason: tries.release())
+    actor.handshake()
+    actor.push(make_unroll(0))
+    for _ in range(3):
+        assert tries.acquire(timeout=PATIENCE_S)
+    learner.has_room.set()
+    actor.push(make_unroll(1))
+    assert learner.reported(2) == [0, 1]
+    assert learner.versions() == [0, 1]
+
+
+def test_a_port_in_use_is_said_to_be(serve: Serve, learner: FakeLearner) -> None:
+    port = serve(learner).port
+    with pytest.raises(
+        ConfigError, match=f"--learner_hosts: cannot listen on 127.0.0.1:{port}: another process"
+    ):
+        serve(learner, port)
+
+
+def test_an_address_of_another_machine_is_said_to_be(directory: Path, learner: FakeLearner) -> None:
+    with pytest.raises(ConfigError, match="or it is not an address of this machine"):
+        LearnerServer("192.0.2.1:5000", directory, RUN, learner.put, learner.parameters)
