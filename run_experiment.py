@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 # Before TensorFlow is imported: without a GPU it logs errors that are none; real ones are raised.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# What gRPC would log of a port in use or an absent learner is said in this project's own words.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from impala_tf import flags
 from impala_tf.config import Config, ConfigError
@@ -39,6 +42,8 @@ def main() -> int:
         return run(flags.parse(sys.argv[1:]))
     except ConfigError as error:
         return flags.fail(error)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":

@@ -1,10 +1,19 @@
-"""How learners act as one: the group interface, and the group of a single learner."""
+"""How learners act as one: the group interface, a group of one, and a Horovod group.
+
+The only file that imports Horovod, and only when there is more than one learner.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Protocol
 
+import numpy as np
 import tensorflow as tf
+
+
+class LearnerLostError(Exception):
+    """Another learner of the group ended, or cannot be reached any more."""
 
 
 class LearnerGroup(Protocol):
@@ -13,19 +22,17 @@ class LearnerGroup(Protocol):
     rank: int  # 0 writes checkpoints and metrics
     size: int  # learners in the group
 
-    def mean_and_sum(
-        self, gradients: list[tf.Tensor], control: tf.Tensor
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Returns the mean of the gradients and the sum of the control vectors of all learners.
-
-        Called inside the update's graph, once an update.
-        """
+    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the sums over all learners. Called inside the update's graph, once an update."""
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
         """Gives every learner rank 0's values."""
 
     def gather(self, value: Any) -> list[Any]:
         """Returns every learner's JSON-able value, by rank."""
+
+    def is_loss(self, error: BaseException) -> bool:
+        """Whether `error`, raised by an update, says that another learner was lost."""
 
 
 class SingleLearner:
@@ -34,11 +41,9 @@ class SingleLearner:
     rank = 0
     size = 1
 
-    def mean_and_sum(
-        self, gradients: list[tf.Tensor], control: tf.Tensor
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Returns its arguments."""
-        return gradients, control
+    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns its argument."""
+        return tensors
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
         """Does nothing."""
@@ -46,3 +51,47 @@ class SingleLearner:
     def gather(self, value: Any) -> list[Any]:
         """Returns [value]."""
         return [value]
+
+    def is_loss(self, error: BaseException) -> bool:
+        """Returns False: there is nobody else."""
+        return False
+
+
+class HorovodGroup:
+    """The learners that horovodrun, mpirun or the front end started together.
+
+    Raises:
+      ImportError: Horovod is not installed.
+    """
+
+    def __init__(self) -> None:
+        import horovod.tensorflow as hvd
+
+        self._hvd = hvd
+        hvd.init()
+        self.rank: int = hvd.rank()
+        self.size: int = hvd.size()
+
+    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the sums, by one fused all-reduce."""
+        # Named, because learners meet by name, and the graphs of a learner with a batch and of one
+        # without would give it different ones.
+        return self._hvd.grouped_allreduce(
+            tensors, op=self._hvd.Sum, name="update", ignore_name_scope=True
+        )
+
+    def broadcast(self, variables: list[tf.Variable]) -> None:
+        """Gives every learner rank 0's values."""
+        self._hvd.broadcast_variables(variables, root_rank=0)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns every learner's value. It travels as JSON: Horovod itself would unpickle it."""
+        text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        sizes = self._hvd.allgather(tf.constant([text.size], tf.int32)).numpy()
+        everything = self._hvd.allgather(tf.constant(text)).numpy()
+        parts = np.split(everything, np.cumsum(sizes)[:-1])
+        return [json.loads(part.tobytes()) for part in parts]
+
+    def is_loss(self, error: BaseException) -> bool:
+        """Whether a collective operation failed, which is how Horovod says so."""
+        return isinstance(error, tf.errors.OpError) and "orovod" in str(error)

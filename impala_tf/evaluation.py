@@ -42,16 +42,18 @@ def compile_policy(
 def play(
     act: Act, initial_state: Nest, stream: Stream, num_envs: int, num_episodes: int
 ) -> Iterator[Episode | None]:
-    """Plays `num_episodes` whole games in N environments; yields a finished game or None a step.
+    """Plays `num_episodes` whole games in N environments; yields None before each step.
 
-    Each environment plays its share to the end: taking whichever games end first would prefer the
-    short ones.
+    A game that has ended is yielded once its environment has been reset, so that whoever films it
+    sees all of it: its first observation and its final one too. Each environment plays its share to
+    the end: taking whichever games end first would prefer the short ones.
     """
     share = np.full(num_envs, num_episodes // num_envs)
     share[: num_episodes % num_envs] += 1
     returns, lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
     env_output, core_state = stream.reset(), initial_state
     while share.any():
+        yield None
         actions, core_state = act(env_output, core_state)
         env_output = stream.step(actions.numpy())
         ended = env_output.autoreset
@@ -60,7 +62,6 @@ def play(
             yield Episode(float(returns[n]), int(lengths[n]))
         returns = np.where(ended, 0.0, returns + env_output.reward)
         lengths = np.where(ended, 0, lengths + 1)
-        yield None
 
 
 def summary(episodes: list[Episode]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Learner:
     def __init__(
         self, agent: agents.Agent, spec: EnvironmentSpec, config: Config, group: LearnerGroup
     ) -> None:
-        self._agent = agent
+        self.agent = agent
         self._spec = spec
         self._config = config
         self._group = group
@@ -65,10 +65,15 @@ class Learner:
         )
         # Slots exist before the first update, so that a checkpoint can be restored into them.
         self.optimizer._initialize(agent.trainable_variables)
+        # Mean squares start at 1, as in TensorFlow 1 and so in the paper's experiments. From 0,
+        # where Sonnet starts, the first steps are ten times too large and leave dead units behind.
+        for mean_square in self.optimizer.ms:
+            mean_square.assign(tf.ones_like(mean_square))
         self.updates = 0
         self.agent_steps = 0  # decisions learned from, all learners together
         self.environment_frames = 0
         self._update = tf.function(self._update_graph)
+        self._join = tf.function(self._join_graph)
 
     @property
     def learning_rate(self) -> float:
@@ -83,11 +88,15 @@ class Learner:
 
     def parameters(self) -> list[np.ndarray]:
         """Returns a copy of the trainable variables, in the order that actors assign them."""
-        return [variable.numpy() for variable in self._agent.trainable_variables]
+        return [variable.numpy() for variable in self.agent.trainable_variables]
+
+    def parameters_and_slots(self) -> list[tf.Variable]:
+        """Returns everything that an update changes."""
+        return [*self.agent.variables, *self.optimizer.variables]
 
     def trackables(self) -> dict[str, tf.Module]:
         """Returns what a checkpoint holds besides `counters`."""
-        return {"agent": self._agent, "optimizer": self.optimizer}
+        return {"agent": self.agent, "optimizer": self.optimizer}
 
     def counters(self) -> dict[str, int]:
         """Returns the counters, JSON-able."""
@@ -105,37 +114,42 @@ class Learner:
 
     def synchronize(self) -> None:
         """Gives every learner rank 0's parameters and optimizer slots."""
-        self._group.broadcast([*self._agent.variables, *self.optimizer.variables])
+        self._group.broadcast(self.parameters_and_slots())
 
     def update(self, batch: Unroll, control: Control) -> tuple[UpdateStats, Control]:
         """Takes one step on a batch [B, ...]; returns its findings and the group's wishes."""
         self._learning_rate.assign(self.learning_rate)
         version = tf.constant(self.updates, tf.int64)
-        wishes = tf.constant([float(wish) for wish in control])
-        stats, wishes = self._update(batch, version, wishes)
+        stats, summed = self._update(batch, version, _as_tensor(control, has_batch=True))
+        return stats, self._count(summed)
+
+    def join(self, control: Control) -> Control:
+        """Takes part in the others' step without a batch; returns the group's wishes.
+
+        For a learner that has none and must not keep the others waiting.
+        """
+        self._learning_rate.assign(self.learning_rate)
+        return self._count(self._join(_as_tensor(control, has_batch=False)))
+
+    def _count(self, summed: tf.Tensor) -> Control:
+        batches, *wishes = summed.numpy()
         steps = self._config.optimizer.batch_size * self._config.optimizer.unroll_length
         self.updates += 1
-        self.agent_steps += steps * self._group.size
+        self.agent_steps += steps * round(float(batches))
         self.environment_frames = self.agent_steps * self._spec.frames_per_step
-        return stats, Control(*(bool(wish) for wish in wishes.numpy() > 0.5))
+        return Control(*(bool(wish > 0) for wish in wishes))
 
     def _update_graph(
-        self, batch: Unroll, version: tf.Tensor, wishes: tf.Tensor
+        self, batch: Unroll, version: tf.Tensor, control: tf.Tensor
     ) -> tuple[UpdateStats, tf.Tensor]:
-        batch_unroll = time_major(batch, self._spec)
+        unroll = time_major(batch, self._spec)
         with tf.GradientTape() as tape:
-            outputs, _ = self._agent.unroll(batch_unroll.env_outputs, batch_unroll.core_state)
+            outputs, _ = self.agent.unroll(unroll.env_outputs, unroll.core_state)
             loss = losses.compute(
-                outputs, batch_unroll.env_outputs, batch_unroll.agent_outputs, self._config.loss
+                outputs, unroll.env_outputs, unroll.agent_outputs, self._config.loss
             )
-        variables = self._agent.trainable_variables
-        gradients = tape.gradient(loss.total, variables)
-        gradients, wishes = self._group.mean_and_sum(gradients, wishes)
-        norm = tf.linalg.global_norm(gradients)
-        clip = self._config.optimizer.gradients_clipping
-        if clip > 0:
-            gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
-        self.optimizer.apply(gradients, variables)
+        gradients = tape.gradient(loss.total, self.agent.trainable_variables)
+        norm, control = self._apply(gradients, control)
         lag = tf.cast(version - batch.parameter_version, tf.float32)
         stats = UpdateStats(
             loss_total=loss.total,
@@ -148,7 +162,33 @@ class Learner:
             policy_lag_mean=tf.reduce_mean(lag),
             policy_lag_max=tf.reduce_max(lag),
         )
-        return stats, wishes
+        return stats, control
+
+    def _join_graph(self, control: tf.Tensor) -> tf.Tensor:
+        nothing = [tf.zeros_like(variable) for variable in self.agent.trainable_variables]
+        _, control = self._apply(nothing, control)
+        return control
+
+    def _apply(self, gradients: list[tf.Tensor], control: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Steps along the mean gradient of the learners that have a batch.
+
+        Returns the mean's global norm before clipping, and the sum of the control vectors.
+        """
+        *gradients, control = self._group.sum([*gradients, control])
+        if self._group.size > 1:
+            learners = tf.maximum(control[0], 1.0)
+            gradients = [gradient / learners for gradient in gradients]
+        norm = tf.linalg.global_norm(gradients)
+        clip = self._config.optimizer.gradients_clipping
+        if clip > 0:
+            gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
+        self.optimizer.apply(gradients, self.agent.trainable_variables)
+        return norm, control
+
+
+def _as_tensor(control: Control, has_batch: bool) -> tf.Tensor:
+    """Returns what is summed over the learners beside the gradients: who has a batch, wishes."""
+    return tf.constant([float(has_batch), *map(float, control)])
 
 
 def time_major(batch: Unroll, spec: EnvironmentSpec) -> Unroll:
@@ -185,6 +225,9 @@ class Recorder(Protocol):
         """Writes a row from all learners' parts."""
 
 
+_NO_MORE: Any = object()
+
+
 class TrainingLoop:
     """Feeds batches to a learner until the frames are used up or somebody wishes to stop.
 
@@ -214,16 +257,25 @@ class TrainingLoop:
         self._checkpoint_interval_s = checkpoint_interval_s
         self._saved_at = time.monotonic()
 
-    def run(self, batches: Iterator[Unroll], stop_requested: Callable[[], bool]) -> None:
-        """Trains; writes a last row and a last checkpoint however it ends, short of an error."""
+    def run(self, batches: Iterator[Unroll | None], stop_requested: Callable[[], bool]) -> None:
+        """Trains; writes a last row and a last checkpoint however it ends, short of an error.
+
+        Args:
+          batches: [B, ...]; None where there is none and the group must not wait for one.
+          stop_requested: asked before every update.
+        """
         learner = self._learner
         self._publish(learner.updates, learner.parameters())
         asked_at = time.monotonic()
-        while not learner.done and (batch := next(batches, None)) is not None:
+        while not learner.done and (batch := next(batches, _NO_MORE)) is not _NO_MORE:
             idle_s = time.monotonic() - asked_at
-            stats, agreed = learner.update(batch, self._wishes(stop_requested()))
+            wishes = self._wishes(stop_requested())
+            if batch is None:
+                agreed = learner.join(wishes)
+            else:
+                stats, agreed = learner.update(batch, wishes)
+                self._recorder.record_update(stats, idle_s)
             self._publish(learner.updates, learner.parameters())
-            self._recorder.record_update(stats, idle_s)
             if agreed.write_row or agreed.checkpoint:
                 self._write_row()  # a checkpoint knows how far the rows go: none is left out
             if agreed.checkpoint:

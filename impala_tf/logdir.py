@@ -33,10 +33,9 @@ class Logdir:
         """Folder of the newest checkpoints."""
         return self.path / "checkpoints"
 
-    @property
-    def status(self) -> Path:
-        """What the learner is doing right now (JSON)."""
-        return self.path / "status.json"
+    def status(self, learner: int = 0) -> Path:
+        """What a learner is doing right now (JSON); learner 0's is about the whole run."""
+        return self.path / ("status.json" if learner == 0 else f"status-{learner}.json")
 
     @property
     def processes(self) -> Path:

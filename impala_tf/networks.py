@@ -32,11 +32,14 @@ class ConvTorso(snt.Module):
         self, layers: tuple[tuple[int, int, int], ...], hidden: int, name: str | None = None
     ) -> None:
         super().__init__(name=name)
+        # He et al. (2015): ReLUs keep the scale of what passes. Sonnet's default halves the
+        # variance at every layer, and the little that moves on an Atari screen fades away.
+        init = snt.initializers.VarianceScaling(2.0, "fan_in", "truncated_normal")
         self._convs = [
-            snt.Conv2D(channels, kernel, stride, padding="VALID")
+            snt.Conv2D(channels, kernel, stride, padding="VALID", w_init=init)
             for channels, kernel, stride in layers
         ]
-        self._linear = snt.Linear(hidden)
+        self._linear = snt.Linear(hidden, w_init=init)
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
         """Maps uint8 [M, H, W, C] to float32 [M, hidden]."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue as queues
+import threading
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -66,3 +68,29 @@ class UnrollQueue:
     def close(self) -> None:
         """Wakes whoever waits: `put` raises and `batches` ends once no whole batch is left."""
         self._queue.close(cancel_pending_enqueues=True)
+
+
+def without_waiting(batches: Iterator[Unroll], patience_s: float) -> Iterator[Unroll | None]:
+    """Yields batches, and None whenever none came for `patience_s` seconds or none will come.
+
+    For a learner in a group: the others wait for it in every update, so it must take part even
+    without a batch. Never ends; raises what `batches` raises.
+    """
+    ready: queues.Queue[Unroll | None] = queues.Queue(maxsize=1)
+    failures: list[Exception] = []
+
+    def fetch() -> None:
+        try:
+            for batch in batches:
+                ready.put(batch)
+        except Exception as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=fetch, name="batches", daemon=True)
+    thread.start()
+    while not failures:
+        try:
+            yield ready.get(timeout=patience_s if thread.is_alive() else 0.001)
+        except queues.Empty:
+            yield None
+    raise failures[0]

@@ -36,6 +36,15 @@ class Run:
         out, err = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, out, err
 
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 120) -> None:
+        """Waits for `condition` while the run goes on; AssertionError if it ends before."""
+
+        def true_or_ended() -> bool:
+            return condition() or self.process.poll() is not None
+
+        wait_until(true_or_ended, timeout_s)
+        assert condition(), f"ended with {self.process.returncode}: {self.process.communicate()}"
+
     def alive(self) -> list[int]:
         """Returns the ids of all processes that descend from the run and are not dead."""
         found = []

@@ -94,7 +94,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(start, tmp_path):
     logdir = tmp_path / "run"
     flags = (*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=2")
     killed = start(*flags)
-    wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) >= 4)
+    killed.wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) >= 4)
     killed.process.kill()
     killed.process.wait()
     wait_until(lambda: killed.alive() == [], 30)
@@ -104,7 +104,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(start, tmp_path):
         file.write("123.4,5")
 
     resumed = start(*flags)
-    wait_until(lambda: len(rows(logdir)) >= len(before) + 3)
+    resumed.wait_until(lambda: len(rows(logdir)) >= len(before) + 3)
     resumed.process.send_signal(signal.SIGINT)
     code, out, err = resumed.wait()
     assert code == 0, err + out
@@ -121,7 +121,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(start, tmp_path):
 def test_interrupting_once_saves_and_says_how_to_go_on(start, tmp_path):
     logdir = tmp_path / "run"
     run = start(*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=1000")
-    wait_until(lambda: len(rows(logdir)) >= 2)
+    run.wait_until(lambda: len(rows(logdir)) >= 2)
     run.process.send_signal(signal.SIGINT)
     code, out, err = run.wait(60)
     assert code == 0, err + out
@@ -135,7 +135,7 @@ def test_interrupting_once_saves_and_says_how_to_go_on(start, tmp_path):
 
 def test_interrupting_twice_stops_now(start, tmp_path):
     run = start(*ENDLESS, f"--logdir={tmp_path / 'run'}")
-    wait_until(lambda: len(run.alive()) >= 3)
+    run.wait_until(lambda: len(run.alive()) >= 3)
     run.process.send_signal(signal.SIGINT)
     run.process.send_signal(signal.SIGINT)
     run.process.wait(10)
@@ -146,10 +146,10 @@ def test_interrupting_twice_stops_now(start, tmp_path):
 def test_a_dead_actor_is_replaced(start, tmp_path):
     logdir = tmp_path / "run"
     run = start(*ENDLESS, f"--logdir={logdir}")
-    wait_until(lambda: len(rows(logdir)) >= 1)
+    run.wait_until(lambda: len(rows(logdir)) >= 1)
     os.kill(pid_of(run, "--job_name=actor"), signal.SIGKILL)
     steps = int(rows(logdir)[-1]["agent_steps"])
-    wait_until(lambda: int(rows(logdir)[-1]["agent_steps"]) > steps + 50_000)
+    run.wait_until(lambda: int(rows(logdir)[-1]["agent_steps"]) > steps + 50_000)
     run.process.send_signal(signal.SIGINT)
     code, out, _ = run.wait()
     assert code == 0
@@ -167,7 +167,7 @@ def test_processes_of_a_level_in_processes_end_with_the_run(start, tmp_path):
     """Levels without a native vector environment run in processes of their own."""
     logdir = tmp_path / "run"
     run = start(*QUICK, "--level_name=Acrobot-v1", "--envs_per_actor=3", f"--logdir={logdir}")
-    wait_until(lambda: len(rows(logdir)) >= 1)
+    run.wait_until(lambda: len(rows(logdir)) >= 1)
     assert len(run.alive()) >= 6  # starter, learner, actor, three environments
     run.process.kill()
     run.process.wait()
@@ -177,13 +177,13 @@ def test_processes_of_a_level_in_processes_end_with_the_run(start, tmp_path):
 def test_a_second_run_of_the_same_logdir_is_refused(start, tmp_path):
     logdir = tmp_path / "run"
     first = start(*ENDLESS, f"--logdir={logdir}")
-    wait_until(lambda: len(rows(logdir)) >= 1)
+    first.wait_until(lambda: len(rows(logdir)) >= 1)
     code, _, err = start(*ENDLESS, f"--logdir={logdir}").wait()
     assert code == 2
     assert str(logdir) in err
     assert first.process.poll() is None
     steps = int(rows(logdir)[-1]["agent_steps"])
-    wait_until(lambda: int(rows(logdir)[-1]["agent_steps"]) > steps)
+    first.wait_until(lambda: int(rows(logdir)[-1]["agent_steps"]) > steps)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,9 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(start, finishe
     newest = sorted((finished_run / "checkpoints").glob("ckpt-*"))[-1]
     data = next(newest.glob("variables.data*"))
     data.write_bytes(data.read_bytes()[:-10])
+    kept = len(rows(finished_run))
     run = start(*ENDLESS, f"--logdir={finished_run}")
-    wait_until(lambda: len(rows(finished_run)) >= 1)
+    run.wait_until(lambda: len(rows(finished_run)) > kept)
     run.process.send_signal(signal.SIGINT)
     code, out, err = run.wait()
     assert code == 0, err

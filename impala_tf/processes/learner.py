@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from impala_tf import agents, provenance
 from impala_tf import config as configs
-from impala_tf.allreduce import LearnerGroup, SingleLearner
+from impala_tf.allreduce import HorovodGroup, LearnerGroup, SingleLearner
 from impala_tf.checkpoint import Checkpointer
-from impala_tf.config import Config, known
+from impala_tf.config import Config, ConfigError, known
 from impala_tf.identity import Identity, check_identity
 from impala_tf.learner import Learner, TrainingLoop
 from impala_tf.logdir import Logdir, write_atomically
@@ -31,10 +31,13 @@ from impala_tf.transport import (
     credentials,
 )
 from impala_tf.types import EnvironmentSpec, Unroll
-from impala_tf.unroll_queue import UnrollQueue
+from impala_tf.unroll_queue import UnrollQueue, without_waiting
 
 # How long a learner that is done waits for its actors to come once more and hear that it is over.
 _FAREWELL_S = 5.0
+# A learner of a group without a batch for so long takes part in an update without one, so that the
+# others go on and wishes to stop get through.
+_PATIENCE_S = 60.0
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -104,25 +107,29 @@ class Keeper:
 def main(config: Config) -> int:
     """Learns until the frames are used up or somebody asks this process to stop.
 
+    Returns:
+      0, or 1 where another learner of the group was lost.
+
     Raises:
       ConfigError: flags, a logdir, a checkpoint or a port that cannot be used.
     """
     config, spec, logdir, stop = begin(config)
-    group: LearnerGroup = SingleLearner()
+    group = _group(config)
+    config = configs.replace(config, task=group.rank)
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
     agent = agents.make(config.agent.agent_name, spec)
     specs = agents.unroll_specs(agent, spec, config.optimizer.unroll_length)
     learner = Learner(agent, spec, config, group)
     queue = UnrollQueue(specs, known(config.process.queue_capacity))
-    recorder = _recorder(config, logdir, queue)
+    recorder = _recorder(config, logdir, queue, group)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     keeper = Keeper(checkpointer, learner, recorder, identity_of(config, spec))
-    state = keeper.restore(config.run.logdir)
-    keeper.go_on(state)
+    resumed = _go_on_together(keeper, learner, group, config)
     store = ParameterStore()
     server = _server(config, specs, agent, queue, store, recorder, keeper.run_id)
-    _announce(config, spec, logdir, learner, keeper, resumed=state is not None)
-    keeper.save()  # whatever happens from now on, there is something to go on from
+    if group.rank == 0:
+        _announce(config, spec, logdir, learner, keeper, resumed)
+        keeper.save()  # whatever happens from now on, there is something to go on from
     loop = TrainingLoop(
         learner, store.publish, recorder, keeper.save, group, config.run.checkpoint_interval_s
     )
@@ -131,7 +138,8 @@ def main(config: Config) -> int:
     def learn() -> None:
         server.start()
         recorder.begin(learner.agent_steps, learner.environment_frames)
-        loop.run(queue.batches(config.optimizer.batch_size), stop)
+        batches = queue.batches(config.optimizer.batch_size)
+        loop.run(batches if group.size == 1 else without_waiting(batches, _PATIENCE_S), stop)
         if learner.done:
             _say_goodbye(server)
 
@@ -139,6 +147,12 @@ def main(config: Config) -> int:
     try:
         with reporter:
             run_interruptibly(learn)
+    except Exception as error:
+        if not group.is_loss(error):
+            raise
+        _log.error("learner-%d: another learner was lost; a relaunch goes on from", group.rank)
+        _log.error("the last checkpoint (%s)", str(error).splitlines()[0])
+        return 1
     finally:
         queue.close()
         server.stop(grace_s=0.5)
@@ -152,11 +166,45 @@ def main(config: Config) -> int:
     return 0
 
 
-def _recorder(config: Config, logdir: Logdir, queue: UnrollQueue) -> RunRecorder:
-    writers: dict[str, CsvWriter | TensorBoardWriter] = {
-        "csv": CsvWriter(logdir.metrics),
-        "tensorboard": TensorBoardWriter(logdir.tensorboard),
-    }
+def _group(config: Config) -> LearnerGroup:
+    learners = len(configs.hosts(config.process.learner_hosts))
+    if learners == 1:
+        return SingleLearner()
+    try:
+        group = HorovodGroup()
+    except ImportError:
+        raise ConfigError(
+            f"--learner_hosts: {learners} learners need Horovod; `make setup-dev` installs it"
+        ) from None
+    if group.size != learners:
+        raise ConfigError(
+            f"--learner_hosts: names {learners} learners, but Horovod started {group.size};"
+            f" start them with horovodrun -np {learners}"
+        )
+    return group
+
+
+def _go_on_together(keeper: Keeper, learner: Learner, group: LearnerGroup, config: Config) -> bool:
+    """Takes every learner to where rank 0's checkpoint left off; says whether there was one."""
+    state = None
+    if group.rank == 0:
+        state = keeper.restore(config.run.logdir)
+        keeper.go_on(state)
+        credentials.ensure(credentials_dir(config))
+    shared = group.gather({"run_id": keeper.run_id, "counters": learner.counters()})[0]
+    keeper.run_id = shared["run_id"]
+    learner.restore_counters(shared["counters"])
+    learner.synchronize()
+    return state is not None
+
+
+def _recorder(
+    config: Config, logdir: Logdir, queue: UnrollQueue, group: LearnerGroup
+) -> RunRecorder:
+    writers: dict[str, CsvWriter | TensorBoardWriter] = {}
+    if group.rank == 0:
+        writers["csv"] = CsvWriter(logdir.metrics)
+        writers["tensorboard"] = TensorBoardWriter(logdir.tensorboard)
     return RunRecorder(writers, queue.size, config.run.metrics_interval_s)
 
 
@@ -169,7 +217,6 @@ def _server(
     recorder: RunRecorder,
     run_id: str,
 ) -> LearnerServer:
-    credentials.ensure(credentials_dir(config))
     identity = RunIdentity(
         protocol_version=PROTOCOL_VERSION,
         run_id=run_id,

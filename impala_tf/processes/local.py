@@ -129,7 +129,7 @@ def main(config: Config) -> int:
     stop = StopRequest()
     stop.install()
     display = Display(
-        lambda: status.read_status(logdir.status), interval_s=resolved.run.metrics_interval_s
+        lambda: status.read_status(logdir.status()), interval_s=resolved.run.metrics_interval_s
     )
     print(f"{spec.level_name}: {spec.protocol}", flush=True)
     children: list[Child] = []
@@ -182,7 +182,7 @@ def _prepare(logdir: Logdir) -> None:
     except OSError as error:
         raise ConfigError(f"--logdir={logdir.path}: cannot write there: {error.strerror}") from None
     with contextlib.suppress(FileNotFoundError):
-        logdir.status.unlink()  # of an earlier run
+        logdir.status().unlink()  # of an earlier run
 
 
 def _learner_address(config: Config) -> str:
@@ -233,7 +233,7 @@ def _watch(children: list[Child], stop: StopRequest, display: Display) -> int:
 
 
 def _final_line(logdir: Logdir) -> str:
-    last = status.read_status(logdir.status)
+    last = status.read_status(logdir.status())
     if last is None:
         return "nothing was trained"
     frames = f"{last['environment_frames']:,} of {last['total_environment_frames']:,} frames"
@@ -245,7 +245,7 @@ def _final_line(logdir: Logdir) -> str:
 def _say_what_next(config: Config, logdir: Logdir) -> None:
     again = configs.to_flags(configs.replace(config, logdir=str(logdir.path)))
     test = ["--mode=test", f"--logdir={logdir.path}", "--video"]
-    last = status.read_status(logdir.status)
+    last = status.read_status(logdir.status())
     if last is not None and last["state"] != "done":
         print("to go on:    python run_experiment.py", shlex.join(again))
     print("to evaluate: python run_experiment.py", shlex.join(test))

@@ -54,7 +54,7 @@ class Reporter:
         self._kept = kept
         self._server = server
         self._stop = stop
-        self._writer = status.StatusWriter(logdir.status)
+        self._writer = status.StatusWriter(logdir.status(config.process.task))
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
         self._warned_at = time.monotonic()

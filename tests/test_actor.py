@@ -1,0 +1,236 @@
+"""An actor in real environments, against a learner that only keeps what it is sent."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf import agents, frame_stack
+from impala_tf.actor import Actor, as_seen
+from impala_tf.config import EnvironmentConfig
+from impala_tf.environments import factory
+from impala_tf.environments.stream import EnvStream
+from impala_tf.transport import RunOver
+from impala_tf.types import EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
+
+T, UNROLLS = 5, 8
+
+# Games of a few steps, so that they begin and end everywhere in an unroll.
+PONG = EnvironmentConfig(
+    level_name="PongNoFrameskip-v4", max_episode_frames=30, noop_max=5, width=24, height=20
+)
+CARTPOLE = EnvironmentConfig(level_name="CartPole-v1")
+PICTURES = EnvironmentConfig(level_name="tests.worlds:Pictures-v0")
+
+
+class Spy:
+    """A stream that remembers what it showed, what it was told, and which games it handed over."""
+
+    def __init__(self, env: EnvironmentConfig, num_envs: int) -> None:
+        self._stream = EnvStream(factory.make(env, num_envs, seed=3))
+        self.close = self._stream.close
+        self.shown: list[EnvOutput] = []
+        self.actions: list[np.ndarray] = []
+
+    def reset(self) -> EnvOutput:
+        return self._show(self._stream.reset())
+
+    def step(self, actions: np.ndarray) -> EnvOutput:
+        self.actions.append(actions.copy())
+        return self._show(self._stream.step(actions))
+
+    def pop_episodes(self) -> list[Episode]:
+        return self._stream.pop_episodes()
+
+    def _show(self, env_output: EnvOutput) -> EnvOutput:
+        self.shown.append(copy.deepcopy(env_output))
+        return env_output
+
+
+class FakeLearner:
+    """Answers parameter requests from a script, in turn, and copies what is pushed."""
+
+    def __init__(self, script: list[tuple[int, list[np.ndarray]] | None]) -> None:
+        self._script = iter(script)
+        self.asked: list[int] = []
+        self.unrolls: list[Unroll] = []
+        self.episodes: list[list[Episode]] = []
+        self.rates: list[float] = []
+
+    def parameters(self, newer_than: int) -> tuple[int, list[np.ndarray]] | None:
+        self.asked.append(newer_than)
+        return next(self._script)
+
+    def push(self, unroll: Unroll, episodes: list[Episode], agent_steps_per_s: float) -> None:
+        self.unrolls.append(copy.deepcopy(unroll))
+        self.episodes.append(episodes)
+        self.rates.append(agent_steps_per_s)
+
+
+class Played(NamedTuple):
+    spec: EnvironmentSpec
+    agent_name: str
+    num_envs: int
+    learner: FakeLearner
+    stream: Spy
+
+
+def parameters(agent: agents.Agent, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [0.1 * rng.normal(size=v.shape).astype(np.float32) for v in agent.trainable_variables]
+
+
+def play(env: EnvironmentConfig, agent_name: str, num_envs: int, seed: int = 7) -> Played:
+    """Acts for UNROLLS unrolls; new parameters come before the first, third and sixth of them."""
+    spec = factory.spec(env)
+    agent = agents.make(agent_name, spec)
+    news = {
+        0: (3, parameters(agent, 3)),
+        2: (4, parameters(agent, 4)),
+        5: (9, parameters(agent, 9)),
+    }
+    learner = FakeLearner([news.get(unroll) for unroll in range(UNROLLS)])
+    stream = Spy(env, num_envs)
+    try:
+        actor = Actor(agent, stream, learner, spec, num_envs, T, seed)
+        actor.run(lambda: len(learner.unrolls) == UNROLLS)
+    finally:
+        stream.close()
+    return Played(spec, agent_name, num_envs, learner, stream)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        (PONG, "ResNetLSTMAgent", 2),
+        (CARTPOLE, "MLPLSTMAgent", 3),
+        (CARTPOLE, "MLPAgent", 2),
+        (PICTURES, "ImpoolaAgent", 1),
+    ],
+    ids=lambda param: f"{param[0].level_name}-{param[1]}",
+)
+def played(request: pytest.FixtureRequest) -> Played:
+    return play(*request.param)
+
+
+def observations(played: Played, unroll: Unroll) -> np.ndarray:
+    """What the learner makes of an unroll's observations, [T + 1, N, ...]."""
+    env_outputs = unroll.env_outputs
+    if not played.spec.stacked_frames:
+        return np.swapaxes(env_outputs.observation, 0, 1)
+    return frame_stack.rebuild(env_outputs.observation, env_outputs.autoreset).numpy()
+
+
+def test_unrolls_hold_what_the_environments_showed(played: Played) -> None:
+    """A step lost, doubled or shifted between two unrolls teaches the wrong consequence."""
+    shown = played.stream.shown
+    assert len(shown) == UNROLLS * T + 1
+    assert sum(step.autoreset.any() for step in shown[1:]) >= 2
+    for k, unroll in enumerate(played.learner.unrolls):
+        seen = observations(played, unroll)
+        # T + 1 steps from k * T on: the last one comes again as the first of the next unroll.
+        for t, step in enumerate(shown[k * T : (k + 1) * T + 1]):
+            for name in EnvOutput._fields:
+                if name != "observation":
+                    recorded = getattr(unroll.env_outputs, name)[:, t]
+                    assert recorded.dtype == getattr(step, name).dtype
+                    np.testing.assert_array_equal(recorded, getattr(step, name), name)
+            np.testing.assert_array_equal(seen[t], as_seen(step, played.spec).observation)
+
+
+def test_recorded_actions_are_those_that_were_taken(played: Played) -> None:
+    """Learning from an action that was not taken is noise, and nothing would crash."""
+    taken = iter(played.stream.actions)
+    for unroll in played.learner.unrolls:
+        for t in range(T):
+            action = unroll.agent_outputs.action[:, t]
+            np.testing.assert_array_equal(action, next(taken))
+            np.testing.assert_array_equal(unroll.env_outputs.last_action[:, t + 1], action)
+    assert next(taken, None) is None
+    assert len({tuple(actions) for actions in played.stream.actions}) > 1
+
+
+def test_behaviour_policy_and_core_state_can_be_recomputed(played: Played) -> None:
+    """V-trace's ratios are only right for the logits of the parameters that really acted."""
+    agent = agents.make(played.agent_name, played.spec)
+    state = agent.initial_state(played.num_envs)
+    step = agent.step
+    for k, unroll in enumerate(played.learner.unrolls):
+        version = 9 if k >= 5 else 4 if k >= 2 else 3
+        np.testing.assert_array_equal(unroll.parameter_version, [version] * played.num_envs)
+        assign(agent, parameters(agent, version))
+        assert_close(unroll.core_state, state)
+        for t in range(T):
+            seen = as_seen(played.stream.shown[k * T + t], played.spec)
+            outputs, state = step(tf.nest.map_structure(tf.constant, seen), state)
+            assert_close(unroll.agent_outputs.policy_logits[:, t], outputs.policy_logits)
+
+
+def assign(agent: agents.Agent, arrays: list[np.ndarray]) -> None:
+    for variable, array in zip(agent.trainable_variables, arrays, strict=True):
+        variable.assign(array)
+
+
+def assert_close(got: Nest, expected: Nest) -> None:
+    tf.nest.assert_same_structure(got, expected)
+    for one, other in zip(tf.nest.flatten(got), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_parameters_are_asked_for_once_an_unroll_and_only_newer_ones(played: Played) -> None:
+    """Or every actor downloads the network again for nothing, or acts with an old one for ever."""
+    assert played.learner.asked == [-1, 3, 3, 4, 4, 4, 9, 9]
+
+
+def test_every_game_is_handed_over_once(played: Played) -> None:
+    """Returns in the curves would be counted twice, or games would be missing from them."""
+    handed_over = list(itertools.chain(*played.learner.episodes))
+    expected = []
+    for n in range(played.num_envs):
+        rewards: list[float] = []
+        for step in played.stream.shown[1:]:
+            if not step.autoreset[n]:
+                rewards.append(float(step.reward[n]))
+            if step.terminated[n] or step.truncated[n]:
+                expected.append(Episode(sum(rewards), len(rewards)))
+                rewards = []
+    assert sorted(handed_over) == sorted(expected)
+    assert len(expected) >= 2
+
+
+def test_the_seed_decides_the_actions() -> None:
+    """--seed repeats a run; actors with seeds of their own must not all play the same game."""
+    first, again, other = (play(CARTPOLE, "MLPAgent", 2, seed).stream.actions for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert np.any(np.array(first) != np.array(other))
+
+
+def test_the_rate_is_that_of_the_unroll_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what `frontend status` shows of an actor: agent steps a second, waits included."""
+    times = itertools.count(step=2.0)
+    monkeypatch.setattr("impala_tf.actor.time", SimpleNamespace(monotonic=lambda: next(times)))
+    rates = play(CARTPOLE, "MLPAgent", 3).learner.rates
+    assert rates == [0.0] + [3 * T / 2.0] * (UNROLLS - 1)
+
+
+def test_the_end_of_the_run_ends_the_actor() -> None:
+    """An actor that swallowed it would play on for ever after its learner is done."""
+    spec = factory.spec(CARTPOLE)
+    stream = Spy(CARTPOLE, 1)
+
+    class Done(FakeLearner):
+        def push(self, *_: object) -> None:
+            raise RunOver("the learner says that the run is over")
+
+    agent = agents.make("MLPAgent", spec)
+    learner = Done([(0, parameters(agent, 0))])
+    with pytest.raises(RunOver):
+        Actor(agent, stream, learner, spec, 1, T, 0).run(lambda: False)
+    stream.close()
+    assert len(stream.actions) == T

@@ -1,0 +1,245 @@
+"""Agents: unrolling equals stepping, and what an agent is told of the step before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf import agents
+from impala_tf.config import AGENTS, ConfigError
+from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, NetworkOutput
+from tests.samples import image_spec, steps, vector_spec
+
+VECTORS = vector_spec()
+SMALL_IMAGES = image_spec((20, 24, 3))
+ATARI = image_spec((84, 84, 4), stacked_frames=4)
+
+
+def spec_for(agent_name: str) -> EnvironmentSpec:
+    """A level that the agent can take, as small as its torso allows."""
+    torso = AGENTS[agent_name].torso
+    return {"mlp": VECTORS, "impala": SMALL_IMAGES, "impoola": SMALL_IMAGES}.get(torso, ATARI)
+
+
+def trained(agent: agents.Agent) -> agents.Agent:
+    """Moves every variable, biases too, away from where it was initialised."""
+    rng = np.random.default_rng(0)
+    for variable in agent.trainable_variables:
+        variable.assign_add(0.05 * rng.normal(size=variable.shape))
+    return agent
+
+
+def at(nest: Nest, index: int) -> Nest:
+    return tf.nest.map_structure(lambda t: t[index], nest)
+
+
+def assert_same(got: Nest, expected: Nest) -> None:
+    tf.nest.assert_same_structure(got, expected)
+    for one, other in zip(tf.nest.flatten(got), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("agent_name", list(AGENTS))
+def test_unrolling_equals_stepping_across_the_starts_of_episodes(agent_name: str) -> None:
+    """The learner would correct towards a policy that no actor ever followed."""
+    spec = spec_for(agent_name)
+    agent = trained(agents.make(agent_name, spec))
+    env_outputs = steps(spec, (5, 2))
+    start = env_outputs.episode_start.numpy()
+    assert start[1:].any() and not start.all()
+    state = tf.nest.map_structure(
+        lambda zeros: tf.random.stateless_normal(zeros.shape, (1, 2)), agent.initial_state(2)
+    )
+
+    unrolled, state_after = agent.unroll(env_outputs, state)
+
+    for t in range(5):
+        stepped, state = agent.step(at(env_outputs, t), state)
+        assert stepped.policy_logits.shape == (2, spec.num_actions)
+        assert stepped.baseline.shape == (2,)
+        assert_same(at(unrolled, t), stepped)
+    assert_same(state_after, state)
+
+
+@pytest.mark.parametrize("agent_name", ["ShallowConvNetLSTMAgent", "MLPLSTMAgent"])
+def test_one_environment_is_answered_as_if_it_were_one_of_many(agent_name: str) -> None:
+    """An evaluation plays alone what was trained in a batch."""
+    spec = spec_for(agent_name)
+    agent = trained(agents.make(agent_name, spec))
+    env_output, state = steps(spec, (3,)), agent.initial_state(3)
+    together, state_together = agent.step(env_output, state)
+    for n in range(3):
+        alone, state_alone = agent.step(
+            tf.nest.map_structure(lambda t, n=n: t[n : n + 1], env_output), agent.initial_state(1)
+        )
+        assert_same(alone, NetworkOutput(*(part[n : n + 1] for part in together)))
+        assert_same(state_alone, tuple(part[n : n + 1] for part in state_together))
+
+
+@pytest.mark.parametrize("agent_name", ["ResNetLSTMAgent", "MLPAgent"])
+def test_compiled_with_an_unknown_batch_size_equals_eager(agent_name: str) -> None:
+    """Actors, learners and evaluations compile the same agent for batches of their own."""
+    spec = spec_for(agent_name)
+    agent = trained(agents.make(agent_name, spec))
+    env_outputs, state = steps(spec, (4, 3)), agent.initial_state(3)
+    before = len(agent.variables)
+
+    def open_batch(batch_axis: int) -> Callable[[tf.Tensor], tf.TensorSpec]:
+        def spec_of(tensor: tf.Tensor) -> tf.TensorSpec:
+            shape = tensor.shape.as_list()
+            shape[batch_axis] = None
+            return tf.TensorSpec(shape, tensor.dtype)
+
+        return spec_of
+
+    signature = [
+        tf.nest.map_structure(open_batch(1), env_outputs),
+        tf.nest.map_structure(open_batch(0), state),
+    ]
+    compiled = tf.function(agent.unroll, input_signature=signature)
+    assert_same(compiled(env_outputs, state), agent.unroll(env_outputs, state))
+    assert len(agent.variables) == before
+
+
+@pytest.mark.parametrize(
+    "agent_name", [name for name in AGENTS if AGENTS[name].observes_last_action_and_reward]
+)
+def test_last_action_and_reward_count_inside_an_episode_only(agent_name: str) -> None:
+    """An agent that is told how the last game ended starts its next one on a false clue."""
+    spec = spec_for(agent_name)
+    agent = trained(agents.make(agent_name, spec))
+
+    def logits(start: bool, reward: float, last_action: int) -> np.ndarray:
+        step = steps(spec, (1,))._replace(
+            episode_start=tf.constant([start]),
+            reward=tf.constant([reward]),
+            last_action=tf.constant([last_action]),
+        )
+        return agent.step(step, agent.initial_state(1))[0].policy_logits.numpy()
+
+    inside = logits(False, 0.5, 1)
+    assert np.abs(logits(False, 0.5, 2) - inside).max() > 1e-4
+    assert np.abs(logits(False, -0.5, 1) - inside).max() > 1e-4
+    np.testing.assert_array_equal(logits(True, 0.5, 1), logits(True, -0.7, 2))
+    # Clipped on both sides, so that a game with large scores does not drown the picture.
+    np.testing.assert_array_equal(logits(False, 1.0, 1), logits(False, 40.0, 1))
+    np.testing.assert_array_equal(logits(False, -1.0, 1), logits(False, -40.0, 1))
+    assert np.abs(logits(False, 1.0, 1) - logits(False, -1.0, 1)).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "agent_name", [name for name in AGENTS if not AGENTS[name].observes_last_action_and_reward]
+)
+def test_other_agents_see_the_observation_alone(agent_name: str) -> None:
+    """Or they would not be the networks that their papers compare."""
+    spec = spec_for(agent_name)
+    agent = trained(agents.make(agent_name, spec))
+    step = steps(spec, (2,))
+    other = steps(spec, (2,), seed=1)._replace(observation=step.observation)
+    # MLPLSTMAgent and the like depend on episode_start through their core.
+    other = other._replace(episode_start=step.episode_start)
+    state = agent.initial_state(2)
+    assert_same(agent.step(step, state)[0], agent.step(other, state)[0])
+
+
+def test_the_nature_agent_is_of_the_published_size() -> None:
+    """About 1.7 million parameters with its heads; one more layer would show."""
+    agent = agents.make("SimpleConvNetAgent", ATARI)
+    seen = 512 + 4 + 1  # features, one-hot last action, last reward
+    heads = (seen + 1) * 4 + (seen + 1)
+    assert sum(int(tf.size(v)) for v in agent.trainable_variables) == 1_684_128 + heads
+
+
+def test_all_that_training_moves_is_sent_to_the_actors() -> None:
+    """Actors assign the trainable variables; anything else in a network would stay behind."""
+    for agent_name in AGENTS:
+        agent = agents.make(agent_name, spec_for(agent_name))
+        assert len(agent.variables) == len(agent.trainable_variables) > 0
+
+
+@pytest.mark.parametrize(
+    ("agent_name", "spec", "takes", "fitting"),
+    [
+        ("MLPAgent", ATARI, "takes vectors", "SimpleConvNetAgent"),
+        ("ResNetLSTMAgent", VECTORS, "takes images", "MLPLSTMAgent"),
+    ],
+)
+def test_an_agent_that_cannot_see_the_level_is_refused(
+    agent_name: str, spec: EnvironmentSpec, takes: str, fitting: str
+) -> None:
+    """Else the user is told about matrix shapes, long after the processes have started."""
+    with pytest.raises(ConfigError) as caught:
+        agents.make(agent_name, spec)
+    (line,) = caught.value.problems
+    assert line.startswith(f"--agent_name={agent_name}: {takes}")
+    assert spec.level_name in line
+    assert fitting in line and f"use one of {agent_name}" not in line
+
+
+LOGITS = [[0.0, 1.0, -2.0, 0.5], [3.0, 3.0, -50.0, 1.0]]
+
+
+def draws(seed: int, count: int, logits: list[list[float]] = LOGITS) -> np.ndarray:
+    """`count` actions for every row of `logits`, [count, N]."""
+    generator = tf.random.Generator.from_seed(seed)
+    tiled = tf.tile(tf.constant(logits), [count, 1])
+    actions = agents.sample_actions(tiled, generator)
+    assert actions.dtype == tf.int32
+    return actions.numpy().reshape(count, len(logits))
+
+
+def test_actions_are_drawn_from_the_softmax() -> None:
+    """V-trace divides by these probabilities: a biased draw is a bias in every gradient."""
+    count = 50_000
+    actions = draws(seed=1, count=count)
+    for row, logits in enumerate(LOGITS):
+        probabilities = np.exp(logits) / np.exp(logits).sum()
+        found = np.bincount(actions[:, row], minlength=4) / count
+        deviation = np.sqrt(probabilities * (1 - probabilities) / count)
+        assert np.all(np.abs(found - probabilities) < 4 * deviation + 1e-12)
+    # The environments of a batch draw independently: both take action 1 as often as that says.
+    both = np.mean((actions == 1).all(axis=1))
+    expected = np.mean(actions[:, 0] == 1) * np.mean(actions[:, 1] == 1)
+    assert abs(both - expected) < 4 * np.sqrt(expected / count)
+
+
+def test_certain_policies_are_followed() -> None:
+    """Logits of a collapsed policy must not turn into NaN, infinities or another action."""
+    certain = [[-1e4, 0.0, 1e4, 0.0], [200.0, -200.0, 0.0, -1e30]]
+    assert np.all(draws(seed=2, count=2_000, logits=certain) == [2, 0])
+
+
+def test_draws_repeat_with_the_seed_and_go_on_from_call_to_call() -> None:
+    """--seed must mean the same run; and no actor may take the same draw at every step."""
+    np.testing.assert_array_equal(draws(seed=3, count=500), draws(seed=3, count=500))
+    assert np.any(draws(seed=3, count=500) != draws(seed=4, count=500))
+    generator = tf.random.Generator.from_seed(3)
+    logits = tf.zeros((200, 4))
+    first, second = (agents.sample_actions(logits, generator).numpy() for _ in range(2))
+    assert np.any(first != second)
+
+
+def test_greedy_actions_are_the_likeliest() -> None:
+    actions = agents.greedy_actions(tf.constant([[0.0, 2.0, 1.0], [5.0, -1.0, 4.9]]))
+    assert actions.dtype == tf.int32
+    assert actions.numpy().tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("stacked_frames", "observation"), [(4, (9, 84, 84)), (0, (6, 84, 84, 4))])
+def test_specs_say_what_crosses_the_wire(stacked_frames: int, observation: tuple[int, ...]) -> None:
+    """Queue, codec and actor's buffer are built from them: all T + 1 steps, each frame once."""
+    spec = image_spec((84, 84, 4), stacked_frames)
+    agent = agents.make("ShallowConvNetLSTMAgent", spec)
+    specs = agents.unroll_specs(agent, spec, unroll_length=5)
+    assert specs.parameter_version == tf.TensorSpec((), tf.int64)
+    assert [part.shape for part in specs.core_state] == [(256,), (256,)]
+    assert specs.env_outputs.observation == tf.TensorSpec(observation, tf.uint8)
+    for name in EnvOutput._fields:
+        assert getattr(specs.env_outputs, name).shape[0] == (
+            9 if name == "observation" and stacked_frames else 6
+        )
+    assert specs.agent_outputs.action == tf.TensorSpec((5,), tf.int32)
+    assert specs.agent_outputs.policy_logits == tf.TensorSpec((5, 4), tf.float32)
