@@ -1,10 +1,13 @@
 # make train [ARGS="--flag=..."]   set up, then train on this machine
-# make test                        set up with the test tools, then lint, types and all tests
+# make test                        set up with Horovod and the test tools, then lint, types, all tests
 # make setup | make setup-dev      only the set-up
 
 PYTHON ?= python3
 VENV := .venv
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
+    HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1
 
 # Reaches a mean return of 18 on two cores within half an hour; see sandbox/pong.md.
 TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --agent_name=ShallowConvNetAgent
@@ -42,9 +45,14 @@ $(VENV)/.setup: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(PIP_INSTALL) -e .
 	@touch $@
 
+# Horovod has no wheel: it is compiled against the TensorFlow that is installed, so that comes first.
 $(VENV)/.setup-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "Installing packages and test tools into $(VENV) (minutes the first time) ..."
+	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
+	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
+	@echo "Installing packages, test tools and Horovod into $(VENV) (minutes the first time) ..."
 	@$(PIP_INSTALL) -e '.[dev]'
+	@$(PIP_INSTALL) setuptools wheel packaging pyyaml psutil cloudpickle
+	@$(HOROVOD_BUILD) $(PIP_INSTALL) --no-build-isolation horovod
 	@touch $@ $(VENV)/.setup
 
 clean:

@@ -31,9 +31,24 @@ def run(config: Config) -> int:
         from impala_tf.processes import actor
 
         return actor.main(config)
+    if config.cluster.workers_csv_path:
+        return launch(config)
     from impala_tf.processes import local
 
     return local.main(config)
+
+
+def launch(config: Config) -> int:
+    """Launches a run on the machines of a workers CSV; returns the exit status."""
+    from frontend import cluster
+    from impala_tf.display import Display
+    from impala_tf.transport import credentials
+
+    return cluster.launch(
+        config,
+        make_credentials=credentials.ensure,
+        make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
+    )
 
 
 def main() -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import queue as queues
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 import tree
 
 from impala_tf.transport import QueueClosed
 from impala_tf.types import Unroll
+
+_POLL_S = 0.2
 
 
 class UnrollQueue:
@@ -70,11 +73,14 @@ class UnrollQueue:
         self._queue.close(cancel_pending_enqueues=True)
 
 
-def without_waiting(batches: Iterator[Unroll], patience_s: float) -> Iterator[Unroll | None]:
+def without_waiting(
+    batches: Iterator[Unroll], patience_s: float, hurry: Callable[[], bool] = lambda: False
+) -> Iterator[Unroll | None]:
     """Yields batches, and None whenever none came for `patience_s` seconds or none will come.
 
     For a learner in a group: the others wait for it in every update, so it must take part even
-    without a batch. Never ends; raises what `batches` raises.
+    without a batch. Never ends; raises what `batches` raises. There is no patience while `hurry`
+    says so.
     """
     ready: queues.Queue[Unroll | None] = queues.Queue(maxsize=1)
     failures: list[Exception] = []
@@ -88,9 +94,14 @@ def without_waiting(batches: Iterator[Unroll], patience_s: float) -> Iterator[Un
 
     thread = threading.Thread(target=fetch, name="batches", daemon=True)
     thread.start()
+    asked_at = time.monotonic()
     while not failures:
         try:
-            yield ready.get(timeout=patience_s if thread.is_alive() else 0.001)
+            yield ready.get(timeout=_POLL_S)
         except queues.Empty:
+            waited_s = time.monotonic() - asked_at
+            if waited_s < patience_s and thread.is_alive() and not hurry():
+                continue
             yield None
+        asked_at = time.monotonic()
     raise failures[0]

@@ -152,7 +152,9 @@ def test_the_three_newest_are_kept(tmp_path):
     assert [path.name for path in checkpoints(tmp_path)] == [
         f"ckpt-{step:012d}" for step in (3, 4, 5)
     ]
-    assert find(tmp_path).path == tmp_path / "ckpt-000000000005"
+    found = find(tmp_path)
+    assert found is not None
+    assert found.path == tmp_path / "ckpt-000000000005"
 
 
 def test_the_same_step_again_keeps_the_checkpoint_that_is_there(tmp_path):

@@ -52,15 +52,13 @@ def test_gradient_of_the_total_equals_finite_differences():
     )
 
     with tf.GradientTape() as tape:
-        total = reference_total(weights, *as64, frozen_at=weights)
+        total = reference_total(weights, weights, *as64)
     numeric = np.zeros_like(start)
     for i in np.ndindex(*start.shape):
         for sign in (1, -1):
             moved = start.copy()
             moved[i] += sign * 1e-5
-            numeric[i] += sign * float(
-                reference_total(tf.constant(moved), *as64, frozen_at=weights)
-            )
+            numeric[i] += sign * float(reference_total(tf.constant(moved), weights, *as64))
     numeric /= 2e-5
     np.testing.assert_allclose(tape.gradient(total, weights), numeric, rtol=1e-4, atol=1e-6)
 
@@ -76,7 +74,7 @@ def test_gradient_of_the_total_equals_finite_differences():
     )
 
 
-def reference_total(weights, env_outputs, answers, frozen_at):
+def reference_total(weights, frozen_at, env_outputs, answers):
     """The loss written once more, step by step, with V-trace's targets taken at `frozen_at`."""
     frozen = tf.nest.map_structure(
         lambda t: tf.cast(t, tf.float32), network(frozen_at, env_outputs.observation)
@@ -101,8 +99,8 @@ def reference_total(weights, env_outputs, answers, frozen_at):
             advantage = tf.cast(returns.pg_advantages[t, b], tf.float64)
             target = tf.cast(returns.vs[t, b], tf.float64)
             total -= log_policy[answers.action[t, b]] * advantage
-            total += CONFIG.baseline_cost * 0.5 * (target - outputs.baseline[t, b]) ** 2
-            total += CONFIG.entropy_cost * tf.reduce_sum(tf.exp(log_policy) * log_policy)
+            total += 0.5 * 0.5 * (target - outputs.baseline[t, b]) ** 2
+            total += 0.05 * tf.reduce_sum(tf.exp(log_policy) * log_policy)
     return total
 
 
@@ -133,13 +131,10 @@ def test_losses_are_summed_over_the_batch():
     env_outputs, answers = unroll()
     outputs = NetworkOutput(tf.ones((T + 1, B, A)), tf.ones((T + 1, B)))
     single = losses.compute(outputs, env_outputs, answers, CONFIG)
-    doubled = losses.compute(
-        *(
-            tf.nest.map_structure(lambda t: tf.concat([t, t], axis=1), nest)
-            for nest in (outputs, env_outputs, answers)
-        ),
-        CONFIG,
+    twice = tf.nest.map_structure(
+        lambda t: tf.concat([t, t], axis=1), (outputs, env_outputs, answers)
     )
+    doubled = losses.compute(*twice, CONFIG)
     np.testing.assert_allclose(doubled.total, 2 * single.total, rtol=1e-5)
     np.testing.assert_allclose(doubled.entropy, single.entropy, rtol=1e-5)
     np.testing.assert_allclose(single.entropy, np.log(A), rtol=1e-5)

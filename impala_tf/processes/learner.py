@@ -139,7 +139,10 @@ def main(config: Config) -> int:
         server.start()
         recorder.begin(learner.agent_steps, learner.environment_frames)
         batches = queue.batches(config.optimizer.batch_size)
-        loop.run(batches if group.size == 1 else without_waiting(batches, _PATIENCE_S), stop)
+        if group.size == 1:
+            loop.run(batches, stop)
+        else:
+            loop.run(without_waiting(batches, _PATIENCE_S, hurry=stop), stop)
         if learner.done:
             _say_goodbye(server)
 

@@ -1,0 +1,93 @@
+"""Writes a workers CSV from a plain list of machines, or from SLURM's."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from impala_tf.config import ConfigError
+
+_HEADER = ("job", "ip", "tf_port", "cuda_visible_devices", "ssh_port", "ssh_username",
+           "ssh_password")  # fmt: skip
+_HOST = r"\[?[A-Za-z0-9_][A-Za-z0-9_.:-]*\]?"
+
+
+def write_workers(
+    out: TextIO,
+    learners: list[str],
+    actors: list[str],
+    actors_per_host: int,
+    first_port: int,
+    ssh_port: int,
+    ssh_username: str,
+) -> int:
+    """Writes a row a process, with no password; returns how many.
+
+    Args:
+      out: where to.
+      learners: a machine a learner; one named twice runs two, on ports one after the other.
+      actors: machines, each of which runs `actors_per_host` actors, without a GPU.
+      actors_per_host: 1 or more.
+      first_port: of a machine's first learner.
+      ssh_port: of every machine.
+      ssh_username: of every machine; '' is the user at the launch.
+    """
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_HEADER)
+    for index, host in enumerate(learners):
+        port = first_port + learners[:index].count(host)
+        device = learners[:index].count(host)
+        writer.writerow(("learner", host, port, device, ssh_port, ssh_username, ""))
+    # Machine by machine in turn, so that each learner's actors are spread over all of them.
+    rows = [host for _ in range(actors_per_host) for host in actors]
+    for host in rows:
+        writer.writerow(("actor", host, "", -1, ssh_port, ssh_username, ""))
+    return len(learners) + len(rows)
+
+
+def read_hosts(path: Path) -> list[str]:
+    """Returns the machines of a list: the first word of each line; '#' begins a comment.
+
+    Raises: ConfigError with every line that begins with no host.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--actors={path}: {getattr(error, 'strerror', error)}") from error
+    words = [(n, re.split(r"[\s,;]", line.strip())[0]) for n, line in enumerate(lines, 1)]
+    named = [(number, word) for number, word in words if word and not word.startswith("#")]
+    wrong = [f"{path}:{n}: {w!r}: must be an address or a host's name" for n, w in named
+             if not re.fullmatch(_HOST, w)]  # fmt: skip
+    if wrong or not named:
+        raise ConfigError(wrong or f"--actors={path}: names no machine")
+    return [word for _, word in named]
+
+
+def slurm_hosts(nodelist: str) -> list[str]:
+    """Returns the machines of SLURM_JOB_NODELIST: 'n[01-03,7],gpu1' -> n01 n02 n03 n7 gpu1.
+
+    Raises: ConfigError where it is not such a list.
+    """
+    items = re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", nodelist)
+    if ",".join(items) != nodelist:
+        raise ConfigError(f"SLURM_JOB_NODELIST={nodelist}: brackets or commas without sense")
+    return [host for item in items for host in _expanded(item, nodelist)]
+
+
+def _expanded(item: str, whole: str) -> Iterator[str]:
+    match = re.fullmatch(r"([^\[\]]*)\[([0-9,-]+)\](.*)", item)
+    if match is None:
+        if re.fullmatch(_HOST, item) is None:
+            raise ConfigError(f"SLURM_JOB_NODELIST={whole}: {item!r} is no machine")
+        yield item
+        return
+    before, ranges, after = match.groups()
+    for part in ranges.split(","):
+        first, _, last = part.partition("-")
+        if re.fullmatch(r"\d+(-\d+)?", part) is None or int(last or first) < int(first):
+            raise ConfigError(f"SLURM_JOB_NODELIST={whole}: {part!r} is no range")
+        for number in range(int(first), int(last or first) + 1):
+            yield from _expanded(f"{before}{number:0{len(first)}d}{after}", whole)

@@ -1,0 +1,185 @@
+"""Puts a plan to work: checks every machine, hands out what they need, opens the windows."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from frontend import fleet, project
+from frontend import process_state as states
+from frontend.errors import ClusterError
+from frontend.machine import Machine, in_workdir
+from frontend.plan import Plan, Process
+from frontend.process_state import Seat, Spec
+from frontend.record import Record, save
+from frontend.tmux import Session
+
+_ACTOR_FILES = ("ca.pem", "actor.pem", "actor.key")
+"""Of the run's credentials, all that an actor needs."""
+_START_TIMEOUT_S = 60.0
+
+
+def check(plan: Plan, machines: Mapping[str, Machine], workers_csv_path: str) -> None:
+    """Raises ClusterError with everything that stands in the way of a launch; changes nothing."""
+    expected = project.manifest()
+
+    def look(machine: Machine) -> None:
+        place = machine.place
+        if not place.is_local:
+            try:
+                differing = fleet.ask(machine, "frontend.project", [], expected, 60.0)
+            except ClusterError as error:
+                raise ClusterError(
+                    f"{error.problems[0]}; run python -m frontend setup "
+                    f"--workers_csv_path={workers_csv_path}"
+                ) from error
+            if differing:
+                raise ClusterError(
+                    f"{place.name}: the project in {place.workdir} is not the one here "
+                    f"({len(differing)} files, {differing[0]} among them); run python -m frontend "
+                    f"setup --workers_csv_path={workers_csv_path}"
+                )
+        problems = []
+        windows = Session(machine, plan.tmux_sess).windows()
+        if windows and not all(window.dead and window.run_id for window in windows):
+            names = ", ".join(window.name for window in windows)
+            problems.append(
+                f"{place.name}: tmux session {plan.tmux_sess} is there already, with {names}; end "
+                "it with python -m frontend stop if it is a run, or give another --tmux_sess"
+            )
+        found = fleet.report(machine, None, None)["processes"].values()
+        running = [f"{each['name']} (pid {each['pids'][0]})" for each in found if each["pids"]]
+        if running:
+            problems.append(
+                f"{place.name}: {place.logdir} is in use by {', '.join(running)}; end it with "
+                "python -m frontend stop, or give another --logdir"
+            )
+        if problems:
+            raise ClusterError(problems)
+
+    fleet.on_all(machines, look)
+
+
+def start(
+    plan: Plan, machines: Mapping[str, Machine], credentials: Path, logdir: Path, csv_path: str
+) -> Record:
+    """Hands out credentials and specs, and opens the windows: learners first.
+
+    Args:
+      plan: the run.
+      machines: every place of it, connected.
+      credentials: folder with the run's certificates, on this machine.
+      logdir: of the launch, on this machine; cluster.json is written there.
+      csv_path: the workers CSV.
+
+    Raises:
+      ClusterError: if a process could not be started; what was started has been stopped again.
+    """
+    absolute = tuple(machines[place.name].place for place in plan.places)
+    plan = dataclasses.replace(plan, places=absolute)
+    record = Record(secrets.token_hex(8), time.time(), str(Path(csv_path).resolve()), plan)
+    save(record, logdir)
+
+    def hand_out(machine: Machine) -> None:
+        processes = plan.on(machine.place)
+        _hand_out_credentials(machine, processes, credentials)
+        for process in processes:
+            text = states.to_json(_spec(machine, process, record.run_id))
+            machine.write(str(states.spec_path(machine.place.logdir, process.name)), text.encode())
+        session = Session(machine, plan.tmux_sess)
+        for window in session.windows() or []:  # of a run that has ended, as `check` has seen
+            session.close(window.run_id)
+
+    def open_windows(machine: Machine) -> None:
+        place = machine.place
+        session = Session(machine, plan.tmux_sess)
+        for process in plan.on(place):
+            spec = str(states.spec_path(place.logdir, process.name))
+            command = in_workdir(place, [place.python, "-m", "frontend.supervisor", spec])
+            session.open(process.name, command, record.run_id)
+        _await_start(machine, session, record)
+
+    fleet.on_all(machines, hand_out)
+    try:
+        fleet.on_all(machines, open_windows)
+    except BaseException:
+        end(record, machines)
+        raise
+    return record
+
+
+def end(record: Record, machines: Mapping[str, Machine], timeout_s: float = 120.0) -> list[str]:
+    """Ends the processes of a run, and closes its windows where none is left.
+
+    Returns:
+      A line for each process that still runs or had to be killed, and for each lost machine.
+    """
+
+    def end_on(machine: Machine) -> list[str]:
+        place = machine.place
+        answer = end_processes(record, machine, timeout_s)
+        if not answer["left"]:
+            Session(machine, record.plan.tmux_sess).close(record.run_id)
+        lines = [f"{place.name}: {name} still runs (pid {', '.join(map(str, pids))})"
+                 for name, pids in answer["left"].items()]  # fmt: skip
+        return lines + [
+            f"{place.name}: {name} did not stop in time and was killed"
+            for name, status in answer["stopped"].items()
+            if status == -signal.SIGKILL
+        ]
+
+    found = fleet.try_all(machines.values(), lambda m: m.place.name, end_on)
+    lists = [each.problems if isinstance(each, ClusterError) else each for each in found.values()]
+    return [line for lines in lists for line in lines]
+
+
+def end_processes(record: Record, machine: Machine, timeout_s: float) -> dict[str, Any]:
+    """Ends a run's processes on a machine; see `frontend.on_machine.stop`."""
+    names = [process.name for process in record.plan.on(machine.place)]
+    return fleet.stop(machine, record.run_id, names, timeout_s)
+
+
+def _hand_out_credentials(machine: Machine, processes: list[Process], source: Path) -> None:
+    target = f"{machine.place.logdir}/credentials"
+    if machine.place.is_local and Path(target).resolve() == source.resolve():
+        return
+    has_learner = any(process.name.startswith("learner-") for process in processes)
+    names = sorted(path.name for path in source.iterdir()) if has_learner else _ACTOR_FILES
+    for name in names:
+        machine.write(f"{target}/{name}", (source / name).read_bytes())
+
+
+def _spec(machine: Machine, process: Process, run_id: str) -> Spec:
+    place = machine.place
+    return Spec(
+        run_id=run_id,
+        name=process.name,
+        argv=(place.python, *process.arguments),
+        workdir=place.workdir,
+        logdir=place.logdir,
+        environment=dict(process.environment),
+        max_restarts=process.max_restarts,
+        seat=Seat(**dataclasses.asdict(process.group)) if process.group else None,
+    )
+
+
+def _await_start(machine: Machine, session: Session, record: Record) -> None:
+    """Returns once every supervisor has said a word; raises ClusterError with what it printed."""
+    names = [process.name for process in record.plan.on(machine.place)]
+    until_s = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        answer = fleet.report(machine, record.run_id, names)
+        silent = [name for name in names if name not in answer["processes"]]
+        if not silent:
+            return
+        dead = {window.name for window in session.windows() or [] if window.dead}
+        if dead.intersection(silent) or time.monotonic() > until_s:
+            raise ClusterError(
+                [f"{machine.place.name}: {name}: {session.last_words(name)}" for name in silent]
+            )
+        time.sleep(0.2)

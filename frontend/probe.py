@@ -1,0 +1,90 @@
+"""Looks at a machine: `python -c SOURCE look|listen|reach JSON`. Needs nothing but Python there.
+
+Standard library only, in this one file: its text is sent to machines that have no project yet.
+"""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import shutil
+import socket
+import sys
+import threading
+import time
+
+
+def look(asked: dict) -> dict:
+    """Returns versions, cores, memory, disk and the time of a machine.
+
+    asked: {"packages": names, "folder": where the run writes}.
+    """
+    versions: dict = {}
+    for name in asked["packages"]:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    folder = pathlib.Path(asked["folder"])
+    while not folder.is_dir():
+        folder = folder.parent
+    with pathlib.Path("/proc/meminfo").open() as file:
+        memory = dict(line.split(":", 1) for line in file)
+    return {
+        "python": list(sys.version_info[:3]),
+        "versions": versions,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": int(memory["MemAvailable"].split()[0]) * 1024,
+        "disk_bytes": shutil.disk_usage(folder).free,
+        "writable": os.access(folder, os.W_OK),
+        "folder": str(folder),
+        "tmux": shutil.which("tmux") is not None,
+        "unix_s": time.time(),
+    }
+
+
+def listen(asked: dict) -> dict:
+    """Holds {"addresses": [[host, port], ...]} until standard input ends; answers with "token".
+
+    Returns {"host:port": why it cannot be had, or ""}; it is printed before waiting.
+    """
+    found = {}
+    for host, port in asked["addresses"]:
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            server = socket.socket(family, socket.SOCK_STREAM)
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(address)
+            server.listen(64)
+            threading.Thread(target=_serve, args=(server, asked["token"]), daemon=True).start()
+            found[f"{host}:{port}"] = ""
+        except OSError as error:
+            found[f"{host}:{port}"] = error.strerror or str(error)
+    return found
+
+
+def _serve(server: socket.socket, token: str) -> None:
+    while True:
+        client, _ = server.accept()
+        client.sendall(token.encode())
+        client.close()
+
+
+def reach(asked: dict) -> dict:
+    """Returns {"host:port": why it cannot be reached, or ""} of {"addresses", "token"}."""
+    found = {}
+    for host, port in asked["addresses"]:
+        try:
+            with socket.create_connection((host, port), timeout=5) as client:
+                answer = client.makefile("rb").read()
+            found[f"{host}:{port}"] = "" if answer == asked["token"].encode() else "another answers"
+        except OSError as error:
+            found[f"{host}:{port}"] = error.strerror or str(error)
+    return found
+
+
+if __name__ == "__main__":
+    task = {"look": look, "listen": listen, "reach": reach}[sys.argv[1]]
+    print(json.dumps(task(json.loads(sys.argv[2]))), flush=True)
+    if task is listen:
+        sys.stdin.read()

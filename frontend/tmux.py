@@ -1,0 +1,101 @@
+"""The tmux session of a run on a machine: a window a process, whose command is the process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from frontend.errors import ClusterError
+from frontend.machine import NOT_FOUND, Completed, Machine
+
+_FORMAT = "#{window_id}:#{pane_pid}:#{pane_dead}:#{pane_dead_status}:#{@impala_run}:#{window_name}"
+_SIZE = ("-x", "160", "-y", "48")  # until somebody attaches
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """A window, or a pane of it."""
+
+    id: str
+    name: str
+    pid: int
+    dead: bool
+    exit_status: int | None
+    run_id: str
+    """The run that made it; '' for a window that somebody else made."""
+
+
+class Session:
+    """A tmux session on a machine, there or not."""
+
+    def __init__(self, machine: Machine, name: str) -> None:
+        """`name`: letters, digits, _ and -, as --tmux_sess allows."""
+        self._machine = machine
+        self._name = name
+
+    def windows(self) -> list[Window] | None:
+        """Returns the session's windows, or None where there is no such session.
+
+        Raises ClusterError where there is no tmux.
+        """
+        if self._tmux("has-session", "-t", f"={self._name}").status != 0:
+            return None
+        listed = self._tmux("list-panes", "-s", "-t", f"={self._name}", "-F", _FORMAT)
+        if listed.status != 0:
+            return None  # It ended between the two questions.
+        return [_window(line) for line in listed.stdout.splitlines()]
+
+    def open(self, window: str, argv: Sequence[str], run_id: str) -> None:
+        """Opens a window, and the session with the first one. It stays when its command ends.
+
+        Args:
+          window: its name.
+          argv: the command, two words or more: tmux gives a single one to a shell.
+          run_id: whose it is.
+
+        Raises:
+          ClusterError: with tmux' own words.
+        """
+        where = f"={self._name}:={window}"
+        exists = self._tmux("has-session", "-t", f"={self._name}").status == 0
+        new = ("new-window", "-t", f"={self._name}:") if exists else (
+            "new-session", "-s", self._name, *_SIZE)  # fmt: skip
+        # One command line: the window is set up before the server looks for processes that ended.
+        done = self._tmux(
+            *new, "-d", "-n", window, "--", *map(_word, argv),
+            ";", "set-option", "-w", "-t", where, "remain-on-exit", "on",
+            ";", "set-option", "-w", "-t", where, "@impala_run", run_id,
+        )  # fmt: skip
+        if done.status != 0:
+            raise ClusterError(f"{self._machine.place.name}: tmux: {done.said}")
+
+    def close(self, run_id: str) -> None:
+        """Closes the windows of a run; the session ends with its last window."""
+        for window in self.windows() or []:
+            if window.run_id == run_id:
+                self._tmux("kill-window", "-t", window.id)
+
+    def last_words(self, window: str) -> str:
+        """Returns the last line that a window shows, or '' where there is none."""
+        done = self._tmux("capture-pane", "-p", "-J", "-S", "-", "-t", f"={self._name}:={window}")
+        # tmux adds its own "Pane is dead" below what the process printed.
+        lines = [x for x in done.stdout.splitlines() if x.strip() and not x.startswith("Pane is")]
+        return lines[-1].strip() if lines else ""
+
+    def _tmux(self, *words: str) -> Completed:
+        done = self._machine.run(["tmux", *words])
+        if done.status == NOT_FOUND:
+            raise ClusterError(
+                f"{self._machine.place.name}: no tmux there; install it (apt-get install tmux)"
+            )
+        return done
+
+
+def _word(word: str) -> str:
+    """A word that ends with ';' would end tmux' command."""
+    return f"{word[:-1]}\\;" if word.endswith(";") else word
+
+
+def _window(line: str) -> Window:
+    window_id, pid, dead, status, run_id, name = line.split(":", 5)
+    return Window(window_id, name, int(pid), dead == "1", int(status) if status else None, run_id)

@@ -1,0 +1,86 @@
+"""How much of the emulator's own speed does training keep?
+
+    python sandbox/benchmark_speed.py [SECONDS] [FLAG ...]
+
+Steps ALE's native vector environment alone, on as many threads as there are cores, before and after
+training for SECONDS (default 90) on the same machine with the given flags, and prints the ratio of
+agent steps a second. Machines are noisy: only the ratio of one run means something.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+PROJECT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(PROJECT))
+
+from impala_tf.config import EnvironmentConfig  # noqa: E402
+from impala_tf.environments import factory  # noqa: E402
+
+LEVEL = "PongNoFrameskip-v4"
+NUM_ENVS = 64
+ALONE_S = 15.0
+WARM_UP_ROWS = 5
+
+
+def emulator_steps_per_s() -> float:
+    """Returns agent steps a second of the environment alone, with random actions."""
+    env = factory.make(
+        EnvironmentConfig(level_name=LEVEL), NUM_ENVS, 1, num_threads=os.cpu_count() or 1
+    )
+    env.reset()
+    actions = np.random.default_rng(0).integers(0, 6, (1000, NUM_ENVS)).astype(np.int32)
+    steps, started = 0, time.monotonic()
+    while time.monotonic() - started < ALONE_S:
+        env.step(actions[steps % len(actions)])
+        steps += 1
+    rate = steps * NUM_ENVS / (time.monotonic() - started)
+    env.close()
+    return rate
+
+
+def training_steps_per_s(seconds: float, flags: list[str]) -> float:
+    """Returns agent steps a second that the learner learned from, start-up left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.Popen(
+            [
+                sys.executable,
+                str(PROJECT / "run_experiment.py"),
+                f"--level_name={LEVEL}",
+                f"--logdir={folder}/run",
+                "--metrics_interval_s=3",
+                *flags,
+            ],
+            stdout=subprocess.DEVNULL,
+        )
+        time.sleep(seconds)
+        run.terminate()
+        run.wait()
+        with Path(folder, "run", "metrics.csv").open(newline="") as file:
+            rows = [float(row["agent_steps_per_s"]) for row in csv.DictReader(file)]
+    return statistics.fmean(rows[WARM_UP_ROWS:-1])
+
+
+def main(arguments: list[str]) -> None:
+    """Measures and prints."""
+    seconds = float(arguments[0]) if arguments else 90.0
+    before = emulator_steps_per_s()
+    training = training_steps_per_s(seconds, arguments[1:])
+    after = emulator_steps_per_s()
+    alone = (before + after) / 2
+    print(f"ALE alone:   {before:8,.0f} and {after:8,.0f} agent steps/s before and after")
+    print(f"training:    {training:8,.0f} agent steps/s")
+    print(f"ratio:       {training / alone:8.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,45 @@
+"""A project with a run_experiment.py that trains nothing: quick processes for the front end."""
+
+import sys
+
+from frontend.project import ROOT
+
+PROGRAM = """
+import json, os, signal, sys, time
+flags = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
+job, task, logdir = flags["job_name"], int(flags.get("task", 0)), flags["logdir"]
+stopping = []
+signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
+print(job, task, "is up with", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
+assert sorted(os.listdir(f"{logdir}/credentials")), "no credentials"
+name = "status.json" if task == 0 else f"status-{task}.json"
+actors = [{"name": f"actor-{k}", "host": "h", "agent_steps_per_s": 1234.0, "parameter_lag": 2.5,
+           "push_wait_fraction": 0.0, "last_contact_unix_s": time.time()} for k in range(9)]
+while not stopping:
+    if os.path.exists("finish"):
+        sys.exit(int(open("finish").read() or 0) if job == "learner" else 0)
+    if job == "learner":
+        with open(f"{logdir}/.{name}", "w") as file:
+            json.dump({"state": "training", "updated_unix_s": time.time(), "actors": actors}, file)
+        os.rename(f"{logdir}/.{name}", f"{logdir}/{name}")
+    time.sleep(0.05)
+print("stopped cleanly", flush=True)
+"""
+
+
+def make_project(folder):
+    """Makes the stand-in project in `folder`, with the front end of this one."""
+    folder.mkdir(parents=True)
+    for name in ("frontend", "impala_tf"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "run_experiment.py").write_text(PROGRAM)
+    return folder
+
+
+def write_csv(path, workdir, learners=("8001",), actors=2):
+    """Writes a workers CSV of this machine; returns its path."""
+    rows = [f"learner,localhost,{port},,{workdir},{sys.executable}" for port in learners]
+    rows += [f"actor,localhost,,-1,{workdir},{sys.executable}"] * actors
+    header = "job,ip,tf_port,cuda_visible_devices,workdir,python"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path

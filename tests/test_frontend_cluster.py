@@ -1,0 +1,227 @@
+"""A launched run on this machine: shown, looked after from elsewhere, stopped, never doubled."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from frontend import cluster
+from frontend.__main__ import main
+from frontend.process_state import living_pids, read_state, state_path
+from impala_tf.config import Config, ConfigError, replace
+from tests.stand_in import make_project, write_csv
+from tests.waiting import wait_until
+
+pytest_plugins = ["tests.machines"]
+
+
+class RecordedDisplay:
+    """Keeps what it is told; calls `on_update` with the newest status."""
+
+    def __init__(self, source, on_update):
+        self._source = source
+        self._on_update = on_update
+        self.notes, self.final = [], None
+
+    def start(self):
+        assert self._source() is None, "a status before the learner wrote one"
+
+    def update(self):
+        self._on_update(self._source())
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def stop(self, final_line):
+        self.final = final_line
+
+
+class Run:
+    """A run of the stand-in project."""
+
+    def __init__(self, tmp_path):
+        self.logdir = tmp_path / "logs"
+        self.project = make_project(tmp_path / "a project; $(touch x)")
+        self.csv = write_csv(tmp_path / "w.csv", self.project)
+        self.display = None
+
+    def launch(self, on_update=lambda status: None, **flags):
+        config = replace(Config(), workers_csv_path=str(self.csv), logdir=str(self.logdir), **flags)
+
+        def make_display(source):
+            self.display = RecordedDisplay(source, on_update)
+            return self.display
+
+        return cluster.launch(config, make_credentials=make_credentials, make_display=make_display)
+
+    def state(self, name):
+        return read_state(state_path(self.logdir, name))
+
+    def command(self, *words):
+        return main([words[0], f"--logdir={self.logdir}", *words[1:]])
+
+
+def make_credentials(folder):
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "ca.pem").write_text("-")
+
+
+@pytest.fixture
+def run(private_tmux, tmp_path):
+    made = Run(tmp_path)
+    yield made
+    if (made.logdir / "cluster.json").exists():
+        made.command("stop", "--timeout_s=20")
+
+
+def windows():
+    command = ["tmux", "list-panes", "-s", "-t", "=impala", "-F", "#{window_name} #{pane_dead}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.split("\n")[:-1]
+
+
+def test_a_detached_run_is_looked_after_and_stopped_from_elsewhere(run, capfd):
+    assert run.launch(detach=True) == 0
+    assert windows() == ["learner-0 0", "actor-0 0", "actor-1 0"]
+    wait_until((run.logdir / "status.json").exists)
+    capfd.readouterr()
+    assert run.command("status") == 0
+    line = next(x for x in capfd.readouterr().out.splitlines() if x.startswith("actor-1"))
+    assert "running" in line and "1,234" in line and "2.5" in line
+    assert run.command("logs", "actor-1") == 0
+    assert "actor 1 is up with -1\n" in capfd.readouterr().out
+    states = [run.state(name) for name in ("learner-0", "actor-0", "actor-1")]
+    mine = subprocess.Popen(["sleep", "1000"], cwd=run.project)
+    subprocess.run(["tmux", "new-window", "-d", "-t", "=impala:", "-n", "mine"], check=True)
+    try:
+        assert run.command("stop") == 0
+        assert [living_pids(state) for state in states] == [[], [], []]
+        assert windows() == ["mine 0"], "a window that the user opened is not the run's"
+        assert mine.poll() is None
+    finally:
+        mine.kill()
+        mine.wait()
+    capfd.readouterr()
+    run.command("logs", "learner-0")
+    assert "stopped cleanly" in capfd.readouterr().out
+
+
+def test_a_second_launch_is_refused_with_what_is_there(run, capfd):
+    assert run.launch(detach=True) == 0
+    record = (run.logdir / "cluster.json").read_bytes()
+    capfd.readouterr()
+    assert run.launch(detach=True) == 1
+    said = capfd.readouterr().err.splitlines()
+    assert "tmux session impala is there already, with learner-0, actor-0, actor-1" in said[0]
+    assert f"{run.logdir} is in use by actor-0 (pid {run.state('actor-0').pid})" in said[1]
+    assert run.launch(detach=True, tmux_sess="other") == 1
+    assert (run.logdir / "cluster.json").read_bytes() == record
+    assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
+
+
+def test_a_session_of_the_users_own_is_left_alone(run, capfd):
+    subprocess.run(["tmux", "new-session", "-d", "-s", "impala", "-n", "mine"], check=True)
+    assert run.launch(detach=True) == 1
+    assert "impala is there already, with mine" in capfd.readouterr().err
+    assert windows() == ["mine 0"]
+
+
+def test_the_launcher_shows_the_run_to_its_end_and_windows_stay_readable(run):
+    def finish(status):
+        if status is not None:
+            (run.project / "finish").touch()
+
+    assert run.launch(finish) == 0
+    assert run.display.final == f"done; logdir {run.logdir} on this machine"
+    wait_until(lambda: windows() == ["learner-0 1", "actor-0 1", "actor-1 1"])
+    # What has ended is in nobody's way.
+    assert run.launch() == 0
+
+
+def test_a_run_whose_learner_fails_ends_with_its_name(run):
+    (run.project / "finish").write_text("7")
+    assert run.launch(max_restarts=0) == 1
+    assert run.display.final.startswith("failed: learner-0 failed: exit status 7 after ")
+    names = ("learner-0", "actor-0", "actor-1")
+    assert [living_pids(run.state(name)) for name in names] == [[], [], []]
+
+
+def test_ctrl_c_in_the_launcher_leaves_the_run_running(run):
+    def interrupt(status):
+        if status is not None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+
+    assert run.launch(interrupt) == 0
+    assert run.display.final.startswith("left running: 3 processes run on 1 machine(s); ")
+    assert run.state("learner-0").state == "running"
+
+
+def test_a_project_that_cannot_start_is_said_with_its_last_words_and_leaves_nothing(run, capfd):
+    (run.project / "run_experiment.py").unlink()
+    (run.project / "run_experiment.py").write_text("import sys; sys.exit(2)")
+    assert run.launch() == 1
+    assert "learner-0 refused: unusable flags or files" in run.display.final
+
+
+def test_a_run_is_found_by_its_session(run, capfd, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run.logdir = tmp_path / "runs" / "x"
+    run.launch(detach=True, tmux_sess="mine")
+    capfd.readouterr()
+    assert main(["status", "--tmux_sess=mine"]) == 0
+    assert "learner-0" in capfd.readouterr().out
+    assert main(["status"]) == 2
+    assert capfd.readouterr().err.startswith("--tmux_sess=impala: no run under runs/")
+
+
+def test_a_bad_csv_opens_no_connection(run, monkeypatch):
+    run.csv.write_text("job,ip\nactor,10.0.0.1\nboss,$(id)\n")
+    monkeypatch.setattr("frontend.ssh.connect", lambda *_: pytest.fail("connected"))
+    monkeypatch.setattr("frontend.machine.LocalMachine.run", lambda *_: pytest.fail("ran"))
+    with pytest.raises(ConfigError) as caught:
+        run.launch()
+    assert len(caught.value.problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["stop", "--logdir=/none"], "--logdir=/none: holds no launched run (No such file"),
+        (["dance"], "python -m frontend: argument COMMAND: invalid choice: 'dance'"),
+        (["doctor"], "python -m frontend doctor: the following arguments are required"),
+        (["doctor", "--workers_csv_path=/none"], "--workers_csv_path=/none: No such file"),
+        (["workers", "--learners=a"], "--actors: name a file with a machine a line"),
+    ],
+)
+def test_unusable_words_are_answered_in_a_line_and_status_2(words, problem, capfd, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    assert main(words) == 2
+    said = capfd.readouterr().err
+    assert said.startswith(problem)
+    assert said.count("\n") == 1
+
+
+def test_an_unknown_process_is_answered_with_those_there_are(run, capfd):
+    run.launch(detach=True)
+    capfd.readouterr()
+    assert run.command("logs", "actor-7") == 2
+    assert capfd.readouterr().err == (
+        "actor-7: no such process; there are learner-0, actor-0, actor-1\n"
+    )
+
+
+def test_the_doctor_finds_a_taken_port_and_passes_a_machine_that_will_do(run, capfd, tmp_path):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        csv = write_csv(tmp_path / "taken.csv", run.project, learners=[str(port)])
+        assert main(["doctor", f"--workers_csv_path={csv}", f"--logdir={run.logdir}"]) == 1
+        assert "Address already in use" in capfd.readouterr().out
+    assert main(["doctor", f"--workers_csv_path={csv}", f"--logdir={run.logdir}"]) == 0
+    assert f"reaches localhost:{port}" in capfd.readouterr().out

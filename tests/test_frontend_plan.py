@@ -1,0 +1,132 @@
+"""The plan of a launch, compared whole: who runs what, where, with which flags."""
+
+import dataclasses
+import getpass
+import json
+from typing import Any
+
+import pytest
+
+from frontend.plan import Group, Here, Place, Plan, Process, make_plan, passwords
+from frontend.record import Record, load, save
+from frontend.workers import Row, Secret
+from impala_tf.config import Config, ConfigError, replace
+
+CONFIG = replace(
+    Config(),
+    logdir="runs/x",
+    level_name="CartPole-v1",
+    workers_csv_path="w.csv",
+    tmux_sess="mine",
+    detach=True,
+    accept_new_host_keys=True,
+    max_restarts=5,
+    credentials="/keys",
+)
+FLAGS = ("--level_name=CartPole-v1",)
+LEARNERS = "--learner_hosts=10.0.0.1:8001,10.0.0.2:8001,10.0.0.1:9000"
+ACTORS = "--actor_hosts=10.0.0.9,10.0.0.1,10.0.0.9,10.0.0.9"
+
+
+def here(tmp_path):
+    return Here(tmp_path / "project", "/py", tmp_path / "logs", lambda ip: ip == "10.0.0.9")
+
+
+def rows():
+    one: dict[str, Any] = {"ssh_username": "me", "workdir": "w", "python": "/opt/py"}
+    two: dict[str, Any] = {"ssh_port": 2222, "key_filename": "k", "ssh_password": Secret("canary")}
+    return [
+        Row(2, "actor", "10.0.0.9", envs=4, cuda_visible_devices="-1"),
+        Row(3, "learner", "10.0.0.1", 8001, cuda_visible_devices="0", **one),
+        Row(4, "learner", "10.0.0.2", 8001, **two),
+        Row(5, "learner", "10.0.0.1", 9000, cuda_visible_devices="1", **one),
+        Row(6, "actor", "10.0.0.1", **one),
+        Row(7, "actor", "10.0.0.9"),
+        Row(8, "actor", "10.0.0.9"),
+    ]
+
+
+def test_the_whole_plan(tmp_path):
+    me = getpass.getuser()
+
+    def learner(task, place, host, seat, environment=(), more=()):
+        group = Group(task, 3, seat[0], seat[1], seat[2], seat[3], host, "10.0.0.1", 9001)
+        flags = ("--logdir=runs/x", *FLAGS, "--job_name=learner", *more, LEARNERS, ACTORS)
+        script = ("run_experiment.py", *flags)
+        return Process(f"learner-{task}", place, script, environment, 5, group)
+
+    def actor(task, place, logdir, environment=(), more=(), envs=()):
+        flags = (f"--logdir={logdir}", *FLAGS, *envs, "--job_name=actor", *more, LEARNERS, ACTORS)
+        return Process(f"actor-{task}", place, ("run_experiment.py", *flags), environment)
+
+    logs = str(tmp_path / "logs")
+    assert make_plan(CONFIG, rows(), here(tmp_path)) == Plan(
+        tmux_sess="mine",
+        places=(
+            Place("this machine", "", True, str(tmp_path / "project"), "/py", logs),
+            Place("10.0.0.1", "10.0.0.1", False, "w", "/opt/py", "runs/x", 22, "me"),
+            Place(
+                "10.0.0.2", "10.0.0.2", False, "impala_tf", ".venv/bin/python", "runs/x", 2222,
+                me, "k",
+            ),
+        ),
+        processes=(
+            learner(0, "10.0.0.1", "10.0.0.1", (0, 2, 0, 2), (("CUDA_VISIBLE_DEVICES", "0"),)),
+            learner(1, "10.0.0.2", "10.0.0.2", (0, 1, 1, 2), (), ("--task=1",)),
+            learner(
+                2, "10.0.0.1", "10.0.0.1", (1, 2, 0, 1), (("CUDA_VISIBLE_DEVICES", "1"),),
+                ("--task=2",),
+            ),
+            actor(
+                0, "this machine", logs, (("CUDA_VISIBLE_DEVICES", "-1"),),
+                envs=("--envs_per_actor=4",),
+            ),
+            actor(1, "10.0.0.1", "runs/x", more=("--task=1",)),
+            actor(2, "this machine", logs, more=("--task=2",)),
+            actor(3, "this machine", logs, more=("--task=3",)),
+        ),
+        learner_hosts=("10.0.0.1:8001", "10.0.0.2:8001", "10.0.0.1:9000"),
+    )  # fmt: skip
+
+
+def test_a_single_learner_needs_no_group(tmp_path):
+    plan = make_plan(CONFIG, [rows()[1], rows()[0]], here(tmp_path))
+    assert [process.group for process in plan.processes] == [None, None]
+
+
+def test_ipv6_addresses_are_bracketed_where_a_port_follows(tmp_path):
+    plan = make_plan(CONFIG, [Row(2, "learner", "fd00::1", 8001), rows()[0]], here(tmp_path))
+    assert plan.learner_hosts == ("[fd00::1]:8001",)
+
+
+def test_two_logins_at_an_address_are_two_places(tmp_path):
+    both = [Row(2, "learner", "h", 8001, ssh_port=p, ssh_username="u") for p in (22, 23)]
+    plan = make_plan(CONFIG, [*both, rows()[0]], here(tmp_path))
+    assert [place.name for place in plan.places] == ["u@h:22", "u@h:23", "this machine"]
+
+
+def test_rows_of_this_machine_must_agree(tmp_path):
+    mixed = [
+        Row(2, "learner", "localhost", 8001, workdir="/a"),
+        Row(3, "actor", "10.0.0.9", workdir="/b"),
+    ]
+    everywhere = dataclasses.replace(here(tmp_path), is_here=lambda ip: True)
+    with pytest.raises(ConfigError, match="w.csv: rows on this machine differ"):
+        make_plan(CONFIG, mixed, everywhere)
+
+
+def test_the_record_of_a_run_comes_back_and_holds_no_password(tmp_path):
+    plan = make_plan(CONFIG, rows(), here(tmp_path))
+    assert passwords(plan, rows()) == {"10.0.0.2": Secret("canary")}
+    record = Record("id", 1.5, "/w.csv", plan)
+    save(record, tmp_path)
+    assert load(tmp_path) == record
+    assert "canary" not in (tmp_path / "cluster.json").read_text()
+
+
+def test_a_record_that_is_none_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="holds no launched run"):
+        load(tmp_path)
+    (tmp_path / "cluster.json").write_text(json.dumps({"run_id": "x"}))
+    with pytest.raises(ConfigError, match="cluster.json: not what a launch wrote"):
+        load(tmp_path)

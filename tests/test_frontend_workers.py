@@ -1,0 +1,168 @@
+"""The workers CSV: what people write into it is taken, and what is wrong is said in one go."""
+
+import pytest
+
+from frontend.hosts import read_hosts, slurm_hosts, write_workers
+from frontend.project import ROOT
+from frontend.workers import Row, Secret, read_workers
+from impala_tf.config import ConfigError
+
+HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_port,ssh_username,ssh_password\n"
+
+
+def read(tmp_path, text, mode=0o600):
+    path = tmp_path / "w.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.chmod(mode)
+    return read_workers(path)
+
+
+def problems(tmp_path, text, mode=0o600):
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text, mode)
+    return [line.replace(str(tmp_path / "w.csv"), "F") for line in caught.value.problems]
+
+
+def test_the_example_is_two_learners_and_three_actors_on_this_machine():
+    rows = read_workers(ROOT / "sandbox" / "local_workers_example.csv")
+    assert [(row.job, row.ip, row.tf_port) for row in rows] == [
+        ("learner", "localhost", 8001), ("learner", "localhost", 8002),
+        ("actor", "localhost", None), ("actor", "localhost", None), ("actor", "localhost", None),
+    ]  # fmt: skip
+
+
+def test_columns_in_any_order_with_bom_crlf_comments_and_options(tmp_path):
+    text = (
+        '\ufeff# made by "hand\r\n\r\n'
+        "envs,key_filename,ip,job,python,tf_port,workdir,ssh_password\r\n"
+        ",,10.0.0.1,learner,,8001,,\r\n"
+        '# an "open quote\r\n'
+        '4,~/.ssh/id,10.0.0.2,actor,/opt/py/bin/python,,"my, folder",  s p\r\n'
+    )
+    assert read(tmp_path, text) == [
+        Row(line=4, job="learner", ip="10.0.0.1", tf_port=8001),
+        Row(
+            line=6, job="actor", ip="10.0.0.2", envs=4, key_filename="~/.ssh/id",
+            python="/opt/py/bin/python", workdir="my, folder", ssh_password=Secret("  s p"),
+        ),
+    ]  # fmt: skip
+
+
+def test_every_problem_of_a_file_is_said_at_once(tmp_path):
+    text = HEADER + (
+        "boss,10.0.0.1,8001,,22,,\n"
+        "learner,10.0.0.1,,0,22,,\n"
+        "learner,10.0.0.1,99999,GPU 0,0,-oProxyCommand=x,\n"
+        "actor,$(id),,,22,a;touch x,\n"
+        "actor,10.0.0.1,,,22,me,,more\n"
+    )
+    assert problems(tmp_path, text) == [
+        "F:2: job: 'boss': must be learner or actor",
+        "F:3: tf_port: a learner needs a port to listen on",
+        "F:4: tf_port: '99999': must be a port of 1 to 65535",
+        "F:4: cuda_visible_devices: 'GPU 0': must be GPU numbers such as 0 or \"0,1\", "
+        "or -1 for none",
+        "F:4: ssh_port: '0': must be a port of 1 to 65535",
+        "F:4: ssh_username: '-oProxyCommand=x': not a user's name",
+        "F:5: ip: '$(id)': must be an address or a host's name",
+        "F:5: ssh_username: 'a;touch x': not a user's name",
+        "F:6: ssh_password: 1 more field(s) after it than columns",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("workdir", '"a\nb"'),
+        ("workdir", "a\x03b"),
+        ("workdir", "-oProxyCommand=x"),
+        ("python", "-c"),
+        ("python", "A=1/python"),
+        ("key_filename", "a\x00b"),
+        ("ip", "-oProxyCommand=x"),
+        ("ip", '"10.0.0.1\n"'),
+        ("ssh_username", '"root\n"'),
+        ("cuda_visible_devices", "$(id)"),
+        ("envs", "0"),
+        ("envs", "１"),  # noqa: RUF001 - a digit, but not one of 0-9
+    ],
+)
+def test_fields_that_could_be_taken_for_something_else_are_refused(tmp_path, field, value):
+    names = ["job", "ip"] if field == "ip" else ["job", "ip", field]
+    values = ["actor", value] if field == "ip" else ["actor", "10.0.0.1", value]
+    found = problems(tmp_path, f"{','.join(names)}\n{','.join(values)}\n")
+    assert [line.split(": ")[:2] for line in found] == [["F:2", field]]
+
+
+def test_what_rows_say_together_is_checked(tmp_path):
+    text = "job,ip,tf_port,workdir\n" + (
+        "learner,localhost,8001,\n"
+        "actor,10.0.0.2,,a\n"
+        "actor,10.0.0.2,,b\n"
+        "learner,10.0.0.3,8001,\n"
+        "learner,10.0.0.3,8001,\n"
+    )
+    assert problems(tmp_path, text) == [
+        "F:2: ip: localhost means another machine on 10.0.0.2 (line 3); give the address that the "
+        "others reach this learner by",
+        "F:4: workdir: not what line 3 says of the same machine",
+        "F:6: tf_port: 8001 is taken by the learner of line 5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "F:1: job: the file is empty; begin with job,ip,"),
+        ("job,port,job\n", "F:1: 'port': no such column; there are job, ip,"),
+        ("job,ip\nactor,localhost\n", "F:1: job: no learner; a run needs at least one of each"),
+        (b"job,ip\n\nactor,\xff\n", "F:3: job: not UTF-8 text"),
+        ('job,ip\nactor,"10.0.0.1', "F:2: job: not CSV from here on"),
+    ],
+)
+def test_a_file_that_is_no_workers_csv_is_named_with_its_line(tmp_path, text, problem):
+    assert problems(tmp_path, text)[0].startswith(problem)
+
+
+def test_a_missing_file_is_named_with_its_flag(tmp_path):
+    with pytest.raises(ConfigError, match="--workers_csv_path=.*none.csv: No such file"):
+        read_workers(tmp_path / "none.csv")
+
+
+def test_a_password_that_others_can_read_is_refused_without_being_shown(tmp_path):
+    text = HEADER + "learner,10.0.0.1,8001,,22,me,canary\nactor,10.0.0.2,,,22,me,canary\n"
+    found = problems(tmp_path, text, mode=0o640)
+    assert len(found) == 1
+    assert found[0].startswith("F:1: ssh_password: others may read this file; run chmod 600 ")
+    assert "canary" not in found[0]
+    rows = read(tmp_path, text)
+    assert rows[0].ssh_password is not None
+    assert rows[0].ssh_password.reveal() == "canary"
+    assert "canary" not in f"{rows} {rows[0].ssh_password}"
+
+
+def test_a_list_of_machines_becomes_a_csv_that_can_be_launched(tmp_path):
+    exported = tmp_path / "machines.txt"
+    exported.write_text("# name zone\n10.0.0.2 eu-1 RUNNING\n\n10.0.0.3,eu-1\n")
+    path = tmp_path / "w.csv"
+    with path.open("w") as out:
+        count = write_workers(out, ["10.0.0.1"] * 2, read_hosts(exported), 2, 8001, 2222, "me")
+    rows = read_workers(path)
+    assert count == len(rows) == 6
+    assert [(row.ip, row.tf_port, row.cuda_visible_devices) for row in rows] == [
+        ("10.0.0.1", 8001, "0"), ("10.0.0.1", 8002, "1"), ("10.0.0.2", None, "-1"),
+        ("10.0.0.3", None, "-1"), ("10.0.0.2", None, "-1"), ("10.0.0.3", None, "-1"),
+    ]  # fmt: skip
+    assert {(row.ssh_port, row.ssh_username) for row in rows} == {(2222, "me")}
+
+
+def test_a_slurm_nodelist_is_expanded():
+    assert slurm_hosts("n[08-10,12],gpu1,r[1-2]c[1,3]") == [
+        "n08", "n09", "n10", "n12", "gpu1", "r1c1", "r1c3", "r2c1", "r2c3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("nodelist", ["n[3-1]", "$(id)", "n[", "-oProxyCommand=x"])
+def test_what_is_no_nodelist_is_refused(nodelist):
+    with pytest.raises(ConfigError, match="SLURM_JOB_NODELIST"):
+        slurm_hosts(nodelist)
