@@ -82,26 +82,28 @@ def without_waiting(
     without a batch. Never ends; raises what `batches` raises. There is no patience while `hurry`
     says so.
     """
-    ready: queues.Queue[Unroll | None] = queues.Queue(maxsize=1)
-    failures: list[Exception] = []
+    ready: queues.Queue[Unroll | Exception] = queues.Queue(maxsize=1)
 
     def fetch() -> None:
         try:
             for batch in batches:
                 ready.put(batch)
         except Exception as failure:
-            failures.append(failure)
+            ready.put(failure)
 
     thread = threading.Thread(target=fetch, name="batches", daemon=True)
     thread.start()
     asked_at = time.monotonic()
-    while not failures:
+    while True:
         try:
-            yield ready.get(timeout=_POLL_S)
+            found = ready.get(timeout=_POLL_S)
         except queues.Empty:
             waited_s = time.monotonic() - asked_at
             if waited_s < patience_s and thread.is_alive() and not hurry():
                 continue
             yield None
+        else:
+            if isinstance(found, Exception):
+                raise found
+            yield found
         asked_at = time.monotonic()
-    raise failures[0]

@@ -386,6 +386,7 @@ class FakeLearner:
         self.agreed: dict[int, Control] = agreed or {}
         self.wishes: list[Control] = []
         self.batches: list[Any] = []
+        self.joined: list[int] = []
 
     @property
     def done(self) -> bool:
@@ -397,10 +398,17 @@ class FakeLearner:
     def update(self, unrolls: Any, control: Control) -> tuple[Any, Control]:
         if self.updates == self.fails_at:
             raise FloatingPointError("no update")
-        self.wishes.append(control)
         self.batches.append(unrolls)
+        return f"stats of {self.updates + 1}", self._step(control)
+
+    def join(self, control: Control) -> Control:
+        self.joined.append(self.updates + 1)
+        return self._step(control)
+
+    def _step(self, control: Control) -> Control:
+        self.wishes.append(control)
         self.updates += 1
-        return f"stats of {self.updates}", self.agreed.get(self.updates, control)
+        return self.agreed.get(self.updates, control)
 
 
 class Clock:
@@ -588,6 +596,26 @@ def test_other_learners_write_nothing_and_wish_nothing_but_an_end(
     ]
     # It sends its part of the agreed row and of the last one, or rank 0 would wait for it.
     assert world.events == [("gather", 2), ("gather", 3)]
+
+
+def test_without_a_batch_it_joins_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is published like any other, counts for the interval, and has no losses."""
+    agreed = {3: Control(stop=True, write_row=False, checkpoint=False)}
+    world = World(monkeypatch, FakeLearner(total=100, agreed=agreed), row_due_at=(2,))
+    world.run(itertools.chain(["a", None], itertools.repeat(None)))
+    assert world.learner.batches == ["a"]
+    assert world.learner.joined == [2, 3]
+    assert [version for version, _ in world.published] == [0, 1, 2, 3]
+    assert len(world.idle_s) == 1
+    assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
+
+
+def test_a_row_is_written_before_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint stores how far the files go: games since the last row would be lost."""
+    agreed = {2: Control(stop=False, write_row=False, checkpoint=True)}
+    world = World(monkeypatch, FakeLearner(total=3, agreed=agreed))
+    world.run()
+    assert world.of_kind(*LAST)[:2] == [("row", 2), ("checkpoint", 2)]
 
 
 def test_a_real_learner_runs_its_frames_out() -> None:

@@ -131,10 +131,10 @@ def test_losses_are_summed_over_the_batch():
     env_outputs, answers = unroll()
     outputs = NetworkOutput(tf.ones((T + 1, B, A)), tf.ones((T + 1, B)))
     single = losses.compute(outputs, env_outputs, answers, CONFIG)
-    twice = tf.nest.map_structure(
+    outputs, env_outputs, answers = tf.nest.map_structure(
         lambda t: tf.concat([t, t], axis=1), (outputs, env_outputs, answers)
     )
-    doubled = losses.compute(*twice, CONFIG)
+    doubled = losses.compute(outputs, env_outputs, answers, CONFIG)
     np.testing.assert_allclose(doubled.total, 2 * single.total, rtol=1e-5)
     np.testing.assert_allclose(doubled.entropy, single.entropy, rtol=1e-5)
     np.testing.assert_allclose(single.entropy, np.log(A), rtol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ import tree
 from impala_tf import agents
 from impala_tf.transport import QueueClosed
 from impala_tf.types import Unroll
-from impala_tf.unroll_queue import UnrollQueue
+from impala_tf.unroll_queue import UnrollQueue, without_waiting
 from tests.samples import image_spec, random_unrolls, vector_spec
-from tests.wire import InThread, bits
+from tests.wire import PATIENCE_S, InThread, bits
 
 LSTM_SPECS = agents.unroll_specs(
     agents.make("ResNetLSTMAgent", image_spec((6, 7, 3))), image_spec((6, 7, 3)), unroll_length=3
@@ -37,7 +38,7 @@ def versions(batch: Unroll) -> list[int]:
     return batch.parameter_version.numpy().tolist()
 
 
-def upcoming(batches: Iterator[Unroll]) -> InThread:
+def upcoming(batches: Iterator[Unroll | None]) -> InThread:
     """The next batch's versions, or None when there are no more."""
 
     def take() -> list[int] | None:
@@ -170,3 +171,87 @@ def test_its_size_is_what_waits() -> None:
     queue.put(numbered(0, 3))
     assert queue.size() == 3
     queue.close()
+
+
+class Held:
+    """Batches that come when the test lets them."""
+
+    def __init__(self, *batches: object) -> None:
+        self._batches = batches
+        self._allowed = threading.Semaphore(0)
+
+    def allow(self, count: int) -> None:
+        self._allowed.release(count)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._batches:
+            assert self._allowed.acquire(timeout=2 * PATIENCE_S)
+            if isinstance(batch, Exception):
+                raise batch
+            yield batch
+
+
+def first_batch(batches: Iterator[Any]) -> Any:
+    """What comes after however many times nothing came."""
+    return next(batch for batch in batches if batch is not None)
+
+
+def test_a_group_is_not_kept_waiting_by_a_learner_without_a_batch() -> None:
+    """Its actors are away: the other learners would stand still in their all-reduce."""
+    held = Held("a", "b", "c")
+    batches = without_waiting(iter(held), patience_s=0.0)
+    assert [next(batches) for _ in range(3)] == [None] * 3
+    held.allow(2)
+    assert [first_batch(batches) for _ in range(2)] == ["a", "b"]
+    assert next(batches) is None
+    held.allow(1)
+    assert first_batch(batches) == "c"
+
+
+def test_a_learner_waits_for_its_batch_as_long_as_its_patience() -> None:
+    """Joining without a batch at every slow moment would throw half of the work away."""
+    held, in_a_hurry = Held("a", "b"), threading.Event()
+    batches = without_waiting(iter(held), 10 * PATIENCE_S, in_a_hurry.is_set)
+    upcoming = InThread(lambda: next(batches))
+    threading.Event().wait(A_WHILE_S)
+    assert upcoming.blocked
+    held.allow(1)
+    assert upcoming.wait() == "a"
+    upcoming = InThread(lambda: next(batches))
+    in_a_hurry.set()  # the run is to stop
+    assert upcoming.wait() is None
+
+
+def test_patience_begins_anew_with_every_batch() -> None:
+    """Else a learner that has waited long, once, would never wait again."""
+    held = Held("a", "b")
+    batches = without_waiting(iter(held), patience_s=2.0)
+    assert next(batches) is None
+    held.allow(1)
+    assert first_batch(batches) == "a"
+    upcoming = InThread(lambda: next(batches))
+    threading.Event().wait(A_WHILE_S)
+    assert upcoming.blocked
+    held.allow(1)
+    assert upcoming.wait() == "b"
+
+
+def test_a_learner_whose_batches_are_over_still_takes_part() -> None:
+    """The queue closes with the stop request; the others hear of that in the next update."""
+    held = Held("a")
+    held.allow(1)
+    batches = without_waiting(iter(held), 10 * PATIENCE_S)
+    assert next(batches) == "a"
+    upcoming = InThread(lambda: [next(batches) for _ in range(3)])
+    assert upcoming.wait() == [None] * 3
+
+
+def test_a_failed_batch_fails_the_learner() -> None:
+    """It must not be taken for batches that are late, for ever."""
+    held = Held("a", ValueError("broken"))
+    held.allow(1)
+    batches = without_waiting(iter(held), 10 * PATIENCE_S)
+    assert next(batches) == "a"
+    held.allow(1)
+    with pytest.raises(ValueError, match="broken"):
+        first_batch(batches)

@@ -1,5 +1,7 @@
 """V-trace against the paper, formula by formula."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -33,7 +35,7 @@ def paper_advantages(log_rhos, discounts, rewards, values, bootstrap, vs, pg_rho
     return np.minimum(pg_rho_bar, np.exp(log_rhos)) * (rewards + discounts * next_vs - values)
 
 
-def as_tensors(*arrays):
+def as_tensors(*arrays) -> Any:
     return [tf.constant(array, tf.float32) for array in arrays]
 
 
@@ -55,12 +57,14 @@ def test_equals_the_papers_formula(seed, T, B, rho_bar, pg_rho_bar, c_bar, lambd
     rewards, values = rng.normal(size=(T, B)), rng.normal(size=(T, B))
     bootstrap = rng.normal(size=B)
 
+    clips: Any = {
+        "clip_rho_threshold": rho_bar,
+        "clip_pg_rho_threshold": pg_rho_bar,
+        "clip_c_threshold": c_bar,
+        "lambda_": lambda_,
+    }
     returns = vtrace.from_importance_weights(
-        *as_tensors(log_rhos, discounts, rewards, values, bootstrap),
-        clip_rho_threshold=rho_bar,
-        clip_pg_rho_threshold=pg_rho_bar,
-        clip_c_threshold=c_bar,
-        lambda_=lambda_,
+        *as_tensors(log_rhos, discounts, rewards, values, bootstrap), **clips
     )
 
     vs = paper_vs(log_rhos, discounts, rewards, values, bootstrap, rho_bar, c_bar, lambda_)
