@@ -12,7 +12,7 @@ HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WIT
 # Small batches, because two cores have few frames for many updates; see sandbox/pong.md.
 TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --agent_name=ShallowConvNetAgent \
     --batch_size=8 --envs_per_actor=16 --queue_capacity=16 --learning_rate=0.001 --epsilon=0.001 \
-    --total_environment_frames=20000000
+    --total_environment_frames=19000000
 
 .PHONY: train test setup setup-dev lint format clean
 .DEFAULT_GOAL := train

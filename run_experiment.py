@@ -12,13 +12,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # What gRPC would log of a port in use or an absent learner is said in this project's own words.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from impala_tf import flags
+from impala_tf import flags, quiet
 from impala_tf.config import Config, ConfigError
 
 
 def run(config: Config) -> int:
     """Does what the flags ask for; returns the exit status."""
     # Imported where needed: the starter of a local run stays small, without TensorFlow.
+    if config.run.mode == "test" or config.process.job_name:
+        quiet.import_tensorflow()
     if config.run.mode == "test":
         from impala_tf.processes import evaluate
 

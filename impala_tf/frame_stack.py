@@ -28,6 +28,8 @@ def packed_length(unroll_length: int, stacked_frames: int) -> int:
     return unroll_length + stacked_frames
 
 
+# Compiled, because XLA transposes small elements in half the time.
+@tf.function(jit_compile=True)
 def to_channels_last(observation: tf.Tensor) -> tf.Tensor:
     """Returns stacks as the network takes them, uint8 [N, K, H, W] -> [N, H, W, K]."""
     return tf.transpose(observation, [0, 2, 3, 1])

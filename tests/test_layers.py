@@ -35,6 +35,7 @@ LAYERS = {
     "impala_tf.losses": 1,
     "impala_tf.networks": 1,
     "impala_tf.provenance": 1,
+    "impala_tf.quiet": 1,
     "impala_tf.video": 1,
     "impala_tf.checkpoint_files": 1,
     "impala_tf.checkpoint": 1,
@@ -191,7 +192,12 @@ def test_nothing_can_be_unpickled_and_no_shell_reads_a_command() -> None:
 def test_an_installed_copy_is_whole() -> None:
     """A package that is missing from the list is missing from a wheel."""
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    packages = {name for name, path in modules("impala_tf").items() if path.stem == "__init__"}
+    packages = {
+        name
+        for top_level in ("frontend", "impala_tf")
+        for name, path in modules(top_level).items()
+        if path.stem == "__init__"
+    }
     assert set(listed) == packages
 
 

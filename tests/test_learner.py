@@ -258,8 +258,10 @@ def test_a_learner_without_a_batch_follows_the_others() -> None:
     [
         ((False, False, False), (0, 0, 0), (False, False, False)),
         ((True, False, False), (0, 0, 0), (True, False, False)),
+        ((False, True, False), (0, 0, 0), (False, True, False)),
+        ((False, False, True), (0, 0, 0), (False, False, True)),
         ((False, False, False), (0, 1, 0), (False, True, False)),
-        ((False, False, True), (1, 0, 1), (True, False, True)),
+        ((True, False, True), (1, 1, 0), (True, True, True)),
     ],
 )
 def test_the_wish_of_one_learner_is_everybodys(
@@ -599,12 +601,12 @@ def test_other_learners_write_nothing_and_wish_nothing_but_an_end(
 
 
 def test_without_a_batch_it_joins_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step is published like any other, counts for the interval, and has no losses."""
-    agreed = {3: Control(stop=True, write_row=False, checkpoint=False)}
-    world = World(monkeypatch, FakeLearner(total=100, agreed=agreed), row_due_at=(2,))
-    world.run(itertools.chain(["a", None], itertools.repeat(None)))
+    """Its step is published like any other, carries its wishes, and has no losses to record."""
+    world = World(monkeypatch, FakeLearner(total=100), row_due_at=(2,))
+    world.run(itertools.chain(["a", None], itertools.repeat(None)), stop_at=3)
     assert world.learner.batches == ["a"]
     assert world.learner.joined == [2, 3]
+    assert [wish.stop for wish in world.learner.wishes] == [False, False, True]
     assert [version for version, _ in world.published] == [0, 1, 2, 3]
     assert len(world.idle_s) == 1
     assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]

@@ -167,10 +167,28 @@ def test_a_push_that_waits_learns_of_the_end(
     actor.push(make_unroll(0))
     learner.wait_for_put()
     second = InThread(lambda: actor.push(make_unroll(1)))
+    one.finish()
     learner.close_queue()
     assert isinstance(second.wait(), RunOver)
     assert one.actors()[0].told_run_over
     assert learner.reports.empty()
+
+
+def test_a_push_to_a_learner_that_stops_waits_for_it_to_come_back(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    """A learner that is stopped before the run is over goes on from its checkpoint later."""
+    one = serve(learner)
+    actor = connect(one.port)
+    learner.has_room.clear()
+    actor.push(make_unroll(0))
+    learner.wait_for_put()
+    learner.close_queue()
+    learner.wait_for_put()  # it tries again
+    assert not one.actors()[0].told_run_over
+    learner.failure = None
+    actor.push(make_unroll(1))
+    assert learner.reported(2) == [0, 1]
 
 
 def test_a_failure_of_the_sender_reaches_the_actor(

@@ -104,7 +104,7 @@ def test_closing_wakes_an_actor_that_waits_for_room() -> None:
     queue = UnrollQueue(MLP_SPECS, capacity=1)
     queue.put(numbered(0, 1))
     putting = [InThread(lambda: queue.put(numbered(1, 4))) for _ in range(3)]
-    queue.close()
+    assert InThread(queue.close).wait() is None
     assert all(isinstance(put.wait(), QueueClosed) for put in putting)
     with pytest.raises(QueueClosed):
         queue.put(numbered(5, 1))

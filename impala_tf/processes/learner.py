@@ -144,6 +144,8 @@ def main(config: Config) -> int:
         else:
             loop.run(without_waiting(batches, _PATIENCE_S, hurry=stop), stop)
         if learner.done:
+            server.finish()
+            queue.close()  # pushes that wait for room are told as well
             _say_goodbye(server)
 
     stop.on_request(queue.close)
@@ -256,7 +258,6 @@ def _announce(
 
 def _say_goodbye(server: LearnerServer) -> None:
     """Waits until every actor has heard that the run is over, but not for long."""
-    server.finish()
     deadline = time.monotonic() + _FAREWELL_S
     while time.monotonic() < deadline:
         if all(actor.told_run_over for actor in server.actors()):
