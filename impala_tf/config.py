@@ -412,7 +412,7 @@ def _process_problems(flags: dict[str, Any]) -> list[str]:
 
 def valid_host_port(text: str) -> bool:
     """Tells whether `text` is host:port or [IPv6]:port with a port of 1 to 65535."""
-    match = re.fullmatch(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", text)
+    match = re.fullmatch(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", text)
     return match is not None and 1 <= int(match.group(1)) <= 65535
 
 

@@ -212,8 +212,8 @@ def time_major(batch: Unroll, spec: EnvironmentSpec) -> Unroll:
 class Recorder(Protocol):
     """Where the loop's findings go (see `recorder.RunRecorder`)."""
 
-    def record_update(self, stats: UpdateStats, idle_s: float) -> None:
-        """Takes an update's findings and how long the learner waited for its batch."""
+    def record_update(self, stats: UpdateStats | None, idle_s: float) -> None:
+        """Takes an update's findings, None without a batch, and how long the wait for it was."""
 
     def row_due(self) -> bool:
         """Whether a row of metrics should be written now."""
@@ -271,10 +271,10 @@ class TrainingLoop:
             idle_s = time.monotonic() - asked_at
             wishes = self._wishes(stop_requested())
             if batch is None:
-                agreed = learner.join(wishes)
+                stats, agreed = None, learner.join(wishes)
             else:
                 stats, agreed = learner.update(batch, wishes)
-                self._recorder.record_update(stats, idle_s)
+            self._recorder.record_update(stats, idle_s)
             self._publish(learner.updates, learner.parameters())
             if agreed.write_row or agreed.checkpoint:
                 self._write_row()  # a checkpoint knows how far the rows go: none is left out

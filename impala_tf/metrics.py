@@ -47,7 +47,7 @@ _GROUPS: dict[str, dict[str, str]] = {
     },
     "optimizer": {
         "gradient_norm": "global norm of the gradients before clipping",
-        "learning_rate": "learning rate of the last update",
+        "learning_rate": "learning rate of the next update",
     },
     "lag": {
         "policy_lag_mean": "mean age of the parameters that acted, in learner updates",

@@ -70,9 +70,14 @@ class RunRecorder:
             self._episodes += episodes
 
     def record_update(self, stats: Any, idle_s: float) -> None:
-        """Takes an update's `learner.UpdateStats` and the seconds waited for its batch."""
-        self.last_update_at = time.monotonic()
+        """Takes an update's `learner.UpdateStats` and the seconds waited for its batch.
+
+        None is an update that this learner had no batch for: the wait goes on.
+        """
         self._idle_s += idle_s
+        if stats is None:
+            return
+        self.last_update_at = time.monotonic()
         self._stats.append({name: float(value) for name, value in stats._asdict().items()})
 
     def row_due(self) -> bool:

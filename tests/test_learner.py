@@ -1,10 +1,9 @@
-"""One update rebuilt by hand, and the loop that asks for rows, checkpoints and an end."""
+"""The learner's update rebuilt by hand, alone and in a group."""
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +15,9 @@ import tree
 from impala_tf import agents, losses
 from impala_tf.allreduce import SingleLearner
 from impala_tf.config import Config, known
-from impala_tf.learner import Control, Learner, TrainingLoop, UpdateStats, time_major
-from impala_tf.types import EnvironmentSpec, EnvOutput, Unroll
-from tests.samples import image_spec, random_unrolls, resolved_config, vector_spec
+from impala_tf.learner import Control, Learner, TrainingLoop, time_major
+from impala_tf.types import Unroll
+from tests.samples import random_unrolls, resolved_config, vector_spec
 
 B, T = 3, 4
 SPEC = vector_spec(frames_per_step=4)
@@ -37,58 +36,14 @@ def config(**flags: Any) -> Config:
     return resolved_config(**{**defaults, **flags})
 
 
-def batch(agent: agents.Agent, spec: EnvironmentSpec = SPEC, seed: int = 0) -> Unroll:
-    unrolls = random_unrolls(agents.unroll_specs(agent, spec, T), B, seed)
+def batch(agent: agents.Agent, seed: int = 0) -> Unroll:
+    unrolls = random_unrolls(agents.unroll_specs(agent, SPEC, T), B, seed)
     return tree.map_structure(tf.constant, unrolls)
 
 
-def make(
-    agent_name: str = "MLPLSTMAgent", group: Any = None, **flags: Any
-) -> tuple[Learner, agents.Agent]:
+def make(agent_name: str = "MLPLSTMAgent", **flags: Any) -> tuple[Learner, agents.Agent]:
     agent = agents.make(agent_name, SPEC)
-    return Learner(agent, SPEC, config(**flags), group or SingleLearner()), agent
-
-
-# The batch as the graph sees it.
-
-
-def test_time_comes_first_and_nothing_else_moves() -> None:
-    """Mixing time and batch would train on steps of other environments, with no error."""
-    agent = agents.make("MLPLSTMAgent", SPEC)
-    before = batch(agent)
-    after = time_major(before, SPEC)
-    tree.assert_same_structure(after, before)
-    for name in EnvOutput._fields:
-        array = getattr(before.env_outputs, name).numpy()
-        np.testing.assert_array_equal(getattr(after.env_outputs, name), np.swapaxes(array, 0, 1))
-    for got, array in zip(after.agent_outputs, before.agent_outputs, strict=True):
-        np.testing.assert_array_equal(got, np.swapaxes(array.numpy(), 0, 1))
-    for got, array in zip(after.core_state, before.core_state, strict=True):
-        np.testing.assert_array_equal(got, array)
-    np.testing.assert_array_equal(after.parameter_version, before.parameter_version)
-
-
-def test_stacked_frames_are_rebuilt_step_by_step() -> None:
-    """Written out: the newest frame last, and zeros for what a reset came after."""
-    spec = image_spec((6, 7, 3), stacked_frames=3)
-    before = batch(agents.make("ImpoolaAgent", spec), spec)
-    frames, autoreset = before.env_outputs.observation.numpy(), before.env_outputs.autoreset.numpy()
-    assert frames.shape == (B, T + 3, 6, 7)
-    assert autoreset[:, 1:].any()
-    expected = np.zeros((T + 1, B, 6, 7, 3), np.uint8)
-    for t, b, k in itertools.product(range(T + 1), range(B), range(3)):
-        # Channel k of step t is the frame of step t + k - 2, or before step 0 one of the first
-        # stack, which was sent as it was.
-        since = max(t + k - 2, 0) + 1
-        if not autoreset[b, since : t + 1].any():
-            expected[t, b, :, :, k] = frames[b, t + k]
-    after = time_major(before, spec).env_outputs
-    np.testing.assert_array_equal(after.observation, expected)
-    np.testing.assert_array_equal(after.autoreset, autoreset.T)
-    np.testing.assert_array_equal(after.reward, before.env_outputs.reward.numpy().T)
-
-
-# One update.
+    return Learner(agent, SPEC, config(**flags), SingleLearner()), agent
 
 
 def gradients_of(agent: agents.Agent, unrolls: Unroll, settings: Config) -> list[np.ndarray]:
@@ -325,299 +280,6 @@ def test_published_parameters_do_not_change_under_the_reader() -> None:
     for array, kept in zip(published, before, strict=True):
         np.testing.assert_array_equal(array, kept)
     assert any(np.any(a != b) for a, b in zip(published, learner.parameters(), strict=True))
-
-
-def test_it_learns_what_pays() -> None:
-    """The right action is shown by the observation; its reward arrives one step later."""
-    spec = vector_spec(size=3, num_actions=3)
-    settings = config(
-        agent_name="MLPAgent",
-        batch_size=16,
-        discounting=0.0,
-        learning_rate=0.01,
-        total_environment_frames=1_000_000,
-    )
-    tf.random.set_seed(0)
-    agent = agents.make("MLPAgent", spec)
-    learner = Learner(agent, spec, settings, SingleLearner())
-    rng = np.random.default_rng(0)
-    unroll = tf.function(agent.unroll)
-    generator = tf.random.Generator.from_seed(1)
-    paid: list[float] = []
-    for _ in range(40):
-        best = rng.integers(0, 3, (16, T + 1))
-        never = np.zeros((16, T + 1), np.bool_)
-        env_outputs = EnvOutput(
-            reward=tf.zeros((16, T + 1)),
-            terminated=tf.constant(never),
-            truncated=tf.constant(never),
-            autoreset=tf.constant(never),
-            episode_start=tf.constant(never),
-            observation=tf.one_hot(best, 3),
-            last_action=tf.zeros((16, T + 1), tf.int32),
-        )
-        logits = unroll(env_outputs, ())[0].policy_logits[:, :T]
-        actions = agents.sample_actions(tf.reshape(logits, (-1, 3)), generator)
-        actions = tf.reshape(actions, (16, T))
-        reward = np.zeros((16, T + 1), np.float32)
-        reward[:, 1:] = actions.numpy() == best[:, :T]
-        learner.update(
-            Unroll(
-                parameter_version=tf.fill([16], tf.constant(learner.updates, tf.int64)),
-                core_state=(),
-                env_outputs=env_outputs._replace(reward=tf.constant(reward)),
-                agent_outputs=agents.AgentOutput(actions, logits),
-            ),
-            NOTHING,
-        )
-        paid.append(reward[:, 1:].mean())
-    assert paid[0] < 0.6  # chance is 1 / 3
-    assert np.mean(paid[-5:]) > 0.9
-
-
-# The loop.
-
-
-class FakeLearner:
-    """Counts updates; is done after `total`, fails at the update named `fails_at`."""
-
-    def __init__(self, total: int, fails_at: int | None = None, agreed: Any = None) -> None:
-        self.updates = 0
-        self.total = total
-        self.fails_at = fails_at
-        self.agreed: dict[int, Control] = agreed or {}
-        self.wishes: list[Control] = []
-        self.batches: list[Any] = []
-        self.joined: list[int] = []
-
-    @property
-    def done(self) -> bool:
-        return self.updates >= self.total
-
-    def parameters(self) -> list[int]:
-        return [100 + self.updates]
-
-    def update(self, unrolls: Any, control: Control) -> tuple[Any, Control]:
-        if self.updates == self.fails_at:
-            raise FloatingPointError("no update")
-        self.batches.append(unrolls)
-        return f"stats of {self.updates + 1}", self._step(control)
-
-    def join(self, control: Control) -> Control:
-        self.joined.append(self.updates + 1)
-        return self._step(control)
-
-    def _step(self, control: Control) -> Control:
-        self.wishes.append(control)
-        self.updates += 1
-        return self.agreed.get(self.updates, control)
-
-
-class Clock:
-    """Stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class World:
-    """A loop among fakes, and what happened in it, in order."""
-
-    def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        learner: FakeLearner,
-        rank: int = 0,
-        row_due_at: tuple[int, ...] = (),
-        checkpoint_interval_s: float = 60.0,
-    ) -> None:
-        self.clock = Clock()
-        monkeypatch.setattr("impala_tf.learner.time", SimpleNamespace(monotonic=self.clock))
-        self.learner = learner
-        self.rank, self.size = rank, 2
-        self.row_due_at = row_due_at
-        self.events: list[tuple[Any, ...]] = []
-        self.published: list[tuple[int, list[Any]]] = []
-        self.idle_s: list[float] = []
-        self.loop = TrainingLoop(
-            learner,  # type: ignore[arg-type]
-            lambda version, arrays: self.published.append((version, arrays)),
-            self,
-            lambda: self.events.append(("checkpoint", learner.updates)),
-            self,  # type: ignore[arg-type]
-            checkpoint_interval_s,
-        )
-
-    def run(self, batches: Iterator[Any] | None = None, stop_at: int | None = None) -> None:
-        """Runs on endless batches or those given; a stop is requested before update `stop_at`."""
-        self.loop.run(
-            itertools.count() if batches is None else batches,  # type: ignore[arg-type]
-            lambda: stop_at is not None and self.learner.updates >= stop_at - 1,
-        )
-
-    # What the loop asks of its recorder ...
-
-    def record_update(self, stats: UpdateStats, idle_s: float) -> None:
-        assert stats == f"stats of {self.learner.updates}"
-        self.idle_s.append(idle_s)
-
-    def row_due(self) -> bool:
-        return self.learner.updates + 1 in self.row_due_at
-
-    def interval(self) -> dict[str, Any]:
-        return {"of": self.rank}
-
-    def write_row(self, intervals: list[dict[str, Any]], learner: Any) -> None:
-        assert learner is self.learner
-        self.events.append(("row", self.learner.updates, intervals))
-
-    # ... and of its group.
-
-    def gather(self, value: dict[str, Any]) -> list[dict[str, Any]]:
-        self.events.append(("gather", self.learner.updates))
-        return [value, {"of": "another"}]
-
-    def of_kind(self, *kinds: str) -> list[tuple[str, int]]:
-        return [(event[0], event[1]) for event in self.events if event[0] in kinds]
-
-
-LAST = "row", "checkpoint"
-
-
-def test_training_ends_when_the_frames_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, FakeLearner(total=3))
-    batches = iter("abcdef")
-    world.run(batches)
-    assert world.learner.batches == ["a", "b", "c"]
-    assert next(batches) == "d"  # no batch was taken only to be thrown away
-    assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
-
-
-def test_every_update_is_published_and_so_is_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Actors wait for parameters before their first step: no version 0, no unroll, no update."""
-    world = World(monkeypatch, FakeLearner(total=2))
-    world.run()
-    assert world.published == [(0, [100]), (1, [101]), (2, [102])]
-
-
-def test_a_run_that_is_done_already_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, FakeLearner(total=0))
-    world.run(iter(()))
-    assert world.published == [(0, [100])]
-    assert world.of_kind(*LAST) == [("row", 0), ("checkpoint", 0)]
-
-
-def test_a_stop_request_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C must not cost the work since the last checkpoint."""
-    world = World(monkeypatch, FakeLearner(total=100))
-    world.run(stop_at=4)
-    assert world.learner.updates == 4
-    assert [wish.stop for wish in world.learner.wishes] == [False, False, False, True]
-    assert world.of_kind(*LAST) == [("row", 4), ("checkpoint", 4)]
-
-
-def test_another_learners_stop_ends_this_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = {3: Control(stop=True, write_row=False, checkpoint=False)}
-    world = World(monkeypatch, FakeLearner(total=100, agreed=stop))
-    world.run()
-    assert world.learner.updates == 3
-    assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
-
-
-def test_a_closed_queue_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, FakeLearner(total=100))
-    world.run(iter("ab"))
-    assert world.learner.updates == 2
-    assert world.of_kind(*LAST) == [("row", 2), ("checkpoint", 2)]
-
-
-def test_a_failed_update_leaves_the_last_checkpoint_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parameters that an error left behind must not replace the ones that were good."""
-    world = World(monkeypatch, FakeLearner(total=100, fails_at=2))
-    with pytest.raises(FloatingPointError):
-        world.run()
-    assert world.events == []
-
-
-def test_rows_are_written_when_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, FakeLearner(total=5), row_due_at=(2, 4))
-    world.run()
-    assert world.of_kind("row") == [("row", 2), ("row", 4), ("row", 5)]
-    assert world.events[1] == ("row", 2, [{"of": 0}, {"of": "another"}])
-
-
-def test_checkpoints_come_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted from the last one: a slow save must not make the next one due at once."""
-    world = World(monkeypatch, FakeLearner(total=8), checkpoint_interval_s=25.0)
-
-    def ten_seconds_each() -> Iterator[int]:
-        while True:
-            world.clock.now += 10.0
-            yield 0
-
-    world.run(ten_seconds_each())
-    # 30 s: due; 60 s: 30 s later, due; 80 s: the end.
-    assert world.of_kind("checkpoint") == [("checkpoint", 3), ("checkpoint", 6), ("checkpoint", 8)]
-
-
-def test_only_the_wait_for_batches_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """learner_idle_fraction says whether more actors would help: not so if updates were counted."""
-
-    class Slow(FakeLearner):
-        def update(self, unrolls: Any, control: Control) -> tuple[Any, Control]:
-            world.clock.now += 100.0
-            return super().update(unrolls, control)
-
-    world = World(monkeypatch, Slow(total=3), row_due_at=(1,))
-
-    def three_seconds_each() -> Iterator[int]:
-        while True:
-            world.clock.now += 3.0
-            yield 0
-
-    world.run(three_seconds_each())
-    assert world.idle_s == [3.0, 3.0, 3.0]
-
-
-def test_other_learners_write_nothing_and_wish_nothing_but_an_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two writers of one checkpoint or one metrics.csv spoil both."""
-    agreed = {2: Control(stop=False, write_row=True, checkpoint=True)}
-    learner = FakeLearner(total=100, agreed=agreed)
-    world = World(monkeypatch, learner, rank=1, row_due_at=(1, 2, 3), checkpoint_interval_s=1e-9)
-    world.clock.now += 1.0
-    world.run(stop_at=3)
-    assert [tuple(wish) for wish in learner.wishes] == [
-        (False, False, False),
-        (False, False, False),
-        (True, False, False),
-    ]
-    # It sends its part of the agreed row and of the last one, or rank 0 would wait for it.
-    assert world.events == [("gather", 2), ("gather", 3)]
-
-
-def test_without_a_batch_it_joins_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its step is published like any other, carries its wishes, and has no losses to record."""
-    world = World(monkeypatch, FakeLearner(total=100), row_due_at=(2,))
-    world.run(itertools.chain(["a", None], itertools.repeat(None)), stop_at=3)
-    assert world.learner.batches == ["a"]
-    assert world.learner.joined == [2, 3]
-    assert [wish.stop for wish in world.learner.wishes] == [False, False, True]
-    assert [version for version, _ in world.published] == [0, 1, 2, 3]
-    assert len(world.idle_s) == 1
-    assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
-
-
-def test_a_row_is_written_before_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkpoint stores how far the files go: games since the last row would be lost."""
-    agreed = {2: Control(stop=False, write_row=False, checkpoint=True)}
-    world = World(monkeypatch, FakeLearner(total=3, agreed=agreed))
-    world.run()
-    assert world.of_kind(*LAST)[:2] == [("row", 2), ("checkpoint", 2)]
 
 
 def test_a_real_learner_runs_its_frames_out() -> None:

@@ -1,0 +1,256 @@
+"""The loop around the learner: when it asks for rows and checkpoints, and how it ends."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from impala_tf.learner import Control, TrainingLoop, UpdateStats
+
+
+class FakeLearner:
+    """Counts updates; is done after `total`, fails at the update named `fails_at`."""
+
+    def __init__(self, total: int, fails_at: int | None = None, agreed: Any = None) -> None:
+        self.updates = 0
+        self.total = total
+        self.fails_at = fails_at
+        self.agreed: dict[int, Control] = agreed or {}
+        self.wishes: list[Control] = []
+        self.batches: list[Any] = []
+        self.joined: list[int] = []
+
+    @property
+    def done(self) -> bool:
+        return self.updates >= self.total
+
+    def parameters(self) -> list[int]:
+        return [100 + self.updates]
+
+    def update(self, unrolls: Any, control: Control) -> tuple[Any, Control]:
+        if self.updates == self.fails_at:
+            raise FloatingPointError("no update")
+        self.batches.append(unrolls)
+        return f"stats of {self.updates + 1}", self._step(control)
+
+    def join(self, control: Control) -> Control:
+        self.joined.append(self.updates + 1)
+        return self._step(control)
+
+    def _step(self, control: Control) -> Control:
+        self.wishes.append(control)
+        self.updates += 1
+        return self.agreed.get(self.updates, control)
+
+
+class Clock:
+    """Stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class World:
+    """A loop among fakes, and what happened in it, in order."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        learner: FakeLearner,
+        rank: int = 0,
+        row_due_at: tuple[int, ...] = (),
+        checkpoint_interval_s: float = 60.0,
+    ) -> None:
+        self.clock = Clock()
+        monkeypatch.setattr("impala_tf.learner.time", SimpleNamespace(monotonic=self.clock))
+        self.learner = learner
+        self.rank, self.size = rank, 2
+        self.row_due_at = row_due_at
+        self.events: list[tuple[Any, ...]] = []
+        self.published: list[tuple[int, list[Any]]] = []
+        self.idle_s: list[float] = []
+        self.without_batch: list[bool] = []
+        self.loop = TrainingLoop(
+            learner,  # type: ignore[arg-type]
+            lambda version, arrays: self.published.append((version, arrays)),
+            self,
+            lambda: self.events.append(("checkpoint", learner.updates)),
+            self,  # type: ignore[arg-type]
+            checkpoint_interval_s,
+        )
+
+    def run(self, batches: Iterator[Any] | None = None, stop_at: int | None = None) -> None:
+        """Runs on endless batches or those given; a stop is requested before update `stop_at`."""
+        self.loop.run(
+            itertools.count() if batches is None else batches,  # type: ignore[arg-type]
+            lambda: stop_at is not None and self.learner.updates >= stop_at - 1,
+        )
+
+    # What the loop asks of its recorder ...
+
+    def record_update(self, stats: UpdateStats | None, idle_s: float) -> None:
+        assert stats in (None, f"stats of {self.learner.updates}")
+        self.without_batch.append(stats is None)
+        self.idle_s.append(idle_s)
+
+    def row_due(self) -> bool:
+        return self.learner.updates + 1 in self.row_due_at
+
+    def interval(self) -> dict[str, Any]:
+        return {"of": self.rank}
+
+    def write_row(self, intervals: list[dict[str, Any]], learner: Any) -> None:
+        assert learner is self.learner
+        self.events.append(("row", self.learner.updates, intervals))
+
+    # ... and of its group.
+
+    def gather(self, value: dict[str, Any]) -> list[dict[str, Any]]:
+        self.events.append(("gather", self.learner.updates))
+        return [value, {"of": "another"}]
+
+    def of_kind(self, *kinds: str) -> list[tuple[str, int]]:
+        return [(event[0], event[1]) for event in self.events if event[0] in kinds]
+
+
+LAST = "row", "checkpoint"
+
+
+def test_training_ends_when_the_frames_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, FakeLearner(total=3))
+    batches = iter("abcdef")
+    world.run(batches)
+    assert world.learner.batches == ["a", "b", "c"]
+    assert next(batches) == "d"  # no batch was taken only to be thrown away
+    assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
+
+
+def test_every_update_is_published_and_so_is_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors wait for parameters before their first step: no version 0, no unroll, no update."""
+    world = World(monkeypatch, FakeLearner(total=2))
+    world.run()
+    assert world.published == [(0, [100]), (1, [101]), (2, [102])]
+
+
+def test_a_run_that_is_done_already_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, FakeLearner(total=0))
+    world.run(iter(()))
+    assert world.published == [(0, [100])]
+    assert world.of_kind(*LAST) == [("row", 0), ("checkpoint", 0)]
+
+
+def test_a_stop_request_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C must not cost the work since the last checkpoint."""
+    world = World(monkeypatch, FakeLearner(total=100))
+    world.run(stop_at=4)
+    assert world.learner.updates == 4
+    assert [wish.stop for wish in world.learner.wishes] == [False, False, False, True]
+    assert world.of_kind(*LAST) == [("row", 4), ("checkpoint", 4)]
+
+
+def test_another_learners_stop_ends_this_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = {3: Control(stop=True, write_row=False, checkpoint=False)}
+    world = World(monkeypatch, FakeLearner(total=100, agreed=stop))
+    world.run()
+    assert world.learner.updates == 3
+    assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
+
+
+def test_a_closed_queue_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, FakeLearner(total=100))
+    world.run(iter("ab"))
+    assert world.learner.updates == 2
+    assert world.of_kind(*LAST) == [("row", 2), ("checkpoint", 2)]
+
+
+def test_a_failed_update_leaves_the_last_checkpoint_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters that an error left behind must not replace the ones that were good."""
+    world = World(monkeypatch, FakeLearner(total=100, fails_at=2))
+    with pytest.raises(FloatingPointError):
+        world.run()
+    assert world.events == []
+
+
+def test_rows_are_written_when_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, FakeLearner(total=5), row_due_at=(2, 4))
+    world.run()
+    assert world.of_kind("row") == [("row", 2), ("row", 4), ("row", 5)]
+    assert world.events[1] == ("row", 2, [{"of": 0}, {"of": "another"}])
+
+
+def test_checkpoints_come_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted from the last one: a slow save must not make the next one due at once."""
+    world = World(monkeypatch, FakeLearner(total=8), checkpoint_interval_s=25.0)
+
+    def ten_seconds_each() -> Iterator[int]:
+        while True:
+            world.clock.now += 10.0
+            yield 0
+
+    world.run(ten_seconds_each())
+    # 30 s: due; 60 s: 30 s later, due; 80 s: the end.
+    assert world.of_kind("checkpoint") == [("checkpoint", 3), ("checkpoint", 6), ("checkpoint", 8)]
+
+
+def test_only_the_wait_for_batches_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """learner_idle_fraction says whether more actors would help: not so if updates were counted."""
+
+    class Slow(FakeLearner):
+        def update(self, unrolls: Any, control: Control) -> tuple[Any, Control]:
+            world.clock.now += 100.0
+            return super().update(unrolls, control)
+
+    world = World(monkeypatch, Slow(total=3), row_due_at=(1,))
+
+    def three_seconds_each() -> Iterator[int]:
+        while True:
+            world.clock.now += 3.0
+            yield 0
+
+    world.run(three_seconds_each())
+    assert world.idle_s == [3.0, 3.0, 3.0]
+
+
+def test_other_learners_write_nothing_and_wish_nothing_but_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two writers of one checkpoint or one metrics.csv spoil both."""
+    agreed = {2: Control(stop=False, write_row=True, checkpoint=True)}
+    learner = FakeLearner(total=100, agreed=agreed)
+    world = World(monkeypatch, learner, rank=1, row_due_at=(1, 2, 3), checkpoint_interval_s=1e-9)
+    world.clock.now += 1.0
+    world.run(stop_at=3)
+    assert [tuple(wish) for wish in learner.wishes] == [
+        (False, False, False),
+        (False, False, False),
+        (True, False, False),
+    ]
+    # It sends its part of the agreed row and of the last one, or rank 0 would wait for it.
+    assert world.events == [("gather", 2), ("gather", 3)]
+
+
+def test_without_a_batch_it_joins_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its step is published like any other, carries its wishes, and has no losses to record."""
+    world = World(monkeypatch, FakeLearner(total=100), row_due_at=(2,))
+    world.run(itertools.chain(["a", None], itertools.repeat(None)), stop_at=3)
+    assert world.learner.batches == ["a"]
+    assert world.learner.joined == [2, 3]
+    assert [wish.stop for wish in world.learner.wishes] == [False, False, True]
+    assert [version for version, _ in world.published] == [0, 1, 2, 3]
+    assert world.without_batch == [False, True, True]
+    assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
+
+
+def test_a_row_is_written_before_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint stores how far the files go: games since the last row would be lost."""
+    agreed = {2: Control(stop=False, write_row=False, checkpoint=True)}
+    world = World(monkeypatch, FakeLearner(total=3, agreed=agreed))
+    world.run()
+    assert world.of_kind(*LAST)[:2] == [("row", 2), ("checkpoint", 2)]
