@@ -17,6 +17,8 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+_BYTES_A_WORD = 4  # of uint32
+
 
 def newest(observation: np.ndarray) -> np.ndarray:
     """Returns the newest frames of a stack, uint8 [N, K, H, W] -> [N, H, W] (a view)."""
@@ -28,11 +30,18 @@ def packed_length(unroll_length: int, stacked_frames: int) -> int:
     return unroll_length + stacked_frames
 
 
-# Compiled, because XLA transposes small elements in half the time.
+# Compiled, because XLA makes one pass of it, with whole vectors of pixels: 0.2 ms for 32 stacks of
+# four, where transposing them byte by byte takes 0.7 ms.
 @tf.function(jit_compile=True)
 def to_channels_last(observation: tf.Tensor) -> tf.Tensor:
     """Returns stacks as the network takes them, uint8 [N, K, H, W] -> [N, H, W, K]."""
-    return tf.transpose(observation, [0, 2, 3, 1])
+    if observation.shape[1] != _BYTES_A_WORD:
+        return tf.transpose(observation, [0, 2, 3, 1])
+    pixels = tf.cast(observation, tf.uint32)
+    words = tf.zeros([], tf.uint32)
+    for k in range(_BYTES_A_WORD):  # byte k of a word, counted from the lowest, is channel k
+        words += tf.bitwise.left_shift(pixels[:, k], tf.constant(8 * k, tf.uint32))
+    return tf.bitcast(words, tf.uint8)
 
 
 # Compiled, because XLA fuses the sum below into one pass over the result: 2 ms for 32 unrolls of 20
