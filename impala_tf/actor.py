@@ -92,7 +92,14 @@ def compile_act(
         logits = network_output.policy_logits
         return AgentOutput(agents.sample_actions(logits, generator), logits), core_state
 
-    return act
+    concrete = act.get_concrete_function()
+
+    def step(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+        # Called with tensors, the concrete function need not look at what it is given, which would
+        # be a third of a step.
+        return concrete(EnvOutput(*map(tf.constant, env_output)), core_state)
+
+    return step
 
 
 def as_seen(env_output: EnvOutput, spec: EnvironmentSpec) -> EnvOutput:
