@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +21,6 @@ from tests.waiting import wait_until
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root"),
 ]
 pytest_plugins = ["tests.machines"]
 CANARY = "canary-52ab"

@@ -12,6 +12,7 @@ from impala_tf.actor import Actor
 from impala_tf.config import Config, ConfigError, known
 from impala_tf.environments import factory
 from impala_tf.environments.stream import EnvStream
+from impala_tf.heartbeat import Heartbeat
 from impala_tf.processes.common import begin, credentials_dir, seed_of
 from impala_tf.shutdown import run_interruptibly
 from impala_tf.transport import ActorClient, ClientClosed, HandshakeRefused, RunOver
@@ -34,6 +35,7 @@ def main(config: Config) -> int:
     unroll_length = config.optimizer.unroll_length
     seed = seed_of(config.run.seed, "actor", task)
     learners = configs.hosts(config.process.learner_hosts)
+    heartbeat = Heartbeat(config.process.heartbeat_path)
     agent = agents.make(config.agent.agent_name, spec)
     client = ActorClient(
         learners[task % len(learners)],
@@ -42,6 +44,7 @@ def main(config: Config) -> int:
         agents.unroll_specs(agent, spec, unroll_length),
         configs.wire_digest(config),
         lambda seconds, reason: _log.info("%.0f s without the learner: %s", seconds, reason),
+        heartbeat.beat,
     )
     stop.on_request(client.close)
     stream = EnvStream(factory.make(config.environment, num_envs, seed))

@@ -48,6 +48,7 @@ class ActorClient:
         unroll_specs: Unroll,
         config_digest: str,
         on_waiting: Callable[[float, str], None] | None = None,
+        on_try: Callable[[], None] | None = None,
     ) -> None:
         """Connects when first used.
 
@@ -59,6 +60,7 @@ class ActorClient:
           config_digest: `impala_tf.config.wire_digest`.
           on_waiting: called with (seconds, reason) where a call has to be repeated for longer:
             after 5 s, then every minute; from whichever thread waits.
+          on_try: called before each try of a call, from whichever thread tries.
 
         Raises: ConfigError if the credentials cannot be used.
         """
@@ -74,6 +76,7 @@ class ActorClient:
         self._session = secrets.randbits(64)
         self._config_digest = config_digest
         self._on_waiting = on_waiting
+        self._on_try = on_try
         self._run_id = ""
         self._parameter_specs: list[TensorSpec] = []
         self._next_sequence = 0
@@ -191,6 +194,8 @@ class ActorClient:
         backoff = Backoff(self._on_waiting)
         while not self._closed.is_set():
             request.run_id = self._run_id
+            if self._on_try is not None:
+                self._on_try()
             try:
                 reply = method(request, timeout=deadline_s)
             except grpc.RpcError as error:

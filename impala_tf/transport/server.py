@@ -73,7 +73,7 @@ class LearnerServer:
         self._threads.shutdown(wait=False)
 
     def actors(self) -> list[ActorView]:
-        """Returns what is known of every actor that shook hands, ordered by id."""
+        """Returns what is known of every actor heard of in the last 5 min, ordered by id."""
         return self._service.actors()
 
 

@@ -23,6 +23,10 @@ from impala_tf.types import Episode, Unroll
 
 logger = logging.getLogger(__name__)
 
+# An actor that has been silent for so long is shown no more: it may have been scaled away. Should
+# it come back, it is known as before.
+_SHOWN_S = 300.0
+
 
 class PushReport(NamedTuple):
     """One push that was taken."""
@@ -110,9 +114,11 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
         self._over.set()
 
     def actors(self) -> list[ActorView]:
-        """Returns what is known of every actor that shook hands, ordered by id."""
+        """Returns what is known of every actor heard of in the last 5 min, ordered by id."""
+        since = time.time() - _SHOWN_S
         with self._lock:
-            return sorted(actor.view for actor in self._actors.values())
+            views = [actor.view for actor in self._actors.values()]
+        return sorted(view for view in views if view.last_contact > since)
 
     @_answering
     def Handshake(  # noqa: N802

@@ -1,0 +1,77 @@
+"""Makes a run's certificates in two folders: `credentials.py LEARNER_FOLDER ACTOR_FOLDER`.
+
+Learners see only theirs and actors only theirs. Folders that hold usable ones of the same run are
+left alone, so that this may run before every start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from impala_tf.config import ConfigError
+from impala_tf.transport import credentials
+
+
+def ensure(learner: Path, actor: Path) -> bool:
+    """Fills both folders, unless they are usable together; returns whether it did.
+
+    Raises:
+      ConfigError: a folder cannot be written.
+    """
+    if _fit(learner, actor):
+        return False
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch) / "credentials"
+        credentials.create(made)
+        try:
+            for folder, names in (
+                (learner, credentials.LEARNER_FILES),
+                (actor, credentials.ACTOR_FILES),
+            ):
+                _fill(folder, {name: (made / name).read_bytes() for name in names})
+        except OSError as error:
+            raise ConfigError(f"{error.filename}: {error.strerror}") from error
+    return True
+
+
+def _fit(learner: Path, actor: Path) -> bool:
+    try:
+        credentials.server_credentials(learner)
+        credentials.channel_credentials(actor)
+    except ConfigError:  # missing, damaged or expired
+        return False
+    return (learner / "ca.pem").read_bytes() == (actor / "ca.pem").read_bytes()
+
+
+def _fill(folder: Path, files: dict[str, bytes]) -> None:
+    """Replaces files, each as a whole and readable for its owner alone."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name, content in files.items():
+        aside = folder / f".{name}"
+        aside.unlink(missing_ok=True)
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        aside.rename(folder / name)
+
+
+def main(arguments: list[str]) -> int:
+    """Makes them; returns the exit status."""
+    if len(arguments) != 2:
+        print("usage: credentials.py LEARNER_FOLDER ACTOR_FOLDER", file=sys.stderr)
+        return 2
+    learner, actor = map(Path, arguments)
+    try:
+        made = ensure(learner, actor)
+    except ConfigError as error:
+        print(*error.problems, sep="\n", file=sys.stderr)
+        return 2
+    print(f"{learner}, {actor}: {'made' if made else 'as they were'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

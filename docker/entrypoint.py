@@ -1,0 +1,136 @@
+"""What a container runs: `learner FLAGS`, `actor FLAGS`, `credentials ...`, or any other command.
+
+FLAGS are those of run_experiment.py. This adds what follows from being a container: the role, an
+actor's number, how several learners meet, and a note for the health check (docker/health.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import health
+
+from impala_tf import config as configs
+from impala_tf import flags
+from impala_tf.config import Config, ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+_TASKS = 2**31 - 1
+_WORK = Path(tempfile.gettempdir())
+
+
+def task_of(hostname: str) -> int:
+    """Returns the number of the actor on a host: the same each time, and another on another host.
+
+    Replicas of a service are given the same flags, but each has a host name of its own.
+    """
+    return int.from_bytes(hashlib.sha256(hostname.encode()).digest()[:4], "big") % _TASKS
+
+
+def command(role: str, arguments: Sequence[str]) -> list[str]:
+    """Returns the command of a role, and leaves a note for the health check.
+
+    Raises:
+      ConfigError: flags that cannot be used.
+    """
+    if role == "actor":
+        return _actor_command(arguments)
+    if role == "learner":
+        return _learner_command(arguments)
+    if role == "credentials":
+        return [sys.executable, str(ROOT / "docker" / "credentials.py"), *arguments]
+    return [role, *arguments]
+
+
+def _run_experiment(*arguments: str) -> list[str]:
+    return [sys.executable, str(ROOT / "run_experiment.py"), *arguments]
+
+
+def _actor_command(arguments: Sequence[str]) -> list[str]:
+    heartbeat = _WORK / "impala_tf-heartbeat"
+    added = ["--job_name=actor", f"--heartbeat_path={heartbeat}"]
+    if not any(word == "--task" or word.startswith("--task=") for word in arguments):
+        added.append(f"--task={task_of(socket.gethostname())}")
+    flags.parse([*added, *arguments])
+    _leave(health.actor_note(heartbeat))
+    return _run_experiment(*added, *arguments)
+
+
+def _learner_command(arguments: Sequence[str]) -> list[str]:
+    from impala_tf.logdir import Logdir
+    from impala_tf.transport import credentials
+
+    added = ["--job_name=learner"]
+    config = flags.parse([*added, *arguments])
+    if config.run.logdir is None:
+        raise ConfigError("--logdir: name a folder on a volume, or the run ends with its container")
+    logdir, task = Logdir(Path(config.run.logdir)), config.process.task
+    hosts = configs.hosts(config.process.learner_hosts)
+    authority = Path(config.process.credentials or logdir.credentials) / "ca.pem"
+    _leave(
+        health.learner_note(logdir.status(task), hosts[task], authority, credentials.LEARNER_NAME)
+    )
+    command = _run_experiment(*added, *arguments)
+    return command if len(hosts) == 1 else _in_a_group(command, config, hosts)
+
+
+def _in_a_group(command: list[str], config: Config, hosts: Sequence[str]) -> list[str]:
+    """Returns the command that lets a learner meet the others before each start."""
+    from frontend import process_state as states
+
+    names = [host.rpartition(":")[0] for host in hosts]
+    port = 1 + int(hosts[0].rpartition(":")[2])
+    rank, size = config.process.task, len(hosts)
+    logdir = str(config.run.logdir)
+    spec = states.Spec(
+        # Told to whoever knocks, to tell groups apart; it is no secret.
+        run_id=hashlib.sha256(f"{logdir} {hosts}".encode()).hexdigest()[:16],
+        name=f"learner-{rank}",
+        argv=tuple(command),
+        workdir=str(ROOT),
+        logdir=logdir,
+        max_restarts=config.cluster.max_restarts,
+        seat=states.Seat(
+            rank=rank,
+            size=size,
+            local_rank=0,
+            local_size=1,
+            cross_rank=rank,
+            cross_size=size,
+            host=names[rank],
+            rendezvous_host=names[0],
+            rendezvous_port=config.cluster.rendezvous_port or port,
+        ),
+    )
+    path = _WORK / "impala_tf-learner.spec.json"
+    path.write_text(states.to_json(spec), encoding="utf-8")
+    return [sys.executable, "-m", "frontend.supervisor", str(path)]
+
+
+def _leave(note: dict[str, str]) -> None:
+    health.NOTE.write_text(json.dumps(note), encoding="utf-8")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Becomes the process; returns only where it cannot."""
+    if not arguments:
+        return flags.fail(ConfigError("name a role: learner, actor or credentials"))
+    try:
+        words = command(arguments[0], arguments[1:])
+    except ConfigError as error:
+        return flags.fail(error)
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        return flags.fail(ConfigError(f"{words[0]}: {error.strerror}"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

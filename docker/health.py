@@ -1,0 +1,96 @@
+"""Tells whether the process of this container does its work: the HEALTHCHECK of the images.
+
+The entry point leaves a note of what it started; `python docker/health.py` reads it, prints a line
+and exits 0 (healthy) or 1. A learner must have written its status lately and present its own
+certificate on its port; an actor must have touched its heartbeat lately. Standard library only: it
+runs every few seconds beside a process that wants the processor for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+NOTE = Path(tempfile.gettempdir()) / "impala_tf-process.json"
+STATUS_MAX_AGE_S = 30.0
+"""Learners write their status each second, busy machines or not."""
+HEARTBEAT_MAX_AGE_S = 180.0
+"""Actors beat at every call to the learner; one that waits for room in its queue takes a minute."""
+_ANSWER_S = 5.0
+
+
+def learner_note(status: Path, address: str, ca: Path, name: str) -> dict[str, str]:
+    """Returns the note about a learner: its status file, host:port, authority and TLS name."""
+    return {"status": str(status), "address": address, "ca": str(ca), "name": name}
+
+
+def actor_note(heartbeat: Path) -> dict[str, str]:
+    """Returns the note about an actor."""
+    return {"heartbeat": str(heartbeat)}
+
+
+def trouble(note: dict[str, Any], now_s: float) -> str:
+    """Returns what is wrong with the process of a note, or ''.
+
+    Args:
+      note: as `learner_note` or `actor_note` made it.
+      now_s: seconds since 1970.
+    """
+    if "heartbeat" in note:
+        return _heartbeat_trouble(Path(note["heartbeat"]), now_s)
+    return _status_trouble(Path(note["status"]), now_s) or _port_trouble(note)
+
+
+def _heartbeat_trouble(path: Path, now_s: float) -> str:
+    limit_s = float(os.environ.get("IMPALA_TF_HEARTBEAT_MAX_AGE_S", HEARTBEAT_MAX_AGE_S))
+    try:
+        age_s = now_s - path.stat().st_mtime
+    except FileNotFoundError:
+        return "the actor has not begun yet"
+    return f"the actor's last sign of life is {age_s:.0f} s old" if age_s > limit_s else ""
+
+
+def _status_trouble(path: Path, now_s: float) -> str:
+    try:
+        age_s = now_s - json.loads(path.read_text(encoding="utf-8"))["updated_unix_s"]
+    except FileNotFoundError:
+        return "the learner has not begun yet"
+    return f"{path} is {age_s:.0f} s old" if age_s > STATUS_MAX_AGE_S else ""
+
+
+def _port_trouble(note: dict[str, Any]) -> str:
+    """Shakes hands with the learner. That it admits nobody without a certificate comes after."""
+    host, _, port = note["address"].rpartition(":")
+    try:
+        context = ssl.create_default_context(cafile=note["ca"])
+        context.set_alpn_protocols(["h2"])
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S) as connection,
+            context.wrap_socket(connection, server_hostname=note["name"]),
+        ):
+            return ""
+    except OSError as error:  # of TLS, too
+        return f"{note['address']} does not answer: {error}"
+
+
+def main() -> int:
+    """Prints how the process does; returns the exit status that Docker and Kubernetes expect."""
+    try:
+        note = json.loads(NOTE.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        print("no learner and no actor was started here")
+        return 1
+    found = trouble(note, time.time())
+    print(found or "works")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

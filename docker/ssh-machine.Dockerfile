@@ -1,0 +1,17 @@
+# A container that plays a cheap machine elsewhere: SSH, tmux, Python, a compiler (Horovod wants one),
+# and nothing of this project. For trying the front end; see ssh-cluster.yml.
+ARG BASE_IMAGE=debian:bookworm-slim
+FROM ${BASE_IMAGE}
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends \
+        ca-certificates cmake g++ iproute2 make openssh-server procps python3-dev python3-venv tini tmux \
+    && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* \
+    # No password, yet not locked, which sshd would take for "nobody may".
+    && useradd --uid 1000 --create-home --shell /bin/bash --password '*' impala \
+    && install -d /run/sshd
+COPY docker/certificates /usr/local/share/ca-certificates
+RUN update-ca-certificates
+COPY docker/sshd_config /etc/ssh/sshd_config
+EXPOSE 22
+HEALTHCHECK --interval=5s --timeout=5s CMD ["ssh-keyscan", "-T", "3", "127.0.0.1"]
+ENTRYPOINT ["tini", "--", "/usr/sbin/sshd", "-D", "-e"]
