@@ -9,10 +9,11 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-c
 HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
     HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1
 
-# Small batches, because two cores have few frames for many updates; see sandbox/pong.md.
+# Two cores have few frames: many small updates, and two of each batch; see sandbox/pong.md.
 TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --agent_name=ShallowConvNetAgent \
-    --batch_size=8 --envs_per_actor=16 --queue_capacity=16 --learning_rate=0.001 --epsilon=0.001 \
-    --total_environment_frames=19000000
+    --batch_size=8 --envs_per_actor=16 --queue_capacity=16 --updates_per_batch=2 \
+    --learning_rate=0.0008 --epsilon=0.00001 \
+    --total_environment_frames=14000000
 
 .PHONY: train test setup setup-dev lint format clean
 .DEFAULT_GOAL := train

@@ -170,6 +170,9 @@ class OptimizerConfig:
     """Unrolls an update, per learner (B)."""
     unroll_length: int = 20
     """Agent steps an unroll (T)."""
+    updates_per_batch: int = 1
+    """Steps along the gradient of each batch before it is dropped. More learn more from a frame,
+    where frames are scarce; V-trace corrects for the lag that grows with it."""
     learning_rate: float | None = None
     """At frame 0. Default: 6e-4 on images, 3e-3 on vectors."""
     decay: float = 0.99
@@ -193,7 +196,8 @@ class ProcessConfig:
     queue_capacity: int | None = None
     """Unrolls that wait for the learner before pushes are held back. Default: the batch size."""
     job_name: Literal["", "learner", "actor"] = ""
-    """Run one process of a cluster by hand. Default: everything on this machine."""
+    """Run one process of a cluster by hand. Default: everything on this machine, or what the
+    environment variable TF_CONFIG says; see sandbox/example_by_hand.md."""
     task: int = 0
     """Index of this process among its kind."""
     learner_hosts: str = ""
@@ -202,6 +206,9 @@ class ProcessConfig:
     """Names of the actors' machines, comma separated; only their number and order matter."""
     credentials: str | None = None
     """Folder with the run's certificates. Default: LOGDIR/credentials."""
+    heartbeat_path: str | None = None
+    """File that an actor touches at each call to its learner, the vain ones too; a health check
+    looks at its age."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -344,8 +351,9 @@ def wire_digest(config: Config) -> str:
 _POSITIVE = (
     "total_environment_frames", "checkpoint_interval_s", "metrics_interval_s",
     "num_action_repeats", "width", "height", "stacked_frames", "max_episode_frames", "batch_size",
-    "unroll_length", "learning_rate", "epsilon", "num_actors", "envs_per_actor", "queue_capacity",
-    "test_num_episodes", "clip_rho_threshold", "clip_pg_rho_threshold", "clip_c_threshold",
+    "unroll_length", "updates_per_batch", "learning_rate", "epsilon", "num_actors",
+    "envs_per_actor", "queue_capacity", "test_num_episodes", "clip_rho_threshold",
+    "clip_pg_rho_threshold", "clip_c_threshold",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "baseline_cost", "gradients_clipping",

@@ -68,6 +68,7 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "max_restarts": BELOW_ZERO,
     "rendezvous_port": (0, -1, 65_536),
     "test_num_episodes": ZERO,
+    "updates_per_batch": ZERO,
 }
 
 
@@ -195,7 +196,8 @@ def test_the_level_decides_what_was_left_open(kind: Kind) -> None:
     assert resolved["queue_capacity"] == 7
     assert resolved["logdir"] == f"runs/ALE-Pong-v5-{DEFAULTS_BY_KIND[kind]['agent_name']}"
     still_open = {name for name, value in resolved.items() if value in (None, "auto")}
-    assert still_open == {"credentials", "workers_csv_path", "rendezvous_port"}
+    paths = {"credentials", "heartbeat_path", "workers_csv_path"}
+    assert still_open == {*paths, "rendezvous_port"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -92,6 +92,25 @@ class ByHand:
             np.testing.assert_allclose(got - before, expected - before, rtol=2e-3, atol=1e-6)
 
 
+def test_updates_per_batch_takes_more_steps_but_counts_frames_once() -> None:
+    """A reuse that counted as new frames would end a run early and anneal twice as fast."""
+    twice, agent = make("MLPAgent", updates_per_batch=2)
+    once, _ = make("MLPAgent")
+    for theirs, mine in zip(once.parameters_and_slots(), twice.parameters_and_slots(), strict=True):
+        theirs.assign(mine)
+    unrolls = batch(agent)
+    stats, _ = twice.update(unrolls, NOTHING)
+    first, _ = once.update(unrolls, NOTHING)
+    assert (twice.updates, twice.agent_steps, twice.environment_frames) == (2, B * T, 4 * B * T)
+    assert stats.loss_total == first.loss_total  # findings are those of the first step
+    once._learning_rate.assign(config().optimizer.learning_rate)  # not annealed between the two
+    once._update(unrolls, tf.constant(1, tf.int64), once._as_tensor(NOTHING, has_batch=True))
+    for theirs, mine in zip(once.parameters(), twice.parameters(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+    twice.join(NOTHING)
+    assert (twice.updates, twice.agent_steps) == (4, B * T)
+
+
 @pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent"])
 @pytest.mark.parametrize(
     ("gradients_clipping", "momentum", "decay"),
@@ -156,8 +175,16 @@ class GroupOf:
     rank = 0
 
     def __init__(self, *others: list[np.ndarray]) -> None:
-        self._others = others
         self.size = 1 + len(others)
+        self._others = [
+            [*arrays, self._on_the_wire(rank, *control)]
+            for rank, (*arrays, control) in enumerate(others, start=1)
+        ]
+
+    def _on_the_wire(self, rank: int, has_batch: float, *wishes: float) -> np.ndarray:
+        """The wishes, then a place for every learner, of which each fills its own."""
+        places = [has_batch if place == rank else 0 for place in range(self.size)]
+        return np.array([*wishes, *places], np.float32)
 
     def sum(self, tensors: list[Any]) -> list[Any]:
         return [sum(column) for column in zip(tensors, *self._others, strict=True)]
@@ -189,6 +216,7 @@ def test_several_learners_step_along_the_mean_of_their_gradients() -> None:
     # Frames count over all learners: three batches, 4 frames a step.
     assert learner.agent_steps == 3 * B * T
     assert learner.environment_frames == 4 * 3 * B * T
+    assert learner.without_batch == (3,)
 
 
 def test_a_learner_without_a_batch_follows_the_others() -> None:
@@ -201,6 +229,7 @@ def test_a_learner_without_a_batch_follows_the_others() -> None:
     by_hand.update([array.astype(np.float64) for array in other[:-1]], learning_rate=0.05)
     assert learner.join(NOTHING) == Control(stop=False, write_row=True, checkpoint=False)
     by_hand.assert_equals(learner)
+    assert learner.without_batch == (0,)
     assert learner.counters() == {
         "learner_updates": 1,
         "agent_steps": B * T,
