@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from frontend.cluster import read_status
 from frontend.errors import ClusterError
 from frontend.machine import Machine
 from frontend.plan import Plan
-from frontend.process_state import log_path
+from frontend.process_state import OVER, log_path
 from frontend.record import Record, load
 from impala_tf.config import ConfigError
 
 _COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
             "last contact", "")  # fmt: skip
+_STOP = "python -m frontend stop"
 _FOLLOW_S = 0.5
 _FIRST_BYTES = 20_000
 _STYLES = {"running": "green", "finished": "green", "failed": "red", "refused": "red"}
@@ -55,6 +57,12 @@ def show_status(logdir: Path, console: Console) -> int:
         cells = map(Text, (process.name, process.place, *row))  # not as markup
         table.add_row(*cells, style=_STYLES.get(row[0]))
     console.print(table)
+    orphans = _orphans(record, answers)
+    if orphans:
+        line = (
+            f"no learner runs any more, and {orphans} actor(s) wait for one; end them with {_STOP}"
+        )
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     problems = [str(a) for a in answers.values() if isinstance(a, ClusterError)]
     for problem in problems:
         console.print(problem, markup=False, highlight=False, soft_wrap=True)
@@ -147,6 +155,25 @@ def _row(answer: dict[str, Any], name: str, seen: tuple[dict[str, Any], float] |
     contact = _duration(max(0.0, now_s - actor["last_contact_unix_s"])) + " ago"
     rates = [f"{actor['agent_steps_per_s']:,.0f}", f"{actor['parameter_lag']:.1f}"]
     return [*row, *rates, contact, state["detail"]]
+
+
+def _orphans(record: Record, answers: Mapping[str, dict[str, Any] | ClusterError]) -> int:
+    """Returns how many actors live on after the learners are over for good; 0 where unsure.
+
+    After --detach nobody is there to end them: an actor cannot tell the end of its learner from a
+    cable that somebody is about to plug in again.
+    """
+    living = 0
+    for process in record.plan.processes:
+        answer = answers[process.place]
+        if isinstance(answer, ClusterError):
+            return 0
+        state = answer["processes"].get(process.name)
+        if process.name.startswith("actor-"):
+            living += bool(state and state["pids"])
+        elif state is None or state["state"] not in OVER:
+            return 0
+    return living
 
 
 def _duration(seconds: float | None) -> str:

@@ -23,6 +23,10 @@ FIRST_CONTACT_S = 600.0
 """How long the others wait for learner 0's supervisor to appear."""
 LOST_CONTACT_S = 30.0
 """How long they wait once it has been there."""
+GLOO_TIMEOUT_S = 45
+"""How long learners that start wait for each other, and how long one may be silent later; less
+than the minute within which the group is to end when a machine vanishes."""
+_GLOO_TIMEOUT = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
@@ -100,27 +104,6 @@ class Membership:
             return argv
         return (sys.executable, str(Path(own_name.__file__)), self._seat.host, *argv)
 
-    def environment(self) -> dict[str, str]:
-        """Returns what Horovod's Gloo controller reads, as horovod.runner.gloo_run sets it."""
-        seat = self._seat
-        found = {
-            "HOROVOD_RANK": str(seat.rank),
-            "HOROVOD_SIZE": str(seat.size),
-            "HOROVOD_LOCAL_RANK": str(seat.local_rank),
-            "HOROVOD_LOCAL_SIZE": str(seat.local_size),
-            "HOROVOD_CROSS_RANK": str(seat.cross_rank),
-            "HOROVOD_CROSS_SIZE": str(seat.cross_size),
-            "HOROVOD_HOSTNAME": seat.host,
-            "HOROVOD_CONTROLLER": "gloo",
-            "HOROVOD_CPU_OPERATIONS": "gloo",
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": seat.rendezvous_host,
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(seat.rendezvous_port),
-            "HOROVOD_GLOO_TIMEOUT_SECONDS": os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", "60"),
-        }
-        interface = interface_of(seat.host)
-        # Without it, Gloo listens where the machine's own name points, which is often loopback.
-        return {**found, "HOROVOD_GLOO_IFACE": interface} if interface else found
-
     def _poll(self, attempt: str, begun_s: float) -> str:
         """Returns whom to wait for; '' when all are here."""
         try:
@@ -144,6 +127,27 @@ class Membership:
         return ask(
             seat.rendezvous_host, seat.rendezvous_port, path, {"run_id": self._run_id, **message}
         )
+
+
+def gloo_environment(seat: Seat) -> dict[str, str]:
+    """Returns what Horovod's Gloo controller reads, as horovod.runner.gloo_run sets it."""
+    found = {
+        "HOROVOD_RANK": str(seat.rank),
+        "HOROVOD_SIZE": str(seat.size),
+        "HOROVOD_LOCAL_RANK": str(seat.local_rank),
+        "HOROVOD_LOCAL_SIZE": str(seat.local_size),
+        "HOROVOD_CROSS_RANK": str(seat.cross_rank),
+        "HOROVOD_CROSS_SIZE": str(seat.cross_size),
+        "HOROVOD_HOSTNAME": seat.host,
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": seat.rendezvous_host,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(seat.rendezvous_port),
+        _GLOO_TIMEOUT: os.environ.get(_GLOO_TIMEOUT, str(GLOO_TIMEOUT_S)),
+    }
+    interface = interface_of(seat.host)
+    # Without it, Gloo listens where the machine's own name points, which is often loopback.
+    return {**found, "HOROVOD_GLOO_IFACE": interface} if interface else found
 
 
 def interface_of(host: str) -> str | None:

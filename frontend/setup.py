@@ -134,6 +134,8 @@ def set_up_machine(machine: Machine, root: Path, with_horovod: bool, report: Rep
             f"{place.name}: {place.python} has {', '.join(wrong)}; install what constraints.txt "
             "pins into it, or leave the column python empty"
         )
+    if wrong and with_horovod:
+        _check_compiler(machine)
     if wrong:
         _install(machine, root, with_horovod, report)
         wrong = _wrong_packages(machine, pins)
@@ -185,6 +187,22 @@ def _wrong_packages(machine: Machine, pins: dict[str, str]) -> list[str]:
             for name, version in pins.items() if versions[name] != version]  # fmt: skip
 
 
+def _check_compiler(machine: Machine) -> None:
+    """Raises ClusterError where Horovod cannot be compiled; said before minutes of downloads."""
+    place = machine.place
+    missing = [tool for tool in ("cmake", "g++") if machine.run([tool, "--version"]).status != 0]
+    header = (
+        "import pathlib, sysconfig as s; pathlib.Path(s.get_path('include'), 'Python.h').stat()"
+    )
+    if machine.run(in_workdir(place, [place.python, "-c", header])).status != 0:
+        missing.append("python3-dev")
+    if missing:
+        raise ClusterError(
+            f"{place.name}: learners need Horovod, which is compiled there; missing: "
+            f"{', '.join(missing)}; on Debian: apt-get install {' '.join(missing)}"
+        )
+
+
 def _install(machine: Machine, root: Path, with_horovod: bool, report: Report) -> None:
     pip = [machine.place.python, "-m", "pip", "install", "--disable-pip-version-check",
            "--progress-bar=off"]  # fmt: skip
@@ -198,10 +216,12 @@ def _install(machine: Machine, root: Path, with_horovod: bool, report: Report) -
 
 def _pip(machine: Machine, command: list[str], report: Report) -> None:
     running = machine.start(in_workdir(machine.place, command))
-    last = ""
+    last = error = ""
     for number, line in enumerate(running.lines()):
         last = line.strip() or last
+        if not error and last.lower().startswith("error: "):
+            error = last
         share = _COPIED + (1 - _COPIED) * min(0.95, number / _INSTALL_LINES)
         report(share, last[:60])
     if running.finish() != 0:
-        raise ClusterError(f"{machine.place.name}: pip: {last}")
+        raise ClusterError(f"{machine.place.name}: pip: {error or last}")

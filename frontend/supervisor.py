@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from frontend import process_state as states
-from frontend.group import GroupOverError, Membership
+from frontend.group import GroupOverError, Membership, gloo_environment
 from frontend.process_state import ProcessState, Spec
 
 PARENT_VARIABLE = "IMPALA_TF_PARENT"
@@ -104,7 +104,7 @@ class Supervisor:
             env={
                 **os.environ,
                 "PYTHONUNBUFFERED": "1",
-                **(member.environment() if member else {}),
+                **(gloo_environment(self._spec.seat) if self._spec.seat else {}),
                 **self._spec.environment,
                 PARENT_VARIABLE: str(os.getpid()),
             },

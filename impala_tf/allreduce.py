@@ -13,7 +13,7 @@ import tensorflow as tf
 
 
 class LearnerLostError(Exception):
-    """Another learner of the group ended, or cannot be reached any more."""
+    """Another learner of the group ended, or cannot be reached any more; the message says whom."""
 
 
 class LearnerGroup(Protocol):
@@ -32,7 +32,10 @@ class LearnerGroup(Protocol):
         """Returns every learner's JSON-able value, by rank."""
 
     def is_loss(self, error: BaseException) -> bool:
-        """Whether `error`, raised by an update, says that another learner was lost."""
+        """Whether `error`, raised by any of these, says that another learner was lost."""
+
+    def close(self) -> None:
+        """Leaves the group, which ends it for the others too."""
 
 
 class SingleLearner:
@@ -55,6 +58,9 @@ class SingleLearner:
     def is_loss(self, error: BaseException) -> bool:
         """Returns False: there is nobody else."""
         return False
+
+    def close(self) -> None:
+        """Does nothing."""
 
 
 class HorovodGroup:
@@ -95,3 +101,7 @@ class HorovodGroup:
     def is_loss(self, error: BaseException) -> bool:
         """Whether a collective operation failed, which is how Horovod says so."""
         return isinstance(error, tf.errors.OpError) and "orovod" in str(error)
+
+    def close(self) -> None:
+        """Leaves the group, which ends it for the others too."""
+        self._hvd.shutdown()

@@ -92,7 +92,9 @@ class Display:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _render(self, status: Status | None) -> RenderableType:
-        max_actors = max(3, self._console.height - _LINES_BESIDES_ACTORS)
+        learners = len(status.get("learners", ())) if status else 0
+        lines = _LINES_BESIDES_ACTORS + (learners + 2 if learners else 0)
+        max_actors = max(3, self._console.height - lines)
         return panel(status, self._rate.per_s, self._clock(), max_actors)
 
 

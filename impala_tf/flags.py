@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import tyro
 
 from impala_tf import config as configs
+from impala_tf import tf_config
 from impala_tf.config import Config, ConfigError
 
 PROBLEM_PREFIX = "run_experiment.py: "
@@ -21,8 +22,10 @@ _DESCRIPTION = "IMPALA: trains on this machine or on a cluster, or plays what wa
 def parse(arguments: Sequence[str]) -> Config:
     """Returns the config that the flags describe; `--help` prints help and exits 0.
 
+    Where they name no role, the environment variable TF_CONFIG may (see `tf_config`).
+
     Raises:
-      ConfigError: an unknown flag, a value of the wrong type or out of range.
+      ConfigError: an unknown flag, a value of the wrong type or out of range; such a TF_CONFIG.
     """
     helps = any(argument in ("-h", "--help") for argument in arguments)
     complaint = io.StringIO()
@@ -41,7 +44,10 @@ def parse(arguments: Sequence[str]) -> Config:
         if not end.code:
             raise
         raise ConfigError(_one_line(complaint.getvalue())) from None
-    found = [_unusable(part, arguments) for part in left_over] or configs.problems(config)
+    if left_over:
+        raise ConfigError([_unusable(part, arguments) for part in left_over])
+    config = tf_config.applied(config, arguments, os.environ)
+    found = configs.problems(config)
     if found:
         raise ConfigError(found)
     return config

@@ -38,6 +38,9 @@ class Control(NamedTuple):
     checkpoint: bool
 
 
+_WISHES = len(Control._fields)
+
+
 class Learner:
     """Agent, optimizer and counters of one learner.
 
@@ -56,6 +59,7 @@ class Learner:
         self._config = config
         self._group = group
         self._total_frames = known(config.run.total_environment_frames)
+        self._updates_per_batch = config.optimizer.updates_per_batch
         self._learning_rate = tf.Variable(0.0, trainable=False, name="learning_rate")
         self.optimizer = snt.optimizers.RMSProp(
             learning_rate=self._learning_rate,
@@ -72,6 +76,7 @@ class Learner:
         self.updates = 0
         self.agent_steps = 0  # decisions learned from, all learners together
         self.environment_frames = 0
+        self.without_batch: tuple[int, ...] = ()  # ranks that had none for the last update
         self._update = tf.function(self._update_graph)
         self._join = tf.function(self._join_graph)
 
@@ -117,27 +122,40 @@ class Learner:
         self._group.broadcast(self.parameters_and_slots())
 
     def update(self, batch: Unroll, control: Control) -> tuple[UpdateStats, Control]:
-        """Takes one step on a batch [B, ...]; returns its findings and the group's wishes."""
+        """Takes the steps of a batch [B, ...]; returns its findings and the group's wishes.
+
+        The findings are those of the batch's first step, whatever `updates_per_batch` is.
+        """
         self._learning_rate.assign(self.learning_rate)
-        version = tf.constant(self.updates, tf.int64)
-        stats, summed = self._update(batch, version, _as_tensor(control, has_batch=True))
-        return stats, self._count(summed)
+        wishes = self._as_tensor(control, has_batch=True)
+        found = [
+            self._update(batch, tf.constant(self.updates + step, tf.int64), wishes)
+            for step in range(self._updates_per_batch)
+        ]
+        return found[0][0], self._count(found[-1][1])
 
     def join(self, control: Control) -> Control:
-        """Takes part in the others' step without a batch; returns the group's wishes.
+        """Takes part in the others' steps without a batch; returns the group's wishes.
 
         For a learner that has none and must not keep the others waiting.
         """
         self._learning_rate.assign(self.learning_rate)
-        return self._count(self._join(_as_tensor(control, has_batch=False)))
+        wishes = self._as_tensor(control, has_batch=False)
+        return self._count([self._join(wishes) for _ in range(self._updates_per_batch)][-1])
 
     def _count(self, summed: tf.Tensor) -> Control:
-        batches, *wishes = summed.numpy()
+        wishes, has_batch = np.split(summed.numpy(), [_WISHES])
+        self.without_batch = tuple(np.flatnonzero(has_batch == 0).tolist())
         steps = self._config.optimizer.batch_size * self._config.optimizer.unroll_length
-        self.updates += 1
-        self.agent_steps += steps * round(float(batches))
+        self.updates += self._updates_per_batch
+        self.agent_steps += steps * round(float(has_batch.sum()))
         self.environment_frames = self.agent_steps * self._spec.frames_per_step
         return Control(*(bool(wish > 0) for wish in wishes))
+
+    def _as_tensor(self, control: Control, has_batch: bool) -> tf.Tensor:
+        """Returns what is summed over the learners beside gradients: wishes, who has a batch."""
+        ranks = [has_batch and rank == self._group.rank for rank in range(self._group.size)]
+        return tf.constant([*map(float, control), *map(float, ranks)])
 
     def _update_graph(
         self, batch: Unroll, version: tf.Tensor, control: tf.Tensor
@@ -176,7 +194,7 @@ class Learner:
         """
         *gradients, control = self._group.sum([*gradients, control])
         if self._group.size > 1:
-            learners = tf.maximum(control[0], 1.0)
+            learners = tf.maximum(tf.reduce_sum(control[_WISHES:]), 1.0)
             gradients = [gradient / learners for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         clip = self._config.optimizer.gradients_clipping
@@ -184,11 +202,6 @@ class Learner:
             gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
         self.optimizer.apply(gradients, self.agent.trainable_variables)
         return norm, control
-
-
-def _as_tensor(control: Control, has_batch: bool) -> tf.Tensor:
-    """Returns what is summed over the learners beside the gradients: who has a batch, wishes."""
-    return tf.constant([float(has_batch), *map(float, control)])
 
 
 def time_major(batch: Unroll, spec: EnvironmentSpec) -> Unroll:

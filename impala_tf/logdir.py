@@ -24,6 +24,11 @@ class Logdir:
         return self.path / "metrics.csv"
 
     @property
+    def learner_metrics(self) -> Path:
+        """A row a learner an interval (CSV), where there are several learners."""
+        return self.path / "metrics-learners.csv"
+
+    @property
     def tensorboard(self) -> Path:
         """Folder of the same numbers as events."""
         return self.path / "tensorboard"

@@ -76,21 +76,27 @@ Row = Mapping[str, float | int | None]
 
 _PUT_BACK = "put the file of the checkpoint back or choose another --logdir"
 _NO_CHECKPOINT = "but there is no checkpoint to go on from; move it away or choose another --logdir"
-_HEADER = ",".join(METRICS) + "\n"
 
 
 class CsvWriter:
-    """metrics.csv: a header and a line a row, each written whole; no value is an empty cell."""
+    """A header and a line a row, each written whole; no value is an empty cell.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+      path: such as metrics.csv.
+      columns: their names, in order, with their meanings.
+    """
+
+    def __init__(self, path: Path, columns: Mapping[str, str] = METRICS) -> None:
         self._path = Path(path)
+        self._columns = columns
+        self._header = ",".join(columns) + "\n"
         self._descriptor: int | None = None
 
     def write(self, row: Row) -> None:
-        """Appends a row. Raises KeyError for a name that is not in METRICS."""
+        """Appends a row. Raises KeyError for a name that is no column."""
         for name in row:
-            METRICS[name]
-        self._append(",".join(_cell(row.get(name)) for name in METRICS) + "\n")
+            self._columns[name]
+        self._append(",".join(_cell(row.get(name)) for name in self._columns) + "\n")
 
     def position(self) -> dict[str, int]:
         """Returns {"offset": bytes}, all of them flushed to the disk."""
@@ -148,11 +154,12 @@ class CsvWriter:
     def _begin(self) -> None:
         descriptor = self._opened()
         # Less than a header is left by a run that was killed before its first row.
-        if not _HEADER.encode().startswith(os.pread(descriptor, len(_HEADER) + 1, 0)):
+        header = self._header.encode()
+        if not header.startswith(os.pread(descriptor, len(header) + 1, 0)):
             self.close()
             raise ConfigError(f"{self._path}: holds a run's rows, {_NO_CHECKPOINT}")
         os.ftruncate(descriptor, 0)
-        self._append(_HEADER)
+        self._append(self._header)
         sync(self._path.parent)
 
     def _cut(self, offset: int) -> None:
@@ -162,8 +169,8 @@ class CsvWriter:
         found = None
         if size < offset:
             found = f"has {size:,} bytes, it had {offset:,} at the checkpoint; {_PUT_BACK}"
-        elif header + "\n" != _HEADER:
-            differences = sorted(set(header.split(",")) ^ set(METRICS))
+        elif header + "\n" != self._header:
+            differences = sorted(set(header.split(",")) ^ set(self._columns))
             found = (
                 "is of another version, whose columns differ in"
                 f" {', '.join(differences) or 'their order'}; choose another --logdir"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,8 @@ def panel(
     silent_s = now_s - status["updated_unix_s"]
     if running and silent_s > SILENT_AFTER_S:
         parts.append(Text(f"no news from the learner for {duration(silent_s)}", style="red"))
+    if running and status.get("learners"):
+        parts += [Text(), _learners(status["learners"])]
     if running and status["actors"]:
         parts += [Text(), _actors(status["actors"], now_s, max_actors)]
     return Panel(
@@ -152,11 +155,7 @@ def _row_lines(status: Status) -> dict[str, str]:
     row = status["row"]
     if row is None:
         return {"speed": "measuring"}
-
-    def number(name: str, form: str) -> str:
-        value = row.get(name)
-        return "-" if value is None else format(value, form)
-
+    number = functools.partial(_number, row)
     return {
         "speed": f"{number('agent_steps_per_s', ',.0f')} agent steps/s ="
         f" {number('frames_per_s', ',.0f')} frames/s",
@@ -168,6 +167,28 @@ def _row_lines(status: Status) -> dict[str, str]:
         "learner": f"idle {number('learner_idle_fraction', '.0%')},"
         f" queue {number('queue_size', '.0f')} of {status['queue_capacity']} unrolls",
     }
+
+
+def _learners(learners: Sequence[Mapping[str, float | int | None]]) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("learner", no_wrap=True)
+    for heading in ("agent steps/s", "return", "lag", "queue", "idle"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in learners:
+        table.add_row(
+            f"learner-{row['learner']}",
+            _number(row, "agent_steps_per_s", ",.0f"),
+            _number(row, "episode_return_mean", ",.2f"),
+            _number(row, "policy_lag_mean", ".1f"),
+            _number(row, "queue_size", ".0f"),
+            _number(row, "learner_idle_fraction", ".0%"),
+        )
+    return table
+
+
+def _number(row: Mapping[str, float | int | None], name: str, form: str) -> str:
+    value = row.get(name)
+    return "-" if value is None else format(value, form)
 
 
 def _actors(actors: list[ActorStatus], now_s: float, max_actors: int) -> RenderableType:

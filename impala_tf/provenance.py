@@ -13,7 +13,16 @@ from impala_tf import config as configs
 from impala_tf.config import Config
 from impala_tf.types import EnvironmentSpec
 
-_PACKAGES = ("tensorflow", "dm-sonnet", "gymnasium", "ale-py", "numpy", "grpcio", "horovod")
+_PACKAGES = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "dm-sonnet",
+    "gymnasium",
+    "ale-py",
+    "numpy",
+    "grpcio",
+    "horovod",
+)
 
 
 def describe(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from impala_tf.learner_metrics import LearnerRows
 from impala_tf.metrics import CsvWriter, EpisodeWindow, Rates, TensorBoardWriter
 from impala_tf.types import Episode
 
@@ -34,6 +35,7 @@ class RunRecorder:
       writers: of the rows, by the name that their positions are stored under.
       queue_size: returns the unrolls that wait now.
       interval_s: seconds between rows.
+      learners_writer: of a row a learner, where there are several (`learner_metrics`).
     """
 
     def __init__(
@@ -41,16 +43,23 @@ class RunRecorder:
         writers: dict[str, CsvWriter | TensorBoardWriter],
         queue_size: Callable[[], int],
         interval_s: float,
+        learners_writer: CsvWriter | None = None,
     ) -> None:
         self._writers = writers
+        self._learners_writer = learners_writer
+        self._files: dict[str, CsvWriter | TensorBoardWriter] = dict(writers)
+        if learners_writer is not None:
+            self._files["learners"] = learners_writer
+        self._others_positions: dict[str, dict[str, int]] = {}
         self._queue_size = queue_size
         self._interval_s = interval_s
         self._window = EpisodeWindow()
+        self._learner_rows = LearnerRows()
         self._lock = threading.Lock()
         self._episodes: list[Episode] = []
         self._wall_time_s = 0.0
         self.last_row: dict[str, Any] | None = None
-        self.last_update_at = time.monotonic()
+        self.last_learner_rows: list[dict[str, Any]] = []
         self.begin(0, 0)
 
     def begin(self, agent_steps: int, environment_frames: int) -> None:
@@ -77,7 +86,6 @@ class RunRecorder:
         self._idle_s += idle_s
         if stats is None:
             return
-        self.last_update_at = time.monotonic()
         self._stats.append({name: float(value) for name, value in stats._asdict().items()})
 
     def row_due(self) -> bool:
@@ -90,6 +98,7 @@ class RunRecorder:
             episodes, self._episodes = self._episodes, []
         elapsed = max(time.monotonic() - self._began_at, 1e-9)
         part = {
+            "batches": len(self._stats),
             "stats": _reduce(self._stats),
             "episodes": [list(episode) for episode in episodes],
             "queue_size": self._queue_size(),
@@ -103,6 +112,7 @@ class RunRecorder:
         for part in intervals:
             for episode in part["episodes"]:
                 self._window.add(Episode(*episode))
+        self._learner_rows.add_episodes(intervals)
         stats = [part["stats"] for part in intervals if part["stats"]]
         if not stats:
             return
@@ -124,13 +134,21 @@ class RunRecorder:
         for writer in self._writers.values():
             writer.write(row)
         self.last_row = row
+        if self._learners_writer is not None:
+            self.last_learner_rows = self._learner_rows.rows(row, intervals)
+            for learner_row in self.last_learner_rows:
+                self._learners_writer.write(learner_row)
 
     def state(self) -> dict[str, Any]:
         """Returns what a checkpoint stores: clocks, episodes and the writers' positions."""
         return {
             "wall_time_s": self._wall_time_s,
             "episodes": self._window.state(),
-            "positions": {name: writer.position() for name, writer in self._writers.items()},
+            "learner_episodes": self._learner_rows.state(),
+            "positions": {
+                **self._others_positions,
+                **{name: writer.position() for name, writer in self._files.items()},
+            },
         }
 
     def restore(self, state: dict[str, Any] | None) -> None:
@@ -139,15 +157,20 @@ class RunRecorder:
         Raises:
           ConfigError: a file is not the one that the state was taken from.
         """
-        for name, writer in self._writers.items():
-            writer.rewind(None if state is None else state["positions"][name])
+        positions = {} if state is None else dict(state["positions"])
+        for name, writer in self._files.items():
+            writer.rewind(positions.pop(name, None))
+        # A run of several learners may go on with one, and later with several again: the file that
+        # this one does not write stays where it was.
+        self._others_positions = positions
         if state is not None:
             self._wall_time_s = state["wall_time_s"]
             self._window.restore(state["episodes"])
+            self._learner_rows.restore(state.get("learner_episodes", {}))
 
     def close(self) -> None:
-        """Closes the writers."""
-        for writer in self._writers.values():
+        """Closes the files."""
+        for writer in self._files.values():
             writer.close()
 
 

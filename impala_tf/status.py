@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NotRequired, TypedDict
 
@@ -45,6 +45,7 @@ class Status(TypedDict):
     frames_per_step: int
     queue_capacity: int
     row: Mapping[str, float | int | None] | None  # the last row of metrics.csv
+    learners: Sequence[Mapping[str, float | int | None]]  # of metrics-learners.csv; [] of one
     actors: list[ActorStatus]
     checkpoint: CheckpointStatus | None
     pid: NotRequired[int]  # StatusWriter fills in these two

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import os
+import socket
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -16,19 +17,32 @@ _MARK = "IMPALA_TF_TEST_MARK"
 
 
 class Run:
-    """One `run_experiment.py` and everything that it starts."""
+    """One `run_experiment.py` and everything that it starts.
 
-    def __init__(self, *flags: str, cwd: Path = PROJECT) -> None:
+    Args:
+      flags: of it.
+      cwd: where it runs.
+      launcher: a command that starts it, such as horovodrun -np 2.
+      environment: what it is given beside this process' own.
+    """
+
+    def __init__(
+        self,
+        *flags: str,
+        cwd: Path = PROJECT,
+        launcher: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._mark = f"{_MARK}={uuid.uuid4().hex}"
         name, value = self._mark.split("=")
         self.process = subprocess.Popen(
-            [sys.executable, str(PROJECT / "run_experiment.py"), *flags],
+            [*launcher, sys.executable, str(PROJECT / "run_experiment.py"), *flags],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(PROJECT), name: value},
+            env={**os.environ, "PYTHONPATH": str(PROJECT), name: value, **(environment or {})},
         )
 
     def wait(self, timeout_s: float = 240) -> tuple[int, str, str]:
@@ -71,6 +85,13 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.1)
+
+
+def free_port() -> int:
+    """Returns a port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def rows(logdir: Path) -> list[dict[str, str]]:

@@ -18,6 +18,8 @@ actors = [{"name": f"actor-{k}", "host": "h", "agent_steps_per_s": 1234.0, "para
 while not stopping:
     if os.path.exists("finish"):
         sys.exit(int(open("finish").read() or 0) if job == "learner" else 0)
+    if job == "learner" and os.path.exists("fail"):
+        sys.exit(3)
     if job == "learner":
         with open(f"{logdir}/.{name}", "w") as file:
             json.dump({"state": "training", "updated_unix_s": time.time(), "actors": actors}, file)

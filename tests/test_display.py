@@ -50,6 +50,7 @@ def a_status(**changes) -> Status:
             "queue_size": 12,
             "learner_idle_fraction": 0.043,
         },
+        "learners": [],
         "actors": [an_actor(0), an_actor(1)],
         "checkpoint": {
             "path": "runs/x/checkpoints/ckpt-000000012000",
@@ -92,6 +93,31 @@ def test_the_panel_shows_what_matters_at_eighty_columns():
 ╰────────────────  runs/PongNoFrameskip-v4-SimpleConvNetAgent  ────────────────╯
 """
     )
+
+
+def a_learner(rank: int, **changes) -> dict[str, float | int | None]:
+    row: dict[str, float | int | None] = {
+        "learner": rank,
+        "agent_steps_per_s": 1506.2,
+        "episode_return_mean": -18.42,
+        "policy_lag_mean": 3.14,
+        "queue_size": 6,
+        "learner_idle_fraction": 0.043,
+    }
+    return {**row, **changes}
+
+
+def test_each_of_several_learners_has_a_row():
+    starved = dict.fromkeys(("policy_lag_mean", "episode_return_mean"))
+    learners = [a_learner(0), a_learner(1, agent_steps_per_s=0.0, queue_size=0, **starved)]
+    assert """\
+│                                                                              │
+│ learner    agent steps/s  return  lag  queue  idle                           │
+│ learner-0          1,506  -18.42  3.1      6    4%                           │
+│ learner-1              0       -    -      0    4%                           │
+│                                                                              │
+│ actor    host       agent steps/s  lag  waits  last seen                     │
+""" in shown(a_status(learners=learners))
 
 
 def test_the_panel_says_what_is_waited_for():

@@ -148,6 +148,19 @@ def test_a_run_whose_learner_fails_ends_with_its_name(run):
     assert [living_pids(run.state(name)) for name in names] == [[], [], []]
 
 
+def test_actors_that_nobody_will_come_back_to_are_pointed_out(run, capfd):
+    """After --detach nobody ends them: they wait for a learner that has failed for good."""
+    assert run.launch(detach=True, max_restarts=0) == 0
+    assert run.command("status") == 0
+    assert "no learner runs" not in capfd.readouterr().out
+    (run.project / "fail").touch()
+    wait_until(lambda: run.state("learner-0").state == "failed")
+    assert run.command("status") == 0
+    said = capfd.readouterr().out
+    assert "no learner runs any more, and 2 actor(s) wait for one" in said
+    assert run.command("stop") == 0
+
+
 def test_ctrl_c_in_the_launcher_leaves_the_run_running(run):
     def interrupt(status):
         if status is not None:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import logging
-import secrets
 import time
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
 from impala_tf import agents, provenance
 from impala_tf import config as configs
-from impala_tf.allreduce import HorovodGroup, LearnerGroup, SingleLearner
+from impala_tf.allreduce import HorovodGroup, LearnerGroup, LearnerLostError, SingleLearner
 from impala_tf.checkpoint import Checkpointer
 from impala_tf.config import Config, ConfigError, known
-from impala_tf.identity import Identity, check_identity
 from impala_tf.learner import Learner, TrainingLoop
+from impala_tf.learner_metrics import LEARNER_METRICS
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.metrics import CsvWriter, TensorBoardWriter
+from impala_tf.processes import peers
 from impala_tf.processes.common import begin, credentials_dir, going_on, identity_of, seed_of
+from impala_tf.processes.keeper import Keeper
 from impala_tf.processes.reporter import Reporter
+from impala_tf.processes.waits import Waits
 from impala_tf.recorder import RunRecorder
-from impala_tf.shutdown import run_interruptibly
+from impala_tf.shutdown import StopRequest, run_interruptibly
 from impala_tf.transport import (
     PROTOCOL_VERSION,
     LearnerServer,
@@ -42,68 +46,6 @@ _PATIENCE_S = 60.0
 _log = logging.getLogger("impala_tf.learner")
 
 
-class Keeper:
-    """Saves and restores everything that a learner goes on from.
-
-    Args:
-      checkpointer: of the logdir.
-      learner, recorder: whose state is kept.
-      identity: what a checkpoint must share with this run.
-    """
-
-    def __init__(
-        self,
-        checkpointer: Checkpointer,
-        learner: Learner,
-        recorder: RunRecorder,
-        identity: Identity,
-    ) -> None:
-        self._checkpointer = checkpointer
-        self._learner = learner
-        self._recorder = recorder
-        self._identity = identity
-        self.saved_frames = 0
-        self.run_id = secrets.token_hex(8)
-
-    @property
-    def latest(self) -> str | None:
-        """The checkpoint that was last saved or restored."""
-        return None if self._checkpointer.latest is None else str(self._checkpointer.latest)
-
-    def restore(self, logdir: str | None) -> dict[str, Any] | None:
-        """Restores the variables of the newest checkpoint and returns its state, if there is one.
-
-        Raises:
-          ConfigError: it is of another network or level, or no checkpoint is whole.
-        """
-        return self._checkpointer.restore(
-            lambda state: check_identity(state["identity"], self._identity, logdir)
-        )
-
-    def go_on(self, state: dict[str, Any] | None) -> None:
-        """Takes counters and files to where `state` left them; None: a fresh run.
-
-        Raises:
-          ConfigError: a file of the logdir is not the one that the checkpoint knew.
-        """
-        self._recorder.restore(None if state is None else state["recorder"])
-        if state is not None:
-            self.run_id = state["run_id"]
-            self._learner.restore_counters(state["counters"])
-            self.saved_frames = self._learner.environment_frames
-
-    def save(self) -> None:
-        """Writes a checkpoint."""
-        state = {
-            "identity": self._identity,
-            "run_id": self.run_id,
-            "counters": self._learner.counters(),
-            "recorder": self._recorder.state(),
-        }
-        self._checkpointer.save(state, self._learner.updates)
-        self.saved_frames = self._learner.environment_frames
-
-
 def main(config: Config) -> int:
     """Learns until the frames are used up or somebody asks this process to stop.
 
@@ -116,6 +58,21 @@ def main(config: Config) -> int:
     config, spec, logdir, stop = begin(config)
     group = _group(config)
     config = configs.replace(config, task=group.rank)
+    try:
+        with _losses(group, lambda: "another learner"):
+            _learn(config, spec, logdir, stop, group)
+    except LearnerLostError as lost:
+        text = "learner-%d: lost %s; ends, and a relaunch goes on from the last checkpoint"
+        _log.error(text, group.rank, lost)
+        return 1
+    finally:
+        group.close()
+    return 0
+
+
+def _learn(
+    config: Config, spec: EnvironmentSpec, logdir: Logdir, stop: StopRequest, group: LearnerGroup
+) -> None:
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
     agent = agents.make(config.agent.agent_name, spec)
     specs = agents.unroll_specs(agent, spec, config.optimizer.unroll_length)
@@ -133,31 +90,32 @@ def main(config: Config) -> int:
     loop = TrainingLoop(
         learner, store.publish, recorder, keeper.save, group, config.run.checkpoint_interval_s
     )
-    reporter = Reporter(config, spec, logdir, learner, recorder, keeper, server, stop)
+    hosts = configs.hosts(config.process.learner_hosts)
+    waits = Waits(hosts, group.rank, lambda: learner.without_batch)
+    reporter = Reporter(config, spec, logdir, learner, recorder, keeper, server, stop, waits)
 
     def learn() -> None:
         server.start()
         recorder.begin(learner.agent_steps, learner.environment_frames)
         batches = queue.batches(config.optimizer.batch_size)
         if group.size == 1:
-            loop.run(batches, stop)
+            loop.run(waits.during(batches), stop)
         else:
-            loop.run(without_waiting(batches, _PATIENCE_S, hurry=stop), stop)
+            absence = peers.Absence(hosts, group.rank)
+            in_step = without_waiting(batches, _PATIENCE_S, lambda: stop() or absence())
+            loop.run(waits.during(in_step), stop)
+        if group.size > 1:  # to compare: it is one network, in every learner
+            _log.info("learner-%d: ends with parameters %s", group.rank, _digest(learner))
         if learner.done:
             server.finish()
             queue.close()  # pushes that wait for room are told as well
             _say_goodbye(server)
 
+    # Nobody waits for a batch from a closed queue: the update that tells the group comes at once.
     stop.on_request(queue.close)
     try:
-        with reporter:
+        with _losses(group, lambda: _missing(hosts, group.rank)), reporter:
             run_interruptibly(learn)
-    except Exception as error:
-        if not group.is_loss(error):
-            raise
-        _log.error("learner-%d: another learner was lost; a relaunch goes on from", group.rank)
-        _log.error("the last checkpoint (%s)", str(error).splitlines()[0])
-        return 1
     finally:
         queue.close()
         server.stop(grace_s=0.5)
@@ -168,13 +126,36 @@ def main(config: Config) -> int:
         f"{learner.environment_frames:,}",
         keeper.latest,
     )
-    return 0
+
+
+@contextlib.contextmanager
+def _losses(group: LearnerGroup, whom: Callable[[], str]) -> Iterator[None]:
+    """Raises LearnerLostError, saying whom, for a failure inside that means another learner."""
+    try:
+        yield
+    except Exception as error:
+        if not group.is_loss(error):
+            raise
+        raise LearnerLostError(whom()) from error
+
+
+def _missing(hosts: Sequence[str], rank: int) -> str:
+    """Returns who does not answer; asked before this learner's own port closes, as all ask it."""
+    silent = [f"learner-{other} at {hosts[other]}" for other in peers.silent(hosts, rank)]
+    return f"{', '.join(silent)} (no answer)" if silent else "another learner"
+
+
+def _digest(learner: Learner) -> str:
+    """Returns 16 hexadecimal digits of all parameters and optimizer slots, bit for bit."""
+    arrays = [variable.numpy().tobytes() for variable in learner.parameters_and_slots()]
+    return hashlib.sha256(b"".join(arrays)).hexdigest()[:16]
 
 
 def _group(config: Config) -> LearnerGroup:
     learners = len(configs.hosts(config.process.learner_hosts))
     if learners == 1:
         return SingleLearner()
+    _log.info("meets the other learners; %d in all", learners)
     try:
         group = HorovodGroup()
     except ImportError:
@@ -207,10 +188,13 @@ def _recorder(
     config: Config, logdir: Logdir, queue: UnrollQueue, group: LearnerGroup
 ) -> RunRecorder:
     writers: dict[str, CsvWriter | TensorBoardWriter] = {}
+    learners_writer = None
     if group.rank == 0:
         writers["csv"] = CsvWriter(logdir.metrics)
         writers["tensorboard"] = TensorBoardWriter(logdir.tensorboard)
-    return RunRecorder(writers, queue.size, config.run.metrics_interval_s)
+        if group.size > 1:
+            learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
+    return RunRecorder(writers, queue.size, config.run.metrics_interval_s, learners_writer)
 
 
 def _server(

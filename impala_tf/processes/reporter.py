@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from types import TracebackType
 from typing import Protocol
 
@@ -12,19 +10,17 @@ from impala_tf import status
 from impala_tf.config import Config, known
 from impala_tf.learner import Learner
 from impala_tf.logdir import Logdir
+from impala_tf.processes.waits import Waits
 from impala_tf.recorder import RunRecorder
 from impala_tf.shutdown import StopRequest
 from impala_tf.transport import ActorView, LearnerServer
 from impala_tf.types import EnvironmentSpec
 
 _INTERVAL_S = 1.0
-_STARVED_S = 60.0
-
-_log = logging.getLogger("impala_tf.learner")
 
 
 class Kept(Protocol):
-    """What is said about checkpoints (see `processes.learner.Keeper`)."""
+    """What is said about checkpoints (see `processes.keeper.Keeper`)."""
 
     saved_frames: int
 
@@ -46,6 +42,7 @@ class Reporter:
         kept: Kept,
         server: LearnerServer,
         stop: StopRequest,
+        waits: Waits,
     ) -> None:
         self._config = config
         self._spec = spec
@@ -54,10 +51,10 @@ class Reporter:
         self._kept = kept
         self._server = server
         self._stop = stop
+        self._waits = waits
         self._writer = status.StatusWriter(logdir.status(config.process.task))
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
-        self._warned_at = time.monotonic()
 
     def __enter__(self) -> Reporter:
         self._thread.start()
@@ -77,24 +74,12 @@ class Reporter:
     def _run(self) -> None:
         while not self._finished.wait(_INTERVAL_S):
             self._writer.write(self._status(self._state()))
-            self._warn_if_starved()
+            self._waits.warn([actor.actor_id for actor in self._server.actors()])
 
     def _state(self) -> status.State:
         if self._stop():
             return "stopping"
         return "training" if self._recorder.last_row else "starting"
-
-    def _warn_if_starved(self) -> None:
-        now = time.monotonic()
-        if now - max(self._recorder.last_update_at, self._warned_at) < _STARVED_S:
-            return
-        self._warned_at = now
-        names = ", ".join(actor.actor_id for actor in self._server.actors())
-        _log.warning(
-            "no batch for %.0f s; waiting for unrolls of %s",
-            now - self._recorder.last_update_at,
-            names or "actors, but none has connected",
-        )
 
     def _status(self, state: status.State) -> status.Status:
         learner = self._learner
@@ -110,6 +95,7 @@ class Reporter:
             frames_per_step=self._spec.frames_per_step,
             queue_capacity=known(self._config.process.queue_capacity),
             row=self._recorder.last_row,
+            learners=self._recorder.last_learner_rows,
             actors=[self._actor_status(actor) for actor in self._server.actors()],
             checkpoint=None
             if latest is None

@@ -1,0 +1,82 @@
+"""What each learner of a group contributes: the rows of metrics-learners.csv.
+
+metrics.csv adds all learners up; here each has a row of its own for every row there. The columns do
+not depend on how many learners there are, which may change from one resume to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from impala_tf.metrics import METRICS, EpisodeWindow, Row
+from impala_tf.types import Episode
+
+_RATES = ("agent_steps_per_s", "frames_per_s")
+_FOUND = (
+    "loss_total", "entropy", "policy_lag_mean", "policy_lag_max", "rho_clip_fraction",
+    "queue_size", "learner_idle_fraction",
+)  # fmt: skip
+LEARNER_METRICS: dict[str, str] = {
+    "wall_time_s": METRICS["wall_time_s"],
+    "environment_frames": METRICS["environment_frames"] + ", over all learners",
+    "learner": "number of the learner that the rest of the row is about",
+    "batches": "batches that it learned from since the last row",
+    "agent_steps_per_s": "agent steps a second in these batches",
+    "frames_per_s": "environment frames a second in these batches",
+    "episodes": "whole games that its actors finished so far",
+    "episode_return_mean": "mean unclipped return of the last 100 of them",
+    "episode_length_mean": "mean length of the last 100 of them, in agent steps",
+    **{name: METRICS[name] for name in _FOUND},
+}
+"""The columns of metrics-learners.csv, in order, with their meanings."""
+
+
+class LearnerRows:
+    """Makes a row a learner of their parts (`recorder.RunRecorder.interval`)."""
+
+    def __init__(self) -> None:
+        self._windows: dict[int, EpisodeWindow] = {}
+
+    def rows(self, total: Row, parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Returns the rows, by rank; `total` is the row of all learners together."""
+        batches = sum(part["batches"] for part in parts)
+        return [self._row(rank, part, total, batches) for rank, part in enumerate(parts)]
+
+    def add_episodes(self, parts: Sequence[Mapping[str, Any]]) -> None:
+        """Counts the games that have finished at each learner."""
+        for rank, part in enumerate(parts):
+            for episode in part["episodes"]:
+                self._window(rank).add(Episode(*episode))
+
+    def state(self) -> dict[str, Any]:
+        """Returns the learners' episodes as JSON-able values, for a checkpoint."""
+        return {str(rank): window.state() for rank, window in self._windows.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state` returned, of however many learners."""
+        self._windows.clear()
+        for rank, window in state.items():
+            self._window(int(rank)).restore(window)
+
+    def _row(
+        self, rank: int, part: Mapping[str, Any], total: Row, batches: int
+    ) -> dict[str, float | int | None]:
+        share = part["batches"] / batches
+        found = {**part["stats"], **part}
+        return {
+            "wall_time_s": total["wall_time_s"],
+            "environment_frames": total["environment_frames"],
+            "learner": rank,
+            "batches": part["batches"],
+            **{name: _times(share, total[name]) for name in _RATES},
+            **self._window(rank).row(),
+            **{name: found.get(name) for name in _FOUND},
+        }
+
+    def _window(self, rank: int) -> EpisodeWindow:
+        return self._windows.setdefault(rank, EpisodeWindow())
+
+
+def _times(share: float, rate: float | int | None) -> float | None:
+    return None if rate is None else share * rate

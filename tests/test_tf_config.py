@@ -1,0 +1,103 @@
+"""TF_CONFIG: what a scheduler says about a process is taken, or answered in one line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from impala_tf import flags
+from impala_tf.config import Config, ConfigError
+
+CLUSTER: dict[str, Any] = {"learner": ["10.0.0.1:8001", "[::1]:8002"], "actor": ["a", "b:1", "c"]}
+
+
+def parse(monkeypatch: pytest.MonkeyPatch, value: Any, *arguments: str) -> Config:
+    text = value if isinstance(value, str) else json.dumps(value)
+    monkeypatch.setenv("TF_CONFIG", text)
+    return flags.parse(arguments)
+
+
+def described(job: Any = "actor", index: Any = 2, **cluster: Any) -> dict[str, Any]:
+    return {"cluster": {**CLUSTER, **cluster}, "task": {"type": job, "index": index}}
+
+
+def role(config: Config) -> tuple[str, int, str, str]:
+    process = config.process
+    return process.job_name, process.task, process.learner_hosts, process.actor_hosts
+
+
+def test_it_stands_for_the_four_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    learners = "10.0.0.1:8001,[::1]:8002"
+    actor = parse(monkeypatch, described(), "--seed=3")
+    assert role(actor) == ("actor", 2, learners, "a,b:1,c")
+    assert actor.run.seed == 3
+    assert role(parse(monkeypatch, described("learner", 1))) == (
+        "learner", 1, learners, "a,b:1,c",
+    )  # fmt: skip
+
+
+def test_actors_may_come_and_go_without_being_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = {"cluster": {"learner": ["h:1"]}, "task": {"type": "actor", "index": 70}}
+    assert role(parse(monkeypatch, value)) == ("actor", 70, "h:1", "")
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+def test_an_empty_one_says_nothing(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    assert role(parse(monkeypatch, value)) == ("", 0, "", "")
+
+
+def test_the_command_line_wins_flag_by_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = parse(monkeypatch, described(), "--task=0", "--learner_hosts=h:1")
+    assert role(found) == ("actor", 0, "h:1", "a,b:1,c")
+    assert parse(monkeypatch, described(), "--task", "0").process.task == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--job_name=learner", "--learner_hosts=h:1"],
+        ["--workers_csv_path=workers.csv"],
+        ["--mode=test", "--logdir=run"],
+    ],
+)
+def test_it_is_not_read_where_the_command_line_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """A process that another one started has the environment of that one."""
+    found = parse(monkeypatch, "{not even JSON", *arguments)
+    assert found.process.task == 0
+    assert found.process.job_name in ("", "learner")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("{", "TF_CONFIG: is not JSON: Expecting property name"),
+        ("[]", "TF_CONFIG: cluster: must be an object"),
+        ("3", "TF_CONFIG: cluster: must be an object"),
+        ({"cluster": CLUSTER}, "TF_CONFIG: task: must be an object"),
+        (described("worker"), "TF_CONFIG: task.type: 'worker': must be learner or actor"),
+        (described(["actor"]), "TF_CONFIG: task.type: ['actor']: must be learner or actor"),
+        (described(index="1"), "TF_CONFIG: task.index: '1': must be a number"),
+        (described(index=True), "TF_CONFIG: task.index: True: must be a number"),
+        (described(index=-1), "TF_CONFIG: task.index: -1: must be a number"),
+        (described(index=None), "TF_CONFIG: task.index: None: must be a number"),
+        (described(index=3), "TF_CONFIG: task.index: 3: cluster.actor names 3"),
+        (described("learner", 2), "TF_CONFIG: task.index: 2: cluster.learner names 2"),
+        (described(learner=[]), "TF_CONFIG: cluster.learner: names no learner"),
+        (described(learner="h:1"), "TF_CONFIG: cluster.learner: must be a list of texts"),
+        (described(learner=["h"]), "TF_CONFIG: cluster.learner[0]: 'h' is not host:port"),
+        (described(actor=["a", 3]), "TF_CONFIG: cluster.actor: must be a list of texts"),
+        (described(actor=["a,b"]), "TF_CONFIG: cluster.actor[0]: 'a,b': must be one machine"),
+    ],
+)
+def test_what_cannot_be_understood_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, value: Any, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(monkeypatch, value)
+    (line,) = caught.value.problems
+    assert line.startswith(problem)
+    assert "\n" not in line
