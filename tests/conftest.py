@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 # Quiet TensorFlow before anything imports it, in this process and in the ones that tests start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+# Shells start what runs in the background with Ctrl-C ignored, which children inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Where this is set, as in .ci/run, a test that the machine cannot hold fails instead of being
 # left out.

@@ -245,16 +245,19 @@ def test_an_actor_that_fails_is_started_again(cluster):
 
 
 def test_an_actor_that_is_paused_comes_back(cluster):
-    container = cluster.containers("actor", "running")[0]
-    docker("pause", container)
+    running = cluster.containers("actor", "running")
+    wait_for("all actors", lambda: len(actors(cluster)) == len(running), 120)
+    docker("pause", running[0])
     try:
-        wait_for_frames(cluster, 5_000)
+        wait_for("its silence", lambda: len(actors(cluster)) == len(running) - 1, 60)
         time.sleep(20)
         wait_for_frames(cluster, 5_000)
-        heard_of = len(actors(cluster))
     finally:
-        docker("unpause", container)
-    wait_for("the paused actor", lambda: len(actors(cluster)) > heard_of, 90)
+        docker("unpause", running[0])
+    wait_for(
+        "the paused actor", lambda: len(actors(cluster)) == len(running), 120,
+        lambda: docker("logs", "--tail=20", running[0]),
+    )  # fmt: skip
 
 
 def test_a_learner_that_is_killed_goes_on_from_its_checkpoint(cluster):

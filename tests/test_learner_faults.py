@@ -129,7 +129,7 @@ def test_who_has_no_batch_notices_a_loss_as_well(
     statuses = tmp_path / "status.json", tmp_path / "status-1.json"
     survivor = runs[1 - victim]
     survivor.wait_until(lambda: all(path.exists() for path in statuses), _LONG_S)
-    time.sleep(1.0)
+    time.sleep(12.0)  # while it waits, it looks every 5 s who is there
     struck_at = time.monotonic()
     os.kill(runs[victim].process.pid, blow)
     code, out, err = survivor.wait(60)

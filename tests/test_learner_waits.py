@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -143,15 +142,30 @@ def test_nobody_else_is_nobody_silent() -> None:
     assert peers.silent(["127.0.0.1:1"], rank=0) == []
 
 
-def test_absence_looks_every_few_seconds_and_remembers() -> None:
-    """A look is a handshake with every learner: not five times a second."""
+def test_absence_is_to_have_answered_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a firewall a learner never answers: nobody is to hurry for that, again and again."""
     now = [100.0]
-    with socket.socket() as port:
-        port.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{port.getsockname()[1]}"  # bound, but nobody listens
-        absence = peers.Absence(["127.0.0.1:1", host], rank=0, clock=lambda: now[0])
-        assert not absence()  # all have just met
-        now[0] += 6.0
-        assert absence()
-        now[0] += 1.0
-        assert absence()
+    quiet: list[int] = []
+    looks: list[float] = []
+
+    def silent(hosts: object, rank: int) -> list[int]:
+        looks.append(now[0])
+        return quiet
+
+    monkeypatch.setattr(peers, "silent", silent)
+    absence = peers.Absence(["h:1", "h:2", "h:3"], rank=0, clock=lambda: now[0])
+    absent_at = []
+    both, second = [1, 2], [2]
+    for moment, who in (
+        (100, second),
+        (101, both),
+        (106, both),
+        (111, both),
+        (116, []),
+        (121, [1]),
+    ):
+        now[0], quiet[:] = float(moment), who
+        absent_at += [moment] if absence() else []
+    # A look is a handshake with every learner: every few seconds, not whenever asked.
+    assert looks == [100.0, 106.0, 111.0, 116.0, 121.0]
+    assert absent_at == [106, 121]
