@@ -155,15 +155,8 @@ def test_absence_is_to_have_answered_before(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(peers, "silent", silent)
     absence = peers.Absence(["h:1", "h:2", "h:3"], rank=0, clock=lambda: now[0])
     absent_at = []
-    both, second = [1, 2], [2]
-    for moment, who in (
-        (100, second),
-        (101, both),
-        (106, both),
-        (111, both),
-        (116, []),
-        (121, [1]),
-    ):
+    both = [1, 2]
+    for moment, who in ((100, [2]), (101, both), (106, both), (111, both), (116, []), (121, [1])):
         now[0], quiet[:] = float(moment), who
         absent_at += [moment] if absence() else []
     # A look is a handshake with every learner: every few seconds, not whenever asked.

@@ -12,10 +12,12 @@ _LOOK_S = 5.0
 
 
 class Absence:
-    """Tells whether another learner does not answer, looking every few seconds at most.
+    """Tells whether another learner has stopped answering, looking every few seconds at most.
 
     A learner that waits for a batch would find out only in its next update that the group has
-    ended; one that knows earlier takes part in that update at once.
+    ended; one that knows earlier takes part in that update at once. Who has never answered, maybe
+    for a firewall between the two, is not taken for absent: it would be so for ever, and this
+    learner would take part in one update after another without a batch.
 
     Args:
       hosts: host:port by rank.
@@ -29,16 +31,18 @@ class Absence:
         self._hosts = hosts
         self._rank = rank
         self._clock = clock
-        self._looked_at = clock()
-        self._found = False
+        self._looked_at = clock() - _LOOK_S  # at once: who answers now may be missed later
+        self._answered: set[int] = set()
 
     def __call__(self) -> bool:
-        """Whether somebody did not answer when last asked. May take 3 s."""
-        now = self._clock()
-        if now - self._looked_at >= _LOOK_S:
-            self._looked_at = now
-            self._found = bool(silent(self._hosts, self._rank))
-        return self._found
+        """Whether somebody has stopped answering; said once of each time. May take 3 s."""
+        if self._clock() - self._looked_at < _LOOK_S:
+            return False
+        quiet = set(silent(self._hosts, self._rank))
+        self._looked_at = self._clock()
+        absent = self._answered & quiet
+        self._answered = set(range(len(self._hosts))) - quiet
+        return bool(absent)
 
 
 def names(ranks: Sequence[int]) -> str:
