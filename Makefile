@@ -12,8 +12,8 @@ HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WIT
 # Two cores have few frames: many small updates, and two of each batch; see sandbox/pong.md.
 TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --agent_name=ShallowConvNetAgent \
     --batch_size=8 --envs_per_actor=16 --queue_capacity=16 --updates_per_batch=2 \
-    --learning_rate=0.0008 --epsilon=0.00001 \
-    --total_environment_frames=14000000
+    --learning_rate=0.00085 --epsilon=0.00001 \
+    --total_environment_frames=12000000
 
 .PHONY: train test setup setup-dev lint format clean
 .DEFAULT_GOAL := train
