@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import sys
@@ -17,8 +18,8 @@ from frontend.errors import ClusterError
 from frontend.machine import Machine
 from frontend.plan import default_logdir
 from frontend.process_state import OVER
-from frontend.record import Record
-from impala_tf.config import Config
+from frontend.record import Record, load
+from impala_tf.config import Config, ConfigError
 
 _UPDATE_S = 0.25
 _STATUS_S = 1.0
@@ -122,6 +123,7 @@ class _Watch:
         self._first_start_s: float | None = None
         self._failure: BaseException | None = None
         self._notes: list[str] = []
+        self._taken_over = False
         self._closing = threading.Event()
         self._display = make_display(lambda: self._status)
 
@@ -152,6 +154,8 @@ class _Watch:
         while True:
             if self._failure is not None:
                 raise self._failure
+            if self._taken_over:
+                return 1, f"this run has ended; {self._logdir} is another launch's now"
             while self._notes:
                 self._display.note(self._notes.pop(0))
             self._display.update()
@@ -216,6 +220,10 @@ class _Watch:
             self._status = status
 
     def _fetch_states(self) -> None:
+        # A launch into a logdir that is in use is refused: the run before has ended, then.
+        with contextlib.suppress(ConfigError):
+            self._taken_over = load(self._logdir).run_id != self._record.run_id
+
         def ask(machine: Machine) -> dict[str, Any]:
             names = [process.name for process in self._record.plan.on(machine.place)]
             found: dict[str, Any] = fleet.report(machine, self._record.run_id, names)["processes"]

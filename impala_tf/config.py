@@ -111,8 +111,8 @@ class EnvironmentConfig:
     """Any Gymnasium id with discrete actions and image or vector observations. Atari games
     (PongNoFrameskip-v4, ALE/Pong-v5) mean the standard protocol below, whatever the suffix."""
     num_action_repeats: int | None = None
-    """Emulator frames an action is held for. Default: 4 on Atari, 1 elsewhere. NoFrameskip ids with
-    an explicit 1 see every frame, as in the ancestors' commands."""
+    """Emulator frames an action is held for. Default: 4 on Atari, 1 elsewhere. With 1, Atari agents
+    see every frame (the TF1 code this comes from ignored the flag there, and always held for 4)."""
     width: int = 84
     """Pixels: Atari frames are resized to this width."""
     height: int = 84

@@ -1,5 +1,6 @@
 """A launched run on this machine: shown, looked after from elsewhere, stopped, never doubled."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 from frontend import cluster
 from frontend.__main__ import main
 from frontend.process_state import living_pids, read_state, state_path
+from frontend.record import load, save
 from impala_tf.config import Config, ConfigError, replace
 from tests.stand_in import make_project, write_csv
 from tests.waiting import wait_until
@@ -170,6 +172,21 @@ def test_ctrl_c_in_the_launcher_leaves_the_run_running(run):
     assert run.launch(interrupt) == 0
     assert run.display.final.startswith("left running: 3 processes run on 1 machine(s); ")
     assert run.state("learner-0").state == "running"
+
+
+def test_a_launcher_does_not_show_the_run_of_a_later_launch_as_its_own(run):
+    """Stopped from elsewhere and launched again, between two looks of the first launcher."""
+    records = []
+
+    def launch_again(status):
+        if status is not None and not records:
+            records.append(load(run.logdir))
+            save(dataclasses.replace(records[0], run_id="another"), run.logdir)
+
+    assert run.launch(launch_again) == 1
+    assert run.display.final == f"this run has ended; {run.logdir} is another launch's now"
+    assert run.state("learner-0").state == "running", "it is the other's to end"
+    save(records[0], run.logdir)
 
 
 def test_a_project_that_cannot_start_is_said_with_its_last_words_and_leaves_nothing(run, capfd):
