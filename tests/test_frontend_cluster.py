@@ -11,7 +11,7 @@ import pytest
 from frontend import cluster
 from frontend.__main__ import main
 from frontend.process_state import living_pids, read_state, state_path
-from frontend.record import load, save
+from frontend.record import Record, load, save
 from impala_tf.config import Config, ConfigError, replace
 from tests.stand_in import make_project, write_csv
 from tests.waiting import wait_until
@@ -176,7 +176,7 @@ def test_ctrl_c_in_the_launcher_leaves_the_run_running(run):
 
 def test_a_launcher_does_not_show_the_run_of_a_later_launch_as_its_own(run):
     """Stopped from elsewhere and launched again, between two looks of the first launcher."""
-    records = []
+    records: list[Record] = []
 
     def launch_again(status):
         if status is not None and not records:
