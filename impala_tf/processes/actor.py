@@ -6,7 +6,7 @@ import logging
 
 import tensorflow as tf
 
-from impala_tf import agents
+from impala_tf import agents, quiet
 from impala_tf import config as configs
 from impala_tf.actor import Actor
 from impala_tf.config import Config, ConfigError, known
@@ -31,6 +31,7 @@ def main(config: Config) -> int:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.set_visible_devices([], "GPU")
+    quiet.start_xla()
     task, num_envs = config.process.task, known(config.process.envs_per_actor)
     unroll_length = config.optimizer.unroll_length
     seed = seed_of(config.run.seed, "actor", task)

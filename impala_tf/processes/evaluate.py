@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from impala_tf import agents, evaluation, video
+from impala_tf import agents, evaluation, quiet, video
 from impala_tf import config as configs
 from impala_tf.checkpoint import Checkpointer
 from impala_tf.config import Config, ConfigError
@@ -35,6 +35,7 @@ def main(config: Config) -> int:
     """
     end_with_starter()
     config, spec = resolve(_as_trained(config))
+    quiet.start_xla()
     logdir = logdir_of(config)
     agent = agents.make(config.agent.agent_name, spec)
     checkpointer = Checkpointer(logdir.checkpoints, {"agent": agent})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
-from impala_tf import agents, provenance
+from impala_tf import agents, provenance, quiet
 from impala_tf import config as configs
 from impala_tf.allreduce import HorovodGroup, LearnerGroup, LearnerLostError, SingleLearner
 from impala_tf.checkpoint import Checkpointer
@@ -56,6 +56,7 @@ def main(config: Config) -> int:
       ConfigError: flags, a logdir, a checkpoint or a port that cannot be used.
     """
     config, spec, logdir, stop = begin(config)
+    quiet.start_xla()
     group = _group(config)
     config = configs.replace(config, task=group.rank)
     try:
