@@ -43,6 +43,9 @@ _FAREWELL_S = 5.0
 # others go on and wishes to stop get through.
 _PATIENCE_S = 60.0
 
+# Of those whom a loss leaves, one may find out so much later, and ask the others then.
+_LATE_S = 2.0
+
 _log = logging.getLogger("impala_tf.learner")
 
 
@@ -143,6 +146,8 @@ def _losses(group: LearnerGroup, whom: Callable[[], str]) -> Iterator[None]:
 def _missing(hosts: Sequence[str], rank: int) -> str:
     """Returns who does not answer; asked before this learner's own port closes, as all ask it."""
     silent = [f"learner-{other} at {hosts[other]}" for other in peers.silent(hosts, rank)]
+    if len(hosts) > 2:
+        time.sleep(_LATE_S)
     return f"{', '.join(silent)} (no answer)" if silent else "another learner"
 
 
