@@ -14,6 +14,7 @@ import pytest
 from impala_tf.processes import peers
 from impala_tf.processes.waits import Waits
 from tests.runs import PROJECT, free_port
+from tests.waiting import wait_until
 
 
 class World:
@@ -114,6 +115,12 @@ time.sleep(600)
 """
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether every thread is: one that still runs may answer."""
+    stats = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 def test_who_is_stopped_or_gone_is_silent_and_who_lives_is_not(tmp_path: Path) -> None:
     """A stopped process' port still takes connections: the kernel does that for it."""
     hosts = [f"127.0.0.1:{free_port()}" for _ in range(4)]
@@ -130,6 +137,7 @@ def test_who_is_stopped_or_gone_is_silent_and_who_lives_is_not(tmp_path: Path) -
             assert server.stdout is not None
             assert server.stdout.readline() == b"up\n"
         os.kill(servers[2].pid, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(servers[2].pid))
         assert peers.silent(hosts, rank=0, timeout_s=2.0) == [2, 3]
         assert peers.silent(hosts, rank=3, timeout_s=2.0) == [0, 2]
     finally:
