@@ -316,6 +316,7 @@ def test_the_interface_of_an_address_is_found():
     assert interface_of("192.0.2.1") is None
 
 
+@pytest.mark.cluster  # a namespace, too: of the host name
 def test_a_learner_among_machines_is_named_after_its_address_and_nobody_else_is():
     before = socket.gethostname()
     told = [sys.executable, "-c", "import socket; print(socket.gethostname())"]
