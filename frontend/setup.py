@@ -219,7 +219,8 @@ def _pip(machine: Machine, command: list[str], report: Report) -> None:
     last = error = ""
     for number, line in enumerate(running.lines()):
         last = line.strip() or last
-        if not error and last.lower().startswith("error: "):
+        # The first is the cause: without the index, pip ends with a conflict of versions.
+        if not error and last.lower().startswith(("error: ", "could not fetch url ")):
             error = last
         share = _COPIED + (1 - _COPIED) * min(0.95, number / _INSTALL_LINES)
         report(share, last[:60])
