@@ -7,7 +7,14 @@ VENV := .venv
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
-    HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1
+    HOROVOD_WITH_GLOO=1
+# For mpirun, where there is one. pip keeps what it has built, but not for which of the two.
+ifneq ($(shell command -v mpicxx),)
+HOROVOD_BUILD += HOROVOD_WITH_MPI=1
+HOROVOD_PIP := --no-cache-dir
+else
+HOROVOD_BUILD += HOROVOD_WITHOUT_MPI=1
+endif
 
 # Two cores have few frames: many small updates, and two of each batch; see sandbox/pong.md.
 TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --agent_name=ShallowConvNetAgent \
@@ -55,7 +62,7 @@ $(VENV)/.setup-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing packages, test tools and Horovod into $(VENV) (minutes the first time) ..."
 	@$(PIP_INSTALL) -e '.[dev]'
 	@$(PIP_INSTALL) setuptools wheel packaging pyyaml psutil cloudpickle
-	@$(HOROVOD_BUILD) $(PIP_INSTALL) --no-build-isolation horovod
+	@$(HOROVOD_BUILD) $(PIP_INSTALL) $(HOROVOD_PIP) --no-build-isolation horovod
 	@touch $@ $(VENV)/.setup
 
 clean:
