@@ -125,10 +125,10 @@ def _learn(
         server.stop(grace_s=0.5)
         recorder.close()
     _log.info(
-        "%s at %s frames; checkpoint %s",
+        "%s at %s frames%s",
         "done" if learner.done else "stopped",
         f"{learner.environment_frames:,}",
-        keeper.latest,
+        f"; checkpoint {keeper.latest}" if group.rank == 0 else "",
     )
 
 
