@@ -14,6 +14,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from impala_tf import flags, quiet
 from impala_tf.config import Config, ConfigError
+from impala_tf.shutdown import end_with_starter
 
 
 def run(config: Config) -> int:
@@ -55,6 +56,7 @@ def launch(config: Config) -> int:
 
 def main() -> int:
     """Parses the flags; unusable ones are answered in a line each and exit status 2."""
+    end_with_starter()
     try:
         return run(flags.parse(sys.argv[1:]))
     except ConfigError as error:

@@ -72,7 +72,11 @@ def run_interruptibly(work: Callable[[], None]) -> None:
 
 
 def end_with_starter() -> None:
-    """Ties this process to the one that started it, if that one asked for it."""
-    parent = os.environ.get(PARENT_VARIABLE)
-    if parent and int(parent) == os.getppid():
+    """Ties this process to the one that started it, if that one asked for it.
+
+    Call it first of all: the starter may end while TensorFlow is still being imported.
+    """
+    # Taken out: it is not meant for what this process starts.
+    parent = os.environ.pop(PARENT_VARIABLE, None)
+    if parent:
         die_with_parent(int(parent), signal.SIGTERM)

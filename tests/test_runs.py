@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.shutdown import PARENT_VARIABLE
 from tests.runs import PROJECT, Run, rows, wait_until
 
 pytestmark = pytest.mark.end_to_end
@@ -24,8 +25,8 @@ ENDLESS = (*QUICK, "--level_name=CartPole-v1", "--total_environment_frames=10000
 def start():
     started = []
 
-    def start_run(*flags: str, cwd: Path = PROJECT) -> Run:
-        started.append(Run(*flags, cwd=cwd))
+    def start_run(*flags: str, **settings) -> Run:
+        started.append(Run(*flags, **settings))
         return started[-1]
 
     yield start_run
@@ -141,6 +142,15 @@ def test_interrupting_twice_stops_now(start, tmp_path):
     run.process.wait(10)
     assert run.process.returncode != 0
     wait_until(lambda: run.alive() == [], 20)
+
+
+def test_a_process_whose_starter_ended_before_it_looked_does_not_stay(start, tmp_path):
+    """It takes seconds to start, and meanwhile somebody may have pressed Ctrl-C twice."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    flags = ("--job_name=actor", "--learner_hosts=127.0.0.1:1", f"--logdir={tmp_path}")
+    run = start(*ENDLESS, *flags, environment={PARENT_VARIABLE: str(gone.pid)})
+    assert run.wait(60)[0] == -signal.SIGTERM
 
 
 def test_a_dead_actor_is_replaced(start, tmp_path):

@@ -13,7 +13,7 @@ from impala_tf.config import Config
 from impala_tf.environments import factory
 from impala_tf.identity import Identity
 from impala_tf.logdir import Logdir
-from impala_tf.shutdown import StopRequest, end_with_starter
+from impala_tf.shutdown import StopRequest
 from impala_tf.types import EnvironmentSpec
 
 
@@ -27,7 +27,6 @@ def begin(config: Config) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]
     logging.getLogger("impala_tf").setLevel(logging.INFO)
     stop = StopRequest()
     stop.install()
-    end_with_starter()
     config, spec = resolve(config)
     return config, spec, logdir_of(config), stop
 

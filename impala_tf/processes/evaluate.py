@@ -20,7 +20,6 @@ from impala_tf.environments.stream import EnvStream
 from impala_tf.identity import check_identity
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.processes.common import identity_of, logdir_of, resolve, seed_of
-from impala_tf.shutdown import end_with_starter
 from impala_tf.types import EnvironmentSpec, Episode
 
 # Games played side by side: enough to fill a batch, few enough that none waits long for the last.
@@ -33,7 +32,6 @@ def main(config: Config) -> int:
     Raises:
       ConfigError: no logdir, no whole checkpoint, or one of another level or network.
     """
-    end_with_starter()
     config, spec = resolve(_as_trained(config))
     quiet.start_xla()
     logdir = logdir_of(config)
