@@ -4,8 +4,11 @@ import os
 import shutil
 import signal
 import subprocess
+from types import SimpleNamespace
 
 import pytest
+
+from tests.recorder_clock import Clock
 
 # Quiet TensorFlow before anything imports it, in this process and in the ones that tests start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -17,6 +20,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Where this is set, as in .ci/run, a test that the machine cannot hold fails instead of being
 # left out.
 EVERYTHING_VARIABLE = "IMPALA_TF_TEST_EVERYTHING"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """What `impala_tf.recorder` takes the time from."""
+    clock = Clock()
+    monkeypatch.setattr("impala_tf.recorder.time", SimpleNamespace(monotonic=clock))
+    return clock
 
 
 def _succeeds(*argv):

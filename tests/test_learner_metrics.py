@@ -15,23 +15,7 @@ from impala_tf.learner_metrics import LEARNER_METRICS
 from impala_tf.metrics import CsvWriter
 from impala_tf.recorder import RunRecorder
 from impala_tf.types import Episode
-
-
-class Clock:
-    """Stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.now = 500.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("impala_tf.recorder.time", SimpleNamespace(monotonic=clock))
-    return clock
+from tests.recorder_clock import Clock
 
 
 def start(folder: Path, size: int, state: dict[str, Any] | None = None) -> list[RunRecorder]:

@@ -16,27 +16,11 @@ from impala_tf.learner import UpdateStats
 from impala_tf.metrics import METRICS, CsvWriter, TensorBoardWriter
 from impala_tf.recorder import RunRecorder
 from impala_tf.types import Episode
+from tests.recorder_clock import Clock
 from tests.wire import InThread
 
 # Long enough that a row which does not wait would be made, also on a busy machine.
 A_WHILE_S = 0.5
-
-
-class Clock:
-    """Stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.now = 500.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("impala_tf.recorder.time", SimpleNamespace(monotonic=clock))
-    return clock
 
 
 class Rows:
