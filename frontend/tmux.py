@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from frontend.errors import ClusterError
 from frontend.machine import NOT_FOUND, Completed, Machine
 
-_FORMAT = "#{window_id}:#{pane_pid}:#{pane_dead}:#{pane_dead_status}:#{@impala_run}:#{window_name}"
+_FORMAT = "#{window_id}:#{pane_pid}:#{pane_dead}:#{@impala_run}:#{window_name}"
 _SIZE = ("-x", "160", "-y", "48")  # until somebody attaches
 
 
@@ -20,7 +20,7 @@ class Window:
     name: str
     pid: int
     dead: bool
-    exit_status: int | None
+    """Its process has ended. The status is the supervisor's to keep: tmux may miss an early one."""
     run_id: str
     """The run that made it; '' for a window that somebody else made."""
 
@@ -97,5 +97,5 @@ def _word(word: str) -> str:
 
 
 def _window(line: str) -> Window:
-    window_id, pid, dead, status, run_id, name = line.split(":", 5)
-    return Window(window_id, name, int(pid), dead == "1", int(status) if status else None, run_id)
+    window_id, pid, dead, run_id, name = line.split(":", 4)
+    return Window(window_id, name, int(pid), dead == "1", run_id)
