@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frontend import fleet, launch
-from frontend.cluster import read_status
+from frontend.cluster import Status, read_status
 from frontend.errors import ClusterError
 from frontend.machine import Machine
 from frontend.plan import Plan
@@ -43,16 +43,15 @@ def show_status(logdir: Path, console: Console) -> int:
     table = Table(box=None, pad_edge=False)
     for column in _COLUMNS:
         table.add_column(column, no_wrap=True)
-    actors: dict[str, tuple[dict[str, Any], float]] = {}
-    for answer in answers.values():
-        if not isinstance(answer, ClusterError):
-            actors.update(answer["actors"])
+    whole = [answer for answer in answers.values() if not isinstance(answer, ClusterError)]
+    rates = {name: words for answer in whole for name, words in answer["rates"].items()}
+    contacts = {name: word for answer in whole for name, word in answer["contacts"].items()}
     for process in record.plan.processes:
         answer = answers[process.place]
         row = (
             ["unknown", "", "", "", "", "", "no answer"]
             if isinstance(answer, ClusterError)
-            else _row(answer, process.name, actors.get(process.name))
+            else _row(answer, process.name, rates, contacts)
         )
         cells = map(Text, (process.name, process.place, *row))  # not as markup
         table.add_row(*cells, style=_STYLES.get(row[0]))
@@ -127,21 +126,59 @@ def _print_from(machine: Machine, path: str, offset: int, at_most: int | None = 
 
 
 def _answer(record: Record, machine: Machine | ClusterError) -> dict[str, Any]:
-    """Returns the machine's report, and {actor: (its status, now there)} of its learners."""
+    """Returns the machine's report, with what its learners say of themselves and their actors.
+
+    That is "rates", {name: (agent steps/s, parameter lag)}, and "contacts", {name: how long ago};
+    learner 0 knows the rates of all learners.
+    """
     if isinstance(machine, ClusterError):
         raise machine
     mine = [process.name for process in record.plan.on(machine.place)]
     answer = fleet.report(machine, record.run_id, mine)
-    answer["actors"] = {}
+    answer["rates"], answer["contacts"] = {}, {}
     for name in mine:
-        if name.startswith("learner-"):
-            status = read_status(machine, int(name.removeprefix("learner-")))
-            for actor in (status or {}).get("actors", []):
-                answer["actors"][actor["name"]] = (actor, answer["now_unix_s"])
+        state = answer["processes"].get(name)
+        if state is None or not name.startswith("learner-"):
+            continue
+        status = read_status(machine, int(name.removeprefix("learner-")))
+        # Until a learner writes, the file is that of its life before, or of the run before.
+        if status is not None and status["updated_unix_s"] >= state["started_unix_s"]:
+            answer["rates"].update(_rates(status))
+            answer["contacts"].update(
+                (who, f"{_duration(max(0.0, answer['now_unix_s'] - unix_s))} ago")
+                for who, unix_s in _contacts(name, status).items()
+            )
     return answer
 
 
-def _row(answer: dict[str, Any], name: str, seen: tuple[dict[str, Any], float] | None) -> list[str]:
+def _rates(status: Status) -> dict[str, tuple[str, str]]:
+    """Returns {name: (agent steps/s, parameter lag)} of the actors and learners of a status."""
+    found = {
+        actor["name"]: (actor["agent_steps_per_s"], actor["parameter_lag"])
+        for actor in status["actors"]
+    }
+    row = status["row"]
+    for learner in status["learners"] or ([{"learner": 0, **row}] if row else []):
+        name = f"learner-{learner['learner']}"
+        found[name] = (learner["agent_steps_per_s"], learner["policy_lag_mean"])
+    return {
+        name: ("" if rate is None else f"{rate:,.0f}", "" if lag is None else f"{lag:.1f}")
+        for name, (rate, lag) in found.items()
+    }
+
+
+def _contacts(learner: str, status: Status) -> dict[str, float]:
+    """Returns when somebody last heard of a learner and its actors, in s since 1970."""
+    actors = {actor["name"]: actor["last_contact_unix_s"] for actor in status["actors"]}
+    return {learner: status["updated_unix_s"], **actors}
+
+
+def _row(
+    answer: dict[str, Any],
+    name: str,
+    rates: Mapping[str, tuple[str, str]],
+    contacts: Mapping[str, str],
+) -> list[str]:
     state = answer["processes"].get(name)
     if state is None:
         return ["not started", "", "", "", "", "", ""]
@@ -149,12 +186,9 @@ def _row(answer: dict[str, Any], name: str, seen: tuple[dict[str, Any], float] |
     word = state["state"] if lives or state["ended_unix_s"] else "vanished"
     up = answer["now_unix_s"] - state["started_unix_s"] if word == "running" else None
     row = [word, _duration(up), str(state["restarts"])]
-    if seen is None or word != "running":
+    if word != "running":
         return [*row, "", "", "", state["detail"]]
-    actor, now_s = seen
-    contact = _duration(max(0.0, now_s - actor["last_contact_unix_s"])) + " ago"
-    rates = [f"{actor['agent_steps_per_s']:,.0f}", f"{actor['parameter_lag']:.1f}"]
-    return [*row, *rates, contact, state["detail"]]
+    return [*row, *rates.get(name, ("", "")), contacts.get(name, ""), state["detail"]]
 
 
 def _orphans(record: Record, answers: Mapping[str, dict[str, Any] | ClusterError]) -> int:

@@ -90,8 +90,9 @@ def test_a_detached_run_is_looked_after_and_stopped_from_elsewhere(run, capfd):
     wait_until((run.logdir / "status.json").exists)
     capfd.readouterr()
     assert run.command("status") == 0
-    line = next(x for x in capfd.readouterr().out.splitlines() if x.startswith("actor-1"))
-    assert "running" in line and "1,234" in line and "2.5" in line
+    shown = {line.split()[0]: line for line in capfd.readouterr().out.splitlines()}
+    for name, rate, lag in (("actor-1", "1,234", "2.5"), ("learner-0", "5,678", "3.2")):
+        assert all(word in shown[name] for word in ("running", rate, lag, " s ago")), shown[name]
     assert run.command("logs", "actor-1") == 0
     assert "actor 1 is up with -1\n" in capfd.readouterr().out
     states = [run.state(name) for name in ("learner-0", "actor-0", "actor-1")]

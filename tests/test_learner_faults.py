@@ -65,6 +65,10 @@ def checkpointed_frames(logdir: Path) -> int:
     return checkpoint["environment_frames"] if checkpoint else 0
 
 
+def state(status: Path) -> str:
+    return json.loads(status.read_text())["state"]
+
+
 @pytest.mark.timeout(900)
 def test_a_killed_learner_ends_the_group_and_a_relaunch_goes_on(start: Start, tmp_path: Path):
     hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
@@ -78,6 +82,7 @@ def test_a_killed_learner_ends_the_group_and_a_relaunch_goes_on(start: Start, tm
     first.wait_until(
         lambda: len(rows(tmp_path)) >= 2 and checkpointed_frames(tmp_path) > 0, _LONG_S
     )
+    assert [state(tmp_path / name) for name in ("status.json", "status-1.json")] == ["training"] * 2
     killed_at = time.monotonic()
     os.kill(learner(first, rank=1), signal.SIGKILL)
     code, out, err = first.wait(60)

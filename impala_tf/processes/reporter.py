@@ -47,6 +47,7 @@ class Reporter:
         self._config = config
         self._spec = spec
         self._learner = learner
+        self._updates_before = learner.updates
         self._recorder = recorder
         self._kept = kept
         self._server = server
@@ -79,7 +80,10 @@ class Reporter:
     def _state(self) -> status.State:
         if self._stop():
             return "stopping"
-        return "training" if self._recorder.last_row else "starting"
+        if self._config.process.task == 0:
+            return "training" if self._recorder.last_row else "starting"
+        # Rows are learner 0's to write.
+        return "training" if self._learner.updates > self._updates_before else "starting"
 
     def _status(self, state: status.State) -> status.Status:
         learner = self._learner
