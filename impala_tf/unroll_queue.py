@@ -53,6 +53,11 @@ class UnrollQueue:
             return tuple(self._queue.dequeue_many(batch_size))
 
         dataset = tf.data.Dataset.from_tensors(0).repeat().map(dequeue).prefetch(1)
+        # Nothing is to be tuned, and the tuner's thread may sleep on when the iterator is deleted:
+        # now and then, a stop took ten seconds.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        dataset = dataset.with_options(options)
         iterator = iter(dataset)
         while True:
             try:
