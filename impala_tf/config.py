@@ -108,17 +108,19 @@ class EnvironmentConfig:
     """The level and its protocol."""
 
     level_name: str = "PongNoFrameskip-v4"
-    """Any Gymnasium id with discrete actions and image or vector observations. Atari games
-    (PongNoFrameskip-v4, ALE/Pong-v5) mean the standard protocol below, whatever the suffix."""
-    num_action_repeats: int | None = None
-    """Emulator frames an action is held for. Default: 4 on Atari, 1 elsewhere. With 1, Atari agents
-    see every frame (the TF1 code this comes from ignored the flag there, and always held for 4)."""
+    """Any Gymnasium id with discrete actions and image or vector observations.
+    Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) all mean the protocol below, whatever the suffix."""
+    num_action_repeats: int = 1
+    """Steps of the level that an action is held for.
+    On Atari a step already is --frame_skip frames, as in the TF1 code: 1 is the standard there."""
     width: int = 84
     """Pixels: Atari frames are resized to this width."""
     height: int = 84
     """Pixels: Atari frames are resized to this height."""
     stacked_frames: int = 4
     """Atari: newest frames that make an observation."""
+    frame_skip: int = 4
+    """Atari: emulator frames of a step; the maximum of the last two is seen."""
     noop_max: int = 30
     """Atari: a game starts with 0 to this many no-ops."""
     max_episode_frames: int = 108_000
@@ -309,8 +311,6 @@ def resolve(config: Config, kind: Kind) -> Config:
         for name, value in DEFAULTS_BY_KIND[kind].items()
         if given[name] in (None, "auto")
     }
-    if given["num_action_repeats"] is None:
-        chosen["num_action_repeats"] = 4 if kind == "atari" else 1
     if given["num_actors"] is None:
         chosen["num_actors"] = max(1, len(os.sched_getaffinity(0)))
     if given["queue_capacity"] is None:
@@ -335,8 +335,8 @@ def slug(level_name: str) -> str:
 
 # What both sides of the wire must agree on; the handshake compares a digest of it.
 WIRE_FLAGS = (
-    "level_name", "num_action_repeats", "width", "height", "stacked_frames", "noop_max",
-    "max_episode_frames", "repeat_action_probability", "full_action_space",
+    "level_name", "num_action_repeats", "width", "height", "frame_skip", "stacked_frames",
+    "noop_max", "max_episode_frames", "repeat_action_probability", "full_action_space",
     "terminal_on_life_loss", "agent_name", "unroll_length",
 )  # fmt: skip
 
@@ -350,8 +350,8 @@ def wire_digest(config: Config) -> str:
 
 _POSITIVE = (
     "total_environment_frames", "checkpoint_interval_s", "metrics_interval_s",
-    "num_action_repeats", "width", "height", "stacked_frames", "max_episode_frames", "batch_size",
-    "unroll_length", "updates_per_batch", "learning_rate", "epsilon", "num_actors",
+    "num_action_repeats", "width", "height", "frame_skip", "stacked_frames", "max_episode_frames",
+    "batch_size", "unroll_length", "updates_per_batch", "learning_rate", "epsilon", "num_actors",
     "envs_per_actor", "queue_capacity", "test_num_episodes", "clip_rho_threshold",
     "clip_pg_rho_threshold", "clip_c_threshold",
 )  # fmt: skip

@@ -72,11 +72,17 @@ def test_every_id_means_the_standard_protocol(name: str, rom: str) -> None:
     )
 
 
+def test_one_action_repeat_is_the_standard_protocol() -> None:
+    """As people type it for the TF1 code, whose Atari steps were four frames whatever the flag."""
+    assert factory.spec(pong(num_action_repeats=1)) == factory.spec(pong())
+    assert "action repeat 8 (max" in factory.spec(pong(num_action_repeats=2)).protocol
+
+
 def test_flags_change_the_protocol_and_say_so() -> None:
     """A score is reported with this line: it must tell the truth about every flag."""
     spec = factory.spec(
         pong(
-            num_action_repeats=1,
+            frame_skip=1,
             width=64,
             height=48,
             stacked_frames=2,
@@ -105,10 +111,14 @@ def test_an_id_brings_no_sticky_actions() -> None:
 # What the agent sees and earns.
 
 
-@pytest.mark.parametrize("repeats", [1, 2, 4])
-def test_preprocessing_is_the_literal_one(repeats: int) -> None:
+@pytest.mark.parametrize(("frame_skip", "repeats"), [(1, 1), (2, 1), (4, 1), (1, 2), (4, 2)])
+def test_preprocessing_is_the_literal_one(frame_skip: int, repeats: int) -> None:
     """Against the emulator itself, frame by frame: repeat, maximum, grey, resize, stack, reward."""
-    env = pong(num_action_repeats=repeats, noop_max=0, max_episode_frames=10**6)
+    env = pong(
+        frame_skip=frame_skip, num_action_repeats=repeats, noop_max=0, max_episode_frames=10**6
+    )
+    frames = factory.spec(env).frames_per_step
+    assert frames == frame_skip * repeats
     steps = random_steps(stream_of(env), 6, count=250)
     ale = ale_py.ALEInterface()
     ale.setInt("random_seed", 1)
@@ -120,13 +130,13 @@ def test_preprocessing_is_the_literal_one(repeats: int) -> None:
     for step in steps[1:]:
         action = ale.getMinimalActionSet()[step.last_action[0]]
         reward = 0
-        for _ in range(repeats):
+        for _ in range(frames):
             reward += ale.act(action)
             screens = [screens[-1], ale.getScreenGrayscale()]
-        stack = [*stack[1:], resized(screens if repeats > 1 else screens[1:])]
+        stack = [*stack[1:], resized(screens if frames > 1 else screens[1:])]
         np.testing.assert_array_equal(step.observation[0], stack)
         assert step.reward[0] == reward
-    if repeats == 4:
+    if frames >= 4:
         assert {-1.0} <= {float(step.reward[0]) for step in steps}
 
 

@@ -49,7 +49,7 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
         observation_dtype="uint8",
         num_actions=num_actions,
         stacked_frames=env.stacked_frames,
-        frames_per_step=_repeats(env),
+        frames_per_step=_frames_per_step(env),
         protocol=_protocol(env, num_actions),
     )
 
@@ -159,8 +159,9 @@ def _ale(env: EnvironmentConfig, num_envs: int, num_threads: int, **changes: Any
         "img_height": env.height,
         "img_width": env.width,
         "stack_num": env.stacked_frames,
-        "frameskip": _repeats(env),
-        "maxpool": _repeats(env) > 1,  # else there is no second frame to take the maximum with
+        "frameskip": _frames_per_step(env),
+        # With one, there is no second frame to take the maximum with.
+        "maxpool": _frames_per_step(env) > 1,
         "noop_max": env.noop_max + 1,  # ALE draws from 0 to noop_max - 1
         "episodic_life": False,
         "use_fire_reset": False,
@@ -171,12 +172,12 @@ def _ale(env: EnvironmentConfig, num_envs: int, num_threads: int, **changes: Any
     )
 
 
-def _repeats(env: EnvironmentConfig) -> int:
-    return 4 if env.num_action_repeats is None else env.num_action_repeats
+def _frames_per_step(env: EnvironmentConfig) -> int:
+    return env.frame_skip * env.num_action_repeats
 
 
 def _protocol(env: EnvironmentConfig, num_actions: int) -> str:
-    repeats = _repeats(env)
+    repeats = _frames_per_step(env)
     sticky = env.repeat_action_probability
     return ", ".join(
         (

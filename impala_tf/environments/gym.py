@@ -38,7 +38,7 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     kind, shape = _observation(env.level_name, vector.single_observation_space)
     num_actions = _num_actions(env.level_name, vector.single_action_space)
     vector.close()
-    repeats = env.num_action_repeats or 1
+    repeats = env.num_action_repeats
     limit = find(env.level_name).max_episode_steps
     return EnvironmentSpec(
         level_name=env.level_name,
@@ -153,7 +153,7 @@ def _settle_in(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium.Env[A
 
 def _repeated(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
     """Returns the wrapper that repeats actions, if they are to be repeated."""
-    repeats = env.num_action_repeats or 1
+    repeats = env.num_action_repeats
     return [functools.partial(ActionRepeat, repeats=repeats)] if repeats > 1 else []
 
 
