@@ -1,6 +1,7 @@
 """Every flag: its name, default, help text and limits. The only home of all four.
 
-Standard library only, so that the front end can read it without TensorFlow. A default of ``None``
+Standard library only, so that the front end can read it without TensorFlow. `--help` keeps the
+line breaks of the texts: they are put where a sentence ends. A default of ``None``
 or ``auto`` means that the level decides: ``resolve`` fills it in from ``DEFAULTS_BY_KIND`` and the
 machine.
 """
@@ -90,13 +91,14 @@ class RunConfig:
     mode: Literal["train", "test"] = "train"
     """train, or test: play whole games from the newest checkpoint of --logdir."""
     logdir: str | None = None
-    """Folder of the run: config, metrics, checkpoints, logs. If it holds a checkpoint, the run goes
-    on from it. Default: runs/LEVEL-AGENT."""
+    """Folder of the run: config, metrics, checkpoints, logs.
+    If it holds a checkpoint, the run goes on from it.
+    Default: runs/LEVEL-AGENT."""
     seed: int = 1
     """Every environment, actor and learner seed derives from this one."""
     total_environment_frames: int | None = None
-    """Frames to train for, counted over all learners. Default: 200M on Atari, 50M on other images,
-    1.5M on vectors."""
+    """Frames to train for, counted over all learners.
+    Default: 200M on Atari, 50M on other images, 1.5M on vectors."""
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints."""
     metrics_interval_s: float = 10.0
@@ -117,10 +119,10 @@ class EnvironmentConfig:
     """Pixels: Atari frames are resized to this width."""
     height: int = 84
     """Pixels: Atari frames are resized to this height."""
-    stacked_frames: int = 4
-    """Atari: newest frames that make an observation."""
     frame_skip: int = 4
     """Atari: emulator frames of a step; the maximum of the last two is seen."""
+    stacked_frames: int = 4
+    """Atari: newest frames that make an observation."""
     noop_max: int = 30
     """Atari: a game starts with 0 to this many no-ops."""
     max_episode_frames: int = 108_000
@@ -152,8 +154,8 @@ class LossConfig:
     entropy_cost: float | None = None
     """Weight of the entropy bonus. Default: 0.01."""
     reward_clipping: Literal["auto", "abs_one", "soft_asymmetric", "none"] = "auto"
-    """abs_one: clip to [-1, 1]; soft_asymmetric: 5 tanh(r / 5), losses weigh 0.3 (DMLab); auto:
-    abs_one on images, none on vectors."""
+    """abs_one: clip to [-1, 1]; soft_asymmetric: 5 tanh(r / 5), losses weigh 0.3 (DMLab);
+    auto: abs_one on images, none on vectors."""
     clip_rho_threshold: float = 1.0
     """rho-bar: truncates the importance weights of the temporal differences."""
     clip_pg_rho_threshold: float = 1.0
@@ -173,8 +175,8 @@ class OptimizerConfig:
     unroll_length: int = 20
     """Agent steps an unroll (T)."""
     updates_per_batch: int = 1
-    """Steps along the gradient of each batch before it is dropped. More learn more from a frame,
-    where frames are scarce; V-trace corrects for the lag that grows with it."""
+    """Steps along the gradient of each batch before it is dropped.
+    More learn more from a frame; V-trace corrects for the lag that grows with it."""
     learning_rate: float | None = None
     """At frame 0. Default: 6e-4 on images, 3e-3 on vectors."""
     decay: float = 0.99
@@ -198,8 +200,8 @@ class ProcessConfig:
     queue_capacity: int | None = None
     """Unrolls that wait for the learner before pushes are held back. Default: the batch size."""
     job_name: Literal["", "learner", "actor"] = ""
-    """Run one process of a cluster by hand. Default: everything on this machine, or what the
-    environment variable TF_CONFIG says; see sandbox/example_by_hand.md."""
+    """Run one process of a cluster by hand (sandbox/example_by_hand.md).
+    Default: everything on this machine, or what the environment variable TF_CONFIG says."""
     task: int = 0
     """Index of this process among its kind."""
     learner_hosts: str = ""
@@ -209,8 +211,8 @@ class ProcessConfig:
     credentials: str | None = None
     """Folder with the run's certificates. Default: LOGDIR/credentials."""
     heartbeat_path: str | None = None
-    """File that an actor touches at each call to its learner, the vain ones too; a health check
-    looks at its age."""
+    """File that an actor touches at each call to its learner, the vain ones too.
+    A health check looks at its age."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,13 +226,13 @@ class ClusterConfig:
     detach: bool = False
     """Return as soon as the run is launched, instead of showing it."""
     accept_new_host_keys: bool = False
-    """Trust machines that SSH does not know yet, and remember their keys in ~/.ssh/known_hosts. A
-    key that has changed is refused all the same."""
+    """Trust machines that SSH does not know yet, and remember them in ~/.ssh/known_hosts.
+    A key that has changed is refused all the same."""
     max_restarts: int = 3
     """Times that a learner that failed is started anew. Actors are always started anew."""
     rendezvous_port: int | None = None
-    """Port on the machine of learner 0 where several learners find each other. Default: one above
-    the highest learner port there."""
+    """Port on the machine of learner 0 where several learners find each other.
+    Default: one above the highest learner port there."""
 
 
 @dataclasses.dataclass(frozen=True)
