@@ -14,7 +14,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from impala_tf import flags, quiet
 from impala_tf.config import Config, ConfigError
-from impala_tf.shutdown import end_with_starter
+from impala_tf.shutdown import end_undisturbed, end_with_starter
 
 
 def run(config: Config) -> int:
@@ -63,6 +63,8 @@ def main() -> int:
         return flags.fail(error)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    finally:
+        end_undisturbed()
 
 
 if __name__ == "__main__":

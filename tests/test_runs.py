@@ -153,6 +153,24 @@ def test_a_process_whose_starter_ended_before_it_looked_does_not_stay(start, tmp
     assert run.wait(60)[0] == -signal.SIGTERM
 
 
+def test_a_request_to_stop_that_comes_too_late_changes_nothing():
+    """Two learners stop together; one of them may hear of it while Python already takes it down."""
+    script = """if True:
+        import os, signal, sys
+        import run_experiment
+
+        class Late:
+            def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+                kill(pid, number)
+
+        late = Late()
+        sys.argv = ["run_experiment.py", "--batch_size=0"]
+        sys.exit(run_experiment.main())
+    """
+    done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True)
+    assert done.returncode == 2, done.stderr
+
+
 def test_a_dead_actor_is_replaced(start, tmp_path):
     logdir = tmp_path / "run"
     run = start(*ENDLESS, f"--logdir={logdir}")
