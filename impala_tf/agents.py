@@ -28,6 +28,7 @@ class Agent(snt.Module):
         self._torso = networks.TORSOS[composition.torso]()
         self._core = networks.CORES[composition.core]()
         self._heads = networks.Heads(num_actions)
+        self._precision = tf.float32
 
     def initial_state(self, batch_size: int | tf.Tensor) -> Nest:
         """Returns the core state of `batch_size` environments that have seen nothing."""
@@ -58,11 +59,28 @@ class Agent(snt.Module):
         Returns:
           (NetworkOutput [T, B], core state after the last step).
         """
-        features = snt.BatchApply(self._torso)(env_outputs.observation)
+        features = snt.BatchApply(self._features)(env_outputs.observation)
         if self._observes_last:
             features = tf.concat([features, *self._last_inputs(env_outputs)], axis=-1)
         core_output, core_state = self._core(features, env_outputs.episode_start, core_state)
         return snt.BatchApply(self._heads)(core_output), core_state
+
+    def see_in(self, precision: tf.DType) -> None:
+        """Lets the torso compute on images in `precision`; everything else stays float32.
+
+        The variables must have been made: they take the type of the first inputs.
+        """
+        self._precision = precision
+
+    def _features(self, observation: tf.Tensor) -> tf.Tensor:
+        """Maps observations [M, ...] to float32 [M, F]."""
+        if observation.dtype != tf.uint8:
+            return self._torso(tf.cast(observation, tf.float32))
+        images = networks.to_unit_floats(observation, self._precision)
+        if self._precision == tf.float32:
+            return self._torso(images)
+        with networks.computing_in(self._precision):
+            return tf.cast(self._torso(images), tf.float32)
 
     def _last_inputs(self, env_outputs: EnvOutput) -> list[tf.Tensor]:
         """Returns clipped last reward [T, B, 1] and one-hot last action [T, B, A].
@@ -75,8 +93,13 @@ class Agent(snt.Module):
         return [reward[..., None] * goes_on, action * goes_on]
 
 
-def make(agent_name: str, spec: EnvironmentSpec) -> Agent:
+def make(agent_name: str, spec: EnvironmentSpec, precision: str = "float32") -> Agent:
     """Returns the named agent with its variables made.
+
+    Args:
+      agent_name: of `config.AGENTS`.
+      spec: of the level.
+      precision: what its torso computes on images in; see `config.AgentConfig`.
 
     Raises:
       ConfigError: the agent cannot take the level's observations.
@@ -97,6 +120,7 @@ def make(agent_name: str, spec: EnvironmentSpec) -> Agent:
         ),
         agent.initial_state(1),
     )
+    agent.see_in(tf.as_dtype(precision))
     return agent
 
 

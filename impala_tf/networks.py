@@ -6,6 +6,7 @@ policy and baseline off the core. Each is a Sonnet module that knows nothing of 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import sonnet as snt
@@ -17,8 +18,16 @@ LSTM_SIZE = 256
 
 
 @tf.function(jit_compile=True)  # one pass over the images instead of two
-def _to_unit_floats(images: tf.Tensor) -> tf.Tensor:
-    return tf.cast(images, tf.float32) / 255.0
+def to_unit_floats(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Returns uint8 images as `dtype`, 255 as 1."""
+    return tf.cast(tf.cast(images, tf.float32) / 255.0, dtype)
+
+
+def computing_in(dtype: tf.DType) -> contextlib.AbstractContextManager[None]:
+    """Lets layers compute in `dtype` inside; their variables, made before, stay what they are."""
+    return snt.custom_variable_getter(
+        lambda variable: tf.cast(variable, dtype), classes=(snt.Conv2D, snt.Linear)
+    )
 
 
 class ConvTorso(snt.Module):
@@ -43,8 +52,8 @@ class ConvTorso(snt.Module):
         self._linear = snt.Linear(hidden, w_init=init)
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        """Maps uint8 [M, H, W, C] to float32 [M, hidden]."""
-        features = _to_unit_floats(images)
+        """Maps floats [M, H, W, C] to as precise floats [M, hidden]."""
+        features = images
         for conv in self._convs:
             features = tf.nn.relu(conv(features))
         return tf.nn.relu(self._linear(snt.Flatten()(features)))
@@ -58,7 +67,7 @@ class ResidualBlock(snt.Module):
         self._convs = [snt.Conv2D(channels, 3) for _ in range(2)]
 
     def __call__(self, features: tf.Tensor) -> tf.Tensor:
-        """Maps float32 [M, H, W, channels] to the same shape."""
+        """Maps floats [M, H, W, channels] to the same shape and type."""
         out = features
         for conv in self._convs:
             out = conv(tf.nn.relu(out))
@@ -88,8 +97,8 @@ class ResNetTorso(snt.Module):
         self._linear = snt.Linear(hidden)
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        """Maps uint8 [M, H, W, C] to float32 [M, hidden]."""
-        features = _to_unit_floats(images)
+        """Maps floats [M, H, W, C] to as precise floats [M, hidden]."""
+        features = images
         for conv, blocks in self._sections:
             features = tf.nn.max_pool2d(conv(features), ksize=3, strides=2, padding="SAME")
             for block in blocks:
@@ -108,8 +117,8 @@ class MLPTorso(snt.Module):
         self._mlp = snt.nets.MLP(hidden, activation=tf.nn.tanh, activate_final=True)
 
     def __call__(self, vectors: tf.Tensor) -> tf.Tensor:
-        """Maps float32 [M, D] to float32 [M, hidden[-1]]."""
-        return self._mlp(tf.cast(vectors, tf.float32))
+        """Maps floats [M, D] to as precise floats [M, hidden[-1]]."""
+        return self._mlp(vectors)
 
 
 TORSOS: dict[str, Callable[[], snt.Module]] = {

@@ -9,9 +9,15 @@ from pathlib import Path
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow; its GPU plugins complain of each other before any log level counts."""
+    """Imports TensorFlow; its GPU plugins complain of each other before any log level counts.
+
+    dm-tree tells once that it was shown a set, as Sonnet does where layers compute in bfloat16.
+    """
     with _nobody_hears():
         import tensorflow  # noqa: F401
+        import tree
+
+        tree.flatten(set())
 
 
 def start_xla() -> None:

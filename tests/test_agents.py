@@ -145,6 +145,35 @@ def test_other_agents_see_the_observation_alone(agent_name: str) -> None:
     assert_same(agent.step(step, state)[0], agent.step(other, state)[0])
 
 
+@pytest.mark.parametrize(
+    "agent_name", ["ShallowConvNetLSTMAgent", "SimpleConvNetAgent", "ResNetAgent", "ImpoolaAgent"]
+)
+def test_a_coarse_torso_is_the_same_network_kept_as_precisely(agent_name: str) -> None:
+    """Coarse parameters would lose small steps; what travels and is saved must not change type."""
+    spec = spec_for(agent_name)
+    tf.random.set_seed(1)
+    fine, coarse = agents.make(agent_name, spec), agents.make(agent_name, spec, "bfloat16")
+    for ours, theirs in zip(coarse.variables, fine.variables, strict=True):
+        assert ours.dtype == tf.float32
+        ours.assign(theirs)
+    env_outputs = steps(spec, (3, 2))
+
+    def gradients(agent: agents.Agent) -> tuple[NetworkOutput, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            outputs, _ = agent.unroll(env_outputs, agent.initial_state(2))
+            total = tf.reduce_sum(outputs.policy_logits) + tf.reduce_sum(outputs.baseline**2)
+        return outputs, tape.gradient(total, agent.trainable_variables)
+
+    before = gradients(fine)
+    got = tf.function(gradients)(coarse)
+    assert_same(gradients(fine), before)  # as precise as it was
+    for part, part_before in zip(got, before, strict=True):
+        assert {tensor.dtype for tensor in part} == {tf.float32}
+        off = tf.linalg.global_norm([a - b for a, b in zip(part, part_before, strict=True)])
+        assert off <= 0.1 * tf.linalg.global_norm(part_before)
+    assert np.abs(got[0].policy_logits - before[0].policy_logits).max() > 0
+
+
 def test_the_nature_agent_is_of_the_published_size() -> None:
     """About 1.7 million parameters with its heads; one more layer would show."""
     agent = agents.make("SimpleConvNetAgent", ATARI)

@@ -11,7 +11,9 @@ from impala_tf import networks
 
 
 def pixels(*shape: int, seed: int = 0) -> tf.Tensor:
-    return tf.constant(np.random.default_rng(seed).integers(0, 256, shape, np.uint8))
+    """Returns float32 in [0, 1] where images have only 256 shades."""
+    shades = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+    return networks.to_unit_floats(tf.constant(shades), tf.float32)
 
 
 def randomize(module: snt.Module) -> None:
@@ -19,6 +21,15 @@ def randomize(module: snt.Module) -> None:
     rng = np.random.default_rng(0)
     for variable in module.trainable_variables:
         variable.assign(0.2 * rng.normal(size=variable.shape))
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_images_are_scaled_to_one(dtype: tf.DType) -> None:
+    """Pixels of up to 255 train badly without a word."""
+    shades = tf.constant([0, 51, 128, 255], tf.uint8)
+    scaled = networks.to_unit_floats(shades, dtype)
+    assert scaled.dtype == dtype
+    np.testing.assert_allclose(tf.cast(scaled, tf.float32), [0, 0.2, 128 / 255, 1], rtol=2**-8)
 
 
 @pytest.mark.parametrize(
@@ -46,14 +57,14 @@ def test_torso_is_of_the_published_size(
 
 
 def test_conv_torso_equals_loops_over_its_pixels() -> None:
-    """Unscaled pixels, a missing ReLU or a stray padding train badly without a word."""
+    """A missing ReLU or a stray padding train badly without a word."""
     torso = networks.ConvTorso(((2, 3, 2), (3, 2, 1)), hidden=4)
     images = pixels(2, 9, 7, 2)
     torso(images)
     randomize(torso)
     *convs, linear_b, linear_w = [v.numpy() for v in torso.trainable_variables]
 
-    features = images.numpy() / 255.0
+    features = images.numpy()
     for bias, weights, stride in ((convs[0], convs[1], 2), (convs[2], convs[3], 1)):
         k = len(weights)
         height, width = ((size - k) // stride + 1 for size in features.shape[1:3])
@@ -82,7 +93,7 @@ def test_residual_torso_equals_figure_3(average_pool: bool) -> None:
         bias, weights = next(variables), next(variables)
         return tf.nn.conv2d(features, weights, strides=1, padding="SAME") + bias
 
-    features = tf.cast(images, tf.float32) / 255.0
+    features = images
     for _ in range(2):
         features = tf.nn.max_pool2d(conv(features), ksize=3, strides=2, padding="SAME")
         for _ in range(2):

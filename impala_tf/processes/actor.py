@@ -13,6 +13,7 @@ from impala_tf.config import Config, ConfigError, known
 from impala_tf.environments import factory
 from impala_tf.environments.stream import EnvStream
 from impala_tf.heartbeat import Heartbeat
+from impala_tf.processes import precision
 from impala_tf.processes.common import begin, credentials_dir, seed_of
 from impala_tf.shutdown import run_interruptibly
 from impala_tf.transport import ActorClient, ClientClosed, HandshakeRefused, RunOver
@@ -37,7 +38,7 @@ def main(config: Config) -> int:
     seed = seed_of(config.run.seed, "actor", task)
     learners = configs.hosts(config.process.learner_hosts)
     heartbeat = Heartbeat(config.process.heartbeat_path)
-    agent = agents.make(config.agent.agent_name, spec)
+    agent = agents.make(config.agent.agent_name, spec, precision.choose(config.agent))
     client = ActorClient(
         learners[task % len(learners)],
         credentials_dir(config),

@@ -19,6 +19,7 @@ from impala_tf.environments.rendering import RenderedGame
 from impala_tf.environments.stream import EnvStream
 from impala_tf.identity import check_identity
 from impala_tf.logdir import Logdir, write_atomically
+from impala_tf.processes import precision
 from impala_tf.processes.common import identity_of, logdir_of, resolve, seed_of
 from impala_tf.types import EnvironmentSpec, Episode
 
@@ -35,7 +36,7 @@ def main(config: Config) -> int:
     config, spec = resolve(_as_trained(config))
     quiet.start_xla()
     logdir = logdir_of(config)
-    agent = agents.make(config.agent.agent_name, spec)
+    agent = agents.make(config.agent.agent_name, spec, precision.choose(config.agent))
     checkpointer = Checkpointer(logdir.checkpoints, {"agent": agent})
     mine = identity_of(config, spec)
     state = checkpointer.restore(

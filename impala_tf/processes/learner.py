@@ -20,7 +20,7 @@ from impala_tf.learner import Learner, TrainingLoop
 from impala_tf.learner_metrics import LEARNER_METRICS
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.metrics import CsvWriter, TensorBoardWriter
-from impala_tf.processes import peers
+from impala_tf.processes import peers, precision
 from impala_tf.processes.common import begin, credentials_dir, going_on, identity_of, seed_of
 from impala_tf.processes.keeper import Keeper
 from impala_tf.processes.reporter import Reporter
@@ -78,7 +78,7 @@ def _learn(
     config: Config, spec: EnvironmentSpec, logdir: Logdir, stop: StopRequest, group: LearnerGroup
 ) -> None:
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
-    agent = agents.make(config.agent.agent_name, spec)
+    agent = agents.make(config.agent.agent_name, spec, precision.choose(config.agent))
     specs = agents.unroll_specs(agent, spec, config.optimizer.unroll_length)
     learner = Learner(agent, spec, config, group)
     queue = UnrollQueue(specs, known(config.process.queue_capacity))

@@ -1,0 +1,105 @@
+"""How much faster is bfloat16 than float32 on this machine?
+
+    python sandbox/benchmark_precision.py [AGENT_NAME ...]
+
+Prints for each agent how many agent steps a second it makes in either precision: in updates of a
+learner with batches of 32 unrolls of 20, and in answers to an actor's 32 environments; on a thread,
+as where there are as many processes as cores. The two take turns, for machines are noisy.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(PROJECT))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from impala_tf import quiet  # noqa: E402
+
+quiet.import_tensorflow()
+
+import tensorflow as tf  # noqa: E402
+
+from impala_tf import agents  # noqa: E402
+from impala_tf import config as configs  # noqa: E402
+from impala_tf.allreduce import SingleLearner  # noqa: E402
+from impala_tf.config import Config  # noqa: E402
+from impala_tf.environments import factory  # noqa: E402
+from impala_tf.learner import Control, Learner  # noqa: E402
+from impala_tf.processes import precision  # noqa: E402
+from impala_tf.types import Nest  # noqa: E402
+
+AGENTS = ("ShallowConvNetAgent", "SimpleConvNetAgent", "ResNetLSTMAgent", "ImpoolaAgent")
+PRECISIONS = ("float32", "bfloat16")
+NUM_ENVS = 32
+TURNS, TURN_S = 5, 2.0
+NO_WISHES = Control(stop=False, write_row=False, checkpoint=False)
+
+
+def random_values(specs: Nest, size: int) -> Nest:
+    """Returns `size` of what the specs describe, images of noise and the rest zeros."""
+
+    def value(spec: tf.TensorSpec) -> tf.Tensor:
+        shape = (size, *spec.shape)
+        if spec.dtype == tf.uint8:
+            return tf.cast(tf.random.uniform(shape, maxval=256, dtype=tf.int32), tf.uint8)
+        return tf.zeros(shape, spec.dtype)
+
+    return tf.nest.map_structure(value, specs)
+
+
+def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Returns an update of a learner and an answer to an actor, ready to be timed."""
+    config = configs.replace(Config(), agent_name=agent_name, precision=kind)
+    config = configs.resolve(config, "atari")
+    spec = factory.spec(config.environment)
+    agent = agents.make(agent_name, spec, precision.choose(config.agent))
+    learner = Learner(agent, spec, config, SingleLearner())
+    specs = agents.unroll_specs(agent, spec, config.optimizer.unroll_length)
+    batch = random_values(specs, config.optimizer.batch_size)
+    one = tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape[1:], s.dtype), specs.env_outputs)
+    image = tf.TensorSpec(spec.observation_shape, tf.uint8)
+    env_output = random_values(one._replace(observation=image), NUM_ENVS)
+    step = tf.function(agent.step)
+    state = agent.initial_state(NUM_ENVS)
+    return (
+        lambda: learner.update(batch, NO_WISHES),
+        lambda: step(env_output, state)[0].baseline.numpy(),
+    )
+
+
+def rate(work: Callable[[], object], steps: int) -> float:
+    """Returns agent steps a second."""
+    done, started = 0, time.monotonic()
+    while time.monotonic() - started < TURN_S:
+        work()
+        done += steps
+    return done / (time.monotonic() - started)
+
+
+def main(arguments: list[str]) -> None:
+    """Measures and prints."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    quiet.start_xla()
+    optimizer = Config().optimizer
+    sizes = (optimizer.batch_size * optimizer.unroll_length, NUM_ENVS)
+    print(f"{'agent steps/s':<22}{'':<8}" + "".join(f"{p:>10}" for p in (*PRECISIONS, "ratio")))
+    for agent_name in arguments or AGENTS:
+        pairs = zip(*(works(agent_name, kind) for kind in PRECISIONS), strict=True)
+        for kind, pair, steps in zip(("update", "answer"), pairs, sizes, strict=True):
+            for work in pair:
+                work()
+            turns = [[rate(work, steps) for work in pair] for _ in range(TURNS)]
+            fine, coarse = (statistics.median(column) for column in zip(*turns, strict=True))
+            print(f"{agent_name:<22}{kind:<8}{fine:10,.0f}{coarse:10,.0f}{coarse / fine:10.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
