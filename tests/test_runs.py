@@ -137,11 +137,14 @@ def test_interrupting_once_saves_and_says_how_to_go_on(start, tmp_path):
 def test_interrupting_twice_stops_now(start, tmp_path):
     run = start(*ENDLESS, f"--logdir={tmp_path / 'run'}")
     run.wait_until(lambda: len(run.alive()) >= 3)
+    learner = pid_of(run, "--job_name=learner")
+    os.kill(learner, signal.SIGSTOP)  # so that asking it once is not enough
     run.process.send_signal(signal.SIGINT)
+    assert any("Ctrl-C again: stop now" in line for line in run.process.stdout)
     run.process.send_signal(signal.SIGINT)
-    run.process.wait(10)
-    assert run.process.returncode != 0
-    wait_until(lambda: run.alive() == [], 20)
+    assert run.process.wait(10) == 128 + signal.SIGINT
+    os.kill(learner, signal.SIGCONT)
+    wait_until(lambda: run.alive() == [], 60)
 
 
 def test_a_process_whose_starter_ended_before_it_looked_does_not_stay(start, tmp_path):
