@@ -67,6 +67,8 @@ def training_steps_per_s(seconds: float, flags: list[str]) -> float:
         run.wait()
         with Path(folder, "run", "metrics.csv").open(newline="") as file:
             rows = [float(row["agent_steps_per_s"]) for row in csv.DictReader(file)]
+    if len(rows) < WARM_UP_ROWS + 2:
+        sys.exit(f"{len(rows)} rows in {seconds:g} s are too few: give it more SECONDS")
     return statistics.fmean(rows[WARM_UP_ROWS:-1])
 
 
