@@ -143,7 +143,7 @@ class AgentConfig:
     """A name of the README's table, or auto: SimpleConvNetAgent on images, MLPAgent on vectors."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """What torsos compute on images in; all else, and what is kept, is float32.
-    bfloat16 is faster on GPUs and on processors with AVX512_BF16; others go on in float32."""
+    bfloat16 is faster on processors with AVX512_BF16; those without go on in float32."""
 
 
 @dataclasses.dataclass(frozen=True)

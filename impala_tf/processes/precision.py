@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from impala_tf.config import AGENTS, AgentConfig
 
-# As Linux names them, on x86 and on Arm. Others emulate bfloat16, and are slower for it.
+# As Linux names them, on x86 and on Arm. Without them bfloat16 would be emulated.
 _CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 _RESIDUAL_TORSOS = ("impala", "impoola")
 
