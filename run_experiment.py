@@ -7,64 +7,70 @@ import os
 import signal
 import sys
 
-# Before TensorFlow is imported: without a GPU it logs errors that are none; real ones are raised.
+# Set before TensorFlow is imported. Without a GPU it logs harmless messages as errors; real errors
+# are raised as exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# What gRPC would log of a port in use or an absent learner is said in this project's own words.
+# This project reports a port in use or an unreachable learner itself.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from impala_tf import flags, quiet
-from impala_tf.config import Config, ConfigError
-from impala_tf.shutdown import end_undisturbed, end_with_starter
+from impala_tf import config as configs
+from impala_tf.config import Config, ConfigError, command_line
+from impala_tf.process_lifetime import ignore_stop_requests, stop_with_parent
 
 
 def run(config: Config) -> int:
     """Does what the flags ask for; returns the exit status."""
-    # Imported where needed: the starter of a local run stays small, without TensorFlow.
+    # Imported where needed: the parent process of a local run does not load TensorFlow.
     if config.run.mode == "test" or config.process.job_name:
-        quiet.import_tensorflow()
+        from impala_tf.processes import tensorflow_startup
+
+        tensorflow_startup.import_tensorflow()
     if config.run.mode == "test":
-        from impala_tf.processes import evaluate
+        from impala_tf.processes import evaluate_main
 
-        return evaluate.main(config)
+        return evaluate_main.main(config)
     if config.process.job_name == "learner":
-        from impala_tf.processes import learner
+        from impala_tf.processes import learner_main
 
-        return learner.main(config)
+        return learner_main.main(config)
     if config.process.job_name == "actor":
-        from impala_tf.processes import actor
+        from impala_tf.processes import actor_main
 
-        return actor.main(config)
+        return actor_main.main(config)
     if config.cluster.workers_csv_path:
         return launch(config)
-    from impala_tf.processes import local
+    from impala_tf.processes import local_run
 
-    return local.main(config)
+    return local_run.main(config)
 
 
 def launch(config: Config) -> int:
     """Launches a run on the machines of a workers CSV; returns the exit status."""
     from frontend import cluster
-    from impala_tf.display import Display
+    from impala_tf.monitoring.live_display import Display
+    from impala_tf.processes.common import resolve
     from impala_tf.transport import credentials
 
+    # Resolved here, so that a wrong level or agent is reported before any machine is touched.
+    resolved, _ = resolve(config)
     return cluster.launch(
-        config,
+        configs.replace(config, logdir=resolved.run.logdir),
         make_credentials=credentials.ensure,
         make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
     )
 
 
 def main() -> int:
-    """Parses the flags; unusable ones are answered in a line each and exit status 2."""
-    end_with_starter()
+    """Parses the flags and runs; invalid input is reported in one line per problem, status 2."""
+    stop_with_parent()
     try:
-        return run(flags.parse(sys.argv[1:]))
+        return run(command_line.parse(sys.argv[1:]))
     except ConfigError as error:
-        return flags.fail(error)
+        return command_line.fail(error)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:
-        end_undisturbed()
+        ignore_stop_requests()
 
 
 if __name__ == "__main__":

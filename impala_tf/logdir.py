@@ -1,15 +1,17 @@
-"""What lies where in a logdir, and writing to disk so that no reader ever sees half of a file."""
+"""The files of a logdir, and how to write a file that readers never see half of."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
 @dataclasses.dataclass(frozen=True)
 class Logdir:
-    """The paths of a run. Nothing is created by naming it."""
+    """The paths of a run. Creates nothing."""
 
     path: Path
 
@@ -20,31 +22,31 @@ class Logdir:
 
     @property
     def metrics(self) -> Path:
-        """A row an interval (CSV)."""
+        """One row per interval (CSV)."""
         return self.path / "metrics.csv"
 
     @property
     def learner_metrics(self) -> Path:
-        """A row a learner an interval (CSV), where there are several learners."""
+        """One row per learner and interval (CSV), if there are several learners."""
         return self.path / "metrics-learners.csv"
 
     @property
     def tensorboard(self) -> Path:
-        """Folder of the same numbers as events."""
+        """Folder of the same metrics as TensorBoard events."""
         return self.path / "tensorboard"
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of the newest checkpoints."""
+        """Folder of the last checkpoints."""
         return self.path / "checkpoints"
 
     def status(self, learner: int = 0) -> Path:
-        """What a learner is doing right now (JSON); learner 0's is about the whole run."""
+        """What a learner is doing now (JSON); learner 0's describes the whole run."""
         return self.path / ("status.json" if learner == 0 else f"status-{learner}.json")
 
     @property
     def processes(self) -> Path:
-        """Folder of what each process printed."""
+        """Folder of the processes' logs."""
         return self.path / "processes"
 
     @property
@@ -53,19 +55,30 @@ class Logdir:
         return self.path / "credentials"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces `path` by a file that holds `text`: readers see the old one or the new one.
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Yields a temporary name to write to; on success it replaces `path`, on failure it goes.
 
-    This is about readers and killed writers, not about power cuts: nothing is flushed to the disk.
+    Readers see the old file or the new one, also if the writer is killed. A power cut may still
+    lose the new one: nothing is flushed to the disk (see `sync`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replaces `path` by a file that holds `text`; see `written_aside`."""
+    with written_aside(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def sync(path: Path) -> None:
-    """Flushes a file's contents, or a folder's list of names, to the disk."""
+    """Flushes a file's content, or a folder's list of names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,30 +1,32 @@
 """What flows from environment to learner, field by field, and which step an action belongs to.
 
-Time. Index ``t`` is one decision. At ``t`` the agent sees ``EnvOutput[t]`` and answers it with
-``AgentOutput[t]``; the environment answers *that* with ``EnvOutput[t + 1]``. So ``reward[t]``,
+Time. Index ``t`` is one decision. At ``t`` the agent sees ``EnvOutput[t]`` and answers with
+``AgentOutput[t]``; the environment answers that with ``EnvOutput[t + 1]``. So ``reward[t]``,
 ``terminated[t]`` and ``truncated[t]`` are consequences of ``action[t - 1]``, and ``last_action[t]``
 is that action. An unroll holds ``EnvOutput[0..T]`` and ``AgentOutput[0..T - 1]``: its last
-observation only bootstraps, and comes again as the first one of the next unroll.
+observation only bootstraps, and is also the first observation of the next unroll.
 
 Episode ends follow Gymnasium's NEXT_STEP autoreset. The final observation of an episode is inside
-the unroll, with ``terminated`` or ``truncated`` set. The action taken on it is ignored: the step
-after it has ``autoreset`` set and holds the first observation of the next episode. The transition
-into an ``autoreset`` step therefore happened in no episode and is masked out of every loss.
+the unroll, with ``terminated`` or ``truncated`` set. The environment ignores the action after it.
+The next step has ``autoreset`` set and holds the first observation of the next episode. The
+transition into an ``autoreset`` step belongs to no episode and is masked out of every loss.
 
 A life lost on Atari ends an episode for learning but not the game: ``terminated`` and
 ``episode_start`` are set on the same step (its observation ends one episode and begins the next),
 and there is no ``autoreset`` step.
 
 Shapes: ``T`` unroll_length, ``B`` batch_size, ``N`` environments of one actor, ``A`` actions,
-``K`` stacked frames. Arrays travel batch-major (``[N, T, ...]``), because a queue holds one unroll
-an entry; the learner's graph turns them time-major (``[T, B, ...]``), as the paper writes them.
+``K`` stacked frames. Arrays travel batch-major (``[N, T, ...]``), because each entry of the queue
+is one unroll; the learner's graph makes them time-major (``[T, B, ...]``), as in the paper.
+
+Parameters have one version everywhere, ``parameter_version``: how many learner updates made them.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-# NumPy array, tf.Tensor or tf.TensorSpec: the same tuples carry values and their descriptions.
+# NumPy array, tf.Tensor or tf.TensorSpec: the same tuples hold values and their specs.
 Array = Any
 Nest = Any
 
@@ -35,52 +37,52 @@ class EnvOutput(NamedTuple):
     """What the agent is told at step t. Leading dimensions: [N], [N, T + 1] or [T + 1, B]."""
 
     reward: Array  # float32 [...]: unclipped reward of action t - 1; 0 where autoreset
-    terminated: Array  # bool [...]: an episode ended here, nothing of value comes after
+    terminated: Array  # bool [...]: an episode ended here: nothing to bootstrap from
     truncated: Array  # bool [...]: an episode was cut here, its observation still bootstraps
     autoreset: Array  # bool [...]: action t - 1 was ignored, a new episode begins here
-    episode_start: Array  # bool [...]: recurrent cores reset before they see this step
-    observation: Array  # uint8 [..., H, W, C] or float32 [..., D]; see frame_stack.py for the wire
-    last_action: Array  # int32 [...]: action t - 1; 0 before the first step of a run
+    episode_start: Array  # bool [...]: recurrent cores reset before this step
+    observation: Array  # uint8 [..., H, W, C] or float32 [..., D]; see observations.py
+    last_action: Array  # int32 [...]: action t - 1; 0 at the first step of a run
 
 
 class AgentOutput(NamedTuple):
-    """What the agent answered at step t. Leading dimensions: [N], [N, T] or [T, B]."""
+    """What the agent answers at step t. Leading dimensions: [N], [N, T] or [T, B]."""
 
     action: Array  # int32 [...]
-    policy_logits: Array  # float32 [..., A]: of the behaviour policy that drew `action`
+    policy_logits: Array  # float32 [..., A]: of the behaviour policy that chose `action`
 
 
 class NetworkOutput(NamedTuple):
-    """What the network makes of a step. Leading dimensions: [N] or [T + 1, B]."""
+    """What the network computes for a step. Leading dimensions: [N] or [T + 1, B]."""
 
     policy_logits: Array  # float32 [..., A]
     baseline: Array  # float32 [...]: the value estimate V(x_t)
 
 
 class Unroll(NamedTuple):
-    """T decisions of N environments, as an actor sends them; batched by the learner to [B, ...]."""
+    """T decisions of N environments, as an actor sends them; batched to [B, ...] by the learner."""
 
-    parameter_version: Array  # int64 [N]: learner updates behind the parameters that acted
+    parameter_version: Array  # int64 [N]: of the parameters that acted
     core_state: Nest  # float32 [N, ...]: core state before step 0; () for a feed-forward core
-    env_outputs: EnvOutput  # [N, T + 1, ...], observations packed as frame_stack.py says
+    env_outputs: EnvOutput  # [N, T + 1, ...], observations packed as in observations.py
     agent_outputs: AgentOutput  # [N, T, ...]
 
 
 class EnvironmentSpec(NamedTuple):
-    """What a level looks like, known before any process is started."""
+    """A level's interface, known before any process starts."""
 
     level_name: str
     kind: Kind  # picks the default agent and the default flags
     observation_shape: tuple[int, ...]  # as the agent sees it: (H, W, C) or (D,)
     observation_dtype: str  # "uint8" or "float32"
     num_actions: int  # A
-    stacked_frames: int  # K: channels are the K newest frames; 0: nothing is stacked
-    frames_per_step: int  # environment_frames an agent step counts for
-    protocol: str  # one line that belongs next to every score
+    stacked_frames: int  # K: channels are the K newest frames; 0: no stack
+    frames_per_step: int  # environment frames per agent step
+    protocol: str  # one line to print next to every score
 
 
 class Episode(NamedTuple):
-    """A finished whole game, as it is reported."""
+    """A finished whole game."""
 
     episode_return: float  # sum of unclipped rewards
     episode_length: int  # agent steps

@@ -20,26 +20,27 @@ PROJECT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from impala_tf import quiet  # noqa: E402
+from impala_tf.processes import tensorflow_startup  # noqa: E402
 
-quiet.import_tensorflow()
+tensorflow_startup.import_tensorflow()
 
 import tensorflow as tf  # noqa: E402
 
-from impala_tf import agents  # noqa: E402
 from impala_tf import config as configs  # noqa: E402
-from impala_tf.allreduce import SingleLearner  # noqa: E402
+from impala_tf.agents import precision  # noqa: E402
+from impala_tf.agents.agent import make_agent, unroll_specs  # noqa: E402
 from impala_tf.config import Config  # noqa: E402
-from impala_tf.environments import factory  # noqa: E402
-from impala_tf.learner import Control, Learner  # noqa: E402
-from impala_tf.processes import precision  # noqa: E402
+from impala_tf.environments import suites  # noqa: E402
+from impala_tf.learner.group import SingleLearner  # noqa: E402
+from impala_tf.learner.signals import ControlFlags  # noqa: E402
+from impala_tf.learner.update import Learner  # noqa: E402
 from impala_tf.types import Nest  # noqa: E402
 
 AGENTS = ("ShallowConvNetAgent", "SimpleConvNetAgent", "ResNetLSTMAgent", "ImpoolaAgent")
 PRECISIONS = ("float32", "bfloat16")
 NUM_ENVS = 32
 TURNS, TURN_S = 5, 2.0
-NO_WISHES = Control(stop=False, write_row=False, checkpoint=False)
+NO_WISHES = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
 def random_values(specs: Nest, size: int) -> Nest:
@@ -58,10 +59,10 @@ def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[]
     """Returns an update of a learner and an answer to an actor, ready to be timed."""
     config = configs.replace(Config(), agent_name=agent_name, precision=kind)
     config = configs.resolve(config, "atari")
-    spec = factory.spec(config.environment)
-    agent = agents.make(agent_name, spec, precision.choose(config.agent))
+    spec = suites.spec(config.environment)
+    agent = make_agent(agent_name, spec, precision.torso_dtype(config.agent))
     learner = Learner(agent, spec, config, SingleLearner())
-    specs = agents.unroll_specs(agent, spec, config.optimizer.unroll_length)
+    specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
     batch = random_values(specs, config.optimizer.batch_size)
     one = tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape[1:], s.dtype), specs.env_outputs)
     image = tf.TensorSpec(spec.observation_shape, tf.uint8)
@@ -87,7 +88,7 @@ def main(arguments: list[str]) -> None:
     """Measures and prints."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    quiet.start_xla()
+    tensorflow_startup.start_xla()
     optimizer = Config().optimizer
     sizes = (optimizer.batch_size * optimizer.unroll_length, NUM_ENVS)
     print(f"{'agent steps/s':<22}{'':<8}" + "".join(f"{p:>10}" for p in (*PRECISIONS, "ratio")))

@@ -24,7 +24,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
 
 from impala_tf.config import EnvironmentConfig  # noqa: E402
-from impala_tf.environments import factory  # noqa: E402
+from impala_tf.environments import suites  # noqa: E402
 
 LEVEL = "PongNoFrameskip-v4"
 NUM_ENVS = 64
@@ -34,7 +34,7 @@ WARM_UP_ROWS = 5
 
 def emulator_steps_per_s() -> float:
     """Returns agent steps a second of the environment alone, with random actions."""
-    env = factory.make(
+    env = suites.make(
         EnvironmentConfig(level_name=LEVEL), NUM_ENVS, 1, num_threads=os.cpu_count() or 1
     )
     env.reset()

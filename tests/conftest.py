@@ -24,9 +24,9 @@ EVERYTHING_VARIABLE = "IMPALA_TF_TEST_EVERYTHING"
 
 @pytest.fixture
 def clock(monkeypatch):
-    """What `impala_tf.recorder` takes the time from."""
+    """What `impala_tf.monitoring.recorder` takes the time from."""
     clock = Clock()
-    monkeypatch.setattr("impala_tf.recorder.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("impala_tf.monitoring.recorder.time", SimpleNamespace(monotonic=clock))
     return clock
 
 

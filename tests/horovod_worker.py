@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from impala_tf import agents
 from impala_tf import config as configs
-from impala_tf.allreduce import HorovodGroup, LearnerGroup
-from impala_tf.checkpoint import Checkpointer
-from impala_tf.learner import Control, Learner
+from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.checkpoint.checkpointer import Checkpointer
+from impala_tf.learner.group import HorovodGroup, LearnerGroup
+from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec, Unroll
 
 SPEC = EnvironmentSpec("World-v0", "vector", (3,), "float32", 4, 0, 2, "made up")
 B, T, UPDATES = 4, 5, 20
-NO_WISH = Control(False, False, False)
+NO_WISH = ControlFlags(False, False, False)
 
 
 class MeanOfTwo:
@@ -39,7 +40,7 @@ def learner(group: Any, batch_size: int = B) -> Learner:
     )
     tf.random.set_seed(1 + group.rank)  # differs: only the broadcast makes them equal
     config = configs.resolve(config, "vector")
-    return Learner(agents.make("MLPLSTMAgent", SPEC), SPEC, config, group)
+    return Learner(make_agent("MLPLSTMAgent", SPEC), SPEC, config, group)
 
 
 def batch(specs: Unroll, rank: int, update: int) -> Unroll:
@@ -67,7 +68,7 @@ def digest(of: Learner) -> str:
 
 def train(group: LearnerGroup, mine: Learner, updates: range) -> list[str]:
     """Returns a digest of parameters and slots after every update."""
-    specs = agents.unroll_specs(mine.agent, SPEC, T)
+    specs = unroll_specs(mine.agent, SPEC, T)
     digests = []
     for update in updates:
         mine.update(batch(specs, group.rank, update), NO_WISH)
@@ -78,7 +79,7 @@ def train(group: LearnerGroup, mine: Learner, updates: range) -> list[str]:
 def reference() -> Learner:
     """One learner on the batches of both."""
     alone = learner(MeanOfTwo(), 2 * B)
-    specs = agents.unroll_specs(alone.agent, SPEC, T)
+    specs = unroll_specs(alone.agent, SPEC, T)
     for update in range(UPDATES):
         both = [batch(specs, rank, update) for rank in (0, 1)]
         alone.update(tf.nest.map_structure(lambda *p: tf.concat(p, 0), *both), NO_WISH)
@@ -93,7 +94,7 @@ def main(directory: str) -> None:
     digests = train(group, first, range(10))
     checkpoint = Checkpointer(Path(directory), first.trackables())
     if group.rank == 0:
-        checkpoint.save(first.counters(), first.updates)
+        checkpoint.save(first.counters(), first.learner_updates)
     digests += train(group, first, range(10, UPDATES))
 
     resumed = learner(group)
@@ -106,12 +107,12 @@ def main(directory: str) -> None:
 
     joined = learner(group)
     joined.synchronize()
-    specs = agents.unroll_specs(joined.agent, SPEC, T)
-    stop = Control(True, False, False)
+    specs = unroll_specs(joined.agent, SPEC, T)
+    stop = ControlFlags(True, False, False)
     if group.rank == 0:
         _, agreed = joined.update(batch(specs, 0, 0), NO_WISH)
     else:
-        agreed = joined.join(stop)
+        agreed = joined.update_without_batch(stop)
 
     found = {
         "rank": group.rank,
@@ -120,7 +121,7 @@ def main(directory: str) -> None:
         "after_resume": after_resume,
         "agent_steps": first.agent_steps,
         "environment_frames": first.environment_frames,
-        "resumed_updates": resumed.updates,
+        "resumed_updates": resumed.learner_updates,
         "joined": [digest(joined), joined.agent_steps, agreed.stop],
     }
     everything = group.gather(found)

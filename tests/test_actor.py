@@ -10,12 +10,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
+import tree
 
-from impala_tf import agents, frame_stack
-from impala_tf.actor import Actor, as_seen
+from impala_tf.actor import Actor
+from impala_tf.agents.agent import Agent, make_agent
 from impala_tf.config import EnvironmentConfig
-from impala_tf.environments import factory
-from impala_tf.environments.stream import EnvStream
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.observations import layout_of
 from impala_tf.transport import RunOver
 from impala_tf.types import EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
 
@@ -30,23 +32,23 @@ PICTURES = EnvironmentConfig(level_name="tests.worlds:Pictures-v0")
 
 
 class Spy:
-    """A stream that remembers what it showed, what it was told, and which games it handed over."""
+    """An environment that records what it showed and which actions it was given."""
 
     def __init__(self, env: EnvironmentConfig, num_envs: int) -> None:
-        self._stream = EnvStream(factory.make(env, num_envs, seed=3))
-        self.close = self._stream.close
+        self._environment = BatchedEnvironment(suites.make(env, num_envs, seed=3))
+        self.close = self._environment.close
         self.shown: list[EnvOutput] = []
         self.actions: list[np.ndarray] = []
 
     def reset(self) -> EnvOutput:
-        return self._show(self._stream.reset())
+        return self._show(self._environment.reset())
 
     def step(self, actions: np.ndarray) -> EnvOutput:
         self.actions.append(actions.copy())
-        return self._show(self._stream.step(actions))
+        return self._show(self._environment.step(actions))
 
     def pop_episodes(self) -> list[Episode]:
-        return self._stream.pop_episodes()
+        return self._environment.pop_episodes()
 
     def _show(self, env_output: EnvOutput) -> EnvOutput:
         self.shown.append(copy.deepcopy(env_output))
@@ -63,8 +65,8 @@ class FakeLearner:
         self.episodes: list[list[Episode]] = []
         self.rates: list[float] = []
 
-    def parameters(self, newer_than: int) -> tuple[int, list[np.ndarray]] | None:
-        self.asked.append(newer_than)
+    def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
+        self.asked.append(known_version)
         return next(self._script)
 
     def push(self, unroll: Unroll, episodes: list[Episode], agent_steps_per_s: float) -> None:
@@ -78,31 +80,31 @@ class Played(NamedTuple):
     agent_name: str
     num_envs: int
     learner: FakeLearner
-    stream: Spy
+    environment: Spy
 
 
-def parameters(agent: agents.Agent, seed: int) -> list[np.ndarray]:
+def parameters(agent: Agent, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     return [0.1 * rng.normal(size=v.shape).astype(np.float32) for v in agent.trainable_variables]
 
 
 def play(env: EnvironmentConfig, agent_name: str, num_envs: int, seed: int = 7) -> Played:
     """Acts for UNROLLS unrolls; new parameters come before the first, third and sixth of them."""
-    spec = factory.spec(env)
-    agent = agents.make(agent_name, spec)
+    spec = suites.spec(env)
+    agent = make_agent(agent_name, spec)
     news = {
         0: (3, parameters(agent, 3)),
         2: (4, parameters(agent, 4)),
         5: (9, parameters(agent, 9)),
     }
     learner = FakeLearner([news.get(unroll) for unroll in range(UNROLLS)])
-    stream = Spy(env, num_envs)
+    environment = Spy(env, num_envs)
     try:
-        actor = Actor(agent, stream, learner, spec, num_envs, T, seed)
+        actor = Actor(agent, environment, learner, spec, num_envs, T, seed)
         actor.run(lambda: len(learner.unrolls) == UNROLLS)
     finally:
-        stream.close()
-    return Played(spec, agent_name, num_envs, learner, stream)
+        environment.close()
+    return Played(spec, agent_name, num_envs, learner, environment)
 
 
 @pytest.fixture(
@@ -120,16 +122,19 @@ def played(request: pytest.FixtureRequest) -> Played:
 
 
 def observations(played: Played, unroll: Unroll) -> np.ndarray:
-    """What the learner makes of an unroll's observations, [T + 1, N, ...]."""
-    env_outputs = unroll.env_outputs
-    if not played.spec.stacked_frames:
-        return np.swapaxes(env_outputs.observation, 0, 1)
-    return frame_stack.rebuild(env_outputs.observation, env_outputs.autoreset).numpy()
+    """An unroll's observations as the learner sees them, [T + 1, N, ...]."""
+    env_outputs = tree.map_structure(tf.constant, unroll.env_outputs)
+    return layout_of(played.spec).time_major(env_outputs).observation.numpy()
+
+
+def as_seen(step: EnvOutput, spec: EnvironmentSpec) -> EnvOutput:
+    """A step as the network sees it."""
+    return layout_of(spec).to_network(tree.map_structure(tf.constant, step))
 
 
 def test_unrolls_hold_what_the_environments_showed(played: Played) -> None:
     """A step lost, doubled or shifted between two unrolls teaches the wrong consequence."""
-    shown = played.stream.shown
+    shown = played.environment.shown
     assert len(shown) == UNROLLS * T + 1
     assert sum(step.autoreset.any() for step in shown[1:]) >= 2
     for k, unroll in enumerate(played.learner.unrolls):
@@ -146,19 +151,19 @@ def test_unrolls_hold_what_the_environments_showed(played: Played) -> None:
 
 def test_recorded_actions_are_those_that_were_taken(played: Played) -> None:
     """Learning from an action that was not taken is noise, and nothing would crash."""
-    taken = iter(played.stream.actions)
+    taken = iter(played.environment.actions)
     for unroll in played.learner.unrolls:
         for t in range(T):
             action = unroll.agent_outputs.action[:, t]
             np.testing.assert_array_equal(action, next(taken))
             np.testing.assert_array_equal(unroll.env_outputs.last_action[:, t + 1], action)
     assert next(taken, None) is None
-    assert len({tuple(actions) for actions in played.stream.actions}) > 1
+    assert len({tuple(actions) for actions in played.environment.actions}) > 1
 
 
 def test_behaviour_policy_and_core_state_can_be_recomputed(played: Played) -> None:
     """V-trace's ratios are only right for the logits of the parameters that really acted."""
-    agent = agents.make(played.agent_name, played.spec)
+    agent = make_agent(played.agent_name, played.spec)
     state = agent.initial_state(played.num_envs)
     step = agent.step
     for k, unroll in enumerate(played.learner.unrolls):
@@ -167,12 +172,12 @@ def test_behaviour_policy_and_core_state_can_be_recomputed(played: Played) -> No
         assign(agent, parameters(agent, version))
         assert_close(unroll.core_state, state)
         for t in range(T):
-            seen = as_seen(played.stream.shown[k * T + t], played.spec)
+            seen = as_seen(played.environment.shown[k * T + t], played.spec)
             outputs, state = step(tf.nest.map_structure(tf.constant, seen), state)
             assert_close(unroll.agent_outputs.policy_logits[:, t], outputs.policy_logits)
 
 
-def assign(agent: agents.Agent, arrays: list[np.ndarray]) -> None:
+def assign(agent: Agent, arrays: list[np.ndarray]) -> None:
     for variable, array in zip(agent.trainable_variables, arrays, strict=True):
         variable.assign(array)
 
@@ -194,7 +199,7 @@ def test_every_game_is_handed_over_once(played: Played) -> None:
     expected = []
     for n in range(played.num_envs):
         rewards: list[float] = []
-        for step in played.stream.shown[1:]:
+        for step in played.environment.shown[1:]:
             if not step.autoreset[n]:
                 rewards.append(float(step.reward[n]))
             if step.terminated[n] or step.truncated[n]:
@@ -206,7 +211,9 @@ def test_every_game_is_handed_over_once(played: Played) -> None:
 
 def test_the_seed_decides_the_actions() -> None:
     """--seed repeats a run; actors with seeds of their own must not all play the same game."""
-    first, again, other = (play(CARTPOLE, "MLPAgent", 2, seed).stream.actions for seed in (1, 1, 2))
+    first, again, other = (
+        play(CARTPOLE, "MLPAgent", 2, seed).environment.actions for seed in (1, 1, 2)
+    )
     np.testing.assert_array_equal(first, again)
     assert np.any(np.array(first) != np.array(other))
 
@@ -221,16 +228,16 @@ def test_the_rate_is_that_of_the_unroll_before(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_end_of_the_run_ends_the_actor() -> None:
     """An actor that swallowed it would play on for ever after its learner is done."""
-    spec = factory.spec(CARTPOLE)
-    stream = Spy(CARTPOLE, 1)
+    spec = suites.spec(CARTPOLE)
+    environment = Spy(CARTPOLE, 1)
 
     class Done(FakeLearner):
         def push(self, *_: object) -> None:
             raise RunOver("the learner says that the run is over")
 
-    agent = agents.make("MLPAgent", spec)
+    agent = make_agent("MLPAgent", spec)
     learner = Done([(0, parameters(agent, 0))])
     with pytest.raises(RunOver):
-        Actor(agent, stream, learner, spec, 1, T, 0).run(lambda: False)
-    stream.close()
-    assert len(stream.actions) == T
+        Actor(agent, environment, learner, spec, 1, T, 0).run(lambda: False)
+    environment.close()
+    assert len(environment.actions) == T

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf import agents
+from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.agents.policy import greedy_actions, sample_actions
 from impala_tf.config import AGENTS, ConfigError
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, NetworkOutput
 from tests.samples import image_spec, steps, vector_spec
@@ -24,7 +25,7 @@ def spec_for(agent_name: str) -> EnvironmentSpec:
     return {"mlp": VECTORS, "impala": SMALL_IMAGES, "impoola": SMALL_IMAGES}.get(torso, ATARI)
 
 
-def trained(agent: agents.Agent) -> agents.Agent:
+def trained(agent: Agent) -> Agent:
     """Moves every variable, biases too, away from where it was initialised."""
     rng = np.random.default_rng(0)
     for variable in agent.trainable_variables:
@@ -46,7 +47,7 @@ def assert_same(got: Nest, expected: Nest) -> None:
 def test_unrolling_equals_stepping_across_the_starts_of_episodes(agent_name: str) -> None:
     """The learner would correct towards a policy that no actor ever followed."""
     spec = spec_for(agent_name)
-    agent = trained(agents.make(agent_name, spec))
+    agent = trained(make_agent(agent_name, spec))
     env_outputs = steps(spec, (5, 2))
     start = env_outputs.episode_start.numpy()
     assert start[1:].any() and not start.all()
@@ -68,7 +69,7 @@ def test_unrolling_equals_stepping_across_the_starts_of_episodes(agent_name: str
 def test_one_environment_is_answered_as_if_it_were_one_of_many(agent_name: str) -> None:
     """An evaluation plays alone what was trained in a batch."""
     spec = spec_for(agent_name)
-    agent = trained(agents.make(agent_name, spec))
+    agent = trained(make_agent(agent_name, spec))
     env_output, state = steps(spec, (3,)), agent.initial_state(3)
     together, state_together = agent.step(env_output, state)
     for n in range(3):
@@ -83,7 +84,7 @@ def test_one_environment_is_answered_as_if_it_were_one_of_many(agent_name: str) 
 def test_compiled_with_an_unknown_batch_size_equals_eager(agent_name: str) -> None:
     """Actors, learners and evaluations compile the same agent for batches of their own."""
     spec = spec_for(agent_name)
-    agent = trained(agents.make(agent_name, spec))
+    agent = trained(make_agent(agent_name, spec))
     env_outputs, state = steps(spec, (4, 3)), agent.initial_state(3)
     before = len(agent.variables)
 
@@ -110,7 +111,7 @@ def test_compiled_with_an_unknown_batch_size_equals_eager(agent_name: str) -> No
 def test_last_action_and_reward_count_inside_an_episode_only(agent_name: str) -> None:
     """An agent that is told how the last game ended starts its next one on a false clue."""
     spec = spec_for(agent_name)
-    agent = trained(agents.make(agent_name, spec))
+    agent = trained(make_agent(agent_name, spec))
 
     def logits(start: bool, reward: float, last_action: int) -> np.ndarray:
         step = steps(spec, (1,))._replace(
@@ -136,7 +137,7 @@ def test_last_action_and_reward_count_inside_an_episode_only(agent_name: str) ->
 def test_other_agents_see_the_observation_alone(agent_name: str) -> None:
     """Or they would not be the networks that their papers compare."""
     spec = spec_for(agent_name)
-    agent = trained(agents.make(agent_name, spec))
+    agent = trained(make_agent(agent_name, spec))
     step = steps(spec, (2,))
     other = steps(spec, (2,), seed=1)._replace(observation=step.observation)
     # MLPLSTMAgent and the like depend on episode_start through their core.
@@ -152,13 +153,13 @@ def test_a_coarse_torso_is_the_same_network_kept_as_precisely(agent_name: str) -
     """Coarse parameters would lose small steps; what travels and is saved must not change type."""
     spec = spec_for(agent_name)
     tf.random.set_seed(1)
-    fine, coarse = agents.make(agent_name, spec), agents.make(agent_name, spec, "bfloat16")
+    fine, coarse = make_agent(agent_name, spec), make_agent(agent_name, spec, "bfloat16")
     for ours, theirs in zip(coarse.variables, fine.variables, strict=True):
         assert ours.dtype == tf.float32
         ours.assign(theirs)
     env_outputs = steps(spec, (3, 2))
 
-    def gradients(agent: agents.Agent) -> tuple[NetworkOutput, list[tf.Tensor]]:
+    def gradients(agent: Agent) -> tuple[NetworkOutput, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             outputs, _ = agent.unroll(env_outputs, agent.initial_state(2))
             total = tf.reduce_sum(outputs.policy_logits) + tf.reduce_sum(outputs.baseline**2)
@@ -176,7 +177,7 @@ def test_a_coarse_torso_is_the_same_network_kept_as_precisely(agent_name: str) -
 
 def test_the_nature_agent_is_of_the_published_size() -> None:
     """About 1.7 million parameters with its heads; one more layer would show."""
-    agent = agents.make("SimpleConvNetAgent", ATARI)
+    agent = make_agent("SimpleConvNetAgent", ATARI)
     seen = 512 + 4 + 1  # features, one-hot last action, last reward
     heads = (seen + 1) * 4 + (seen + 1)
     assert sum(int(tf.size(v)) for v in agent.trainable_variables) == 1_684_128 + heads
@@ -185,7 +186,7 @@ def test_the_nature_agent_is_of_the_published_size() -> None:
 def test_all_that_training_moves_is_sent_to_the_actors() -> None:
     """Actors assign the trainable variables; anything else in a network would stay behind."""
     for agent_name in AGENTS:
-        agent = agents.make(agent_name, spec_for(agent_name))
+        agent = make_agent(agent_name, spec_for(agent_name))
         assert len(agent.variables) == len(agent.trainable_variables) > 0
 
 
@@ -201,7 +202,7 @@ def test_an_agent_that_cannot_see_the_level_is_refused(
 ) -> None:
     """Else the user is told about matrix shapes, long after the processes have started."""
     with pytest.raises(ConfigError) as caught:
-        agents.make(agent_name, spec)
+        make_agent(agent_name, spec)
     (line,) = caught.value.problems
     assert line.startswith(f"--agent_name={agent_name}: {takes}")
     assert spec.level_name in line
@@ -215,7 +216,7 @@ def draws(seed: int, count: int, logits: list[list[float]] = LOGITS) -> np.ndarr
     """`count` actions for every row of `logits`, [count, N]."""
     generator = tf.random.Generator.from_seed(seed)
     tiled = tf.tile(tf.constant(logits), [count, 1])
-    actions = agents.sample_actions(tiled, generator)
+    actions = sample_actions(tiled, generator)
     assert actions.dtype == tf.int32
     return actions.numpy().reshape(count, len(logits))
 
@@ -247,12 +248,12 @@ def test_draws_repeat_with_the_seed_and_go_on_from_call_to_call() -> None:
     assert np.any(draws(seed=3, count=500) != draws(seed=4, count=500))
     generator = tf.random.Generator.from_seed(3)
     logits = tf.zeros((200, 4))
-    first, second = (agents.sample_actions(logits, generator).numpy() for _ in range(2))
+    first, second = (sample_actions(logits, generator).numpy() for _ in range(2))
     assert np.any(first != second)
 
 
 def test_greedy_actions_are_the_likeliest() -> None:
-    actions = agents.greedy_actions(tf.constant([[0.0, 2.0, 1.0], [5.0, -1.0, 4.9]]))
+    actions = greedy_actions(tf.constant([[0.0, 2.0, 1.0], [5.0, -1.0, 4.9]]))
     assert actions.dtype == tf.int32
     assert actions.numpy().tolist() == [1, 0]
 
@@ -261,8 +262,8 @@ def test_greedy_actions_are_the_likeliest() -> None:
 def test_specs_say_what_crosses_the_wire(stacked_frames: int, observation: tuple[int, ...]) -> None:
     """Queue, codec and actor's buffer are built from them: all T + 1 steps, each frame once."""
     spec = image_spec((84, 84, 4), stacked_frames)
-    agent = agents.make("ShallowConvNetLSTMAgent", spec)
-    specs = agents.unroll_specs(agent, spec, unroll_length=5)
+    agent = make_agent("ShallowConvNetLSTMAgent", spec)
+    specs = unroll_specs(agent, spec, unroll_length=5)
     assert specs.parameter_version == tf.TensorSpec((), tf.int64)
     assert [part.shape for part in specs.core_state] == [(256,), (256,)]
     assert specs.env_outputs.observation == tf.TensorSpec(observation, tf.uint8)

@@ -11,10 +11,10 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import VectorEnv
 
 from impala_tf.config import EnvironmentConfig
-from impala_tf.environments import atari, factory
+from impala_tf.environments import atari, suites
 from impala_tf.environments.atari import LifeLoss
+from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.rendering import RenderedGame
-from impala_tf.environments.stream import EnvStream
 from impala_tf.types import EnvOutput
 
 
@@ -26,11 +26,11 @@ def breakout(**flags: Any) -> EnvironmentConfig:
     return EnvironmentConfig(level_name="ALE/Breakout-v5", **flags)
 
 
-def stream_of(env: EnvironmentConfig, num_envs: int = 1, seed: int = 1) -> EnvStream:
-    return EnvStream(factory.make(env, num_envs, seed))
+def stream_of(env: EnvironmentConfig, num_envs: int = 1, seed: int = 1) -> BatchedEnvironment:
+    return BatchedEnvironment(suites.make(env, num_envs, seed))
 
 
-def random_steps(stream: EnvStream, num_actions: int, count: int) -> list[EnvOutput]:
+def random_steps(stream: BatchedEnvironment, num_actions: int, count: int) -> list[EnvOutput]:
     """Returns the first step and `count` more, from the same random actions every time."""
     rng = np.random.default_rng(0)
     steps = [stream.reset()]
@@ -60,7 +60,7 @@ def observations(env: EnvironmentConfig, count: int = 40) -> np.ndarray:
 )
 def test_every_id_means_the_standard_protocol(name: str, rom: str) -> None:
     """Ids that differ only by habit must not be different experiments."""
-    spec = factory.spec(EnvironmentConfig(level_name=name))
+    spec = suites.spec(EnvironmentConfig(level_name=name))
     assert (spec.kind, spec.observation_shape, spec.observation_dtype) == (
         "atari", (84, 84, 4), "uint8",
     )  # fmt: skip
@@ -74,13 +74,13 @@ def test_every_id_means_the_standard_protocol(name: str, rom: str) -> None:
 
 def test_one_action_repeat_is_the_standard_protocol() -> None:
     """As people type it for the TF1 code, whose Atari steps were four frames whatever the flag."""
-    assert factory.spec(pong(num_action_repeats=1)) == factory.spec(pong())
-    assert "action repeat 8 (max" in factory.spec(pong(num_action_repeats=2)).protocol
+    assert suites.spec(pong(num_action_repeats=1)) == suites.spec(pong())
+    assert "action repeat 8 (max" in suites.spec(pong(num_action_repeats=2)).protocol
 
 
 def test_flags_change_the_protocol_and_say_so() -> None:
     """A score is reported with this line: it must tell the truth about every flag."""
-    spec = factory.spec(
+    spec = suites.spec(
         pong(
             frame_skip=1,
             width=64,
@@ -117,7 +117,7 @@ def test_preprocessing_is_the_literal_one(frame_skip: int, repeats: int) -> None
     env = pong(
         frame_skip=frame_skip, num_action_repeats=repeats, noop_max=0, max_episode_frames=10**6
     )
-    frames = factory.spec(env).frames_per_step
+    frames = suites.spec(env).frames_per_step
     assert frames == frame_skip * repeats
     steps = random_steps(stream_of(env), 6, count=250)
     ale = ale_py.ALEInterface()
@@ -152,7 +152,7 @@ def test_rewards_are_not_clipped() -> None:
 
 def test_a_game_starts_with_no_ops() -> None:
     """0 to --noop_max of them, both ends included: else all games of a run begin alike."""
-    games = factory.make(pong(noop_max=2, max_episode_frames=1), num_envs=3, seed=1)
+    games = suites.make(pong(noop_max=2, max_episode_frames=1), num_envs=3, seed=1)
     _, info = games.reset()
     started_at = set(info["episode_frame_number"].tolist())
     for _ in range(40):
@@ -248,7 +248,9 @@ def test_which_changes_of_lives_end_an_episode(
     starts: list[int],
 ) -> None:
     """Each of these is a game in which a careless rule ends, or misses, an episode."""
-    stream = EnvStream(LifeLoss(Lives([(n, bool(end), bool(cut)) for n, end, cut in script])))
+    stream = BatchedEnvironment(
+        LifeLoss(Lives([(n, bool(end), bool(cut)) for n, end, cut in script]))
+    )
     steps = [stream.reset()] + [stream.step(np.zeros(1, np.int32)) for _ in range(3)]
     assert [step.terminated.item() for step in steps] == terminated
     assert [step.truncated.item() for step in steps] == truncated
@@ -267,7 +269,7 @@ def test_the_game_that_is_filmed_is_the_one_that_is_played() -> None:
     played_alone = random_steps(stream_of(env, seed=5), 4, 300)
     played = []
     rng = np.random.default_rng(0)
-    output = game.stream.reset()
+    output = game.environment.reset()
     for _ in range(301):
         played.append(output)
         screen = game.frame()
@@ -277,18 +279,18 @@ def test_the_game_that_is_filmed_is_the_one_that_is_played() -> None:
             cv2.cvtColor(screen, cv2.COLOR_RGB2GRAY), (84, 84), interpolation=cv2.INTER_AREA
         )
         assert np.abs(grey.astype(int) - output.observation[0, -1]).max() <= 3
-        output = game.stream.step(rng.integers(0, 4, 1).astype(np.int32))
+        output = game.environment.step(rng.integers(0, 4, 1).astype(np.int32))
     for alone, filmed in zip(played_alone, played, strict=True):
         for ours, theirs in zip(alone, filmed, strict=True):
             np.testing.assert_array_equal(ours, theirs)
-    assert len(game.stream.pop_episodes()) >= 2
+    assert len(game.environment.pop_episodes()) >= 2
     game.close()
 
 
 def test_a_film_has_the_size_of_the_screen() -> None:
     """Not every console's picture is 210 lines high."""
     game = RenderedGame(EnvironmentConfig(level_name="ALE/JourneyEscape-v5"), seed=1)
-    game.stream.reset()
+    game.environment.reset()
     assert game.frame().shape == (230, 160, 3)
     game.close()
 
@@ -296,6 +298,8 @@ def test_a_film_has_the_size_of_the_screen() -> None:
 def test_a_film_of_another_game_is_refused() -> None:
     """Should the two emulators ever part, the video would show what the agent never did."""
     twin = atari.render_twin(breakout(max_episode_frames=44))
-    stream = EnvStream(factory.Seeded(atari.Twin(atari.make(breakout(), 1, 1), twin), seed=1))
-    with pytest.raises(RuntimeError, match="no longer the game that is played"):
+    stream = BatchedEnvironment(
+        suites.Seeded(atari.Twin(atari.make(breakout(), 1, 1), twin), seed=1)
+    )
+    with pytest.raises(RuntimeError, match="no longer the game that the agent plays"):
         random_steps(stream, 4, 11)

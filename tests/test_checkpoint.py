@@ -13,16 +13,16 @@ import pytest
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.checkpoint import Checkpointer
-from impala_tf.checkpoint_files import checkpoints, find
+from impala_tf.checkpoint.checkpointer import Checkpointer
+from impala_tf.checkpoint.compatibility import check_compatible
+from impala_tf.checkpoint.files import checkpoints, find
 from impala_tf.config import ConfigError
-from impala_tf.identity import check_identity
 
 # Each kill happens in a fork of one process that has imported TensorFlow but not used it yet.
 KILLED_CHILDREN = """
 import json, os, signal, sys
 import tensorflow as tf
-from impala_tf.checkpoint import Checkpointer
+from impala_tf.checkpoint.checkpointer import Checkpointer
 
 def run(directory, kill_at):
     weights = tf.Variable([0.0] * 1000)
@@ -336,13 +336,13 @@ def test_another_level_is_refused_before_any_variable_is_touched(tmp_path):
     breakout = {**PONG, "level_name": "BreakoutNoFrameskip-v4", "num_actions": 4}
     with pytest.raises(ConfigError) as refusal:
         other.checkpointer.restore(
-            check=lambda state: check_identity(state["identity"], breakout, "runs/x")
+            check=lambda state: check_compatible(state["identity"], breakout, "runs/x")
         )
     assert refusal.value.problems == [
-        "--logdir=runs/x: holds a run of level PongNoFrameskip-v4, this is level"
+        "--logdir=runs/x: holds a run with level PongNoFrameskip-v4, but this run has level"
         " BreakoutNoFrameskip-v4; choose another --logdir",
-        "--logdir=runs/x: holds a run of number of actions 6, this is number of actions 4;"
-        " choose another --logdir",
+        "--logdir=runs/x: holds a run with number of actions 6, but this run has number of"
+        " actions 4; choose another --logdir",
     ]
     assert_same(other.values(), before)
 
@@ -350,4 +350,4 @@ def test_another_level_is_refused_before_any_variable_is_touched(tmp_path):
 def test_the_same_identity_is_accepted_after_a_trip_through_json(tmp_path):
     run = Run(tmp_path)
     run.checkpointer.save({"identity": PONG}, 1)
-    assert run.checkpointer.restore(check=lambda state: check_identity(state["identity"], PONG))
+    assert run.checkpointer.restore(check=lambda state: check_compatible(state["identity"], PONG))

@@ -136,7 +136,7 @@ def test_the_limits_themselves_are_fine(name: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("flags", "start"),
     [
-        ({"agent_name": "ResNet"}, "--agent_name=ResNet: no such agent; there are"),
+        ({"agent_name": "ResNet"}, "--agent_name=ResNet: no such agent; use one of"),
         ({"learner_hosts": "a:1,b"}, "--learner_hosts: 'b' is not host:port"),
         ({"learner_hosts": "a:99999"}, "--learner_hosts: 'a:99999' is not host:port"),
         ({"job_name": "actor"}, "--job_name=actor: needs --learner_hosts"),
@@ -186,7 +186,7 @@ def test_every_agent_of_the_table_is_taken(name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_level_decides_what_was_left_open(kind: Kind) -> None:
-    """Every None or "auto" that stays would crash in the first graph that reads it."""
+    """A flag that is still None or "auto" would crash in the first graph that reads it."""
     before = changed(level_name="ALE/Pong-v5", batch_size=7)
     resolved = dict(flat_items(configs.resolve(before, kind)))
     for name, value in DEFAULTS_BY_KIND[kind].items():
@@ -197,7 +197,7 @@ def test_the_level_decides_what_was_left_open(kind: Kind) -> None:
     assert resolved["logdir"] == f"runs/ALE-Pong-v5-{DEFAULTS_BY_KIND[kind]['agent_name']}"
     still_open = {name for name, value in resolved.items() if value in (None, "auto")}
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
-    assert still_open == {*paths, "rendezvous_port"}
+    assert still_open == {*paths, "rendezvous_port", "device"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -232,9 +232,9 @@ def test_resolving_twice_changes_nothing() -> None:
 
 
 def test_reading_a_flag_that_is_still_open_fails_at_once() -> None:
-    assert configs.known(0) == 0
+    assert configs.resolved(0) == 0
     with pytest.raises(ValueError, match="before `resolve`"):
-        configs.known(None)
+        configs.resolved(None)
 
 
 def test_replace_changes_what_it_names_and_knows_its_flags() -> None:
@@ -295,8 +295,15 @@ def test_a_level_names_a_folder(level_name: str, folder: str) -> None:
     assert configs.slug(level_name) == folder
 
 
+# The level and its protocol, the network, and the shape of an unroll.
+WIRE_FLAGS = {
+    "level_name", "num_action_repeats", "width", "height", "frame_skip", "stacked_frames",
+    "noop_max", "max_episode_frames", "repeat_action_probability", "full_action_space",
+    "terminal_on_life_loss", "agent_name", "unroll_length",
+}  # fmt: skip
 OTHER_VALUES: dict[str, Any] = {
     "mode": "test",
+    "device": "cpu",
     "agent_name": "ResNetAgent",
     "reward_clipping": "none",
     "job_name": "actor",
@@ -324,10 +331,4 @@ def test_the_wire_digest_knows_what_must_agree_and_nothing_else(name: str) -> No
     before = configs.wire_digest(Config())
     assert before == configs.wire_digest(Config())
     after = configs.wire_digest(changed(**{name: another(name)}))
-    assert (after != before) is (name in configs.WIRE_FLAGS)
-
-
-def test_the_wire_flags_are_those_of_level_network_and_shape() -> None:
-    """Whatever changes what an unroll means, and no other."""
-    environment = {field.name for field in dataclasses.fields(configs.EnvironmentConfig)}
-    assert set(configs.WIRE_FLAGS) == environment | {"agent_name", "unroll_length"}
+    assert (after != before) is (name in WIRE_FLAGS)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from impala_tf.display import Display, FrameRate
-from impala_tf.panel import duration, panel, plain_line
-from impala_tf.status import ActorStatus, Status, StatusWriter, read_status
+from impala_tf.monitoring.live_display import Display, FrameRate
+from impala_tf.monitoring.render import duration, panel, plain_line
+from impala_tf.monitoring.status import ActorStatus, Status, StatusWriter, read_status
 
 NOW_S = 1_800_000_000.0
 
@@ -154,9 +154,9 @@ def test_a_narrow_terminal_cuts_the_values_and_not_their_names():
 
 def test_a_silent_learner_is_pointed_out_and_a_finished_one_is_not():
     silent = a_status(updated_unix_s=NOW_S - 300)
-    assert "no news from the learner for 5 min" in shown(silent)
+    assert "no status from the learner for 5 min" in shown(silent)
     done = shown({**silent, "state": "done", "environment_frames": 10_000_128})
-    assert "no news" not in done
+    assert "no status" not in done
     assert "100%" in done
     assert "left" not in done
 
@@ -275,7 +275,7 @@ def test_on_a_terminal_notes_stay_above_the_panel_and_the_last_line_below(monkey
 
 
 def test_the_display_does_not_import_tensorflow():
-    code = "import sys, impala_tf.display; print('tensorflow' in sys.modules)"
+    code = "import sys, impala_tf.monitoring.live_display; print('tensorflow' in sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[1],

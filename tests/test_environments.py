@@ -15,9 +15,9 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments import factory
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.rendering import RenderedGame
-from impala_tf.environments.stream import EnvStream
 from impala_tf.types import EnvironmentSpec, EnvOutput, Episode
 from tests import worlds
 
@@ -28,8 +28,8 @@ def level(name: str, **flags: Any) -> EnvironmentConfig:
     return EnvironmentConfig(level_name=name, **flags)
 
 
-def stream_of(name: str, num_envs: int, seed: int = 1, **flags: Any) -> EnvStream:
-    return EnvStream(factory.make(level(name, **flags), num_envs, seed))
+def stream_of(name: str, num_envs: int, seed: int = 1, **flags: Any) -> BatchedEnvironment:
+    return BatchedEnvironment(suites.make(level(name, **flags), num_envs, seed))
 
 
 def actions(*values: int) -> np.ndarray:
@@ -41,7 +41,7 @@ def actions(*values: int) -> np.ndarray:
 
 def test_spec_of_a_vector_level() -> None:
     """The agent and the flags of a run are chosen from this."""
-    assert factory.spec(level("tests.worlds:MaskedCartPole-v1")) == EnvironmentSpec(
+    assert suites.spec(level("tests.worlds:MaskedCartPole-v1")) == EnvironmentSpec(
         level_name="tests.worlds:MaskedCartPole-v1",
         kind="vector",
         observation_shape=(2,),
@@ -60,7 +60,7 @@ def test_spec_of_a_vector_level() -> None:
 )
 def test_spec_of_an_image_level(name: str, shape: tuple[int, ...]) -> None:
     """Grey pictures get the channel that convolutions need."""
-    spec = factory.spec(level(f"tests.worlds:{name}", num_action_repeats=3))
+    spec = suites.spec(level(f"tests.worlds:{name}", num_action_repeats=3))
     assert (spec.kind, spec.observation_shape, spec.observation_dtype) == ("image", shape, "uint8")
     assert (spec.stacked_frames, spec.frames_per_step) == (0, 3)
 
@@ -73,21 +73,21 @@ def test_spec_of_an_image_level(name: str, shape: tuple[int, ...]) -> None:
         ("CartPole", "no such level; near matches: CartPole-v1"),
         ("ALE/Combat-v5", "no such level"),
         ("tests.worlds:MaskedCartpole-v1", "no such level; near matches: MaskedCartPole-v1"),
-        ("#!?", "no such level; no id comes near"),
+        ("#!?", "no such level; no id is similar"),
         ("no_such_module:Env-v0", "cannot import the module 'no_such_module'"),
-        ("Pendulum-v1", r"has actions Box\(.*taken are discrete actions"),
-        ("FrozenLake-v1", r"has observations Discrete\(16\); taken are"),
+        ("Pendulum-v1", r"has actions Box\(.*only discrete actions"),
+        ("FrozenLake-v1", r"has observations Discrete\(16\); only discrete"),
         ("Blackjack-v1", r"has observations Tuple\("),
         ("tests.worlds:FloatPictures-v0", r"has observations Box\(.*float32\)"),
         ("tests.worlds:ChannelsFirst-v0", r"\(3, 24, 32\), which looks like channels first"),
-        ("tests.worlds:SameStep-v0", "autoreset mode AutoresetMode.SAME_STEP; taken is .*NEXT"),
+        ("tests.worlds:SameStep-v0", "autoreset mode AutoresetMode.SAME_STEP; only .*NEXT"),
         ("tests.worlds:NeedsUninstalled-v0", "not installed: Moon .* run `pip install moon`"),
     ],
 )
 def test_levels_that_cannot_be_taken(name: str, problem: str) -> None:
     """A wrong level is one line that says what would be right, not a traceback after the launch."""
     with pytest.raises(ConfigError, match=problem) as caught:
-        factory.spec(level(name))
+        suites.spec(level(name))
     (line,) = caught.value.problems
     assert line.startswith("--level_name=")
     assert "\n" not in line
@@ -99,18 +99,18 @@ def test_levels_that_only_step_natively() -> None:
         "OnlyNative-v0",
         vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
     )
-    factory.make(level("OnlyNative-v0"), 2, seed=0).close()
-    with pytest.raises(ConfigError, match="leave --num_action_repeats and --video out"):
-        factory.spec(level("OnlyNative-v0", num_action_repeats=2))
+    suites.make(level("OnlyNative-v0"), 2, seed=0).close()
+    with pytest.raises(ConfigError, match="leave out --num_action_repeats and --video"):
+        suites.spec(level("OnlyNative-v0", num_action_repeats=2))
 
 
 # The stream.
 
 
-def scripted_stream() -> EnvStream:
+def scripted_stream() -> BatchedEnvironment:
     cut_first, ended_first = worlds.SCRIPT, worlds.SCRIPT[1:]
     scripts = (cut_first, ended_first)
-    return EnvStream(
+    return BatchedEnvironment(
         SyncVectorEnv([lambda script=s: worlds.Scripted(script) for s in scripts])  # type: ignore[misc]
     )
 
@@ -204,7 +204,7 @@ def test_the_seed_decides() -> None:
 
     def start(seed: int) -> np.ndarray:
         pair = SyncVectorEnv([lambda: gymnasium.make("MountainCar-v0")] * 2)
-        return EnvStream(factory.Seeded(pair, seed)).reset().observation
+        return BatchedEnvironment(suites.Seeded(pair, seed)).reset().observation
 
     np.testing.assert_array_equal(start(seed=7), start(seed=7))
     everybody = np.concatenate([start(seed=7), start(seed=8)])
@@ -229,7 +229,7 @@ def test_masked_cartpole_is_the_same_world_natively_and_alone() -> None:
     """Training steps it natively, a video films it alone."""
     native = stream_of("tests.worlds:MaskedCartPole-v1", num_envs=2)
     film = RenderedGame(level("tests.worlds:MaskedCartPole-v1"), seed=1)
-    for stream, num_envs in ((native, 2), (film.stream, 1)):
+    for stream, num_envs in ((native, 2), (film.environment, 1)):
         output = stream.reset()
         lengths = 0
         while not stream.pop_episodes():
@@ -282,8 +282,8 @@ def interruptible() -> Iterator[None]:
 @pytest.mark.usefixtures("interruptible")
 def test_processes_outlive_an_interrupt() -> None:
     """Ctrl-C reaches all processes: the actor finishes its unroll, so its environments must."""
-    env = factory.make(level("tests.worlds:Pictures-v0"), 2, seed=1)
-    stream = EnvStream(env)
+    env = suites.make(level("tests.worlds:Pictures-v0"), 2, seed=1)
+    stream = BatchedEnvironment(env)
     stream.reset()
     assert isinstance(env.unwrapped, AsyncVectorEnv)
     for process in env.unwrapped.processes:
@@ -301,8 +301,8 @@ def test_processes_outlive_an_interrupt() -> None:
 STEPS_FOREVER = """
 import time, numpy as np
 from impala_tf.config import EnvironmentConfig
-from impala_tf.environments import factory
-env = factory.make(EnvironmentConfig(level_name="tests.worlds:Hanging-v0"), 2, seed=1)
+from impala_tf.environments import suites
+env = suites.make(EnvironmentConfig(level_name="tests.worlds:Hanging-v0"), 2, seed=1)
 env.reset()
 env.unwrapped.step_async(np.zeros(2, np.int64))
 print(*[process.pid for process in env.unwrapped.processes], flush=True)
@@ -332,7 +332,7 @@ def test_processes_die_with_a_killed_actor() -> None:
 
 ORPHAN = """
 import signal
-from impala_tf.lifeline import die_with_parent
+from impala_tf.process_lifetime import die_with_parent
 die_with_parent(parent_pid={pid}, signal_number=signal.SIGTERM)
 """
 
@@ -352,20 +352,20 @@ def test_a_rendered_game_shows_the_step_at_hand() -> None:
     """Pictures of another moment than the stream's make a video of nothing that was played."""
     game = RenderedGame(level("tests.worlds:Pictures-v0"), seed=1)
     assert game.fps == 10
-    output = game.stream.reset()
+    output = game.environment.reset()
     for _ in range(9):
         np.testing.assert_array_equal(game.frame(), output.observation[0])
-        output = game.stream.step(actions(0))
+        output = game.environment.step(actions(0))
     game.close()
 
 
 def test_a_rendered_cartpole() -> None:
     """A vector level is filmed by its own renderer, repeats counted in the speed."""
     game = RenderedGame(level("CartPole-v1", num_action_repeats=2), seed=1)
-    game.stream.reset()
+    game.environment.reset()
     before = game.frame()
     for _ in range(4):
-        game.stream.step(actions(1))
+        game.environment.step(actions(1))
     assert (before.shape, before.dtype, game.fps) == ((400, 600, 3), np.uint8, 25)
     assert (game.frame() != before).any()
     game.close()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf import agents, evaluation
-from impala_tf.actor import as_seen
+from impala_tf.agents.agent import make_agent
+from impala_tf.agents.policy import compile_policy
 from impala_tf.config import EnvironmentConfig
-from impala_tf.environments import factory
-from impala_tf.environments.stream import EnvStream
-from impala_tf.types import EnvOutput, Episode, Nest
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.observations import layout_of
+from impala_tf.evaluation import play
+from impala_tf.types import AgentOutput, EnvOutput, Episode, Nest
 
 CARTPOLE = EnvironmentConfig(level_name="CartPole-v1")
 PONG = EnvironmentConfig(
@@ -23,11 +26,11 @@ PONG = EnvironmentConfig(
 SCRIPTED = EnvironmentConfig(level_name="tests.worlds:Scripted-v0")
 
 
-class Played(EnvStream):
+class Played(BatchedEnvironment):
     """A stream that remembers what it showed and which actions it was told."""
 
     def __init__(self, env: EnvironmentConfig, num_envs: int) -> None:
-        super().__init__(factory.make(env, num_envs, seed=5))
+        super().__init__(suites.make(env, num_envs, seed=5))
         self.shown: list[EnvOutput] = []
         self.actions: list[np.ndarray] = []
 
@@ -41,8 +44,9 @@ class Played(EnvStream):
         return self.shown[-1]
 
 
-def always_0(env_output: EnvOutput, core_state: Nest) -> tuple[tf.Tensor, Nest]:
-    return tf.zeros(len(env_output.reward), tf.int32), core_state
+def always_0(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+    num_envs = len(env_output.reward)
+    return AgentOutput(tf.zeros(num_envs, tf.int32), tf.zeros((num_envs, 2))), core_state
 
 
 class Lengths:
@@ -83,7 +87,7 @@ def games(steps: Iterator[Episode | None]) -> list[Episode]:
 def test_every_environment_plays_its_share() -> None:
     """Taking whichever games end first would report the short ones: the lost ones, often."""
     stream = Lengths(2, 9, 4)
-    found = games(evaluation.play(always_0, (), stream, num_envs=3, num_episodes=8))
+    found = games(play.play(always_0, (), stream, num_envs=3, num_episodes=8))
     assert sorted(found) == [Episode(2.0, 2)] * 3 + [Episode(4.0, 4)] * 2 + [Episode(9.0, 9)] * 3
     # As long as the slowest share, with a reset after each game, and not a step longer.
     assert stream.steps == 3 * (9 + 1)
@@ -92,14 +96,14 @@ def test_every_environment_plays_its_share() -> None:
 @pytest.mark.parametrize(("num_envs", "num_episodes"), [(1, 1), (1, 3), (2, 1), (3, 3), (2, 5)])
 def test_as_many_games_as_asked_for(num_envs: int, num_episodes: int) -> None:
     stream = Lengths(*range(3, 3 + num_envs))
-    found = games(evaluation.play(always_0, (), stream, num_envs, num_episodes))
+    found = games(play.play(always_0, (), stream, num_envs, num_episodes))
     assert len(found) == num_episodes
 
 
 def test_returns_and_lengths_are_the_games_own() -> None:
     """Cut, lost or both; rewards 1, 2, 3, ... over 3, 2 and 4 steps. A reset is no step."""
     stream = Played(SCRIPTED, num_envs=1)
-    found = games(evaluation.play(always_0, (), stream, 1, 4))
+    found = games(play.play(always_0, (), stream, 1, 4))
     stream.close()
     assert found == [Episode(6.0, 3), Episode(3.0, 2), Episode(10.0, 4), Episode(6.0, 3)]
 
@@ -107,9 +111,9 @@ def test_returns_and_lengths_are_the_games_own() -> None:
 def test_what_is_reported_is_what_training_reports() -> None:
     """The same games, counted by the actors' way of counting: scores can be compared."""
     stream = Played(CARTPOLE, num_envs=1)
-    agent = agents.make("MLPAgent", factory.spec(CARTPOLE))
-    act = evaluation.compile_policy(agent, factory.spec(CARTPOLE), 1, "sampled", seed=1)
-    found = games(evaluation.play(act, agent.initial_state(1), stream, 1, 5))
+    agent = make_agent("MLPAgent", suites.spec(CARTPOLE))
+    act = compile_policy(agent, suites.spec(CARTPOLE), 1, seed=1)
+    found = games(play.play(act, agent.initial_state(1), stream, 1, 5))
     assert found == stream.pop_episodes()
     stream.close()
 
@@ -123,18 +127,18 @@ def test_greedy_games_take_the_likeliest_action_of_the_agents_own_memory(
     env: EnvironmentConfig, agent_name: str
 ) -> None:
     """An evaluation that loses the core state, or swaps channels, plays worse than training."""
-    spec = factory.spec(env)
-    agent = agents.make(agent_name, spec)
+    spec = suites.spec(env)
+    agent = make_agent(agent_name, spec)
     rng = np.random.default_rng(1)
     for variable in agent.trainable_variables:
         variable.assign(0.3 * rng.normal(size=variable.shape))
-    act = evaluation.compile_policy(agent, spec, 2, "greedy", seed=1)
+    act = compile_policy(agent, spec, 2, seed=1, choice="greedy")
     stream = Played(env, num_envs=2)
-    assert len(games(evaluation.play(act, agent.initial_state(2), stream, 2, 2))) == 2
+    assert len(games(play.play(act, agent.initial_state(2), stream, 2, 2))) == 2
     stream.close()
     state = agent.initial_state(2)
     for shown, actions in zip(stream.shown, stream.actions, strict=False):
-        seen = tf.nest.map_structure(tf.constant, as_seen(shown, spec))
+        seen = layout_of(spec).to_network(tf.nest.map_structure(tf.constant, shown))
         outputs, state = agent.step(seen, state)
         np.testing.assert_array_equal(actions, np.argmax(outputs.policy_logits, axis=-1))
     assert len(stream.actions) >= 8
@@ -143,13 +147,13 @@ def test_greedy_games_take_the_likeliest_action_of_the_agents_own_memory(
 
 def test_sampled_games_follow_the_policy_and_the_seed() -> None:
     """--test_policy=sampled must not be greedy in disguise, and --seed must repeat it."""
-    spec = factory.spec(CARTPOLE)
-    agent = agents.make("MLPAgent", spec)
+    spec = suites.spec(CARTPOLE)
+    agent = make_agent("MLPAgent", spec)
 
-    def played(policy: str, seed: int) -> list[list[int]]:
-        act = evaluation.compile_policy(agent, spec, 2, policy, seed)
+    def played(choice: Literal["greedy", "sampled"], seed: int) -> list[list[int]]:
+        act = compile_policy(agent, spec, 2, seed, choice)
         stream = Played(CARTPOLE, num_envs=2)
-        games(evaluation.play(act, agent.initial_state(2), stream, 2, 2))
+        games(play.play(act, agent.initial_state(2), stream, 2, 2))
         stream.close()
         return [actions.tolist() for actions in stream.actions]
 
@@ -163,13 +167,13 @@ def test_each_step_can_be_filmed() -> None:
     """A video shows None after None: the game from first to last picture, none of the next one."""
     stream = Lengths(4)
     filmed = []
-    for episode in evaluation.play(always_0, (), stream, 1, 1):
+    for episode in play.play(always_0, (), stream, 1, 1):
         filmed.append(stream.steps if episode is None else episode)
     assert filmed == [0, 1, 2, 3, 4, Episode(4.0, 4)]
 
 
 def test_summary() -> None:
-    found = evaluation.summary([Episode(1.0, 10), Episode(2.0, 20), Episode(6.0, 30)])
+    found = play.summary([Episode(1.0, 10), Episode(2.0, 20), Episode(6.0, 30)])
     assert found == {
         "num_episodes": 3,
         "mean": 3.0,
@@ -183,4 +187,4 @@ def test_summary() -> None:
 
 
 def test_summary_of_one_game_has_no_spread() -> None:
-    assert evaluation.summary([Episode(5.0, 1)])["std"] == 0.0
+    assert play.summary([Episode(5.0, 1)])["std"] == 0.0

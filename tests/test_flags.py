@@ -17,8 +17,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from impala_tf import config as configs
-from impala_tf import flags
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, command_line
+from impala_tf.config import flags as flags_module
 from tests.test_config import DEFAULTS, TYPES
 
 REPOSITORY = Path(__file__).parents[1]
@@ -61,13 +61,13 @@ def test_flags_give_their_config_back(chosen: dict[str, Any]) -> None:
     """The starter hands its config to every process as flags: what is lost there is lost."""
     config = configs.replace(Config(), **chosen)
     assume(not configs.problems(config))
-    assert flags.parse(configs.to_flags(config)) == config
+    assert command_line.parse(configs.to_flags(config)) == config
 
 
 def test_a_default_needs_no_flag() -> None:
     """Command lines stay readable, in `ps` as in "to go on"."""
     assert configs.to_flags(Config()) == []
-    assert flags.parse([]) == Config()
+    assert command_line.parse([]) == Config()
     config = configs.replace(Config(), seed=3, video=True, terminal_on_life_loss=False)
     assert configs.to_flags(config) == ["--seed=3", "--no_terminal_on_life_loss", "--video"]
 
@@ -85,7 +85,7 @@ def test_a_default_needs_no_flag() -> None:
     ],
 )
 def test_usual_ways_to_type_a_flag(arguments: list[str], expected: dict[str, Any]) -> None:
-    assert flags.parse(arguments) == configs.replace(Config(), **expected)
+    assert command_line.parse(arguments) == configs.replace(Config(), **expected)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_is_no_flag_is_told_with_what_was_meant(
 ) -> None:
     """A typo that is passed over trains for hours with a default."""
     with pytest.raises(ConfigError) as caught:
-        flags.parse(arguments)
+        command_line.parse(arguments)
     assert caught.value.problems == problems
 
 
@@ -142,7 +142,7 @@ def test_what_is_no_flag_is_told_with_what_was_meant(
 def test_a_wrong_value_is_told_in_a_line(argument: str, flag: str, says: str) -> None:
     """Which flag, and what is wrong with it: not a traceback, not a box of usage."""
     with pytest.raises(ConfigError) as caught:
-        flags.parse([argument])
+        command_line.parse([argument])
     (line,) = caught.value.problems
     assert flag in line and says in line
     assert "\n" not in line and not set("│╭╮╰╯") & set(line)
@@ -158,16 +158,16 @@ def test_the_terminal_is_left_as_it_was(
         else:
             monkeypatch.setenv("COLUMNS", columns)
         with pytest.raises(ConfigError) as caught:
-            flags.parse(["--reward_clipping=" + "x" * 300])
+            command_line.parse(["--reward_clipping=" + "x" * 300])
         assert "x" * 300 in caught.value.problems[0]
         assert os.environ.get("COLUMNS") == columns
     assert capfd.readouterr() == ("", "")
 
 
 def documented() -> dict[str, str]:
-    """The string below each field in config.py, by flag, in one line."""
+    """The string below each field in config/flags.py, by flag, in one line."""
     texts = {}
-    for node in ast.parse(Path(configs.__file__).read_text()).body:
+    for node in ast.parse(Path(flags_module.__file__).read_text()).body:
         if not isinstance(node, ast.ClassDef) or node.name == "Config":
             continue
         for field, below in itertools.pairwise(node.body):
@@ -180,10 +180,10 @@ def documented() -> dict[str, str]:
 def test_every_flag_has_a_help_text(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A flag without one is a riddle; --help is a success and shows what config.py says."""
+    """A flag without one is a riddle; --help is a success and shows that text."""
     monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit) as end:
-        flags.parse(["--seed=1", "--help"])
+        command_line.parse(["--seed=1", "--help"])
     assert end.value.code == 0
     lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
     help_text = " ".join(" ".join(lines).split())

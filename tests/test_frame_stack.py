@@ -3,31 +3,39 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impala_tf import frame_stack
 from impala_tf.config import EnvironmentConfig
-from impala_tf.environments import factory
-from impala_tf.environments.stream import EnvStream
+from impala_tf.environments import observations, suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.observations import layout_of
+from impala_tf.types import EnvOutput
+from tests.samples import image_spec
 
 
-def pack(observations: list[np.ndarray], stacked_frames: int) -> np.ndarray:
+def pack(steps: list[np.ndarray], stacked_frames: int) -> np.ndarray:
     """Packs T + 1 observations [N, K, H, W], as an actor does: [N, T + K, H, W]."""
-    length = frame_stack.packed_length(len(observations) - 1, stacked_frames)
-    frames = np.empty((len(observations[0]), length, *observations[0].shape[2:]), np.uint8)
-    frames[:, :stacked_frames] = observations[0]
-    for t, observation in enumerate(observations[1:], start=1):
-        frames[:, stacked_frames - 1 + t] = frame_stack.newest(observation)
-    return frames
+    num_envs, _, height, width = steps[0].shape
+    layout = layout_of(image_spec((height, width, stacked_frames), stacked_frames))
+    unroll = tree.map_structure(
+        lambda spec: np.empty((num_envs, *spec.shape), spec.dtype.as_numpy_dtype),
+        layout.unroll_specs(len(steps) - 1),
+    )
+    nothing = np.zeros(num_envs)
+    for t, observation in enumerate(steps):
+        step = EnvOutput(*(nothing for _ in EnvOutput._fields))._replace(observation=observation)
+        layout.record(t, step, unroll)
+    return unroll.observation
 
 
-def assert_rebuilt(observations: list[np.ndarray], autoreset: list[np.ndarray]) -> None:
+def assert_rebuilt(steps: list[np.ndarray], autoreset: list[np.ndarray]) -> None:
     """Asserts that the packed observations come back bit for bit, [T + 1, B, H, W, K]."""
-    frames = pack(observations, stacked_frames=observations[0].shape[1])
-    rebuilt = frame_stack.rebuild(frames, np.stack(autoreset, axis=1))
+    frames = pack(steps, stacked_frames=steps[0].shape[1])
+    rebuilt = observations.rebuild_stacks(frames, np.stack(autoreset, axis=1))
     assert rebuilt.dtype == tf.uint8
-    for t, observation in enumerate(observations):
+    for t, observation in enumerate(steps):
         np.testing.assert_array_equal(rebuilt[t], np.moveaxis(observation, 1, -1), f"step {t}")
 
 
@@ -70,7 +78,7 @@ def test_rebuild_shows_what_the_game_showed(
         width=40,
         height=30,
     )
-    stream = EnvStream(factory.make(env, num_envs=4, seed=3))
+    stream = BatchedEnvironment(suites.make(env, num_envs=4, seed=3))
     rng = np.random.default_rng(0)
     env_outputs = [stream.reset()]
     for _ in range(5 * 11):
@@ -95,14 +103,16 @@ def test_inside_a_graph_of_unknown_batch_size() -> None:
         ]
     )
     def graph(frames: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
-        return frame_stack.rebuild(frames, autoreset)
+        return observations.rebuild_stacks(frames, autoreset)
 
-    np.testing.assert_array_equal(graph(frames, autoreset), frame_stack.rebuild(frames, autoreset))
+    np.testing.assert_array_equal(
+        graph(frames, autoreset), observations.rebuild_stacks(frames, autoreset)
+    )
 
 
 def test_actor_and_learner_show_the_network_the_same() -> None:
     """Were the channel order of inference another one, the behaviour policy would see noise."""
     observation = np.arange(2 * 4 * 3 * 3, dtype=np.uint8).reshape(2, 4, 3, 3)
-    acted_on = frame_stack.to_channels_last(observation)
-    learned_from = frame_stack.rebuild(pack([observation], 4), np.zeros((2, 1), np.bool_))
+    acted_on = observations.channels_last(observation)
+    learned_from = observations.rebuild_stacks(pack([observation], 4), np.zeros((2, 1), np.bool_))
     np.testing.assert_array_equal(acted_on, learned_from[0])

@@ -8,9 +8,19 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.heartbeat import Heartbeat
+from impala_tf.processes.heartbeat import Heartbeat
 from impala_tf.transport import ActorClient, ClientClosed, service
-from tests.wire import PATIENCE_S, RUN, SPECS, Connect, FakeLearner, InThread, Serve, make_unroll
+from tests.wire import (
+    PATIENCE_S,
+    RUN,
+    SPECS,
+    Connect,
+    FakeLearner,
+    InThread,
+    Serve,
+    make_parameters,
+    make_unroll,
+)
 
 pytest_plugins = ["tests.wire_fixtures"]
 
@@ -47,7 +57,7 @@ def test_an_actor_tries_and_tries_while_its_learner_is_away(serve: Serve, direct
     gone.stop(0)
     tries = threading.Semaphore(0)
     actor = ActorClient(
-        f"127.0.0.1:{gone.port}", directory, "a", SPECS, RUN.config_digest, on_try=tries.release
+        f"127.0.0.1:{gone.port}", directory, "a", SPECS, RUN.config_digest, on_call=tries.release
     )
     handshake = InThread(actor.handshake)
     for _ in range(3):
@@ -56,17 +66,18 @@ def test_an_actor_tries_and_tries_while_its_learner_is_away(serve: Serve, direct
     assert isinstance(handshake.wait(), ClientClosed)
 
 
-def test_an_actor_that_is_gone_is_shown_no_more_until_it_comes_back(
+def test_an_actor_without_contact_is_hidden_until_it_reconnects(
     serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = serve(learner)
     actor = connect(one.port)
+    learner.parameters.publish(0, make_parameters(0.0))
     actor.handshake()
     actor.push(make_unroll(0))
     learner.reports.get(timeout=PATIENCE_S)
     monkeypatch.setattr(service, "_SHOWN_S", -1.0)
     assert one.actors() == []
     monkeypatch.setattr(service, "_SHOWN_S", 300.0)
-    actor.parameters(newer_than=-1)
+    actor.fetch_parameters(-1)
     (view,) = one.actors()
     assert view.unrolls == 2  # what it did before is remembered

@@ -12,16 +12,20 @@ import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf import agents, losses
-from impala_tf.allreduce import SingleLearner
-from impala_tf.config import Config, known
-from impala_tf.learner import Control, Learner, TrainingLoop, time_major
+from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.config import Config, resolved
+from impala_tf.environments.observations import layout_of
+from impala_tf.learner.algorithms import impala
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.training_loop import TrainingLoop
+from impala_tf.learner.update import Learner, time_major
 from impala_tf.types import Unroll
 from tests.samples import random_unrolls, resolved_config, vector_spec
 
 B, T = 3, 4
 SPEC = vector_spec(frames_per_step=4)
-NOTHING = Control(stop=False, write_row=False, checkpoint=False)
+NOTHING = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
 def config(**flags: Any) -> Config:
@@ -36,17 +40,17 @@ def config(**flags: Any) -> Config:
     return resolved_config(**{**defaults, **flags})
 
 
-def batch(agent: agents.Agent, seed: int = 0) -> Unroll:
-    unrolls = random_unrolls(agents.unroll_specs(agent, SPEC, T), B, seed)
+def batch(agent: Agent, seed: int = 0) -> Unroll:
+    unrolls = random_unrolls(unroll_specs(agent, SPEC, T), B, seed)
     return tree.map_structure(tf.constant, unrolls)
 
 
-def make(agent_name: str = "MLPLSTMAgent", **flags: Any) -> tuple[Learner, agents.Agent]:
-    agent = agents.make(agent_name, SPEC)
+def make(agent_name: str = "MLPLSTMAgent", **flags: Any) -> tuple[Learner, Agent]:
+    agent = make_agent(agent_name, SPEC)
     return Learner(agent, SPEC, config(**flags), SingleLearner()), agent
 
 
-def gradients_of(agent: agents.Agent, unrolls: Unroll, settings: Config) -> list[np.ndarray]:
+def gradients_of(agent: Agent, unrolls: Unroll, settings: Config) -> list[np.ndarray]:
     """Gradients of the summed loss, eagerly."""
     env_outputs, answers = tree.map_structure(
         lambda a: tf.constant(np.swapaxes(a.numpy(), 0, 1)),
@@ -54,7 +58,7 @@ def gradients_of(agent: agents.Agent, unrolls: Unroll, settings: Config) -> list
     )
     with tf.GradientTape() as tape:
         outputs, _ = agent.unroll(env_outputs, unrolls.core_state)
-        total = losses.compute(outputs, env_outputs, answers, settings.loss).total
+        total = impala.compute(outputs, env_outputs, answers, settings.loss).total
     return [g.numpy().astype(np.float64) for g in tape.gradient(total, agent.trainable_variables)]
 
 
@@ -80,7 +84,7 @@ class ByHand:
         for k, gradient in enumerate(gradients):
             g = scale * gradient
             self._squares[k] = o.decay * self._squares[k] + (1 - o.decay) * g * g
-            step = learning_rate * g / np.sqrt(self._squares[k] + known(o.epsilon))
+            step = learning_rate * g / np.sqrt(self._squares[k] + resolved(o.epsilon))
             self._moments[k] = o.momentum * self._moments[k] + step
             self._arrays[k] = self._arrays[k] - self._moments[k]
 
@@ -101,14 +105,18 @@ def test_updates_per_batch_takes_more_steps_but_counts_frames_once() -> None:
     unrolls = batch(agent)
     stats, _ = twice.update(unrolls, NOTHING)
     first, _ = once.update(unrolls, NOTHING)
-    assert (twice.updates, twice.agent_steps, twice.environment_frames) == (2, B * T, 4 * B * T)
+    assert (twice.learner_updates, twice.agent_steps, twice.environment_frames) == (
+        2,
+        B * T,
+        4 * B * T,
+    )
     assert stats.loss_total == first.loss_total  # findings are those of the first step
     once._learning_rate.assign(config().optimizer.learning_rate)  # not annealed between the two
-    once._update(unrolls, tf.constant(1, tf.int64), once._as_tensor(NOTHING, has_batch=True))
+    once._update(unrolls, tf.constant(1, tf.int64), once._encode(NOTHING, has_batch=True))
     for theirs, mine in zip(once.parameters(), twice.parameters(), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
-    twice.join(NOTHING)
-    assert (twice.updates, twice.agent_steps) == (4, B * T)
+    twice.update_without_batch(NOTHING)
+    assert (twice.learner_updates, twice.agent_steps) == (4, B * T)
 
 
 @pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent"])
@@ -146,9 +154,9 @@ def test_stats_are_those_of_the_losses() -> None:
     """A curve under another curve's name misleads whoever looks for what went wrong."""
     learner, agent = make()
     unrolls = batch(agent)
-    swapped = time_major(unrolls, SPEC)
+    swapped = time_major(unrolls, layout_of(SPEC))
     outputs, _ = agent.unroll(swapped.env_outputs, swapped.core_state)
-    found = losses.compute(outputs, swapped.env_outputs, swapped.agent_outputs, config().loss)
+    found = impala.compute(outputs, swapped.env_outputs, swapped.agent_outputs, config().loss)
     learner.restore_counters({"learner_updates": 7, "agent_steps": 0, "environment_frames": 0})
     stats, _ = learner.update(
         unrolls._replace(parameter_version=tf.constant([7, 4, 2], tf.int64)), NOTHING
@@ -190,7 +198,7 @@ class GroupOf:
         return [sum(column) for column in zip(tensors, *self._others, strict=True)]
 
 
-def sent(agent: agents.Agent, seed: int, *control: float) -> list[np.ndarray]:
+def sent(agent: Agent, seed: int, *control: float) -> list[np.ndarray]:
     """What another learner sends; nothing but the control vector where it has no batch."""
     rng = np.random.default_rng(seed)
     shapes = [variable.shape for variable in agent.trainable_variables]
@@ -200,7 +208,7 @@ def sent(agent: agents.Agent, seed: int, *control: float) -> list[np.ndarray]:
 
 def test_several_learners_step_along_the_mean_of_their_gradients() -> None:
     """Clipping one's own gradient before the mean would let the learners drift apart."""
-    agent = agents.make("MLPLSTMAgent", SPEC)
+    agent = make_agent("MLPLSTMAgent", SPEC)
     others = [sent(agent, 1, 1, 0, 0, 0), sent(agent, 2, 1, 0, 0, 0), sent(agent, 3, 0, 0, 0, 0)]
     settings = config(gradients_clipping=0.5)
     learner = Learner(agent, SPEC, settings, GroupOf(*others))  # type: ignore[arg-type]
@@ -216,20 +224,22 @@ def test_several_learners_step_along_the_mean_of_their_gradients() -> None:
     # Frames count over all learners: three batches, 4 frames a step.
     assert learner.agent_steps == 3 * B * T
     assert learner.environment_frames == 4 * 3 * B * T
-    assert learner.without_batch == (3,)
+    assert learner.ranks_without_batch == (3,)
 
 
 def test_a_learner_without_a_batch_follows_the_others() -> None:
     """It would be another network from then on, and its actors would act by it."""
-    agent = agents.make("MLPAgent", SPEC)
+    agent = make_agent("MLPAgent", SPEC)
     settings = config()
     other = sent(agent, 1, 1, 0, 1, 0)
     learner = Learner(agent, SPEC, settings, GroupOf(other))  # type: ignore[arg-type]
     by_hand = ByHand(settings, learner.parameters())
     by_hand.update([array.astype(np.float64) for array in other[:-1]], learning_rate=0.05)
-    assert learner.join(NOTHING) == Control(stop=False, write_row=True, checkpoint=False)
+    assert learner.update_without_batch(NOTHING) == ControlFlags(
+        stop=False, write_row=True, checkpoint=False
+    )
     by_hand.assert_equals(learner)
-    assert learner.without_batch == (0,)
+    assert learner.ranks_without_batch == (0,)
     assert learner.counters() == {
         "learner_updates": 1,
         "agent_steps": B * T,
@@ -252,11 +262,11 @@ def test_the_wish_of_one_learner_is_everybodys(
     mine: tuple[bool, ...], others: tuple[float, ...], agreed: tuple[bool, ...]
 ) -> None:
     """Learners that disagree about the end wait for each other for ever."""
-    agent = agents.make("MLPAgent", SPEC)
+    agent = make_agent("MLPAgent", SPEC)
     group = GroupOf(sent(agent, 1, 1, *others), sent(agent, 2, 0, 0, 0, 0))
     learner = Learner(agent, SPEC, config(), group)  # type: ignore[arg-type]
-    _, control = learner.update(batch(agent), Control(*mine))
-    assert control == Control(*agreed)
+    _, control = learner.update(batch(agent), ControlFlags(*mine))
+    assert control == ControlFlags(*agreed)
 
 
 def test_learning_rate_falls_linearly_with_the_frames_to_zero() -> None:
@@ -332,6 +342,6 @@ def test_a_real_learner_runs_its_frames_out() -> None:
         checkpoint_interval_s=1e9,
     )
     loop.run((batch(agent, seed=k) for k in itertools.count()), lambda: False)
-    assert versions == list(range(11))
+    assert versions == list(range(1, 11))
     assert len(recorded) == 10 and np.isfinite(recorded).all()
     assert saves == [10 * B * T * SPEC.frames_per_step]

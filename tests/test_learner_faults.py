@@ -96,7 +96,7 @@ def test_a_killed_learner_ends_the_group_and_a_relaunch_goes_on(start: Start, tm
     second = start(*flags, "--job_name=learner", **under_horovodrun)
     code, out, err = second.wait(_LONG_S)
     assert code == 0, out + err
-    assert "going on from" in out
+    assert "resuming from" in out
     ends = dict(re.findall(r"(learner-\d): ends with parameters (\w+)", out))
     assert set(ends) == {"learner-0", "learner-1"}
     assert ends["learner-0"] == ends["learner-1"]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from impala_tf.learner import UpdateStats
-from impala_tf.learner_metrics import LEARNER_METRICS
-from impala_tf.metrics import CsvWriter
-from impala_tf.recorder import RunRecorder
+from impala_tf.learner.update import UpdateStats
+from impala_tf.monitoring.learner_rows import LEARNER_METRICS
+from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.writers import CsvWriter
 from impala_tf.types import Episode
 from tests.recorder_clock import Clock
 
@@ -37,7 +37,10 @@ def write(group: list[RunRecorder], clock: Clock, updates: int, batches: list[in
     clock.now += 10.0
     parts = [json.loads(json.dumps(one.interval())) for one in group]
     progress = SimpleNamespace(
-        updates=updates, agent_steps=100, environment_frames=400 * updates, learning_rate=0.1
+        learner_updates=updates,
+        agent_steps=100,
+        environment_frames=400 * updates,
+        learning_rate=0.1,
     )
     group[0].write_row(parts, progress)
 

@@ -1,4 +1,4 @@
-"""Whoever waits for longer than a minute says for whom."""
+"""A learner that has been waiting for a minute says what it waits for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.processes import peers
-from impala_tf.processes.waits import Waits
+from impala_tf.learner import peer_watch
+from impala_tf.learner.stall_watch import StallWatch
 from tests.runs import PROJECT, free_port
 from tests.waiting import wait_until
 
@@ -24,12 +24,12 @@ class World:
         self.now = 100.0
         self.absent: tuple[int, ...] = ()
         hosts = [f"127.0.0.1:{free_port()}" for _ in range(size)]
-        self.waits = Waits(hosts, rank, lambda: self.absent, lambda: self.now)
-        self.batches = self.waits.during(iter("abc"))
+        self.stall_watch = StallWatch(hosts, rank, lambda: self.absent, lambda: self.now)
+        self.batches = self.stall_watch.watch(iter("abc"))
 
     def warn_after(self, seconds: float) -> None:
         self.now += seconds
-        self.waits.warn(["actor-0", "actor-3"])
+        self.stall_watch.warn(["actor-0", "actor-3"])
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -43,11 +43,11 @@ def test_without_unrolls_it_names_the_actors_once_a_minute(
     for seconds in (59.0, 2.0, 58.0, 3.0):
         world.warn_after(seconds)
     world.now += 60.0
-    world.waits.warn([])
+    world.stall_watch.warn([])
     assert messages(caplog) == [
-        "no batch for 61 s; waiting for unrolls of actor-0, actor-3",
-        "no batch for 122 s; waiting for unrolls of actor-0, actor-3",
-        "no batch for 182 s; waiting for unrolls of actors, but none has connected",
+        "no batch for 61 s; waiting for unrolls from actor-0, actor-3",
+        "no batch for 122 s; waiting for unrolls from actor-0, actor-3",
+        "no batch for 182 s; waiting for unrolls from actors, but none has connected",
     ]
 
 
@@ -59,7 +59,7 @@ def test_an_update_without_a_batch_does_not_end_the_wait(caplog: pytest.LogCaptu
             world.warn_after(61.0)
             yield None
 
-    assert list(world.waits.during(starved())) == [None, None]
+    assert list(world.stall_watch.watch(starved())) == [None, None]
     assert [line.partition(";")[0] for line in messages(caplog)] == [
         "no batch for 61 s",
         "no batch for 122 s",
@@ -71,9 +71,9 @@ def test_in_an_update_it_names_the_learners(
 ) -> None:
     world = World()
     next(world.batches)
-    monkeypatch.setattr(peers, "silent", lambda hosts, rank: [])
+    monkeypatch.setattr(peer_watch, "unreachable", lambda hosts, rank: [])
     world.warn_after(61.0)
-    monkeypatch.setattr(peers, "silent", lambda hosts, rank: [2])
+    monkeypatch.setattr(peer_watch, "unreachable", lambda hosts, rank: [2])
     world.warn_after(61.0)
     assert messages(caplog) == [
         "learner-0: has waited 61 s for one of learner-1, learner-2",
@@ -138,8 +138,8 @@ def test_who_is_stopped_or_gone_is_silent_and_who_lives_is_not(tmp_path: Path) -
             assert server.stdout.readline() == b"up\n"
         os.kill(servers[2].pid, signal.SIGSTOP)
         wait_until(lambda: is_stopped(servers[2].pid))
-        assert peers.silent(hosts, rank=0, timeout_s=2.0) == [2, 3]
-        assert peers.silent(hosts, rank=3, timeout_s=2.0) == [0, 2]
+        assert peer_watch.unreachable(hosts, rank=0, timeout_s=2.0) == [2, 3]
+        assert peer_watch.unreachable(hosts, rank=3, timeout_s=2.0) == [0, 2]
     finally:
         for server in servers.values():
             server.kill()
@@ -147,7 +147,7 @@ def test_who_is_stopped_or_gone_is_silent_and_who_lives_is_not(tmp_path: Path) -
 
 
 def test_nobody_else_is_nobody_silent() -> None:
-    assert peers.silent(["127.0.0.1:1"], rank=0) == []
+    assert peer_watch.unreachable(["127.0.0.1:1"], rank=0) == []
 
 
 def test_absence_is_to_have_answered_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,13 +160,13 @@ def test_absence_is_to_have_answered_before(monkeypatch: pytest.MonkeyPatch) -> 
         looks.append(now[0])
         return quiet
 
-    monkeypatch.setattr(peers, "silent", silent)
-    absence = peers.Absence(["h:1", "h:2", "h:3"], rank=0, clock=lambda: now[0])
+    monkeypatch.setattr(peer_watch, "unreachable", silent)
+    peers = peer_watch.PeerWatch(["h:1", "h:2", "h:3"], rank=0, clock=lambda: now[0])
     absent_at = []
     both = [1, 2]
     for moment, who in ((100, [2]), (101, both), (106, both), (111, both), (116, []), (121, [1])):
         now[0], quiet[:] = float(moment), who
-        absent_at += [moment] if absence() else []
+        absent_at += [moment] if peers.lost_peer() else []
     # A look is a handshake with every learner: every few seconds, not whenever asked.
     assert looks == [100.0, 106.0, 111.0, 116.0, 121.0]
     assert absent_at == [106, 121]

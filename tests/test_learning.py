@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from impala_tf import agents
-from impala_tf.allreduce import SingleLearner
-from impala_tf.learner import Control, Learner
+from impala_tf.agents.agent import make_agent
+from impala_tf.agents.policy import sample_actions
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.update import Learner
 from impala_tf.types import AgentOutput, EnvOutput, Unroll
 from tests.samples import resolved_config, vector_spec
 
@@ -25,7 +27,7 @@ def test_it_learns_what_pays() -> None:
         total_environment_frames=1_000_000,
     )
     tf.random.set_seed(0)
-    agent = agents.make("MLPAgent", spec)
+    agent = make_agent("MLPAgent", spec)
     learner = Learner(agent, spec, settings, SingleLearner())
     rng = np.random.default_rng(0)
     unroll = tf.function(agent.unroll)
@@ -44,18 +46,18 @@ def test_it_learns_what_pays() -> None:
             last_action=tf.zeros((16, T + 1), tf.int32),
         )
         logits = unroll(env_outputs, ())[0].policy_logits[:, :T]
-        actions = agents.sample_actions(tf.reshape(logits, (-1, 3)), generator)
+        actions = sample_actions(tf.reshape(logits, (-1, 3)), generator)
         actions = tf.reshape(actions, (16, T))
         reward = np.zeros((16, T + 1), np.float32)
         reward[:, 1:] = actions.numpy() == best[:, :T]
         learner.update(
             Unroll(
-                parameter_version=tf.fill([16], tf.constant(learner.updates, tf.int64)),
+                parameter_version=tf.fill([16], tf.constant(learner.learner_updates, tf.int64)),
                 core_state=(),
                 env_outputs=env_outputs._replace(reward=tf.constant(reward)),
                 agent_outputs=AgentOutput(actions, logits),
             ),
-            Control(stop=False, write_row=False, checkpoint=False),
+            ControlFlags(stop=False, write_row=False, checkpoint=False),
         )
         paid.append(reward[:, 1:].mean())
     assert paid[0] < 0.6  # chance is 1 / 3

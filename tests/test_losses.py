@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf import losses, vtrace
 from impala_tf.config import LossConfig
+from impala_tf.learner import vtrace
+from impala_tf.learner.algorithms import impala
 from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput
 
 CONFIG = LossConfig(baseline_cost=0.5, entropy_cost=0.05, reward_clipping="abs_one")
@@ -65,7 +66,7 @@ def test_gradient_of_the_total_equals_finite_differences():
     # The reference is this project's loss: same value and same gradient.
     weights32 = tf.Variable(start, dtype=tf.float32)
     with tf.GradientTape() as tape32:
-        ours = losses.compute(
+        ours = impala.compute(
             network(weights32, env_outputs.observation), env_outputs, answers, CONFIG
         )
     np.testing.assert_allclose(ours.total, total, rtol=1e-4)
@@ -111,30 +112,30 @@ def test_the_step_into_a_reset_counts_for_nothing():
         tf.constant(rng.normal(size=(T + 1, B, A)), tf.float32),
         tf.constant(rng.normal(size=(T + 1, B)), tf.float32),
     )
-    before = losses.compute(outputs, env_outputs, answers, CONFIG)
+    before = impala.compute(outputs, env_outputs, answers, CONFIG)
     # The action on the final observation (step 2 of column 0) was ignored by the environment.
     action = answers.action.numpy()
     action[2, 0] = (action[2, 0] + 1) % A
     reward = env_outputs.reward.numpy()
     reward[3, 0] = 77.0
-    after = losses.compute(
+    after = impala.compute(
         outputs,
         env_outputs._replace(reward=tf.constant(reward)),
         answers._replace(action=tf.constant(action)),
         CONFIG,
     )
-    for name, got, expected in zip(losses.Losses._fields, after, before, strict=True):
+    for name, got, expected in zip(impala.Losses._fields, after, before, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-6, err_msg=name)
 
 
 def test_losses_are_summed_over_the_batch():
     env_outputs, answers = unroll()
     outputs = NetworkOutput(tf.ones((T + 1, B, A)), tf.ones((T + 1, B)))
-    single = losses.compute(outputs, env_outputs, answers, CONFIG)
+    single = impala.compute(outputs, env_outputs, answers, CONFIG)
     outputs, env_outputs, answers = tf.nest.map_structure(
         lambda t: tf.concat([t, t], axis=1), (outputs, env_outputs, answers)
     )
-    doubled = losses.compute(outputs, env_outputs, answers, CONFIG)
+    doubled = impala.compute(outputs, env_outputs, answers, CONFIG)
     np.testing.assert_allclose(doubled.total, 2 * single.total, rtol=1e-5)
     np.testing.assert_allclose(doubled.entropy, single.entropy, rtol=1e-5)
     np.testing.assert_allclose(single.entropy, np.log(A), rtol=1e-5)
@@ -148,7 +149,7 @@ def test_clip_fraction_counts_the_ratios_above_rho_bar():
         tf.zeros((T + 1, B)),
     )
     config = dataclasses.replace(CONFIG, clip_rho_threshold=1.3)
-    found = losses.compute(outputs, never_reset, answers, config)
+    found = impala.compute(outputs, never_reset, answers, config)
     log_rhos = vtrace.log_probs_from_logits_and_actions(
         outputs.policy_logits[:-1], answers.action
     ) - vtrace.log_probs_from_logits_and_actions(answers.policy_logits, answers.action)
@@ -169,5 +170,5 @@ def test_clip_fraction_counts_the_ratios_above_rho_bar():
     ],
 )
 def test_reward_clipping(clipping, expected):
-    clipped = losses.clip_rewards(tf.constant([-10.0, -0.5, 0.0, 10.0]), clipping)
+    clipped = impala.clip_rewards(tf.constant([-10.0, -0.5, 0.0, 10.0]), clipping)
     np.testing.assert_allclose(clipped, expected, rtol=1e-6)

@@ -16,14 +16,8 @@ import tensorflow as tf
 from tensorflow.core.util.event_pb2 import Event
 
 from impala_tf.config import ConfigError
-from impala_tf.metrics import (
-    METRICS,
-    TENSORBOARD_TAGS,
-    CsvWriter,
-    EpisodeWindow,
-    Rates,
-    TensorBoardWriter,
-)
+from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS, EpisodeWindow, Rates
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 from impala_tf.types import Episode
 
 REPOSITORY = Path(__file__).parents[1]
@@ -70,7 +64,7 @@ def test_columns_that_others_read_by_name_are_all_there():
 
 
 def test_importing_the_metrics_does_not_import_tensorflow():
-    code = "import sys, impala_tf.metrics; print('tensorflow' in sys.modules)"
+    code = "import sys, impala_tf.monitoring.writers; print('tensorflow' in sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
@@ -114,7 +108,7 @@ def test_rows_after_the_checkpoint_are_cut_off_and_the_file_goes_on(tmp_path):
 KILLED_WRITER = """
 import json, os, signal, sys
 from pathlib import Path
-from impala_tf.metrics import CsvWriter, TensorBoardWriter
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 
 folder, position = Path(sys.argv[1]), json.loads(sys.argv[2])
 writers = CsvWriter(folder / "metrics.csv"), TensorBoardWriter(folder / "tensorboard")
@@ -154,7 +148,9 @@ def test_a_fresh_run_does_not_add_to_another_runs_file(tmp_path):
     other.write(row(100))
     other.close()
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match=r"metrics\.csv: holds a run's rows, but there is no"):
+    with pytest.raises(
+        ConfigError, match=r"metrics\.csv: holds the rows of a run, but there is no"
+    ):
         CsvWriter(path).rewind(None)
     assert path.read_bytes() == before
 
@@ -185,10 +181,10 @@ def test_a_lost_or_shortened_file_is_named(tmp_path):
     position = writer.position()
     writer.close()
     os.truncate(path, position["offset"] - 1)
-    with pytest.raises(ConfigError, match=r"metrics\.csv: has [\d,]+ bytes, it had [\d,]+ at"):
+    with pytest.raises(ConfigError, match=r"metrics\.csv: has [\d,]+ bytes, but had [\d,]+ at"):
         CsvWriter(path).rewind(position)
     path.unlink()
-    with pytest.raises(ConfigError, match=r"metrics\.csv: is gone"):
+    with pytest.raises(ConfigError, match=r"metrics\.csv: is missing"):
         CsvWriter(path).rewind(position)
     assert not path.exists()
 
@@ -208,7 +204,7 @@ def test_columns_of_another_version_are_named(tmp_path):
     path = tmp_path / "metrics.csv"
     columns = ["old_column", *(name for name in METRICS if name != "queue_size")]
     path.write_text(",".join(columns) + "\n")
-    with pytest.raises(ConfigError, match="columns differ in old_column, queue_size; choose"):
+    with pytest.raises(ConfigError, match=r"different columns \(old_column, queue_size\); choose"):
         CsvWriter(path).rewind({"offset": path.stat().st_size})
 
 
@@ -231,13 +227,13 @@ def test_tensorboard_refuses_a_foreign_or_lost_event_file(tmp_path):
     position = writer.position()
     writer.close()
     (name,) = position
-    with pytest.raises(ConfigError, match="holds a run's events, but there is no checkpoint"):
+    with pytest.raises(ConfigError, match="holds the events of a run, but there is no checkpoint"):
         TensorBoardWriter(tmp_path).rewind(None)
     os.truncate(tmp_path / name, position[name] - 1)
-    with pytest.raises(ConfigError, match=rf"{name}: is gone or shorter"):
+    with pytest.raises(ConfigError, match=rf"{name}: is missing or shorter"):
         TensorBoardWriter(tmp_path).rewind(position)
     (tmp_path / name).unlink()
-    with pytest.raises(ConfigError, match=rf"{name}: is gone or shorter"):
+    with pytest.raises(ConfigError, match=rf"{name}: is missing or shorter"):
         TensorBoardWriter(tmp_path).rewind(position)
 
 

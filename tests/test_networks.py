@@ -7,7 +7,7 @@ import pytest
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf import networks
+from impala_tf.agents import networks
 
 
 def pixels(*shape: int, seed: int = 0) -> tf.Tensor:

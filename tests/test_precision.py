@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.agents import precision
 from impala_tf.config import AgentConfig
-from impala_tf.processes import precision
 
 X86 = "processor\t: 0\nflags\t\t: fpu sse2 avx2 avx512f {}\nbogomips\t: 4890\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd {}\n"
@@ -19,8 +19,8 @@ def test_bfloat16_is_used_where_the_processor_has_it(tmp_path: Path, machine: st
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(machine)
     asked = AgentConfig("SimpleConvNetAgent", "bfloat16")
-    assert precision.choose(asked, cpuinfo) == "bfloat16"
-    assert precision.choose(AgentConfig("SimpleConvNetAgent"), cpuinfo) == "float32"
+    assert precision.torso_dtype(asked, cpuinfo) == "bfloat16"
+    assert precision.torso_dtype(AgentConfig("SimpleConvNetAgent"), cpuinfo) == "float32"
 
 
 @pytest.mark.parametrize("machine", [X86.format(""), ARM.format(""), None])
@@ -33,5 +33,5 @@ def test_old_processors_go_on_in_float32_and_say_so(
         cpuinfo.write_text(machine)
     asked = AgentConfig("ResNetAgent", "bfloat16")
     with caplog.at_level(logging.WARNING):
-        assert precision.choose(asked, cpuinfo) == "float32"
+        assert precision.torso_dtype(asked, cpuinfo) == "float32"
     assert "--precision=bfloat16" in caplog.text

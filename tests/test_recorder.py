@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from impala_tf.learner import UpdateStats
-from impala_tf.metrics import METRICS, CsvWriter, TensorBoardWriter
-from impala_tf.recorder import RunRecorder
+from impala_tf.learner.update import UpdateStats
+from impala_tf.monitoring.metrics import METRICS
+from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 from impala_tf.types import Episode
 from tests.recorder_clock import Clock
 from tests.wire import InThread
@@ -57,7 +58,7 @@ def stats(value: float, lag: float = 0.0) -> UpdateStats:
 
 def progress(updates: int) -> Any:
     return SimpleNamespace(
-        updates=updates,
+        learner_updates=updates,
         agent_steps=100 * updates,
         environment_frames=400 * updates,
         learning_rate=0.5 / updates,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.shutdown import PARENT_VARIABLE
+from impala_tf.process_lifetime import PARENT_VARIABLE
 from tests.runs import PROJECT, Run, rows, wait_until
 
 pytestmark = pytest.mark.end_to_end
@@ -74,7 +74,7 @@ def test_cartpole_learns_and_can_be_evaluated_and_filmed(start, tmp_path):
     )
     code, out, err = again.wait()
     assert code == 0, err + out
-    assert "has had all of its 400,000 frames" in out
+    assert "has already had all of its 400,000 frames" in out
     assert rows(logdir) == found
 
 
@@ -109,7 +109,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(start, tmp_path):
     resumed.process.send_signal(signal.SIGINT)
     code, out, err = resumed.wait()
     assert code == 0, err + out
-    assert "going on from" in out
+    assert "resuming from" in out
     after = rows(logdir)
     for column in ("wall_time_s", "agent_steps", "environment_frames", "learner_updates"):
         assert strictly_rising(after, column), column
@@ -126,7 +126,7 @@ def test_interrupting_once_saves_and_says_how_to_go_on(start, tmp_path):
     run.process.send_signal(signal.SIGINT)
     code, out, err = run.wait(60)
     assert code == 0, err + out
-    assert "to go on:    python run_experiment.py" in out
+    assert "to resume:   python run_experiment.py" in out
     assert f"--logdir={logdir}" in out
     assert "to evaluate: python run_experiment.py --mode=test" in out
     frames = int(rows(logdir)[-1]["environment_frames"])
@@ -184,7 +184,7 @@ def test_a_dead_actor_is_replaced(start, tmp_path):
     run.process.send_signal(signal.SIGINT)
     code, out, _ = run.wait()
     assert code == 0
-    assert "actor-0 ended with -9" in out
+    assert "actor-0 exited with -9" in out
 
 
 def pid_of(run: Run, flag: str) -> int:
@@ -257,8 +257,8 @@ def test_a_port_in_use_is_exit_2(start, tmp_path):
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        (["--level_name=Acrobot-v1"], "level CartPole-v1, this is level Acrobot-v1"),
-        (["--agent_name=MLPLSTMAgent"], "agent MLPAgent, this is agent MLPLSTMAgent"),
+        (["--level_name=Acrobot-v1"], "level CartPole-v1, but this run has level Acrobot-v1"),
+        (["--agent_name=MLPLSTMAgent"], "agent MLPAgent, but this run has agent MLPLSTMAgent"),
     ],
 )
 def test_a_logdir_of_another_run_is_refused(start, finished_run, change, difference):
@@ -315,5 +315,5 @@ def finished_run(trained_run, tmp_path) -> Path:
 
 def test_the_starter_needs_no_tensorflow():
     """The process that a user looks at stays small and answers at once."""
-    code = "import sys, impala_tf.processes.local; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, impala_tf.processes.local_run; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT).returncode == 0

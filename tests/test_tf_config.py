@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from impala_tf import flags
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, command_line
 
 CLUSTER: dict[str, Any] = {"learner": ["10.0.0.1:8001", "[::1]:8002"], "actor": ["a", "b:1", "c"]}
 
@@ -16,7 +15,7 @@ CLUSTER: dict[str, Any] = {"learner": ["10.0.0.1:8001", "[::1]:8002"], "actor": 
 def parse(monkeypatch: pytest.MonkeyPatch, value: Any, *arguments: str) -> Config:
     text = value if isinstance(value, str) else json.dumps(value)
     monkeypatch.setenv("TF_CONFIG", text)
-    return flags.parse(arguments)
+    return command_line.parse(arguments)
 
 
 def described(job: Any = "actor", index: Any = 2, **cluster: Any) -> dict[str, Any]:
@@ -87,9 +86,9 @@ def test_it_is_not_read_where_the_command_line_says_what_to_do(
         (described(index=3), "TF_CONFIG: task.index: 3: cluster.actor names 3"),
         (described("learner", 2), "TF_CONFIG: task.index: 2: cluster.learner names 2"),
         (described(learner=[]), "TF_CONFIG: cluster.learner: names no learner"),
-        (described(learner="h:1"), "TF_CONFIG: cluster.learner: must be a list of texts"),
+        (described(learner="h:1"), "TF_CONFIG: cluster.learner: must be a list of strings"),
         (described(learner=["h"]), "TF_CONFIG: cluster.learner[0]: 'h' is not host:port"),
-        (described(actor=["a", 3]), "TF_CONFIG: cluster.actor: must be a list of texts"),
+        (described(actor=["a", 3]), "TF_CONFIG: cluster.actor: must be a list of strings"),
         (described(actor=["a,b"]), "TF_CONFIG: cluster.actor[0]: 'a,b': must be one machine"),
     ],
 )

@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from impala_tf import agents
-from impala_tf.learner import time_major
+from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.environments.observations import layout_of
+from impala_tf.learner.update import time_major
 from impala_tf.types import EnvironmentSpec, EnvOutput, Unroll
 from tests.samples import image_spec, random_unrolls, vector_spec
 
@@ -17,16 +18,16 @@ B, T = 3, 4
 SPEC = vector_spec()
 
 
-def batch(agent: agents.Agent, spec: EnvironmentSpec) -> Unroll:
-    unrolls = random_unrolls(agents.unroll_specs(agent, spec, T), B)
+def batch(agent: Agent, spec: EnvironmentSpec) -> Unroll:
+    unrolls = random_unrolls(unroll_specs(agent, spec, T), B)
     return tree.map_structure(tf.constant, unrolls)
 
 
 def test_time_comes_first_and_nothing_else_moves() -> None:
     """Mixing time and batch would train on steps of other environments, with no error."""
-    agent = agents.make("MLPLSTMAgent", SPEC)
+    agent = make_agent("MLPLSTMAgent", SPEC)
     before = batch(agent, SPEC)
-    after = time_major(before, SPEC)
+    after = time_major(before, layout_of(SPEC))
     tree.assert_same_structure(after, before)
     for name in EnvOutput._fields:
         array = getattr(before.env_outputs, name).numpy()
@@ -41,7 +42,7 @@ def test_time_comes_first_and_nothing_else_moves() -> None:
 def test_stacked_frames_are_rebuilt_step_by_step() -> None:
     """Written out: the newest frame last, and zeros for what a reset came after."""
     spec = image_spec((6, 7, 3), stacked_frames=3)
-    before = batch(agents.make("ImpoolaAgent", spec), spec)
+    before = batch(make_agent("ImpoolaAgent", spec), spec)
     frames, autoreset = before.env_outputs.observation.numpy(), before.env_outputs.autoreset.numpy()
     assert frames.shape == (B, T + 3, 6, 7)
     assert autoreset[:, 1:].any()
@@ -52,7 +53,7 @@ def test_stacked_frames_are_rebuilt_step_by_step() -> None:
         since = max(t + k - 2, 0) + 1
         if not autoreset[b, since : t + 1].any():
             expected[t, b, :, :, k] = frames[b, t + k]
-    after = time_major(before, spec).env_outputs
+    after = time_major(before, layout_of(spec)).env_outputs
     np.testing.assert_array_equal(after.observation, expected)
     np.testing.assert_array_equal(after.autoreset, autoreset.T)
     np.testing.assert_array_equal(after.reward, before.env_outputs.reward.numpy().T)

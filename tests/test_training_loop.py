@@ -9,42 +9,48 @@ from typing import Any
 
 import pytest
 
-from impala_tf.learner import Control, TrainingLoop, UpdateStats
+from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.training_loop import TrainingLoop
+from impala_tf.learner.update import UpdateStats
 
 
 class FakeLearner:
     """Counts updates; is done after `total`, fails at the update named `fails_at`."""
 
     def __init__(self, total: int, fails_at: int | None = None, agreed: Any = None) -> None:
-        self.updates = 0
+        self.learner_updates = 0
         self.total = total
         self.fails_at = fails_at
-        self.agreed: dict[int, Control] = agreed or {}
-        self.wishes: list[Control] = []
+        self.agreed: dict[int, ControlFlags] = agreed or {}
+        self.wishes: list[ControlFlags] = []
         self.batches: list[Any] = []
         self.joined: list[int] = []
 
     @property
     def done(self) -> bool:
-        return self.updates >= self.total
+        return self.learner_updates >= self.total
+
+    @property
+    def parameter_version(self) -> int:
+        return self.learner_updates
 
     def parameters(self) -> list[int]:
-        return [100 + self.updates]
+        return [100 + self.learner_updates]
 
-    def update(self, unrolls: Any, control: Control) -> tuple[Any, Control]:
-        if self.updates == self.fails_at:
+    def update(self, unrolls: Any, control: ControlFlags) -> tuple[Any, ControlFlags]:
+        if self.learner_updates == self.fails_at:
             raise FloatingPointError("no update")
         self.batches.append(unrolls)
-        return f"stats of {self.updates + 1}", self._step(control)
+        return f"stats of {self.learner_updates + 1}", self._step(control)
 
-    def join(self, control: Control) -> Control:
-        self.joined.append(self.updates + 1)
+    def update_without_batch(self, control: ControlFlags) -> ControlFlags:
+        self.joined.append(self.learner_updates + 1)
         return self._step(control)
 
-    def _step(self, control: Control) -> Control:
+    def _step(self, control: ControlFlags) -> ControlFlags:
         self.wishes.append(control)
-        self.updates += 1
-        return self.agreed.get(self.updates, control)
+        self.learner_updates += 1
+        return self.agreed.get(self.learner_updates, control)
 
 
 class Clock:
@@ -69,7 +75,9 @@ class World:
         checkpoint_interval_s: float = 60.0,
     ) -> None:
         self.clock = Clock()
-        monkeypatch.setattr("impala_tf.learner.time", SimpleNamespace(monotonic=self.clock))
+        monkeypatch.setattr(
+            "impala_tf.learner.training_loop.time", SimpleNamespace(monotonic=self.clock)
+        )
         self.learner = learner
         self.rank, self.size = rank, 2
         self.row_due_at = row_due_at
@@ -81,7 +89,7 @@ class World:
             learner,  # type: ignore[arg-type]
             lambda version, arrays: self.published.append((version, arrays)),
             self,
-            lambda: self.events.append(("checkpoint", learner.updates)),
+            lambda: self.events.append(("checkpoint", learner.learner_updates)),
             self,  # type: ignore[arg-type]
             checkpoint_interval_s,
         )
@@ -90,30 +98,30 @@ class World:
         """Runs on endless batches or those given; a stop is requested before update `stop_at`."""
         self.loop.run(
             itertools.count() if batches is None else batches,  # type: ignore[arg-type]
-            lambda: stop_at is not None and self.learner.updates >= stop_at - 1,
+            lambda: stop_at is not None and self.learner.learner_updates >= stop_at - 1,
         )
 
     # What the loop asks of its recorder ...
 
     def record_update(self, stats: UpdateStats | None, idle_s: float) -> None:
-        assert stats in (None, f"stats of {self.learner.updates}")
+        assert stats in (None, f"stats of {self.learner.learner_updates}")
         self.without_batch.append(stats is None)
         self.idle_s.append(idle_s)
 
     def row_due(self) -> bool:
-        return self.learner.updates + 1 in self.row_due_at
+        return self.learner.learner_updates + 1 in self.row_due_at
 
     def interval(self) -> dict[str, Any]:
         return {"of": self.rank}
 
     def write_row(self, intervals: list[dict[str, Any]], learner: Any) -> None:
         assert learner is self.learner
-        self.events.append(("row", self.learner.updates, intervals))
+        self.events.append(("row", self.learner.learner_updates, intervals))
 
     # ... and of its group.
 
     def gather(self, value: dict[str, Any]) -> list[dict[str, Any]]:
-        self.events.append(("gather", self.learner.updates))
+        self.events.append(("gather", self.learner.learner_updates))
         return [value, {"of": "another"}]
 
     def of_kind(self, *kinds: str) -> list[tuple[str, int]]:
@@ -132,17 +140,17 @@ def test_training_ends_when_the_frames_are_used_up(monkeypatch: pytest.MonkeyPat
     assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
 
 
-def test_every_update_is_published_and_so_is_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Actors wait for parameters before their first step: no version 0, no unroll, no update."""
+def test_every_update_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors would act with stale parameters. The first version is published with the server."""
     world = World(monkeypatch, FakeLearner(total=2))
     world.run()
-    assert world.published == [(0, [100]), (1, [101]), (2, [102])]
+    assert world.published == [(1, [101]), (2, [102])]
 
 
 def test_a_run_that_is_done_already_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, FakeLearner(total=0))
     world.run(iter(()))
-    assert world.published == [(0, [100])]
+    assert world.published == []
     assert world.of_kind(*LAST) == [("row", 0), ("checkpoint", 0)]
 
 
@@ -150,23 +158,23 @@ def test_a_stop_request_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.Mon
     """Ctrl-C must not cost the work since the last checkpoint."""
     world = World(monkeypatch, FakeLearner(total=100))
     world.run(stop_at=4)
-    assert world.learner.updates == 4
+    assert world.learner.learner_updates == 4
     assert [wish.stop for wish in world.learner.wishes] == [False, False, False, True]
     assert world.of_kind(*LAST) == [("row", 4), ("checkpoint", 4)]
 
 
 def test_another_learners_stop_ends_this_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = {3: Control(stop=True, write_row=False, checkpoint=False)}
+    stop = {3: ControlFlags(stop=True, write_row=False, checkpoint=False)}
     world = World(monkeypatch, FakeLearner(total=100, agreed=stop))
     world.run()
-    assert world.learner.updates == 3
+    assert world.learner.learner_updates == 3
     assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
 
 
 def test_a_closed_queue_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, FakeLearner(total=100))
     world.run(iter("ab"))
-    assert world.learner.updates == 2
+    assert world.learner.learner_updates == 2
     assert world.of_kind(*LAST) == [("row", 2), ("checkpoint", 2)]
 
 
@@ -203,7 +211,7 @@ def test_only_the_wait_for_batches_counts_as_idle(monkeypatch: pytest.MonkeyPatc
     """learner_idle_fraction says whether more actors would help: not so if updates were counted."""
 
     class Slow(FakeLearner):
-        def update(self, unrolls: Any, control: Control) -> tuple[Any, Control]:
+        def update(self, unrolls: Any, control: ControlFlags) -> tuple[Any, ControlFlags]:
             world.clock.now += 100.0
             return super().update(unrolls, control)
 
@@ -222,7 +230,7 @@ def test_other_learners_write_nothing_and_wish_nothing_but_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two writers of one checkpoint or one metrics.csv spoil both."""
-    agreed = {2: Control(stop=False, write_row=True, checkpoint=True)}
+    agreed = {2: ControlFlags(stop=False, write_row=True, checkpoint=True)}
     learner = FakeLearner(total=100, agreed=agreed)
     world = World(monkeypatch, learner, rank=1, row_due_at=(1, 2, 3), checkpoint_interval_s=1e-9)
     world.clock.now += 1.0
@@ -243,14 +251,14 @@ def test_without_a_batch_it_joins_the_others(monkeypatch: pytest.MonkeyPatch) ->
     assert world.learner.batches == ["a"]
     assert world.learner.joined == [2, 3]
     assert [wish.stop for wish in world.learner.wishes] == [False, False, True]
-    assert [version for version, _ in world.published] == [0, 1, 2, 3]
+    assert [version for version, _ in world.published] == [1, 2, 3]
     assert world.without_batch == [False, True, True]
     assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
 
 
 def test_a_row_is_written_before_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint stores how far the files go: games since the last row would be lost."""
-    agreed = {2: Control(stop=False, write_row=False, checkpoint=True)}
+    agreed = {2: ControlFlags(stop=False, write_row=False, checkpoint=True)}
     world = World(monkeypatch, FakeLearner(total=3, agreed=agreed))
     world.run()
     assert world.of_kind(*LAST)[:2] == [("row", 2), ("checkpoint", 2)]

@@ -84,15 +84,17 @@ def test_parameters_come_once_a_version(
 ) -> None:
     actor = connect(serve(learner).port)
     assert actor.handshake() == RUN.parameter_specs
-    assert actor.parameters(newer_than=-1) is None  # the learner has none yet
+    waiting = InThread(lambda: actor.fetch_parameters(-1))
+    threading.Event().wait(0.5)
+    assert waiting.blocked  # the learner has none yet, and no actor may act with random ones
     learner.parameters.publish(0, make_parameters(0.5))
-    got = actor.parameters(newer_than=-1)
+    got = waiting.wait()
     assert got is not None
     assert got[0] == 0
     assert bits(got[1]) == bits(make_parameters(0.5))
-    assert actor.parameters(newer_than=0) is None
+    assert actor.fetch_parameters(0) is None
     learner.parameters.publish(7, make_parameters(7.0))
-    got = actor.parameters(newer_than=0)
+    got = actor.fetch_parameters(0)
     assert got is not None
     assert (got[0], got[1][0].max()) == (7, 7.0)
 
@@ -114,7 +116,7 @@ def test_an_actor_never_sees_half_a_version(
     seen = [-1]
     try:
         while len(seen) < 200:
-            got = actor.parameters(newer_than=seen[-1])
+            got = actor.fetch_parameters(seen[-1])
             if got is not None:
                 seen.append(got[0])
                 assert all((tensor == got[0]).all() for tensor in got[1])
@@ -130,7 +132,7 @@ def test_parameters_that_are_not_as_agreed_are_named(
     actor = connect(serve(learner).port)
     learner.parameters.publish(0, [np.zeros([64, 32], np.float32), np.zeros([6], np.float32)])
     with pytest.raises(TransportError, match="head/b: expected 20 bytes"):
-        actor.parameters(newer_than=-1)
+        actor.fetch_parameters(-1)
 
 
 # How often it counts.
@@ -269,7 +271,7 @@ def test_an_actor_that_does_not_fit_is_told_both_sides(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 1"),
+        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 2"),
         ({"run_id": "run-0"}, "run: the actor has run-0, the learner has run-1"),
     ],
 )

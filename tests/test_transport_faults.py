@@ -14,10 +14,10 @@ from impala_tf.transport import (
     LearnerServer,
     RunOver,
     TransportError,
-    backoff,
     client,
     server,
 )
+from impala_tf.transport import retry as backoff
 from tests.wire import (
     PATIENCE_S,
     RUN,
@@ -42,7 +42,7 @@ def test_a_full_queue_holds_the_actor_back_and_nobody_else(
     actor.push(make_unroll(0))  # returns: the actor works one unroll ahead, not more
     learner.wait_for_put()
     second = InThread(lambda: actor.push(make_unroll(1)))
-    assert other.parameters(newer_than=-1) is not None
+    assert other.fetch_parameters(-1) is not None
     assert second.blocked
     learner.has_room.set()
     second.wait()
@@ -59,7 +59,7 @@ def test_more_waiting_pushes_than_threads_leave_parameters_served(
     reasons: list[str] = []
     turned_away = threading.Event()
 
-    def on_waiting(seconds: float, reason: str) -> None:
+    def on_retry(seconds: float, reason: str) -> None:
         reasons.append(reason)
         if "too many pushes" in reason:
             turned_away.set()
@@ -67,12 +67,12 @@ def test_more_waiting_pushes_than_threads_leave_parameters_served(
     one = serve(learner)
     learner.parameters.publish(1, make_parameters(1.0))
     learner.has_room.clear()
-    actors = [connect(one.port, f"actor-{k}", on_waiting=on_waiting) for k in range(4)]
+    actors = [connect(one.port, f"actor-{k}", on_retry=on_retry) for k in range(4)]
     for version, actor in enumerate(actors):
         actor.handshake()
         actor.push(make_unroll(version))
     assert turned_away.wait(PATIENCE_S), reasons
-    assert actors[0].parameters(newer_than=-1) is not None
+    assert actors[0].fetch_parameters(-1) is not None
     learner.has_room.set()
     assert sorted(learner.reported(4)) == [0, 1, 2, 3]
 
@@ -83,7 +83,7 @@ def test_an_actor_outlives_a_learner_that_restarts(
     first = serve(learner)
     actor = connect(first.port)
     learner.parameters.publish(9, make_parameters(9.0))
-    assert actor.parameters(newer_than=-1) is not None
+    assert actor.fetch_parameters(-1) is not None
     for version in (0, 1):
         actor.push(make_unroll(version))
     assert learner.reported(2) == [0, 1]
@@ -99,7 +99,7 @@ def test_an_actor_outlives_a_learner_that_restarts(
         actor.push(make_unroll(version))
     assert resumed.reported(3) == [2, 3, 4]
     assert learner.versions() + resumed.versions() == [0, 1, 2, 3, 4]
-    got = actor.parameters(newer_than=9)
+    got = actor.fetch_parameters(9)
     assert got is not None
     assert got[0] == 5
 
@@ -113,7 +113,7 @@ def test_a_restarted_learner_that_changed_refuses_its_old_actors(
     first.stop(0)
     serve(FakeLearner(), first.port, RUN._replace(run_id="run-2"))
     with pytest.raises(HandshakeRefused, match="run: the actor has run-1, the learner has run-2"):
-        actor.parameters(newer_than=-1)
+        actor.fetch_parameters(-1)
 
 
 def test_an_actor_without_learner_waits_and_says_so(
@@ -125,11 +125,11 @@ def test_an_actor_without_learner_waits_and_says_so(
     said: list[str] = []
     waiting = threading.Event()
 
-    def on_waiting(seconds: float, reason: str) -> None:
+    def on_retry(seconds: float, reason: str) -> None:
         said.append(reason)
         waiting.set()
 
-    actor = connect(gone.port, on_waiting=on_waiting)
+    actor = connect(gone.port, on_retry=on_retry)
     handshake = InThread(actor.handshake)
     assert waiting.wait(PATIENCE_S)
     serve(learner, gone.port)
@@ -148,7 +148,7 @@ def test_the_end_of_the_run_reaches_every_call(
     one.finish()
     assert not one.actors()[0].told_run_over
     with pytest.raises(RunOver):
-        actor.parameters(newer_than=-1)
+        actor.fetch_parameters(-1)
     assert one.actors()[0].told_run_over
     with pytest.raises(RunOver):
         newcomer.handshake()
@@ -213,7 +213,7 @@ def test_close_ends_what_is_blocked(serve: Serve, connect: Connect, learner: Fak
     with pytest.raises(ClientClosed):
         actor.push(make_unroll(2))
     with pytest.raises(ClientClosed):
-        actor.parameters(newer_than=-1)
+        actor.fetch_parameters(-1)
     actor.close()
 
 
@@ -225,7 +225,7 @@ def test_close_ends_the_wait_for_a_learner(
     gone = serve(learner)
     gone.stop(0)
     waiting = threading.Event()
-    actor = connect(gone.port, on_waiting=lambda seconds, reason: waiting.set())
+    actor = connect(gone.port, on_retry=lambda seconds, reason: waiting.set())
     handshake = InThread(actor.handshake)
     assert waiting.wait(PATIENCE_S)
     assert InThread(actor.close).wait() is None
@@ -240,7 +240,7 @@ def test_an_unroll_is_put_once_however_often_its_deadline_passes(
     monkeypatch.setattr(backoff, "REPORT_INTERVAL_S", 0.0)
     tries = threading.Semaphore(0)
     learner.has_room.clear()
-    actor = connect(serve(learner).port, on_waiting=lambda seconds, reason: tries.release())
+    actor = connect(serve(learner).port, on_retry=lambda seconds, reason: tries.release())
     actor.handshake()
     actor.push(make_unroll(0))
     for _ in range(3):

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf import agents
+from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.learner.unroll_queue import UnrollQueue, batches, batches_or_none
 from impala_tf.transport import QueueClosed
 from impala_tf.types import Unroll
-from impala_tf.unroll_queue import UnrollQueue, without_waiting
 from tests.samples import image_spec, random_unrolls, vector_spec
 from tests.wire import PATIENCE_S, InThread, bits
 
-LSTM_SPECS = agents.unroll_specs(
-    agents.make("ResNetLSTMAgent", image_spec((6, 7, 3))), image_spec((6, 7, 3)), unroll_length=3
+LSTM_SPECS = unroll_specs(
+    make_agent("ResNetLSTMAgent", image_spec((6, 7, 3))), image_spec((6, 7, 3)), unroll_length=3
 )
-MLP_SPECS = agents.unroll_specs(
-    agents.make("MLPAgent", vector_spec()), vector_spec(), unroll_length=3
-)
+MLP_SPECS = unroll_specs(make_agent("MLPAgent", vector_spec()), vector_spec(), unroll_length=3)
 # Long enough that a call which does not wait would be back, also on a busy machine.
 A_WHILE_S = 0.5
 
@@ -38,11 +36,11 @@ def versions(batch: Unroll) -> list[int]:
     return batch.parameter_version.numpy().tolist()
 
 
-def upcoming(batches: Iterator[Unroll | None]) -> InThread:
+def upcoming(coming: Iterator[Unroll | None]) -> InThread:
     """The next batch's versions, or None when there are no more."""
 
     def take() -> list[int] | None:
-        batch = next(batches, None)
+        batch = next(coming, None)
         return None if batch is None else versions(batch)
 
     return InThread(take)
@@ -56,10 +54,10 @@ def test_batches_are_what_was_put_bit_for_bit(specs: Unroll) -> None:
     first.env_outputs.reward[:2, 0] = np.nan, -np.inf
     queue.put(first)
     queue.put(second)
-    batches = queue.batches(batch_size=2)
+    coming = batches(queue, batch_size=2)
     together = tree.map_structure(lambda a, b: np.concatenate([a, b]), first, second)
     for start in (0, 2, 4):
-        batch = next(batches)
+        batch = next(coming)
         tree.assert_same_structure(batch, specs)
         expected = tree.map_structure(lambda a, k=start: a[k : k + 2], together)
         assert bits(tree.map_structure(lambda t: t.numpy(), batch)) == bits(expected)
@@ -75,8 +73,8 @@ def test_first_in_first_out() -> None:
             queue.put(numbered(k, 5))
 
     feeding = InThread(feed)
-    batches = queue.batches(batch_size=4)
-    assert [versions(next(batches)) for _ in range(5)] == [
+    coming = batches(queue, batch_size=4)
+    assert [versions(next(coming)) for _ in range(5)] == [
         list(range(k, k + 4)) for k in range(0, 20, 4)
     ]
     assert feeding.wait() is None
@@ -91,11 +89,11 @@ def test_a_full_queue_makes_the_actor_wait() -> None:
     threading.Event().wait(A_WHILE_S)
     assert putting.blocked
     assert queue.size() == 2
-    batches = queue.batches(batch_size=2)
-    assert versions(next(batches)) == [0, 1]
+    coming = batches(queue, batch_size=2)
+    assert versions(next(coming)) == [0, 1]
     assert putting.wait() is None
     queue.put(numbered(3, 1))
-    assert versions(next(batches)) == [2, 3]
+    assert versions(next(coming)) == [2, 3]
     queue.close()
 
 
@@ -114,33 +112,33 @@ def test_closing_wakes_an_actor_that_waits_for_room() -> None:
 def test_closing_wakes_a_learner_that_waits_for_a_batch(waiting: int) -> None:
     """Ctrl-C while the actors are away must still lead to a checkpoint, not to a hang."""
     queue = UnrollQueue(MLP_SPECS, capacity=8)
-    batches = queue.batches(batch_size=3)
+    coming = batches(queue, batch_size=3)
     queue.put(numbered(0, 3))
-    assert versions(next(batches)) == [0, 1, 2]
+    assert versions(next(coming)) == [0, 1, 2]
     if waiting:
         queue.put(numbered(3, waiting))
-    batch = upcoming(batches)
+    batch = upcoming(coming)
     threading.Event().wait(A_WHILE_S)
     assert batch.blocked
     queue.close()
     assert batch.wait() is None
-    assert next(batches, None) is None
+    assert next(coming, None) is None
 
 
 def test_whole_batches_left_at_the_end_are_still_given_out() -> None:
     queue = UnrollQueue(MLP_SPECS, capacity=8)
     queue.put(numbered(0, 5))
-    batches = queue.batches(batch_size=2)
-    first = versions(next(batches))
+    coming = batches(queue, batch_size=2)
+    first = versions(next(coming))
     queue.close()
-    assert [first, *map(versions, batches)] == [[0, 1], [2, 3]]
+    assert [first, *map(versions, coming)] == [[0, 1], [2, 3]]
 
 
 def test_batches_asked_for_after_the_end_are_none() -> None:
     """A stop request may come before the training loop does."""
     queue = UnrollQueue(MLP_SPECS, capacity=8)
     queue.close()
-    assert upcoming(queue.batches(batch_size=2)).wait() is None
+    assert upcoming(batches(queue, batch_size=2)).wait() is None
 
 
 def test_closing_twice_is_harmless() -> None:
@@ -161,7 +159,7 @@ def test_what_goes_wrong_while_the_queue_is_open_is_not_taken_for_its_end(
 
     monkeypatch.setattr(queue._queue, "dequeue_many", broken)
     with pytest.raises(tf.errors.InvalidArgumentError):
-        next(queue.batches(batch_size=1))
+        next(batches(queue, batch_size=1))
 
 
 def test_its_size_is_what_waits() -> None:
@@ -173,63 +171,65 @@ def test_its_size_is_what_waits() -> None:
     queue.close()
 
 
-class Held:
-    """Batches that come when the test lets them."""
+class HeldQueue:
+    """A queue whose batches come when the test allows it."""
 
     def __init__(self, *batches: object) -> None:
-        self._batches = batches
+        self._batches = list(batches)
         self._allowed = threading.Semaphore(0)
 
     def allow(self, count: int) -> None:
         self._allowed.release(count)
 
-    def __iter__(self) -> Iterator[Any]:
-        for batch in self._batches:
-            assert self._allowed.acquire(timeout=2 * PATIENCE_S)
-            if isinstance(batch, Exception):
-                raise batch
-            yield batch
+    def take(self, batch_size: int) -> Any:
+        if not self._batches:
+            raise QueueClosed
+        assert self._allowed.acquire(timeout=2 * PATIENCE_S)
+        batch = self._batches.pop(0)
+        if isinstance(batch, Exception):
+            raise batch
+        return batch
 
 
-def first_batch(batches: Iterator[Any]) -> Any:
+def first_batch(coming: Iterator[Any]) -> Any:
     """What comes after however many times nothing came."""
-    return next(batch for batch in batches if batch is not None)
+    return next(batch for batch in coming if batch is not None)
 
 
 def test_a_group_is_not_kept_waiting_by_a_learner_without_a_batch() -> None:
     """Its actors are away: the other learners would stand still in their all-reduce."""
-    held = Held("a", "b", "c")
-    batches = without_waiting(iter(held), patience_s=0.0)
-    assert [next(batches) for _ in range(3)] == [None] * 3
+    held = HeldQueue("a", "b", "c")
+    coming = batches_or_none(cast(UnrollQueue, held), 1, patience_s=0.0)
+    assert [next(coming) for _ in range(3)] == [None] * 3
     held.allow(2)
-    assert [first_batch(batches) for _ in range(2)] == ["a", "b"]
-    assert next(batches) is None
+    assert [first_batch(coming) for _ in range(2)] == ["a", "b"]
+    assert next(coming) is None
     held.allow(1)
-    assert first_batch(batches) == "c"
+    assert first_batch(coming) == "c"
 
 
 def test_a_learner_waits_for_its_batch_as_long_as_its_patience() -> None:
     """Joining without a batch at every slow moment would throw half of the work away."""
-    held, in_a_hurry = Held("a", "b"), threading.Event()
-    batches = without_waiting(iter(held), 10 * PATIENCE_S, in_a_hurry.is_set)
-    upcoming = InThread(lambda: next(batches))
+    held, in_a_hurry = HeldQueue("a", "b"), threading.Event()
+    coming = batches_or_none(cast(UnrollQueue, held), 1, 10 * PATIENCE_S, in_a_hurry.is_set)
+    upcoming = InThread(lambda: next(coming))
     threading.Event().wait(A_WHILE_S)
     assert upcoming.blocked
     held.allow(1)
     assert upcoming.wait() == "a"
-    upcoming = InThread(lambda: next(batches))
+    upcoming = InThread(lambda: next(coming))
     in_a_hurry.set()  # the run is to stop
     assert upcoming.wait() is None
 
 
 def test_patience_begins_anew_with_every_batch() -> None:
     """Else a learner that has waited long, once, would never wait again."""
-    held = Held("a", "b")
-    batches = without_waiting(iter(held), patience_s=2.0)
-    assert next(batches) is None
+    held = HeldQueue("a", "b")
+    coming = batches_or_none(cast(UnrollQueue, held), 1, patience_s=2.0)
+    assert next(coming) is None
     held.allow(1)
-    assert first_batch(batches) == "a"
-    upcoming = InThread(lambda: next(batches))
+    assert first_batch(coming) == "a"
+    upcoming = InThread(lambda: next(coming))
     threading.Event().wait(A_WHILE_S)
     assert upcoming.blocked
     held.allow(1)
@@ -238,20 +238,20 @@ def test_patience_begins_anew_with_every_batch() -> None:
 
 def test_a_learner_whose_batches_are_over_still_takes_part() -> None:
     """The queue closes with the stop request; the others hear of that in the next update."""
-    held = Held("a")
+    held = HeldQueue("a")
     held.allow(1)
-    batches = without_waiting(iter(held), 10 * PATIENCE_S)
-    assert next(batches) == "a"
-    upcoming = InThread(lambda: [next(batches) for _ in range(3)])
+    coming = batches_or_none(cast(UnrollQueue, held), 1, 10 * PATIENCE_S)
+    assert next(coming) == "a"
+    upcoming = InThread(lambda: [next(coming) for _ in range(3)])
     assert upcoming.wait() == [None] * 3
 
 
 def test_a_failed_batch_fails_the_learner() -> None:
     """It must not be taken for batches that are late, for ever."""
-    held = Held("a", ValueError("broken"))
+    held = HeldQueue("a", ValueError("broken"))
     held.allow(1)
-    batches = without_waiting(iter(held), 10 * PATIENCE_S)
-    assert next(batches) == "a"
+    coming = batches_or_none(cast(UnrollQueue, held), 1, 10 * PATIENCE_S)
+    assert next(coming) == "a"
     held.allow(1)
     with pytest.raises(ValueError, match="broken"):
-        first_batch(batches)
+        first_batch(coming)

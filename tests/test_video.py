@@ -7,7 +7,7 @@ import av
 import numpy as np
 import pytest
 
-from impala_tf import video
+from impala_tf.evaluation import video
 
 
 def moving_square(count: int, height: int = 210, width: int = 160) -> Iterator[np.ndarray]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impala_tf import vtrace
+from impala_tf.learner import vtrace
 
 
 def paper_vs(log_rhos, discounts, rewards, values, bootstrap, rho_bar, c_bar, lambda_):

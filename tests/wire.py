@@ -21,7 +21,7 @@ from impala_tf.transport import (
     impala_pb2,
 )
 from impala_tf.transport.codec import NestCodec, TensorSpec
-from impala_tf.transport.identity import spec_messages
+from impala_tf.transport.handshake import spec_messages
 from impala_tf.types import AgentOutput, EnvOutput, Nest, Unroll
 
 Serve = Callable[..., LearnerServer]

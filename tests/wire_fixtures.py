@@ -64,9 +64,9 @@ def connect(directory: Path) -> Iterator[Connect]:
         actor_id: str = "actor-0",
         specs: Unroll = SPECS,
         digest: str = RUN.config_digest,
-        on_waiting: Callable[[float, str], None] | None = None,
+        on_retry: Callable[[float, str], None] | None = None,
     ) -> ActorClient:
-        one = ActorClient(f"127.0.0.1:{port}", directory, actor_id, specs, digest, on_waiting)
+        one = ActorClient(f"127.0.0.1:{port}", directory, actor_id, specs, digest, on_retry)
         clients.append(one)
         return one
 

@@ -1,4 +1,4 @@
-"""Small worlds for tests, known to Gymnasium as `tests.worlds:MaskedCartPole-v1` and so on."""
+"""Small worlds for tests: Gymnasium finds them as `tests.worlds:MaskedCartPole-v1` and so on."""
 
 from __future__ import annotations
 

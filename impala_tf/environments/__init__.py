@@ -1,4 +1,4 @@
-"""Environments behind one interface: a Gymnasium `VectorEnv`, read through an `EnvStream`.
+"""Environments behind one interface: a Gymnasium `VectorEnv`, stepped as a `BatchedEnvironment`.
 
-`factory` finds the suite that a level belongs to; every suite is a file here (`atari`, `gym`).
+`suites` finds the suite that a level belongs to; each suite is a file here (`atari`, `gym`).
 """

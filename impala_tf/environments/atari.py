@@ -14,7 +14,7 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import EnvironmentConfig
-from impala_tf.environments.stream import LIFE_LOST
+from impala_tf.environments.batched import LIFE_LOST
 from impala_tf.types import EnvironmentSpec
 
 _EMULATOR_FPS = 60  # NTSC
@@ -27,7 +27,7 @@ _LEVEL = re.compile(
 def rom_of(level_name: str) -> str | None:
     """Returns the ROM behind an Atari id, e.g. 'pong' of 'PongNoFrameskip-v4', or None.
 
-    The rest of an id says nothing: what Gymnasium binds to it (frame skip, sticky actions) are
+    The rest of the id does not matter: what Gymnasium binds to it (frame skip, sticky actions) are
     flags here.
     """
     match = _LEVEL.fullmatch(level_name)
@@ -35,7 +35,7 @@ def rom_of(level_name: str) -> str | None:
 
 
 def owns(level_name: str) -> bool:
-    """Says whether the level is an Atari game."""
+    """Tells whether the level is an Atari game."""
     return rom_of(level_name) is not None
 
 
@@ -57,7 +57,7 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
     """Returns N games: uint8 [N, K, H, W] observations, unclipped rewards int32 [N].
 
-    A stack after a reset is zeros and the first frame. Every step hands out new arrays.
+    After a reset, the stack is zeros and the first frame. Every step returns new arrays.
     """
     games = _ale(env, num_envs, num_threads)
     return LifeLoss(games) if env.terminal_on_life_loss else games
@@ -69,10 +69,10 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
 
 
 def render_twin(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
-    """Returns one game that looks like the screen: observations are uint8 [1, 1, H, W, 3].
+    """Returns one game whose observations are the screen in full, uint8 [1, 1, H, W, 3].
 
-    The emulator is deterministic: with the same seed and the same actions, this is the very game
-    that `make(env, 1, 1)` plays.
+    The emulator is deterministic: with the same seed and actions, this is the same game that
+    `make(env, 1, 1)` plays.
     """
     emulator = ale_py.ALEInterface()
     emulator.loadROM(roms.get_rom_path(rom_of(env.level_name)))
@@ -82,9 +82,9 @@ def render_twin(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
 
 
 class LifeLoss(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Puts info["life_lost"], bool [N]: a life was lost and the game goes on.
+    """Adds info["life_lost"], bool [N]: a life was lost and the game continues.
 
-    ALE's own `episodic_life` would start the whole game anew at every lost life.
+    ALE's own `episodic_life` would restart the whole game at every lost life.
     """
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
@@ -98,7 +98,8 @@ class LifeLoss(VectorWrapper[Any, Any, Any, Any, Any]):
         """Steps all games."""
         observation, reward, terminated, truncated, info = self.env.step(actions)
         lives = info["lives"]
-        # Qbert plays on for some frames at 0 lives; a new game may have fewer lives than a cut one.
+        # Qbert continues for some frames at 0 lives, and a new game may have fewer lives than the
+        # truncated one before.
         lost = (lives < self._lives) & (lives > 0)
         info[LIFE_LOST] = lost & ~self._game_over & ~terminated
         self._lives, self._game_over = lives, terminated | truncated
@@ -106,7 +107,7 @@ class LifeLoss(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 class Twin(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Steps a `render_twin` along with its game, to render what the game's agent does."""
+    """Steps a `render_twin` beside its game, to show in colour what the agent does."""
 
     def __init__(self, game: VectorEnv[Any, Any, Any], twin: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(game)
@@ -122,17 +123,17 @@ class Twin(VectorWrapper[Any, Any, Any, Any, Any]):
         """Steps both.
 
         Raises:
-          RuntimeError: the two went different ways.
+          RuntimeError: the two games diverged.
         """
         self._screen, *theirs, _ = self._twin.step(actions)
         observation, *ours, info = self.env.step(actions)
         if not np.array_equal(ours, theirs):
-            raise RuntimeError("the game that is filmed is no longer the game that is played")
+            raise RuntimeError("the game in the video is no longer the game that the agent plays")
         reward, terminated, truncated = ours
         return observation, reward, terminated, truncated, info
 
     def render(self) -> tuple[np.ndarray]:
-        """Returns the screen now, (uint8 [H, W, 3],)."""
+        """Returns the current screen, (uint8 [H, W, 3],)."""
         return (self._screen[0, 0],)
 
     def close(self, **kwargs: Any) -> None:
@@ -160,7 +161,7 @@ def _ale(env: EnvironmentConfig, num_envs: int, num_threads: int, **changes: Any
         "img_width": env.width,
         "stack_num": env.stacked_frames,
         "frameskip": _frames_per_step(env),
-        # With one, there is no second frame to take the maximum with.
+        # With one frame, there is no second one to take the maximum with.
         "maxpool": _frames_per_step(env) > 1,
         "noop_max": env.noop_max + 1,  # ALE draws from 0 to noop_max - 1
         "episodic_life": False,

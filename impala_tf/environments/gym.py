@@ -1,4 +1,4 @@
-"""Whatever else Gymnasium's registry holds: discrete actions, images or vectors."""
+"""All other levels in Gymnasium's registry: discrete actions, images or vectors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.lifeline import die_with_parent
+from impala_tf.process_lifetime import die_with_parent
 from impala_tf.types import EnvironmentSpec, Kind
 
-_TAKEN = "taken are discrete actions and observations that are uint8 images [H, W, C] or vectors"
+_SUPPORTED = "only discrete actions, and uint8 images [H, W, C] or vectors, are supported"
 
 
 def owns(level_name: str) -> bool:
-    """Says yes: this is where levels end up that no other suite knows."""
+    """Returns True: this suite takes every level that no other suite owns."""
     return True
 
 
@@ -55,14 +55,14 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
 
 
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
-    """Returns N environments: the level's own vector environment, else a process each.
+    """Returns N environments: the level's own vector environment, else one process for each.
 
-    Processes are spawned, because a fork of a process in which TensorFlow runs may hang; they end
-    with the thread that calls this. `num_threads` is of no consequence here.
+    Processes are spawned, because forking a process that runs TensorFlow may hang. They end with
+    the thread that calls this. `num_threads` has no effect here.
 
     Raises:
-      ConfigError: there is no such level, something that it needs is not installed, or its spaces
-        or autoreset mode are not taken.
+      ConfigError: there is no such level, a package that it needs is not installed, or its spaces
+        or its autoreset mode are not supported.
     """
     registered = find(env.level_name)
     repeated = _repeated(env)
@@ -71,12 +71,12 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
         return _vectorize(env, num_envs, "vector_entry_point")
     if num_envs == 1:
         return _vectorize(env, num_envs, "sync", wrappers=repeated)
-    settled = functools.partial(_settle_in, parent_pid=os.getpid())
+    worker_setup = functools.partial(_set_up_worker, parent_pid=os.getpid())
     return _vectorize(
         env,
         num_envs,
         "async",
-        wrappers=[*repeated, settled],
+        wrappers=[*repeated, worker_setup],
         vector_kwargs={"context": "spawn"},
     )
 
@@ -85,23 +85,23 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     """Returns one environment whose `render()` returns (uint8 [H, W, 3],).
 
     Raises:
-      ConfigError: see `make`; or the level has no pictures to show.
+      ConfigError: see `make`; or the level has no render mode rgb_array.
     """
-    blind = _vectorize(env, 1, "sync")
-    render_modes = blind.metadata.get("render_modes", ())
-    blind.close()
+    unrendered = _vectorize(env, 1, "sync")
+    render_modes = unrendered.metadata.get("render_modes", ())
+    unrendered.close()
     if "rgb_array" not in render_modes:
         raise ConfigError(
-            f"--video: --level_name={env.level_name} has no render mode rgb_array to film"
+            f"--video: --level_name={env.level_name} has no render mode rgb_array, so no video"
         )
     return _vectorize(env, 1, "sync", wrappers=_repeated(env), render_mode="rgb_array")
 
 
 def find(level_name: str) -> EnvSpec:
-    """Returns what is registered as 'Env-v0', or as 'module:Env-v0' once the module is imported.
+    """Returns the registered 'Env-v0', or 'module:Env-v0' after importing the module.
 
     Raises:
-      ConfigError: no such level, with near matches, or no such module.
+      ConfigError: there is no such level (names near matches), or no such module.
     """
     module, _, name = level_name.rpartition(":")
     if module:
@@ -115,20 +115,20 @@ def find(level_name: str) -> EnvSpec:
     if registered is None:
         known = {registered_name.lower(): registered_name for registered_name in gymnasium.registry}
         near = [known[low] for low in difflib.get_close_matches(name.lower(), known, n=5)]
-        matches = f"near matches: {', '.join(near)}" if near else "no id comes near"
+        matches = f"near matches: {', '.join(near)}" if near else "no id is similar"
         raise ConfigError(f"--level_name={level_name}: no such level; {matches}")
     return registered
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Holds every action for `repeats` steps and adds up their rewards, until the episode ends."""
+    """Repeats every action for `repeats` steps, or until the episode ends, and adds the rewards."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], repeats: int) -> None:
         super().__init__(env)
         self._repeats = repeats
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Takes up to `repeats` steps; observation, flags and info are the last one's."""
+        """Takes up to `repeats` steps; returns the last one's observation, flags and info."""
         rewards = 0.0
         for _ in range(self._repeats):
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -138,13 +138,13 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, rewards, terminated, truncated, info
 
 
-def _settle_in(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium.Env[Any, Any]:
+def _set_up_worker(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium.Env[Any, Any]:
     """Makes a worker process end with its parent, and only then.
 
-    AsyncVectorEnv also makes one environment in the parent itself, which is left alone.
+    AsyncVectorEnv also makes one environment in the parent itself; nothing changes there.
     """
     if os.getpid() != parent_pid:
-        # Ctrl-C and a closed terminal reach every process; the parent decides what they mean.
+        # Ctrl-C and a closed terminal reach all processes; only the parent acts on them.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         die_with_parent(parent_pid)
@@ -152,7 +152,7 @@ def _settle_in(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium.Env[A
 
 
 def _repeated(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
-    """Returns the wrapper that repeats actions, if they are to be repeated."""
+    """Returns the wrapper that repeats actions, or nothing if actions are not repeated."""
     repeats = env.num_action_repeats
     return [functools.partial(ActionRepeat, repeats=repeats)] if repeats > 1 else []
 
@@ -160,19 +160,19 @@ def _repeated(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
 def _vectorize(
     env: EnvironmentConfig, num_envs: int, mode: str, **settings: Any
 ) -> VectorEnv[Any, Any, Any]:
-    """Returns the level's vector environment, if it can be had and taken (else ConfigError)."""
+    """Returns the level's vector environment; ConfigError if it is missing or not supported."""
     registered = find(env.level_name)
     if mode != "vector_entry_point" and registered.entry_point is None:
         raise ConfigError(
-            f"--level_name={env.level_name}: has a vector environment only, which can neither "
-            "repeat actions nor be filmed: leave --num_action_repeats and --video out"
+            f"--level_name={env.level_name}: has only a vector environment, which can neither "
+            "repeat actions nor be rendered; leave out --num_action_repeats and --video"
         )
     try:
         vector = gymnasium.make_vec(registered, num_envs, vectorization_mode=mode, **settings)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"--level_name={env.level_name}: something that it needs is not installed: {reason}"
+            f"--level_name={env.level_name}: a package that it needs is not installed: {reason}"
         ) from error
     try:
         _check(env.level_name, vector)
@@ -189,14 +189,14 @@ def _check(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
     if mode != AutoresetMode.NEXT_STEP:
         raise ConfigError(
             f"--level_name={level_name}: its vector environment has the autoreset mode {mode}; "
-            f"taken is {AutoresetMode.NEXT_STEP}"
+            f"only {AutoresetMode.NEXT_STEP} is supported"
         )
 
 
 def _num_actions(level_name: str, space: Space[Any]) -> int:
     if isinstance(space, Discrete):
         return int(space.n)
-    raise ConfigError(f"--level_name={level_name}: has actions {space}; {_TAKEN}")
+    raise ConfigError(f"--level_name={level_name}: has actions {space}; {_SUPPORTED}")
 
 
 def _observation(level_name: str, space: Space[Any]) -> tuple[Kind, tuple[int, ...]]:
@@ -207,11 +207,11 @@ def _observation(level_name: str, space: Space[Any]) -> tuple[Kind, tuple[int, .
         if len(space.shape) == 2:
             return "image", (*space.shape, 1)
         if len(space.shape) == 3:
-            # Channels first would pass as a flat, wide picture and train badly without a word.
+            # Channels first would look like a flat, wide image and train badly without any warning.
             if space.shape[0] < space.shape[2]:
                 raise ConfigError(
                     f"--level_name={level_name}: has images of shape {space.shape}, which looks "
-                    "like channels first; taken are channels last"
+                    "like channels first; only channels last are supported"
                 )
             return "image", space.shape
-    raise ConfigError(f"--level_name={level_name}: has observations {space}; {_TAKEN}")
+    raise ConfigError(f"--level_name={level_name}: has observations {space}; {_SUPPORTED}")

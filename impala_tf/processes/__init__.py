@@ -1,1 +1,1 @@
-"""Composition roots: what an actor, a learner, an evaluation and a local run are made of."""
+"""The processes of a run, each put together from the other packages' parts."""

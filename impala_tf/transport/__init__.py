@@ -1,4 +1,4 @@
-"""Unrolls from actors to a learner, parameters back: gRPC over mutual TLS, nothing pickled."""
+"""Unrolls from actors to a learner, parameters back: gRPC over mutual TLS. Nothing is pickled."""
 
 from impala_tf.transport.client import ActorClient
 from impala_tf.transport.codec import TensorSpec
@@ -11,8 +11,8 @@ from impala_tf.transport.errors import (
     RunOver,
     TransportError,
 )
-from impala_tf.transport.identity import PROTOCOL_VERSION, RunIdentity
-from impala_tf.transport.parameters import ParameterStore, Snapshot
+from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity
+from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.server import LearnerServer
 from impala_tf.transport.service import ActorView, PushReport
 

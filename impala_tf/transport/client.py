@@ -1,4 +1,4 @@
-"""The actor's side of the wire: calls that go on until they succeed or the run is over."""
+"""The actor's side of the transport: calls are retried until they succeed or the run is over."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,19 @@ import grpc
 import numpy as np
 
 from impala_tf.transport import credentials, impala_pb2, impala_pb2_grpc
-from impala_tf.transport.backoff import Backoff
 from impala_tf.transport.codec import NestCodec, TensorSpec, decode_all
 from impala_tf.transport.errors import ClientClosed, HandshakeRefused, RunOver, TransportError
-from impala_tf.transport.identity import PROTOCOL_VERSION, spec_messages, specs_from_messages
-from impala_tf.transport.options import (
+from impala_tf.transport.grpc_options import (
     CHANNEL_OPTIONS,
     HANDSHAKE_DEADLINE_S,
     PARAMETERS_DEADLINE_S,
     PUSH_DEADLINE_S,
 )
+from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
+from impala_tf.transport.retry import Backoff
 from impala_tf.types import Episode, Unroll
 
-# The learner is away, slow or going down: all of it passes.
+# The learner is unreachable, slow or shutting down: all of these pass.
 _RETRIED = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -34,10 +35,13 @@ _RETRIED = (
 
 
 class ActorClient:
-    """An actor's connection to its learner; one thread acts, a second one sends.
+    """An actor's connection to its learner. Unrolls are sent in a second thread.
 
-    Every call is repeated while the learner is unreachable, until the run is over or the client is
-    closed. `close` may be called from any thread, everything else from one.
+    Every call is retried while the learner is unreachable, until the run is over or the client is
+    closed. `close` may be called from any thread, everything else from one thread.
+
+    Attributes:
+      push_wait_fraction: fraction of the time between the last two pushes that the last one waited.
     """
 
     def __init__(
@@ -47,20 +51,20 @@ class ActorClient:
         actor_id: str,
         unroll_specs: Unroll,
         config_digest: str,
-        on_waiting: Callable[[float, str], None] | None = None,
-        on_try: Callable[[], None] | None = None,
+        on_retry: Callable[[float, str], None] | None = None,
+        on_call: Callable[[], None] | None = None,
     ) -> None:
-        """Connects when first used.
+        """Connects at the first call.
 
         Args:
           address: host:port of the learner.
-          credentials_dir: holds `credentials.ACTOR_FILES` at least.
+          credentials_dir: holds at least `credentials.ACTOR_FILES`.
           actor_id: unique among the learner's actors.
           unroll_specs: of (shape, dtype), without the leading N.
           config_digest: `impala_tf.config.wire_digest`.
-          on_waiting: called with (seconds, reason) where a call has to be repeated for longer:
-            after 5 s, then every minute; from whichever thread waits.
-          on_try: called before each try of a call, from whichever thread tries.
+          on_retry: called with (seconds so far, reason) if a call is being retried: after 5 s, then
+            every minute; from the thread that waits.
+          on_call: called before every try of a call, from the thread that calls.
 
         Raises: ConfigError if the credentials cannot be used.
         """
@@ -75,25 +79,21 @@ class ActorClient:
         self._actor_id = actor_id
         self._session = secrets.randbits(64)
         self._config_digest = config_digest
-        self._on_waiting = on_waiting
-        self._on_try = on_try
+        self._on_retry = on_retry
+        self._on_call = on_call
         self._run_id = ""
         self._parameter_specs: list[TensorSpec] = []
         self._next_sequence = 0
         self._last_push = time.monotonic()
         self.push_wait_fraction = 0.0
-        """Share of the time since the push before that the last push had to wait."""
         self._closed = threading.Event()
-        self._changed = threading.Condition()  # of the two below
-        self._pending: impala_pb2.PushUnrollRequest | None = None
-        self._failure: Exception | None = None
-        self._sender = threading.Thread(target=self._send_pending, name="send", daemon=True)
-        self._sender.start()
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="send")
+        self._sending: Future[Any] | None = None
 
     def handshake(self) -> list[TensorSpec]:
         """Agrees with the learner and returns (name, shape, dtype) of every parameter.
 
-        Raises: HandshakeRefused naming both sides where they do not fit; RunOver; ClientClosed.
+        Raises: HandshakeRefused naming both sides if they do not fit; RunOver; ClientClosed.
         """
         request = impala_pb2.HandshakeRequest(
             actor_id=self._actor_id,
@@ -109,100 +109,85 @@ class ActorClient:
         self._parameter_specs = specs_from_messages(reply.parameter_specs)
         return self._parameter_specs
 
-    def parameters(self, newer_than: int) -> tuple[int, list[np.ndarray]] | None:
-        """Returns (version, read-only tensors), or None if `newer_than` is the newest version.
+    def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
+        """Returns (parameter_version, read-only tensors), or None if the actor is up to date.
 
-        `newer_than` is the version at hand, -1 for none; None also before the first version.
+        Args:
+          known_version: the parameter_version that the actor has; -1 if it has none. Then this
+            waits until the learner has published its first parameters.
 
-        Raises: RunOver, ClientClosed, HandshakeRefused after a restart; TransportError on a failure
-          that no retry helps against.
+        Raises: RunOver, ClientClosed, HandshakeRefused after a restart of the learner;
+          TransportError on a failure that no retry would fix.
         """
         request = impala_pb2.GetParametersRequest(
-            actor_id=self._actor_id, session=self._session, newer_than=newer_than
+            actor_id=self._actor_id, session=self._session, known_version=known_version
         )
         reply = self._call(self._stub.GetParameters, request, PARAMETERS_DEADLINE_S)
         if reply.outcome == impala_pb2.UNCHANGED:
             return None
-        return reply.version, decode_all(self._parameter_specs, reply.tensors)
+        return reply.parameter_version, decode_all(self._parameter_specs, reply.tensors)
 
     def push(
         self, unroll: Unroll, episodes: Sequence[Episode] = (), agent_steps_per_s: float = 0.0
     ) -> None:
-        """Hands an unroll [N, ...] to the sender, waiting only until the one before it was taken.
+        """Sends an unroll [N, ...]; waits only until the learner has accepted the previous one.
 
-        The arrays are copied and may be written to afterwards.
+        The arrays are copied and may be overwritten after the call.
 
-        Raises: ValueError naming the array that does not fit the specs; else as `parameters`, also
-          for what befell the push before.
+        Raises: ValueError naming an array that does not fit the specs; otherwise as
+          `fetch_parameters`, also for a failure of the previous push.
         """
         num_environments, tensors = self._codec.encode(unroll)
-        with self._changed:
-            self._wait_for_sender()
-            self._pending = impala_pb2.PushUnrollRequest(
-                actor_id=self._actor_id,
-                session=self._session,
-                sequence=self._next_sequence,
-                num_environments=num_environments,
-                tensors=tensors,
-                episode_returns=[episode.episode_return for episode in episodes],
-                episode_lengths=[episode.episode_length for episode in episodes],
-                agent_steps_per_s=agent_steps_per_s,
-                push_wait_fraction=self.push_wait_fraction,
+        self._wait_for_previous_push()
+        request = impala_pb2.PushUnrollRequest(
+            actor_id=self._actor_id,
+            session=self._session,
+            sequence=self._next_sequence,
+            num_environments=num_environments,
+            tensors=tensors,
+            episode_returns=[episode.episode_return for episode in episodes],
+            episode_lengths=[episode.episode_length for episode in episodes],
+            agent_steps_per_s=agent_steps_per_s,
+            push_wait_fraction=self.push_wait_fraction,
+        )
+        self._next_sequence += 1
+        try:
+            self._sending = self._sender.submit(
+                self._call, self._stub.PushUnroll, request, PUSH_DEADLINE_S
             )
-            self._next_sequence += 1
-            self._changed.notify_all()
+        except RuntimeError as error:  # how the executor reports that `close` came first
+            raise ClientClosed("push: the client is closed") from error
 
     def close(self) -> None:
-        """Cancels what is under way, an unroll not yet taken included. Never blocks for long."""
-        with self._changed:
-            self._closed.set()
-            self._changed.notify_all()
+        """Cancels running calls; an unroll that was not accepted yet is lost. Returns soon."""
+        self._closed.set()
         self._channel.close()
-        if threading.current_thread() is not self._sender:  # on_waiting may close
-            self._sender.join()
+        # Not waited for: on_retry may close the client from the sender's own thread.
+        self._sender.shutdown(wait=False)
 
-    def _wait_for_sender(self) -> None:
+    def _wait_for_previous_push(self) -> None:
         started = time.monotonic()
-        self._changed.wait_for(
-            lambda: self._pending is None or self._failure is not None or self._closed.is_set()
-        )
-        if self._failure is not None:
-            raise self._failure
+        if self._sending is not None:
+            self._sending.result()
         if self._closed.is_set():
             raise ClientClosed("push: the client is closed")
         now = time.monotonic()
         self.push_wait_fraction = (now - started) / max(now - self._last_push, 1e-9)
         self._last_push = now
 
-    def _send_pending(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._pending is not None or self._closed.is_set())
-                request = self._pending
-            try:
-                self._call(self._stub.PushUnroll, request, PUSH_DEADLINE_S)
-            except Exception as failure:  # raised again by the next push
-                with self._changed:
-                    self._failure = failure
-                    self._changed.notify_all()
-                return
-            with self._changed:
-                self._pending = None
-                self._changed.notify_all()
-
     def _call(self, method: Callable[..., Any], request: Any, deadline_s: float) -> Any:
-        backoff = Backoff(self._on_waiting)
+        backoff = Backoff(self._on_retry)
         while not self._closed.is_set():
             request.run_id = self._run_id
-            if self._on_try is not None:
-                self._on_try()
+            if self._on_call is not None:
+                self._on_call()
             try:
                 reply = method(request, timeout=deadline_s)
             except grpc.RpcError as error:
                 if not self._closed.is_set():
                     backoff.wait(self._reason_to_retry(error), self._closed)
                 continue
-            except ValueError:  # how gRPC says that `close` came between
+            except ValueError:  # gRPC raises it if the channel was closed
                 if not self._closed.is_set():
                     raise
                 continue
@@ -212,14 +197,14 @@ class ActorClient:
         raise ClientClosed("the client is closed")
 
     def _reason_to_retry(self, error: grpc.RpcError) -> str:
-        """Removes the cause as far as it can; TransportError where a retry would not help."""
+        """Returns why the call is retried; raises TransportError if no retry would help."""
         code, details = error.code(), error.details()
         if code == grpc.StatusCode.FAILED_PRECONDITION:
             self.handshake()  # the learner was restarted
         elif code == grpc.StatusCode.UNAVAILABLE:
             return (
-                f"{details} (if the learner is up: {self._credentials_dir} may hold another run's "
-                "credentials)"
+                f"{details} (if the learner is running: {self._credentials_dir} may hold another "
+                "run's credentials)"
             )
         elif code not in _RETRIED:
             raise TransportError(f"{code.name}: {details}") from error

@@ -1,7 +1,7 @@
 """Nests of tensors <-> lists of bytes, checked against specs. Nothing is ever unpickled.
 
-A tensor travels as its raw elements: C order, little-endian, no header. What they mean is agreed on
-once, in the handshake.
+A tensor is sent as its raw elements: C order, little-endian, no header. The handshake fixes their
+shapes and dtypes once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DTYPES = {name: np.dtype(name).newbyteorder("<") for name in _DTYPE_NAMES}
 
 
 class TensorSpec(NamedTuple):
-    """One tensor: its field path, its shape without any leading N, its dtype by NumPy's name."""
+    """One tensor: its field path, its shape without leading N, its dtype by NumPy's name."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class TensorSpec(NamedTuple):
 
     @classmethod
     def of(cls, name: str, shape: Sequence[int], dtype: Any) -> TensorSpec:
-        """Takes NumPy's or TensorFlow's shapes and dtypes; ValueError names what cannot travel."""
+        """Takes NumPy's or TensorFlow's shapes and dtypes; ValueError names what cannot be sent."""
         dtype_name = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
         if dtype_name not in DTYPES:
             raise ValueError(f"{name}: {dtype_name} cannot be sent, only {', '.join(DTYPES)}")
@@ -68,19 +68,19 @@ def decode(spec: TensorSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.n
 def decode_all(
     specs: Sequence[TensorSpec], tensors: Sequence[bytes], leading: tuple[int, ...] = ()
 ) -> list[np.ndarray]:
-    """Decodes tensor by tensor; DecodeError also if their number differs."""
+    """Decodes a list of tensors; DecodeError also if their number differs."""
     if len(tensors) != len(specs):
         raise DecodeError(f"expected {len(specs)} tensors, got {len(tensors)}")
     return [decode(spec, data, leading) for spec, data in zip(specs, tensors, strict=True)]
 
 
 class NestCodec:
-    """Encodes and decodes nests of one structure, whose tensors share a leading dimension N."""
+    """Encodes and decodes nests of one structure; all tensors share a leading dimension N."""
 
     def __init__(self, nest: Nest) -> None:
         """Takes the structure of `nest`; its leaves are (shape, dtype) or tf.TensorSpec, without N.
 
-        Raises: ValueError naming a leaf that is neither, or of a dtype that cannot travel.
+        Raises: ValueError naming a leaf that is neither, or has a dtype that cannot be sent.
         """
         leaves: list[tuple[str, Any, Any]] = []
 
@@ -112,7 +112,7 @@ class NestCodec:
 
 
 def _shape_and_dtype(node: Any) -> tuple[Any, Any] | None:
-    """Returns what a leaf of specs says, None for an inner node."""
+    """Returns the shape and dtype of a leaf, None for an inner node."""
     if hasattr(node, "shape") and hasattr(node, "dtype"):
         return node.shape, node.dtype
     if type(node) is tuple and len(node) == 2 and _is_dtype(node[1]):

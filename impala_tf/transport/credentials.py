@@ -1,8 +1,8 @@
-"""A run's own certificate authority: whoever holds its files takes part, nobody else does.
+"""A run's own certificate authority: only processes with its files can take part.
 
-The authority signs two certificates and its private key is forgotten at once, so that a stolen
-folder lets nobody mint more. The learner's certificate is good for serving only, the actors' for
-connecting only.
+The authority signs two certificates, and its private key is never stored, so a stolen folder cannot
+be used to make more. The learner's certificate is valid only for servers, the actors' only for
+clients.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from impala_tf.config import ConfigError
 
 ACTOR_FILES = ("ca.pem", "actor.pem", "actor.key")
-"""All that an actor needs, and all that is copied to a remote one."""
+"""All that an actor needs, and all that is copied to a remote actor."""
 LEARNER_FILES = ("ca.pem", "learner.pem", "learner.key")
 
-# Clients check this name instead of the host's, so that a run's certificate fits any host.
+# Clients check this name instead of the host's, so a run's certificate works on any host.
 LEARNER_NAME = "learner.impala"
 ACTOR_NAME = "actor.impala"
 
@@ -34,7 +34,7 @@ _CLOCK_SKEW = datetime.timedelta(days=1)
 
 
 def create(directory: Path) -> None:
-    """Makes the certificates of a new run in `directory`, which is complete afterwards or absent.
+    """Creates the certificates of a new run in `directory`, all of them or none.
 
     Raises: ConfigError if `directory` is not empty or cannot be written.
     """
@@ -51,24 +51,24 @@ def create(directory: Path) -> None:
     except OSError as error:
         raise ConfigError(
             f"{directory}: cannot hold a run's certificates ({error.strerror}); "
-            "give an empty or new folder that you may write"
+            "give a folder that is empty or does not exist yet, and that you may write to"
         ) from error
 
 
 def ensure(directory: Path) -> None:
-    """Creates the certificates unless there are some; several processes may do so at once."""
+    """Creates the certificates unless there are some; safe for several processes at once."""
     if not _has_any(directory):
         try:
             create(directory)
         except ConfigError:
-            if not _has_any(directory):  # otherwise another process was faster
+            if not _has_any(directory):  # otherwise another process created them first
                 raise
 
 
 def server_credentials(directory: Path) -> grpc.ServerCredentials:
-    """Returns the learner's credentials; they refuse clients without a certificate of this run.
+    """Returns the learner's credentials, which refuse clients without a certificate of this run.
 
-    Raises: ConfigError naming the file that is missing, unreadable, expired or open to others.
+    Raises: ConfigError naming a file that is missing, unreadable, expired or readable by others.
     """
     ca, certificate, key = _read(directory, LEARNER_FILES)
     return grpc.ssl_server_credentials(
@@ -101,7 +101,9 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
         try:
             content = path.read_bytes()
             if name.endswith(".key") and path.stat().st_mode & 0o077:
-                problems.append(f"{path}: a private key open to others; run chmod 600 {path}")
+                problems.append(
+                    f"{path}: other users can read this private key; run chmod 600 {path}"
+                )
             elif name.endswith(".pem"):
                 problems += _certificate_problems(path, content)
             found.append(content)
@@ -121,7 +123,7 @@ def _certificate_problems(path: Path, content: bytes) -> list[str]:
     except ValueError:
         return [f"{path}: not a certificate; copy the run's credentials again"]
     if until < datetime.datetime.now(datetime.UTC):
-        return [f"{path}: expired on {until:%Y-%m-%d}; delete {path.parent} and start anew"]
+        return [f"{path}: expired on {until:%Y-%m-%d}; delete {path.parent} and restart the run"]
     return []
 
 

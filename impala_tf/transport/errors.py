@@ -1,10 +1,10 @@
-"""What can go wrong between actor and learner, to be caught by meaning."""
+"""What can go wrong between actor and learner: one exception per meaning."""
 
-# ruff: noqa: N818 - half of these are no errors, but how a run ends
+# ruff: noqa: N818 - half of these are not errors, but how a run ends
 
 
 class TransportError(Exception):
-    """Base of all errors below; raised itself where a call failed for good."""
+    """Base of all errors below; raised itself if a call failed and no retry would help."""
 
 
 class HandshakeRefused(TransportError):
@@ -16,12 +16,15 @@ class RunOver(TransportError):
 
 
 class ClientClosed(TransportError):
-    """The client was closed, perhaps while this call was under way."""
+    """The client was closed, before or during this call."""
 
 
 class QueueClosed(TransportError):
-    """Raised by a learner's `put` once it takes no more unrolls; answered with RUN_OVER."""
+    """The learner takes no more unrolls.
+
+    The service answers RUN_OVER if the run is over, else UNAVAILABLE: the learner may come back.
+    """
 
 
 class DecodeError(TransportError, ValueError):
-    """Bytes that do not fit the tensor they are sent as."""
+    """Bytes that do not fit their tensor's spec."""

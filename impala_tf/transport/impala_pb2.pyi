@@ -90,23 +90,23 @@ class PushUnrollReply(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
 
 class GetParametersRequest(_message.Message):
-    __slots__ = ("actor_id", "session", "run_id", "newer_than")
+    __slots__ = ("actor_id", "session", "run_id", "known_version")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
-    NEWER_THAN_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
     actor_id: str
     session: int
     run_id: str
-    newer_than: int
-    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., newer_than: _Optional[int] = ...) -> None: ...
+    known_version: int
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., known_version: _Optional[int] = ...) -> None: ...
 
 class GetParametersReply(_message.Message):
-    __slots__ = ("outcome", "version", "tensors")
+    __slots__ = ("outcome", "parameter_version", "tensors")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARAMETER_VERSION_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     outcome: Outcome
-    version: int
+    parameter_version: int
     tensors: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., version: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., parameter_version: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ...) -> None: ...

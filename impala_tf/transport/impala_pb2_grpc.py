@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class LearnerStub(object):
-    """Unary calls with deadlines over mutual TLS. A call of a session that this learner has not shaken
-    hands with (it was restarted, say) fails with FAILED_PRECONDITION: shake hands, then repeat it.
+    """Unary calls with deadlines over mutual TLS. A call of a session without a handshake (e.g. after
+    the learner was restarted) fails with FAILED_PRECONDITION: do the handshake, then retry the call.
     """
 
     def __init__(self, channel):
@@ -54,8 +54,8 @@ class LearnerStub(object):
 
 
 class LearnerServicer(object):
-    """Unary calls with deadlines over mutual TLS. A call of a session that this learner has not shaken
-    hands with (it was restarted, say) fails with FAILED_PRECONDITION: shake hands, then repeat it.
+    """Unary calls with deadlines over mutual TLS. A call of a session without a handshake (e.g. after
+    the learner was restarted) fails with FAILED_PRECONDITION: do the handshake, then retry the call.
     """
 
     def Handshake(self, request, context):
@@ -103,8 +103,8 @@ def add_LearnerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Learner(object):
-    """Unary calls with deadlines over mutual TLS. A call of a session that this learner has not shaken
-    hands with (it was restarted, say) fails with FAILED_PRECONDITION: shake hands, then repeat it.
+    """Unary calls with deadlines over mutual TLS. A call of a session without a handshake (e.g. after
+    the learner was restarted) fails with FAILED_PRECONDITION: do the handshake, then retry the call.
     """
 
     @staticmethod

@@ -10,14 +10,14 @@ import grpc
 
 from impala_tf.config import ConfigError
 from impala_tf.transport import credentials, impala_pb2_grpc
-from impala_tf.transport.identity import RunIdentity
-from impala_tf.transport.options import SERVER_OPTIONS
-from impala_tf.transport.parameters import ParameterStore
+from impala_tf.transport.grpc_options import SERVER_OPTIONS
+from impala_tf.transport.handshake import RunIdentity
+from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.service import ActorView, LearnerService, PushReport
 from impala_tf.types import Unroll
 
-# A push that waits holds a thread; they start on demand. The difference is for all other calls,
-# which therefore always find one; the pushes of more actors are told to come again.
+# Each waiting push holds a thread. Threads start on demand. The difference is reserved for other
+# calls, so they always find a thread; pushes beyond the limit are told to retry.
 _MAX_THREADS = 512
 _MAX_WAITING_PUSHES = 448
 
@@ -37,15 +37,14 @@ class LearnerServer:
         """Binds the port; `start` serves it.
 
         Args:
-          address: host:port or [IPv6]:port; port 0 takes a free one, see `port`.
-          credentials_dir: as `credentials.ensure` makes it.
+          address: host:port or [IPv6]:port; port 0 takes a free port, see `port`.
+          credentials_dir: as `credentials.ensure` creates it.
           run: what actors must agree with.
           put: takes a decoded unroll of read-only NumPy arrays [N, ...]. Called from many threads.
-            Blocks while the queue is full, which holds the actor back; raises QueueClosed once the
-            learner takes no more, which tells the actor to come again later, or after `finish` that
-            the run is over.
-          parameters: where the learner publishes.
-          on_push: told of every push that was put, exactly once, from the threads that put.
+            Blocks while the queue is full, which makes the actor wait. Raises QueueClosed when the
+            learner takes no more unrolls: the actor retries later or, after `finish`, ends.
+          parameters: where the learner publishes. Actors wait until there is a first version.
+          on_push: called once for every push that was put, from the threads that put.
 
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
         """
@@ -57,15 +56,15 @@ class LearnerServer:
         self.port = _bind(self._server, address, server_credentials)
 
     def start(self) -> None:
-        """Begins to answer; returns at once."""
+        """Starts to answer calls; returns at once."""
         self._server.start()
 
     def finish(self) -> None:
-        """From now on every call is answered RUN_OVER; `actors` shows who has been told."""
+        """Answers every call with RUN_OVER from now on; `actors` shows which actors were told."""
         self._service.finish()
 
     def stop(self, grace_s: float) -> None:
-        """Closes the port, gives calls under way `grace_s` seconds, then cancels them.
+        """Closes the port, gives running calls `grace_s` seconds, then cancels them.
 
         A `put` that still blocks is not interrupted: close the queue first.
         """
@@ -73,12 +72,12 @@ class LearnerServer:
         self._threads.shutdown(wait=False)
 
     def actors(self) -> list[ActorView]:
-        """Returns what is known of every actor heard of in the last 5 min, ordered by id."""
+        """Returns every actor that called in the last 5 minutes, ordered by id."""
         return self._service.actors()
 
 
 def _bind(server: grpc.Server, address: str, server_credentials: grpc.ServerCredentials) -> int:
-    """Returns the port; gRPC says that it failed by an exception or, in older versions, by 0."""
+    """Returns the port. gRPC reports failure by an exception or, in older versions, by port 0."""
     try:
         port = server.add_secure_port(address, server_credentials)
     except RuntimeError as error:

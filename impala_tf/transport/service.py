@@ -1,4 +1,4 @@
-"""The learner's side of the wire: who may push what, and that every unroll counts once."""
+"""The learner's side of the transport: admits actors, and counts every unroll exactly once."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ import grpc
 from impala_tf.transport import impala_pb2, impala_pb2_grpc
 from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.errors import DecodeError, QueueClosed
-from impala_tf.transport.identity import RunIdentity, mismatches, spec_messages
-from impala_tf.transport.options import PUSH_DEADLINE_S
-from impala_tf.transport.parameters import ParameterStore
+from impala_tf.transport.grpc_options import PUSH_DEADLINE_S
+from impala_tf.transport.handshake import RunIdentity, mismatches, spec_messages
+from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.types import Episode, Unroll
 
 logger = logging.getLogger(__name__)
 
-# An actor that has been silent for so long is shown no more: it may have been scaled away. Should
-# it come back, it is known as before.
+# An actor without contact for this long is hidden (perhaps scaled down) and reappears when it
+# reconnects.
 _SHOWN_S = 300.0
 
 
 class PushReport(NamedTuple):
-    """One push that was taken."""
+    """One accepted push."""
 
     actor_id: str
     num_unrolls: int  # N
-    parameter_version: int  # learner updates behind the parameters that acted
+    parameter_version: int  # of the parameters that acted
     episodes: list[Episode]  # finished since the actor's last push
     agent_steps_per_s: float  # as the actor measured it
-    push_wait_fraction: float  # share of its time that the actor waited to push
+    push_wait_fraction: float  # fraction of its time that the actor waited to push
 
 
 class ActorView(NamedTuple):
-    """What the learner knows of an actor, since the actor's process started."""
+    """What the learner knows about an actor, since the actor's process started."""
 
     actor_id: str
     host: str  # the address it connects from
@@ -48,12 +48,12 @@ class ActorView(NamedTuple):
     parameter_version: int = -1  # of its last push; -1: none yet
     agent_steps_per_s: float = 0.0
     push_wait_fraction: float = 0.0
-    unrolls: int = 0  # taken
+    unrolls: int = 0  # accepted
     told_run_over: bool = False
 
 
 class _CallError(Exception):
-    """Ends a call with this status."""
+    """Ends a call with a gRPC status."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -61,17 +61,17 @@ class _CallError(Exception):
 
 
 class _Actor:
-    """One incarnation of an actor."""
+    """One session of an actor: a restarted actor process has a new one."""
 
     def __init__(self, session: int, view: ActorView) -> None:
         self.session = session
         self.view = view
-        self.turn = threading.Lock()  # held while a push is put: a retry waits for the first try
-        self.last_sequence = -1  # taken; read and written in turn
+        self.push_lock = threading.Lock()  # held during a push: a retry waits for the first try
+        self.last_sequence = -1  # of the last accepted push; guarded by push_lock
 
 
 def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Turns exceptions into statuses; what nobody foresaw is logged with its traceback."""
+    """Turns exceptions into gRPC statuses; logs unexpected ones with their traceback."""
 
     @functools.wraps(method)
     def answer(self: LearnerService, request: Any, context: grpc.ServicerContext) -> Any:
@@ -88,7 +88,7 @@ def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class LearnerService(impala_pb2_grpc.LearnerServicer):
-    """Answers the calls of all actors, each in a thread of its own."""
+    """Answers the calls of all actors; each call has its own thread."""
 
     def __init__(
         self,
@@ -110,11 +110,11 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
         self._actors: dict[str, _Actor] = {}
 
     def finish(self) -> None:
-        """From now on every call is answered RUN_OVER."""
+        """Answers every call with RUN_OVER from now on."""
         self._over.set()
 
     def actors(self) -> list[ActorView]:
-        """Returns what is known of every actor heard of in the last 5 min, ordered by id."""
+        """Returns every actor that called in the last 5 minutes, ordered by id."""
         since = time.time() - _SHOWN_S
         with self._lock:
             views = [actor.view for actor in self._actors.values()]
@@ -124,7 +124,7 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
     def Handshake(  # noqa: N802
         self, request: impala_pb2.HandshakeRequest, context: grpc.ServicerContext
     ) -> impala_pb2.HandshakeReply:
-        """Admits an actor that fits, replacing an earlier incarnation of it."""
+        """Admits an actor that fits; it replaces its own earlier session."""
         if self._over.is_set():
             self._mark_told(request.actor_id)
             return impala_pb2.HandshakeReply(outcome=impala_pb2.RUN_OVER)
@@ -150,8 +150,11 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
             self._mark_told(request.actor_id)
             return impala_pb2.GetParametersReply(outcome=impala_pb2.RUN_OVER)
         self._actor_of(request)
-        snapshot = self._parameters.newer_than(request.newer_than)
+        snapshot = self._parameters.latest
         if snapshot is None:
+            raise _CallError(grpc.StatusCode.UNAVAILABLE, "the learner has no parameters yet")
+        # Not "<": after a restart from a checkpoint, the learner's version may be the lower one.
+        if snapshot.parameter_version == request.known_version:
             return impala_pb2.GetParametersReply(outcome=impala_pb2.UNCHANGED)
         return snapshot.reply()
 
@@ -159,25 +162,27 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
     def PushUnroll(  # noqa: N802
         self, request: impala_pb2.PushUnrollRequest, context: grpc.ServicerContext
     ) -> impala_pb2.PushUnrollReply:
-        """Puts an unroll, once. Waits while the queue is full."""
+        """Puts an unroll into the queue, exactly once. Waits while the queue is full."""
         if self._over.is_set():
             self._mark_told(request.actor_id)
             return impala_pb2.PushUnrollReply(outcome=impala_pb2.RUN_OVER)
         actor = self._actor_of(request)
-        with self._turn(actor, context):
+        with self._push_slot(actor, context):
             if request.sequence <= actor.last_sequence:
                 return impala_pb2.PushUnrollReply(outcome=impala_pb2.DUPLICATE)
             try:
-                self._take(actor, request)
+                self._put_unroll(actor, request)
             except QueueClosed as error:
                 if not self._over.is_set():
-                    # Stopped before the run was over: it may go on, and the actor waits for that.
-                    raise _CallError(grpc.StatusCode.UNAVAILABLE, "the learner stops") from error
+                    # Stopped before the run was over: the run may resume, so the actor retries.
+                    raise _CallError(
+                        grpc.StatusCode.UNAVAILABLE, "the learner is stopping"
+                    ) from error
                 self._mark_told(request.actor_id)
                 return impala_pb2.PushUnrollReply(outcome=impala_pb2.RUN_OVER)
         return impala_pb2.PushUnrollReply(outcome=impala_pb2.OK)
 
-    def _take(self, actor: _Actor, request: impala_pb2.PushUnrollRequest) -> None:
+    def _put_unroll(self, actor: _Actor, request: impala_pb2.PushUnrollRequest) -> None:
         try:
             unroll = self._codec.decode(request.num_environments, request.tensors)
         except DecodeError as error:
@@ -196,18 +201,24 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
             self._on_push(report)
 
     @contextmanager
-    def _turn(self, actor: _Actor, context: grpc.ServicerContext) -> Iterator[None]:
-        """Waits for the actor's turn while the call lasts, keeping threads free for other calls."""
+    def _push_slot(self, actor: _Actor, context: grpc.ServicerContext) -> Iterator[None]:
+        """Waits until the actor's earlier push is done; keeps threads free for other calls."""
         if not self._push_slots.acquire(blocking=False):
-            raise _CallError(grpc.StatusCode.UNAVAILABLE, "too many pushes wait for the learner")
+            raise _CallError(
+                grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
+            )
         try:
-            remaining = min(context.time_remaining(), PUSH_DEADLINE_S)  # endless where none is set
-            if not actor.turn.acquire(timeout=remaining):
-                raise _CallError(grpc.StatusCode.DEADLINE_EXCEEDED, "an earlier try still waits")
+            remaining = min(
+                context.time_remaining(), PUSH_DEADLINE_S
+            )  # infinite without a deadline
+            if not actor.push_lock.acquire(timeout=remaining):
+                raise _CallError(
+                    grpc.StatusCode.DEADLINE_EXCEEDED, "an earlier try is still waiting"
+                )
             try:
                 yield
             finally:
-                actor.turn.release()
+                actor.push_lock.release()
         finally:
             self._push_slots.release()
 
@@ -216,9 +227,9 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
         with self._lock:
             known = self._actors.get(actor_id)
             if known is not None and known.session == session:
-                return  # shook hands again: what it pushed stays counted
+                return  # a repeated handshake: earlier pushes stay counted
             self._actors[actor_id] = _Actor(session, view)
-        logger.info("actor %s %s from %s", actor_id, "came back" if known else "joined", host)
+        logger.info("actor %s %s from %s", actor_id, "reconnected" if known else "joined", host)
 
     def _actor_of(
         self, request: impala_pb2.PushUnrollRequest | impala_pb2.GetParametersRequest
@@ -246,12 +257,14 @@ def _report(request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport
     if len(returns) != len(lengths):
         raise _CallError(
             grpc.StatusCode.INVALID_ARGUMENT,
-            f"episode_lengths: expected {len(returns)}, as of episode_returns, got {len(lengths)}",
+            f"episode_lengths: expected {len(returns)} like episode_returns, got {len(lengths)}",
         )
     return PushReport(
         actor_id=request.actor_id,
         num_unrolls=request.num_environments,
-        parameter_version=int(unroll.parameter_version.max()),  # one actor acts with one version
+        parameter_version=int(
+            unroll.parameter_version.max()
+        ),  # an unroll's environments all use one version
         episodes=[Episode(*episode) for episode in zip(returns, lengths, strict=True)],
         agent_steps_per_s=request.agent_steps_per_s,
         push_wait_fraction=request.push_wait_fraction,
@@ -259,5 +272,5 @@ def _report(request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport
 
 
 def _host(peer: str) -> str:
-    """Returns the host of gRPC's 'ipv4:10.0.0.2:5000' or 'ipv6:%5B::1%5D:5000'."""
+    """Returns the host in gRPC's 'ipv4:10.0.0.2:5000' or 'ipv6:%5B::1%5D:5000'."""
     return urllib.parse.unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")

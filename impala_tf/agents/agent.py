@@ -1,0 +1,130 @@
+"""An agent is a torso, a core and heads: actors step it, learners unroll it."""
+
+from __future__ import annotations
+
+import sonnet as snt
+import tensorflow as tf
+
+from impala_tf.agents import networks
+from impala_tf.config import AGENTS, AgentComposition, check_observation
+from impala_tf.environments.observations import layout_of
+from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest, NetworkOutput, Unroll
+
+# The last reward is clipped to this as an input, whatever the loss clips it to.
+LAST_REWARD_LIMIT = 1.0
+
+
+class Agent(snt.Module):
+    """The network of one composition (see `config.AGENTS`).
+
+    Its observations are uint8 [..., H, W, C] or float32 [..., D].
+    """
+
+    def __init__(
+        self, composition: AgentComposition, num_actions: int, name: str | None = None
+    ) -> None:
+        super().__init__(name=name)
+        self._num_actions = num_actions
+        self._observes_last = composition.observes_last_action_and_reward
+        self._torso = networks.TORSOS[composition.torso]()
+        self._core = networks.CORES[composition.core]()
+        self._heads = networks.Heads(num_actions)
+        self._torso_dtype = tf.float32
+
+    def initial_state(self, batch_size: int | tf.Tensor) -> Nest:
+        """Returns the core state of `batch_size` environments before their first step."""
+        return self._core.initial_state(batch_size)
+
+    def step(self, env_output: EnvOutput, core_state: Nest) -> tuple[NetworkOutput, Nest]:
+        """Runs the network on one step of N environments.
+
+        Args:
+          env_output: [N].
+          core_state: [N], before this step.
+
+        Returns:
+          (NetworkOutput [N], core state after this step).
+        """
+        outputs, core_state = self.unroll(
+            tf.nest.map_structure(lambda t: tf.expand_dims(t, 0), env_output), core_state
+        )
+        return tf.nest.map_structure(lambda t: tf.squeeze(t, axis=0), outputs), core_state
+
+    def unroll(self, env_outputs: EnvOutput, core_state: Nest) -> tuple[NetworkOutput, Nest]:
+        """Runs the network on many steps at once; equal to as many calls of `step`.
+
+        Args:
+          env_outputs: [T, B], T known when the graph is built.
+          core_state: [B], before step 0.
+
+        Returns:
+          (NetworkOutput [T, B], core state after the last step).
+        """
+        features = snt.BatchApply(self._features)(env_outputs.observation)
+        if self._observes_last:
+            features = tf.concat([features, *self._last_inputs(env_outputs)], axis=-1)
+        core_output, core_state = self._core(features, env_outputs.episode_start, core_state)
+        return snt.BatchApply(self._heads)(core_output), core_state
+
+    def set_torso_dtype(self, dtype: tf.DType) -> None:
+        """Makes the torso compute in `dtype` on images; everything else stays float32.
+
+        Call it after the variables are made: they take the dtype of the first inputs.
+        """
+        self._torso_dtype = dtype
+
+    def _features(self, observation: tf.Tensor) -> tf.Tensor:
+        """Maps observations [M, ...] to float32 [M, F]."""
+        if observation.dtype != tf.uint8:
+            return self._torso(tf.cast(observation, tf.float32))
+        images = networks.to_unit_floats(observation, self._torso_dtype)
+        if self._torso_dtype == tf.float32:
+            return self._torso(images)
+        with networks.computing_in(self._torso_dtype):
+            return tf.cast(self._torso(images), tf.float32)
+
+    def _last_inputs(self, env_outputs: EnvOutput) -> list[tf.Tensor]:
+        """Returns the clipped last reward [T, B, 1] and the one-hot last action [T, B, A].
+
+        Both are 0 where an episode starts: they belong to the episode before.
+        """
+        same_episode = tf.cast(tf.logical_not(env_outputs.episode_start), tf.float32)[..., None]
+        reward = tf.clip_by_value(env_outputs.reward, -LAST_REWARD_LIMIT, LAST_REWARD_LIMIT)
+        action = tf.one_hot(env_outputs.last_action, self._num_actions)
+        return [reward[..., None] * same_episode, action * same_episode]
+
+
+def make_agent(agent_name: str, spec: EnvironmentSpec, torso_dtype: str = "float32") -> Agent:
+    """Returns the named agent with its variables made.
+
+    Args:
+      agent_name: a key of `config.AGENTS`.
+      spec: of the level.
+      torso_dtype: what the torso computes in on images; see `agents.precision`.
+
+    Raises:
+      ConfigError: the agent cannot take the level's observations.
+    """
+    check_observation(agent_name, spec)
+    agent = Agent(AGENTS[agent_name], spec.num_actions, name=agent_name)
+    zeros = tf.nest.map_structure(
+        lambda t: tf.zeros(t.shape, t.dtype), layout_of(spec).network_specs(1)
+    )
+    agent.step(zeros, agent.initial_state(1))
+    agent.set_torso_dtype(tf.as_dtype(torso_dtype))
+    return agent
+
+
+def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unroll:
+    """Returns an Unroll of tf.TensorSpec: one environment's T decisions, as they are sent."""
+    return Unroll(
+        parameter_version=tf.TensorSpec((), tf.int64),
+        core_state=tf.nest.map_structure(
+            lambda t: tf.TensorSpec(t.shape[1:], t.dtype), agent.initial_state(1)
+        ),
+        env_outputs=layout_of(spec).unroll_specs(unroll_length),
+        agent_outputs=AgentOutput(
+            action=tf.TensorSpec((unroll_length,), tf.int32),
+            policy_logits=tf.TensorSpec((unroll_length, spec.num_actions), tf.float32),
+        ),
+    )

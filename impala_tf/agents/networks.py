@@ -1,0 +1,203 @@
+"""Torsos, cores and heads: the pieces that an agent is composed of.
+
+A torso maps observations to features, a core keeps memory from step to step, the heads compute
+policy and baseline from its output. The modules are independent of each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import sonnet as snt
+import tensorflow as tf
+
+from impala_tf.types import Nest, NetworkOutput
+
+LSTM_SIZE = 256
+
+
+@tf.function(jit_compile=True)  # one pass over the images instead of two
+def to_unit_floats(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Returns uint8 images as `dtype`, scaled to [0, 1]."""
+    return tf.cast(tf.cast(images, tf.float32) / 255.0, dtype)
+
+
+def computing_in(dtype: tf.DType) -> contextlib.AbstractContextManager[None]:
+    """A context in which layers compute in `dtype`; their variables keep their own dtype."""
+    return snt.custom_variable_getter(
+        lambda variable: tf.cast(variable, dtype), classes=(snt.Conv2D, snt.Linear)
+    )
+
+
+class ConvTorso(snt.Module):
+    """Convolutions and one linear layer, each followed by a ReLU.
+
+    Args:
+      layers: (channels, kernel, stride) of each convolution, without padding.
+      hidden: units of the linear layer.
+    """
+
+    def __init__(
+        self, layers: tuple[tuple[int, int, int], ...], hidden: int, name: str | None = None
+    ) -> None:
+        super().__init__(name=name)
+        # He et al. (2015): keeps the variance through the ReLUs. Sonnet's default halves it at
+        # every layer, and the few pixels that change on an Atari screen fade away.
+        init = snt.initializers.VarianceScaling(2.0, "fan_in", "truncated_normal")
+        self._convs = [
+            snt.Conv2D(channels, kernel, stride, padding="VALID", w_init=init)
+            for channels, kernel, stride in layers
+        ]
+        self._linear = snt.Linear(hidden, w_init=init)
+
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
+        """Maps floats [M, H, W, C] to [M, hidden], same dtype."""
+        features = images
+        for conv in self._convs:
+            features = tf.nn.relu(conv(features))
+        return tf.nn.relu(self._linear(snt.Flatten()(features)))
+
+
+class ResidualBlock(snt.Module):
+    """x + conv(relu(conv(relu(x)))), 3x3 convolutions (paper, figure 3)."""
+
+    def __init__(self, channels: int, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._convs = [snt.Conv2D(channels, 3) for _ in range(2)]
+
+    def __call__(self, features: tf.Tensor) -> tf.Tensor:
+        """Maps floats [M, H, W, channels] to the same shape and dtype."""
+        out = features
+        for conv in self._convs:
+            out = conv(tf.nn.relu(out))
+        return features + out
+
+
+class ResNetTorso(snt.Module):
+    """The paper's deep torso (figure 3, right); with average pooling, Impoola's.
+
+    Sections of a 3x3 convolution, a 3x3 max-pooling with stride 2 and two residual blocks; then a
+    linear layer over all positions or, with `average_pool`, over their average (Trumpp et al.,
+    2025, arXiv 2503.05546).
+    """
+
+    def __init__(
+        self,
+        channels: tuple[int, ...] = (16, 32, 32),
+        hidden: int = 256,
+        average_pool: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self._sections = [
+            (snt.Conv2D(width, 3), [ResidualBlock(width) for _ in range(2)]) for width in channels
+        ]
+        self._average_pool = average_pool
+        self._linear = snt.Linear(hidden)
+
+    def __call__(self, images: tf.Tensor) -> tf.Tensor:
+        """Maps floats [M, H, W, C] to [M, hidden], same dtype."""
+        features = images
+        for conv, blocks in self._sections:
+            features = tf.nn.max_pool2d(conv(features), ksize=3, strides=2, padding="SAME")
+            for block in blocks:
+                features = block(features)
+        features = tf.nn.relu(features)
+        if self._average_pool:
+            features = tf.reduce_mean(features, axis=[1, 2])
+        return tf.nn.relu(self._linear(snt.Flatten()(features)))
+
+
+class MLPTorso(snt.Module):
+    """Linear layers with tanh, for flat observations."""
+
+    def __init__(self, hidden: tuple[int, ...] = (64, 64), name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._mlp = snt.nets.MLP(hidden, activation=tf.nn.tanh, activate_final=True)
+
+    def __call__(self, vectors: tf.Tensor) -> tf.Tensor:
+        """Maps floats [M, D] to [M, hidden[-1]], same dtype."""
+        return self._mlp(vectors)
+
+
+TORSOS: dict[str, Callable[[], snt.Module]] = {
+    "shallow": lambda: ConvTorso(((16, 8, 4), (32, 4, 2)), 256, name="shallow"),
+    "nature": lambda: ConvTorso(((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512, name="nature"),
+    "impala": lambda: ResNetTorso(name="impala"),
+    "impoola": lambda: ResNetTorso(average_pool=True, name="impoola"),
+    "mlp": lambda: MLPTorso(name="mlp"),
+}
+RESIDUAL_TORSOS = ("impala", "impoola")
+
+
+class FeedForwardCore(snt.Module):
+    """No memory: features pass through, the state is ()."""
+
+    def initial_state(self, batch_size: int | tf.Tensor) -> Nest:
+        """Returns ()."""
+        del batch_size
+        return ()
+
+    def __call__(
+        self, features: tf.Tensor, episode_start: tf.Tensor, state: Nest
+    ) -> tuple[tf.Tensor, Nest]:
+        """Maps features [T, B, F] to themselves; see `LSTMCore`."""
+        del episode_start
+        return features, state
+
+
+class LSTMCore(snt.Module):
+    """An LSTM whose state is reset to zero wherever an episode starts."""
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._lstm = snt.LSTM(LSTM_SIZE)
+
+    def initial_state(self, batch_size: int | tf.Tensor) -> Nest:
+        """Returns (hidden, cell), each float32 [batch_size, LSTM_SIZE], of zeros."""
+        return tuple(self._lstm.initial_state(batch_size))
+
+    def __call__(
+        self, features: tf.Tensor, episode_start: tf.Tensor, state: Nest
+    ) -> tuple[tf.Tensor, Nest]:
+        """Runs T steps.
+
+        Args:
+          features: float32 [T, B, F], T known when the graph is built.
+          episode_start: bool [T, B]; the state is reset before such a step.
+          state: (hidden, cell) before step 0.
+
+        Returns:
+          (float32 [T, B, LSTM_SIZE], state after the last step).
+        """
+        outputs = []
+        current = snt.LSTMState(*state)
+        for inputs, start in zip(tf.unstack(features), tf.unstack(episode_start), strict=True):
+            keep = tf.cast(tf.logical_not(start), features.dtype)[:, None]
+            current = snt.LSTMState(current.hidden * keep, current.cell * keep)
+            output, current = self._lstm(inputs, current)
+            outputs.append(output)
+        return tf.stack(outputs), tuple(current)
+
+
+CORES: dict[str, Callable[[], snt.Module]] = {
+    "feedforward": lambda: FeedForwardCore(name="feedforward"),
+    "lstm": lambda: LSTMCore(name="lstm"),
+}
+
+
+class Heads(snt.Module):
+    """Policy logits and baseline, each a linear layer on the core's output."""
+
+    def __init__(self, num_actions: int, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._policy = snt.Linear(num_actions, name="policy_logits")
+        self._baseline = snt.Linear(1, name="baseline")
+
+    def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
+        """Maps float32 [M, F] to policy_logits [M, A] and baseline [M]."""
+        return NetworkOutput(
+            policy_logits=self._policy(core_output),
+            baseline=tf.squeeze(self._baseline(core_output), axis=-1),
+        )

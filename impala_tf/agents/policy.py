@@ -1,0 +1,68 @@
+"""Choosing actions with an agent: the compiled step that actors and evaluation share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import tensorflow as tf
+
+from impala_tf.agents.agent import Agent
+from impala_tf.environments.observations import layout_of
+from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest
+
+Policy = Callable[[EnvOutput, Nest], tuple[AgentOutput, Nest]]
+"""Maps a step [N, ...] from the environment (NumPy) and the core state before it to the agent's
+answer and the core state after it (tensors)."""
+
+
+def compile_policy(
+    agent: Agent,
+    spec: EnvironmentSpec,
+    num_envs: int,
+    seed: int,
+    choice: Literal["sampled", "greedy"] = "sampled",
+) -> Policy:
+    """Returns the agent's compiled policy for N environments.
+
+    Args:
+      agent: its variables are read at every call.
+      spec: of the level.
+      num_envs: N.
+      seed: of the sampled actions.
+      choice: sampled from the policy, or the most likely action.
+    """
+    layout = layout_of(spec)
+    generator = tf.random.Generator.from_seed(seed)
+    state_specs = tf.nest.map_structure(
+        lambda t: tf.TensorSpec(t.shape, t.dtype), agent.initial_state(num_envs)
+    )
+
+    @tf.function(input_signature=(layout.step_specs(num_envs), state_specs))
+    def act(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+        outputs, core_state = agent.step(layout.to_network(env_output), core_state)
+        logits = outputs.policy_logits
+        greedy = choice == "greedy"
+        action = greedy_actions(logits) if greedy else sample_actions(logits, generator)
+        return AgentOutput(action, logits), core_state
+
+    concrete = act.get_concrete_function()
+
+    def policy(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+        # A concrete function that is called with tensors skips the checks of its arguments, which
+        # take a third of a step.
+        return concrete(EnvOutput(*map(tf.constant, env_output)), core_state)
+
+    return policy
+
+
+def sample_actions(policy_logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
+    """Draws actions int32 [N] from softmax policies [N, A] (Gumbel-max trick)."""
+    tiny = tf.constant(1e-20)
+    uniform = generator.uniform(tf.shape(policy_logits), minval=tiny)
+    return tf.argmax(policy_logits - tf.math.log(-tf.math.log(uniform)), -1, tf.int32)
+
+
+def greedy_actions(policy_logits: tf.Tensor) -> tf.Tensor:
+    """Returns the most likely actions, int32 [N], of policies [N, A]."""
+    return tf.argmax(policy_logits, -1, tf.int32)

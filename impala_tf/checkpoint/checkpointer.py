@@ -1,0 +1,165 @@
+"""Checkpoints that are complete or absent, never half.
+
+A checkpoint's folder (see `files`) is written under a temporary name, flushed to the disk and
+renamed; it is renamed again before it is deleted. A process that is killed at any moment leaves
+whole checkpoints and perhaps a `.tmp-` folder, which the next process removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from impala_tf.checkpoint import files
+from impala_tf.config import ConfigError
+from impala_tf.logdir import sync
+
+_log = logging.getLogger(__name__)
+
+
+class Checkpointer:
+    """Saves and restores one run's variables and state. One process saves; any process may restore.
+
+    Args:
+      directory: the folder of checkpoints; the first `save` creates it.
+      trackables: {name: tf.Module or tf.Variable}. Their variables must exist before `restore`,
+        including the optimizer's slots.
+      keep: how many checkpoints are kept.
+      stage: called with the name of each stage that `save` reaches.
+
+    Attributes:
+      latest: the checkpoint that was last saved or restored; None before that.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        trackables: Mapping[str, tf.Module | tf.Variable],
+        keep: int = 3,
+        stage: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.latest: Path | None = None
+        self._directory = Path(directory)
+        self._checkpoint = tf.train.Checkpoint(**trackables)
+        self._keep = keep
+        self._stage = stage
+        self._damaged: list[Path] = []
+        self._tidy = False
+
+    def save(self, state: Mapping[str, Any], learner_updates: int) -> Path:
+        """Writes a checkpoint and removes the oldest ones beyond `keep`.
+
+        Args:
+          state: JSON-able.
+          learner_updates: so far. A whole checkpoint with the same number is kept as it is.
+
+        Returns:
+          the checkpoint's folder.
+        """
+        self._tidy_up()
+        final = self._directory / files.folder_name(learner_updates)
+        if final.exists() and not files.is_whole(final):
+            files.set_aside(final)
+        if not final.exists():
+            self._write(final, state, learner_updates)
+        self.latest = final
+        for old in files.checkpoints(self._directory)[: -self._keep]:
+            self._remove(old)
+        return final
+
+    def restore(
+        self, check: Callable[[dict[str, Any]], None] = lambda _: None, partial: bool = False
+    ) -> dict[str, Any] | None:
+        """Restores the newest whole checkpoint.
+
+        Args:
+          check: called with the state before any variable is changed; raises to refuse it.
+          partial: the checkpoint may hold more than the trackables, as in evaluation.
+
+        Returns:
+          the state; None only if there is no checkpoint at all.
+
+        Raises:
+          ConfigError: there are checkpoints, but none is whole, or the newest whole one does not
+            fit the trackables.
+        """
+
+        def accept(path: Path, state: Any) -> None:
+            check(state)
+            self._read_variables(path, partial)
+
+        found = files.find(self._directory, accept)
+        if found is None:
+            return None
+        for path, reason in found.damaged.items():
+            _log.warning("%s", files.damage_line(path, reason, found.path))
+        self._damaged = list(found.damaged)
+        self.latest = found.path
+        return found.state
+
+    def _tidy_up(self) -> None:
+        # Not before the first save: a process that only reads (evaluation) changes nothing here.
+        self._directory.mkdir(parents=True, exist_ok=True)
+        if not self._tidy:
+            files.remove_leftovers(self._directory)
+            self._tidy = True
+        # Set aside: as the newest, they would otherwise be kept and the good ones removed.
+        while self._damaged:
+            files.set_aside(self._damaged.pop())
+
+    def _write(self, final: Path, state: Mapping[str, Any], learner_updates: int) -> None:
+        with self._temporary(final) as folder:
+            folder.mkdir()
+            self._stage("folder")
+            self._checkpoint.write(str(folder / "variables"))
+            self._stage("variables")
+            files.write_state(folder, state, learner_updates)
+            self._stage("state")
+            files.write_manifest(folder)
+            self._stage("manifest")
+            for path in (*folder.iterdir(), folder):
+                sync(path)
+            self._stage("flushed")
+            folder.rename(final)
+        self._stage("renamed")
+        sync(self._directory)
+
+    def _remove(self, path: Path) -> None:
+        with self._temporary(path) as folder:
+            path.rename(folder)
+            self._stage("removing")
+
+    @contextlib.contextmanager
+    def _temporary(self, path: Path) -> Iterator[Path]:
+        """Yields the name of an incomplete checkpoint; removes what is left of it."""
+        folder = self._directory / files.temporary_name(path)
+        try:
+            yield folder
+        finally:
+            if folder.exists():
+                shutil.rmtree(folder)
+
+    def _read_variables(self, path: Path, partial: bool) -> None:
+        try:
+            # A misfit raises below; expect_partial only keeps TensorFlow from logging it too.
+            status = self._checkpoint.read(str(path / "variables")).expect_partial()
+            if partial:
+                status.assert_existing_objects_matched()
+            else:
+                status.assert_consumed()
+        except tf.errors.ResourceExhaustedError:
+            raise  # the machine is out of memory; the checkpoint may be fine
+        except tf.errors.OpError as error:
+            raise files.DamagedError(error.message) from error
+        except (AssertionError, ValueError) as error:
+            reason = str(error).splitlines()[0].removesuffix(": attributes {")
+            raise ConfigError(
+                f"{path}: does not fit this agent and optimizer ({reason}); use the version and"
+                " flags that wrote it, or choose another --logdir"
+            ) from error

@@ -1,0 +1,62 @@
+"""What a checkpoint and a run must have in common for the run to resume from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypedDict
+
+from impala_tf.config import Config, ConfigError
+from impala_tf.types import EnvironmentSpec
+
+
+class RunSignature(TypedDict):
+    """The level and the network; stored in the state of every checkpoint."""
+
+    level_name: str
+    agent_name: str
+    num_actions: int
+    observation_shape: list[int]
+
+
+_LABELS = {
+    "level_name": "level",
+    "agent_name": "agent",
+    "num_actions": "number of actions",
+    "observation_shape": "observation shape",
+}
+
+
+def signature_of(config: Config, spec: EnvironmentSpec) -> RunSignature:
+    """Returns the signature of a run with a resolved config."""
+    return RunSignature(
+        level_name=spec.level_name,
+        agent_name=config.agent.agent_name,
+        num_actions=spec.num_actions,
+        observation_shape=list(spec.observation_shape),
+    )
+
+
+def check_compatible(
+    saved: Mapping[str, Any], current: Mapping[str, Any], logdir: Path | str | None = None
+) -> None:
+    """Raises ConfigError, one line per difference, if a checkpoint belongs to another run.
+
+    Args:
+      saved: the RunSignature in the checkpoint's state.
+      current: the RunSignature of this run.
+      logdir: for the message.
+    """
+    where = "--logdir" if logdir is None else f"--logdir={logdir}"
+    found = [
+        f"{where}: holds a run with {label} {_as_json(saved.get(name))}, but this run has {label}"
+        f" {_as_json(current.get(name))}; choose another --logdir"
+        for name, label in _LABELS.items()
+        if _as_json(saved.get(name)) != _as_json(current.get(name))
+    ]
+    if found:
+        raise ConfigError(found)
+
+
+def _as_json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value  # JSON has no tuples

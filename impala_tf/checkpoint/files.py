@@ -1,0 +1,176 @@
+"""A checkpoint's folder: its name, its files, and whether it is whole.
+
+ckpt-<learner updates> holds `variables.*` (TensorFlow's format), `state.json` (counters, file
+positions) and `manifest.json` (size and SHA-256 of the other files).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from impala_tf.config import ConfigError
+
+FORMAT = 1
+"""Raise it when older versions can no longer read what this one writes."""
+
+
+class DamagedError(Exception):
+    """A checkpoint is not as it was written; the message says why."""
+
+
+def folder_name(learner_updates: int) -> str:
+    """Returns the name of the checkpoint after so many learner updates."""
+    return f"ckpt-{learner_updates:012d}"
+
+
+def temporary_name(checkpoint: Path) -> str:
+    """Returns the name of a checkpoint while this process writes or deletes it."""
+    return f".tmp-{checkpoint.name.removeprefix('ckpt-')}-{os.getpid()}"
+
+
+def checkpoints(directory: Path) -> list[Path]:
+    """Returns the checkpoints of a folder, oldest first, unchecked; [] if there is no folder."""
+    found = [path for path in directory.glob("ckpt-*") if re.fullmatch(r"ckpt-\d+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("ckpt-")))
+
+
+def write_state(folder: Path, state: Mapping[str, Any], learner_updates: int) -> None:
+    """Writes state.json. Raises TypeError for what JSON cannot hold."""
+    content = {"format": FORMAT, "learner_updates": learner_updates, "state": state}
+    (folder / "state.json").write_text(json.dumps(content))
+
+
+def write_manifest(folder: Path) -> None:
+    """Writes manifest.json for the files in the folder."""
+    prints = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
+    (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "files": prints}, indent=1))
+
+
+def read_state(checkpoint: Path) -> Any:
+    """Returns the state given to `write_state`, after comparing every file with the manifest.
+
+    Raises:
+      DamagedError: a file is missing, unreadable or changed.
+      ConfigError: a newer version wrote it.
+    """
+    for name, written in _read_json(checkpoint / "manifest.json", "files").items():
+        try:
+            found = _fingerprint(checkpoint / name)
+        except OSError as error:
+            raise DamagedError(f"{name}: {error.strerror}") from error
+        if found["size"] != written["size"]:
+            raise DamagedError(f"{name} has {found['size']:,} bytes, not {written['size']:,}")
+        if found["sha256"] != written["sha256"]:
+            raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
+    return _read_json(checkpoint / "state.json", "state")
+
+
+class Found(NamedTuple):
+    """The newest whole checkpoint."""
+
+    path: Path
+    state: Any  # as given to `write_state`
+    damaged: dict[Path, str]  # newer ones that are damaged, and why
+
+
+def find(
+    directory: Path, accept: Callable[[Path, Any], None] = lambda path, state: None
+) -> Found | None:
+    """Returns the newest whole checkpoint; None only if there is no checkpoint at all.
+
+    Args:
+      directory: the folder of checkpoints.
+      accept: called with the path and state of a whole one; if it raises DamagedError, the
+        checkpoint counts as damaged. Other exceptions are not caught.
+
+    Raises:
+      ConfigError: there are checkpoints, but none is whole.
+    """
+    damaged: dict[Path, str] = {}
+    for path in reversed(checkpoints(directory)):
+        try:
+            state = read_state(path)
+            accept(path, state)
+        except DamagedError as why:
+            damaged[path] = str(why)
+            continue
+        return Found(path, state, damaged)
+    if damaged:
+        raise ConfigError(
+            [f"{path}: is damaged ({why})" for path, why in damaged.items()]
+            + [
+                f"{directory}: no checkpoint is whole; restore one from a copy, or start a new run"
+                " with another --logdir"
+            ]
+        )
+    return None
+
+
+def damage_line(path: Path, reason: str, used: Path) -> str:
+    """Returns the message about a damaged checkpoint."""
+    return f"{path} is damaged ({reason}); using {used.name}"
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Tells whether all files are there, as they were written."""
+    try:
+        read_state(checkpoint)
+    except DamagedError:
+        return False
+    return True
+
+
+def set_aside(checkpoint: Path) -> None:
+    """Renames a damaged checkpoint, so that it no longer counts as one."""
+    target = checkpoint.with_name(f"damaged-{checkpoint.name}")
+    if target.exists():
+        shutil.rmtree(target)
+    checkpoint.rename(target)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Removes what killed processes left. Call it before this process writes anything."""
+    for path in directory.glob(".tmp-*"):
+        match = re.fullmatch(r"\.tmp-\d+-(\d+)", path.name)
+        if match is None:
+            continue
+        pid = int(match.group(1))
+        # In a container, the previous process often had the same id.
+        if pid == os.getpid() or not _is_alive(pid):
+            shutil.rmtree(path)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"size": path.stat().st_size, "sha256": digest}
+
+
+def _read_json(path: Path, key: str) -> Any:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        written_by, value = int(content["format"]), content[key]
+    except OSError as error:
+        raise DamagedError(f"{path.name}: {error.strerror}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedError(f"{path.name} is unreadable: {error}") from error
+    if written_by > FORMAT:
+        raise ConfigError(f"{path}: a newer version of impala_tf wrote it; use that version")
+    return value

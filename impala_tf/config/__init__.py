@@ -1,0 +1,54 @@
+"""Every flag: name, default, help text and limits. Nothing else in the project repeats them.
+
+Standard library only, apart from `command_line`, so that `frontend/` starts without TensorFlow.
+"""
+
+from impala_tf.config.compositions import AGENTS, AgentComposition
+from impala_tf.config.defaults import DEFAULTS_BY_KIND, resolve, resolved, slug
+from impala_tf.config.errors import ConfigError
+from impala_tf.config.flags import (
+    AgentConfig,
+    ClusterConfig,
+    Config,
+    EnvironmentConfig,
+    EvaluationConfig,
+    LossConfig,
+    OptimizerConfig,
+    ProcessConfig,
+    RunConfig,
+    flat_items,
+    hosts,
+    replace,
+    to_dict,
+    to_flags,
+    wire_digest,
+)
+from impala_tf.config.limits import check_observation, problems, valid_host_port
+
+__all__ = [
+    "AGENTS",
+    "DEFAULTS_BY_KIND",
+    "AgentComposition",
+    "AgentConfig",
+    "ClusterConfig",
+    "Config",
+    "ConfigError",
+    "EnvironmentConfig",
+    "EvaluationConfig",
+    "LossConfig",
+    "OptimizerConfig",
+    "ProcessConfig",
+    "RunConfig",
+    "check_observation",
+    "flat_items",
+    "hosts",
+    "problems",
+    "replace",
+    "resolve",
+    "resolved",
+    "slug",
+    "to_dict",
+    "to_flags",
+    "valid_host_port",
+    "wire_digest",
+]

@@ -1,0 +1,28 @@
+"""The named agents: which torso, core and inputs each one combines.
+
+`agents/networks.py` holds the torsos and cores that these names refer to.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class AgentComposition(NamedTuple):
+    """An agent is a torso and a core; some also see the last action and reward."""
+
+    torso: Literal["shallow", "nature", "impala", "impoola", "mlp"]
+    core: Literal["feedforward", "lstm"]
+    observes_last_action_and_reward: bool
+
+
+AGENTS: dict[str, AgentComposition] = {
+    "SimpleConvNetAgent": AgentComposition("nature", "feedforward", True),
+    "ShallowConvNetAgent": AgentComposition("shallow", "feedforward", False),
+    "ShallowConvNetLSTMAgent": AgentComposition("shallow", "lstm", True),
+    "ResNetAgent": AgentComposition("impala", "feedforward", False),
+    "ResNetLSTMAgent": AgentComposition("impala", "lstm", True),
+    "ImpoolaAgent": AgentComposition("impoola", "feedforward", False),
+    "MLPAgent": AgentComposition("mlp", "feedforward", False),
+    "MLPLSTMAgent": AgentComposition("mlp", "lstm", True),
+}

@@ -1,0 +1,106 @@
+"""What each flag may be, and which flags contradict each other."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from impala_tf.config.compositions import AGENTS
+from impala_tf.config.errors import ConfigError
+from impala_tf.config.flags import Config, flat_items, hosts
+from impala_tf.types import EnvironmentSpec
+
+_POSITIVE = (
+    "total_environment_frames", "checkpoint_interval_s", "metrics_interval_s",
+    "num_action_repeats", "width", "height", "frame_skip", "stacked_frames", "max_episode_frames",
+    "batch_size", "unroll_length", "updates_per_batch", "learning_rate", "epsilon", "num_actors",
+    "envs_per_actor", "queue_capacity", "test_num_episodes", "clip_rho_threshold",
+    "clip_pg_rho_threshold", "clip_c_threshold",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "seed", "noop_max", "task", "entropy_cost", "baseline_cost", "gradients_clipping",
+)  # fmt: skip
+_UNIT_INTERVAL = ("repeat_action_probability", "discounting", "vtrace_lambda", "decay", "momentum")
+
+
+def problems(config: Config) -> list[str]:
+    """Returns one line for every flag that is out of range or contradicts another."""
+    flags = dict(flat_items(config))
+    found = [
+        f"--{name}={flags[name]}: give a number"
+        for name in flags
+        if isinstance(flags[name], float) and not math.isfinite(flags[name])
+    ]
+    if found:
+        return found
+    for names, fits, right in (
+        (_POSITIVE, lambda v: v > 0, "greater than 0"),
+        (_NOT_NEGATIVE, lambda v: v >= 0, "0 or more"),
+        (_UNIT_INTERVAL, lambda v: 0 <= v <= 1, "between 0 and 1"),
+    ):
+        found += [
+            f"--{name}={flags[name]}: must be {right}"
+            for name in names
+            if flags[name] is not None and not fits(flags[name])
+        ]
+    found += _agent_problems(flags["agent_name"])
+    found += _role_problems(flags)
+    found += _cluster_problems(flags)
+    return found
+
+
+def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
+    """Raises ConfigError if the named agent cannot take the level's observations."""
+    takes_vectors = AGENTS[agent_name].torso == "mlp"
+    if takes_vectors == (spec.kind == "vector"):
+        return
+    fitting = [name for name in AGENTS if (AGENTS[name].torso == "mlp") == (spec.kind == "vector")]
+    raise ConfigError(
+        f"--agent_name={agent_name}: takes {'vectors' if takes_vectors else 'images'}, but "
+        f"{spec.level_name} has observations {spec.observation_dtype} "
+        f"{list(spec.observation_shape)}; use one of {', '.join(fitting)}"
+    )
+
+
+def valid_host_port(text: str) -> bool:
+    """Tells whether `text` is host:port or [IPv6]:port with a port of 1 to 65535."""
+    match = re.fullmatch(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", text)
+    return match is not None and 1 <= int(match.group(1)) <= 65535
+
+
+def _agent_problems(name: str) -> list[str]:
+    if name == "auto" or name in AGENTS:
+        return []
+    return [f"--agent_name={name}: no such agent; use one of {', '.join(sorted(AGENTS))}"]
+
+
+def _role_problems(flags: dict[str, Any]) -> list[str]:
+    found = [
+        f"--learner_hosts: '{host}' is not host:port"
+        for host in hosts(flags["learner_hosts"])
+        if not valid_host_port(host)
+    ]
+    job, task = flags["job_name"], flags["task"]
+    learners, actors = hosts(flags["learner_hosts"]), hosts(flags["actor_hosts"])
+    if job and not learners:
+        found.append(f"--job_name={job}: needs --learner_hosts=host:port[,host:port...]")
+    if job == "learner" and learners and task >= len(learners):
+        found.append(f"--task={task}: --learner_hosts names {len(learners)} learner(s)")
+    if job == "actor" and actors and task >= len(actors):
+        found.append(f"--task={task}: --actor_hosts names {len(actors)} actor(s)")
+    if job and flags["workers_csv_path"]:
+        found.append("--workers_csv_path: starts every job itself; leave --job_name out")
+    return found
+
+
+def _cluster_problems(flags: dict[str, Any]) -> list[str]:
+    found = []
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", flags["tmux_sess"]) is None:
+        found.append(f"--tmux_sess={flags['tmux_sess']!r}: letters, digits, _ and - only")
+    if flags["max_restarts"] < 0:
+        found.append(f"--max_restarts={flags['max_restarts']}: must be 0 or more")
+    port = flags["rendezvous_port"]
+    if port is not None and not 1 <= port <= 65535:
+        found.append(f"--rendezvous_port={port}: must be a port from 1 to 65535")
+    return found

@@ -1,0 +1,207 @@
+"""The layouts of an observation. No other module knows them.
+
+An observation has one layout on each stretch of its way, [*shape] being
+`EnvironmentSpec.observation_shape`:
+
+    from the environment   uint8 [N, K, H, W] if K frames are stacked, else [N, *shape]
+    into the network       [N, *shape], or [T + 1, B, *shape]: channels last
+    in an unroll           uint8 [N, T + K, H, W] if frames are stacked, else [N, T + 1, *shape]
+
+Stacked frames are packed, so that each frame is sent once: an unroll holds T + 1 observations of K
+frames each, and each observation shares all frames but one with the observation before it. The
+packed frames are the first stack (oldest frame first), then the newest frame of every later step::
+
+    frames[:, :K] = observation of step 0
+    frames[:, K - 1 + t] = newest frame of the observation of step t
+
+So channel k of step t is packed frame t + k, unless a game began in between: after a reset the
+environment shows zeros and the first frame, so frames from before an ``autoreset`` step are zeros.
+(A reset shortly before step 0 already shows as zeros in the first stack, which is sent as it is.)
+"""
+
+from __future__ import annotations
+
+import abc
+
+import numpy as np
+import tensorflow as tf
+
+from impala_tf.types import EnvironmentSpec, EnvOutput
+
+_BYTES_PER_WORD = 4  # of uint32
+
+
+class ObservationLayout(abc.ABC):
+    """Describes and converts the steps of a level. Make one with `layout_of`."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self._shape = spec.observation_shape
+        self._dtype = tf.as_dtype(spec.observation_dtype)
+
+    def step_specs(self, num_envs: int) -> EnvOutput:
+        """Returns the tf.TensorSpecs [N, ...] of a step as the environment returns it."""
+        return _step_specs((num_envs,), self._spec((num_envs, *self._environment_shape())))
+
+    def network_specs(self, *leading: int) -> EnvOutput:
+        """Returns the tf.TensorSpecs [*leading, ...] of steps as the network sees them."""
+        return _step_specs(leading, self._spec((*leading, *self._shape)))
+
+    def unroll_specs(self, unroll_length: int) -> EnvOutput:
+        """Returns the tf.TensorSpecs of one environment's T + 1 steps, as they are sent."""
+        return _step_specs((unroll_length + 1,), self._spec(self._unroll_shape(unroll_length)))
+
+    def to_network(self, env_output: EnvOutput) -> EnvOutput:
+        """Returns a step [N, ...] from the environment as the network sees it."""
+        return env_output._replace(observation=self._to_network(env_output.observation))
+
+    def record(self, t: int, env_output: EnvOutput, unroll: EnvOutput) -> None:
+        """Writes a step from the environment into an unroll.
+
+        Args:
+          t: of 0 to T; steps are recorded in this order.
+          env_output: NumPy arrays [N, ...].
+          unroll: NumPy arrays [N, ...] as `unroll_specs` describes them, written to.
+        """
+        for name, array in unroll._asdict().items():
+            if name != "observation":
+                array[:, t] = getattr(env_output, name)
+        self._record(t, env_output.observation, unroll.observation)
+
+    def time_major(self, env_outputs: EnvOutput) -> EnvOutput:
+        """Returns a batch of unrolls [B, ...] as the network sees it, [T + 1, B, ...].
+
+        T must be known when the graph is built.
+        """
+        fields = env_outputs._asdict()
+        packed = fields.pop("observation")
+        return EnvOutput(
+            observation=self._time_major(packed, env_outputs.autoreset),
+            **{name: swap_batch_and_time(field) for name, field in fields.items()},
+        )
+
+    def _spec(self, shape: tuple[int, ...]) -> tf.TensorSpec:
+        return tf.TensorSpec(shape, self._dtype)
+
+    @abc.abstractmethod
+    def _environment_shape(self) -> tuple[int, ...]: ...
+
+    @abc.abstractmethod
+    def _unroll_shape(self, unroll_length: int) -> tuple[int, ...]: ...
+
+    @abc.abstractmethod
+    def _to_network(self, observation: tf.Tensor) -> tf.Tensor: ...
+
+    @abc.abstractmethod
+    def _record(self, t: int, observation: np.ndarray, unroll: np.ndarray) -> None: ...
+
+    @abc.abstractmethod
+    def _time_major(self, packed: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor: ...
+
+
+class WholeObservations(ObservationLayout):
+    """Images and vectors that are sent as they are."""
+
+    def _environment_shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    def _unroll_shape(self, unroll_length: int) -> tuple[int, ...]:
+        return (unroll_length + 1, *self._shape)
+
+    def _to_network(self, observation: tf.Tensor) -> tf.Tensor:
+        return observation
+
+    def _record(self, t: int, observation: np.ndarray, unroll: np.ndarray) -> None:
+        unroll[:, t] = observation
+
+    def _time_major(self, packed: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
+        return swap_batch_and_time(packed)
+
+
+class StackedFrames(ObservationLayout):
+    """Stacks of the K newest grey frames, each frame sent once."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        super().__init__(spec)
+        self._height, self._width, self._num_frames = spec.observation_shape
+
+    def _environment_shape(self) -> tuple[int, ...]:
+        return (self._num_frames, self._height, self._width)
+
+    def _unroll_shape(self, unroll_length: int) -> tuple[int, ...]:
+        return (unroll_length + self._num_frames, self._height, self._width)
+
+    def _to_network(self, observation: tf.Tensor) -> tf.Tensor:
+        return channels_last(observation)
+
+    def _record(self, t: int, observation: np.ndarray, unroll: np.ndarray) -> None:
+        if t == 0:
+            unroll[:, : self._num_frames] = observation
+        else:
+            unroll[:, self._num_frames - 1 + t] = observation[:, -1]
+
+    def _time_major(self, packed: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
+        return rebuild_stacks(packed, autoreset)
+
+
+def layout_of(spec: EnvironmentSpec) -> ObservationLayout:
+    """Returns the layout of a level's observations."""
+    return StackedFrames(spec) if spec.stacked_frames else WholeObservations(spec)
+
+
+def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns [B, T, ...] as [T, B, ...]."""
+    return tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)])
+
+
+# XLA makes one pass over whole vectors of pixels: 0.2 ms for 32 stacks of four frames, where
+# TensorFlow's transpose, byte by byte, takes 0.7 ms.
+@tf.function(jit_compile=True)
+def channels_last(stacks: tf.Tensor) -> tf.Tensor:
+    """Returns stacks of frames uint8 [N, K, H, W] as uint8 [N, H, W, K]."""
+    if stacks.shape[1] != _BYTES_PER_WORD:
+        return tf.transpose(stacks, [0, 2, 3, 1])
+    pixels = tf.cast(stacks, tf.uint32)
+    words = tf.zeros([], tf.uint32)
+    for k in range(_BYTES_PER_WORD):  # byte k of a word, counted from the lowest, is channel k
+        words += tf.bitwise.left_shift(pixels[:, k], tf.constant(8 * k, tf.uint32))
+    return tf.bitcast(words, tf.uint8)
+
+
+# XLA fuses the sum below into one pass over the result: 2 ms for 32 unrolls of 20 steps, where
+# TensorFlow's own tf.stack of the same frames takes 20 ms.
+@tf.function(jit_compile=True)
+def rebuild_stacks(frames: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
+    """Returns every step's stack, bit for bit what the environment showed, time-major.
+
+    Args:
+      frames: uint8 [B, T + K, H, W], packed as above.
+      autoreset: bool [B, T + 1]. T + 1 and T + K must be known when the graph is built.
+
+    Returns:
+      uint8 [T + 1, B, H, W, K].
+    """
+    steps = autoreset.shape[1]
+    num_frames = frames.shape[1] - steps + 1
+    frames = tf.transpose(frames, [1, 0, 2, 3])[..., tf.newaxis]
+    # Frame t + k belongs to step t's game if there is no reset between: the counts are equal.
+    resets = tf.cumsum(tf.cast(tf.transpose(autoreset), tf.int32))
+    resets_by_frame = tf.pad(resets, [[num_frames - 1, 0], [0, 0]])
+    stack = tf.zeros([], tf.uint8)
+    for k in range(num_frames):
+        same_game = tf.cast(resets_by_frame[k : k + steps] == resets, tf.uint8)
+        in_channel_k = tf.one_hot(k, num_frames, dtype=tf.uint8)
+        stack += frames[k : k + steps] * (same_game[..., None, None, None] * in_channel_k)
+    return stack
+
+
+def _step_specs(leading: tuple[int, ...], observation: tf.TensorSpec) -> EnvOutput:
+    flag = tf.TensorSpec(leading, tf.bool)
+    return EnvOutput(
+        reward=tf.TensorSpec(leading, tf.float32),
+        terminated=flag,
+        truncated=flag,
+        autoreset=flag,
+        episode_start=flag,
+        observation=observation,
+        last_action=tf.TensorSpec(leading, tf.int32),
+    )

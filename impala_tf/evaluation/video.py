@@ -1,0 +1,60 @@
+"""Writes H.264 in mp4, which browsers play."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+from impala_tf.logdir import written_aside
+
+_WATCHABLE_HEIGHT = 480  # pixels: smaller frames are enlarged to about this
+
+
+def write_mp4(path: str | os.PathLike[str], frames: Iterable[np.ndarray], fps: float) -> None:
+    """Writes frames as a video, one at a time; the file appears when it is complete.
+
+    Small frames are enlarged by a whole factor. A side with an odd number of pixels grows by one,
+    because the format needs even numbers.
+
+    Args:
+      path: of the mp4 file.
+      frames: uint8 [H, W, 3], RGB, all of the same size.
+      fps: frames per second.
+
+    Raises:
+      ValueError: there are no frames, or they differ in size.
+    """
+    with written_aside(Path(path)) as unfinished:
+        _encode(unfinished, iter(frames), Fraction(fps).limit_denominator(1000))
+
+
+def _encode(path: Path, frames: Iterator[np.ndarray], rate: Fraction) -> None:
+    first = next(frames, None)
+    if first is None:
+        raise ValueError("a video needs at least one frame")
+    with av.open(path, "w", format="mp4", options={"movflags": "faststart"}) as container:
+        stream = container.add_stream("libx264", rate=rate, options={"crf": "18"})
+        stream.pix_fmt = "yuv420p"  # the one that every browser decodes
+        stream.height, stream.width = _watchable(first).shape[:2]
+        for frame in itertools.chain([first], frames):
+            if frame.shape != first.shape:
+                raise ValueError(
+                    f"a frame of shape {frame.shape} among frames of shape {first.shape}"
+                )
+            picture = av.VideoFrame.from_ndarray(_watchable(frame), format="rgb24")
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+
+
+def _watchable(frame: np.ndarray) -> np.ndarray:
+    """Returns uint8 [H, W, 3] enlarged to a watchable size, with even sides."""
+    factor = max(1, round(_WATCHABLE_HEIGHT / frame.shape[0]))
+    large = frame.repeat(factor, axis=0).repeat(factor, axis=1)
+    odd = ((0, large.shape[0] % 2), (0, large.shape[1] % 2), (0, 0))
+    return np.pad(large, odd, mode="edge")

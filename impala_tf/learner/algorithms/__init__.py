@@ -1,0 +1,1 @@
+"""The losses, one small file per algorithm."""

@@ -1,0 +1,107 @@
+"""The group of learners and its all-reduce: the interface, a group of one, and Horovod's.
+
+The only file that imports Horovod, and only if there is more than one learner.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+
+class LostPeerError(Exception):
+    """Another learner of the group ended or became unreachable; the message names it."""
+
+
+class LearnerGroup(Protocol):
+    """Collective operations; all learners must make the same calls in the same order."""
+
+    rank: int  # rank 0 writes checkpoints and metrics
+    size: int  # learners in the group
+
+    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the sums over all learners. Called inside the update's graph, once per update."""
+
+    def broadcast(self, variables: list[tf.Variable]) -> None:
+        """Gives every learner rank 0's values."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns every learner's JSON-able value, by rank."""
+
+    def is_lost_peer(self, error: BaseException) -> bool:
+        """Whether `error`, raised by any of these operations, means that a peer was lost."""
+
+    def close(self) -> None:
+        """Leaves the group, which ends it for all learners."""
+
+
+class SingleLearner:
+    """A group of one."""
+
+    rank = 0
+    size = 1
+
+    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns its argument."""
+        return tensors
+
+    def broadcast(self, variables: list[tf.Variable]) -> None:
+        """Does nothing."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns [value]."""
+        return [value]
+
+    def is_lost_peer(self, error: BaseException) -> bool:
+        """Returns False: there are no peers."""
+        return False
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+class HorovodGroup:
+    """The learners that horovodrun, mpirun or the front end started as one group.
+
+    Raises:
+      ImportError: Horovod is not installed.
+    """
+
+    def __init__(self) -> None:
+        import horovod.tensorflow as hvd
+
+        self._hvd = hvd
+        hvd.init()
+        self.rank: int = hvd.rank()
+        self.size: int = hvd.size()
+
+    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the sums, from one fused all-reduce."""
+        # Horovod matches operations by name, and the automatic names differ between the graph of a
+        # learner with a batch and that of one without.
+        return self._hvd.grouped_allreduce(
+            tensors, op=self._hvd.Sum, name="update", ignore_name_scope=True
+        )
+
+    def broadcast(self, variables: list[tf.Variable]) -> None:
+        """Gives every learner rank 0's values."""
+        self._hvd.broadcast_variables(variables, root_rank=0)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns every learner's value. It is sent as JSON: Horovod's own gather unpickles."""
+        text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        sizes = self._hvd.allgather(tf.constant([text.size], tf.int32)).numpy()
+        everything = self._hvd.allgather(tf.constant(text)).numpy()
+        parts = np.split(everything, np.cumsum(sizes)[:-1])
+        return [json.loads(part.tobytes()) for part in parts]
+
+    def is_lost_peer(self, error: BaseException) -> bool:
+        """Whether a collective operation failed, which is how Horovod reports a lost peer."""
+        return isinstance(error, tf.errors.OpError) and "orovod" in str(error)
+
+    def close(self) -> None:
+        """Leaves the group, which ends it for all learners."""
+        self._hvd.shutdown()

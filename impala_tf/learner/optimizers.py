@@ -1,0 +1,35 @@
+"""Optimizers, with their slots made before the first update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sonnet as snt
+import tensorflow as tf
+
+from impala_tf.config import OptimizerConfig, resolved
+
+
+def make_optimizer(
+    config: OptimizerConfig, learning_rate: tf.Variable, variables: Sequence[tf.Variable]
+) -> snt.optimizers.RMSProp:
+    """Returns RMSProp for these variables.
+
+    Args:
+      config: resolved.
+      learning_rate: read at every update.
+      variables: what it will be applied to, in this order.
+    """
+    optimizer = snt.optimizers.RMSProp(
+        learning_rate=learning_rate,
+        decay=config.decay,
+        momentum=config.momentum,
+        epsilon=resolved(config.epsilon),
+    )
+    # A checkpoint can only be restored into slots that exist; Sonnet makes them at the first step.
+    optimizer._initialize(variables)
+    # Mean squares start at 1, as in TensorFlow 1 and so in the paper's experiments. From 0, where
+    # Sonnet starts, the first steps are ten times too large and leave dead units behind.
+    for mean_square in optimizer.ms:
+        mean_square.assign(tf.ones_like(mean_square))
+    return optimizer

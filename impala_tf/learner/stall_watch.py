@@ -1,0 +1,87 @@
+"""Warns when a learner has been waiting for long, and names what it waits for."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from impala_tf.learner import peer_watch
+
+T = TypeVar("T")
+
+_LONG_S = 60.0
+# A learner without a batch joins an update after a minute (`batches_or_none`), and the others had
+# their own batches shortly after it began to wait.
+_LATE_JOIN_S = 45.0
+
+_log = logging.getLogger("impala_tf.learner")
+
+
+class StallWatch:
+    """Tracks whether a learner waits for a batch or for the other learners.
+
+    Args:
+      hosts: host:port of every learner, by rank.
+      rank: this learner's.
+      ranks_without_batch: returns the ranks that had no batch for the last update.
+      clock: seconds.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        rank: int,
+        ranks_without_batch: Callable[[], Sequence[int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hosts = hosts
+        self._rank = rank
+        self._ranks_without_batch = ranks_without_batch
+        self._clock = clock
+        self._name = peer_watch.names([rank])
+        self._updating_since: float | None = None
+        self._batch_at = self._warned_at = clock()
+
+    def watch(self, batches: Iterable[T | None]) -> Iterator[T | None]:
+        """Yields `batches`; the learner is updating from one yield until it asks for the next."""
+        for batch in batches:
+            began = self._clock()
+            if batch is not None:
+                self._batch_at = began
+            self._updating_since = began
+            yield batch
+            self._updating_since = None
+            self._warn_of_late_peers(self._clock() - began)
+
+    def warn(self, actors: Sequence[str]) -> None:
+        """Warns if this learner has waited for a minute or longer; call about once per second.
+
+        Args:
+          actors: names of the connected actors.
+        """
+        updating_since, now = self._updating_since, self._clock()
+        since = self._batch_at if updating_since is None else updating_since
+        no_peers = len(self._hosts) == 1 and updating_since is not None
+        if no_peers or now - max(since, self._warned_at) < _LONG_S:
+            return
+        self._warned_at = now
+        if updating_since is None:
+            sources = ", ".join(actors) or "actors, but none has connected"
+            _log.warning("no batch for %.0f s; waiting for unrolls from %s", now - since, sources)
+        else:
+            _log.warning("%s: has waited %.0f s for %s", self._name, now - since, self._peers())
+
+    def _warn_of_late_peers(self, waited_s: float) -> None:
+        late = [rank for rank in self._ranks_without_batch() if rank != self._rank]
+        if waited_s >= _LATE_JOIN_S and late:
+            peers = peer_watch.names(late)
+            _log.warning("%s: has waited %.0f s for %s: no batch", self._name, waited_s, peers)
+
+    def _peers(self) -> str:
+        gone = peer_watch.unreachable(self._hosts, self._rank)
+        if gone:
+            return f"{peer_watch.names(gone)}, which does not answer"
+        others = [rank for rank in range(len(self._hosts)) if rank != self._rank]
+        return ("" if len(others) == 1 else "one of ") + peer_watch.names(others)

@@ -1,0 +1,164 @@
+"""V-trace off-policy corrections (Espeholt et al., 2018, arXiv 1802.01561, section 4.1).
+
+Pure functions on time-major tensors [T, B]. Index t is the transition from x_t to x_{t+1}:
+`rewards[t]` and `discounts[t]` belong to `actions[t]`; `values[t]` is V(x_t); `bootstrap_value` is
+V(x_T). Where `mask[t]` is False there was no transition (an environment reset): its correction is
+0, so `vs[t] = values[t]`, and it stops later corrections from reaching earlier steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class VTraceReturns(NamedTuple):
+    """V-trace targets. Gradients do not flow through either field."""
+
+    vs: tf.Tensor  # float32 [T, B]: value targets, v_s of equation (1)
+    pg_advantages: tf.Tensor  # float32 [T, B]: rho_s (r_s + gamma v_{s+1} - V(x_s)), section 4.2
+
+
+class VTraceFromLogitsReturns(NamedTuple):
+    """V-trace targets from policies, with intermediate results."""
+
+    vs: tf.Tensor  # float32 [T, B]
+    pg_advantages: tf.Tensor  # float32 [T, B]
+    log_rhos: tf.Tensor  # float32 [T, B]: log pi(a|x) - log mu(a|x), not clipped
+    behaviour_action_log_probs: tf.Tensor  # float32 [T, B]
+    target_action_log_probs: tf.Tensor  # float32 [T, B], gradients flow
+
+
+def log_probs_from_logits_and_actions(policy_logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+    """Returns log pi(a | x).
+
+    Args:
+      policy_logits: float32 [T, B, A], not normalised.
+      actions: int32 [T, B].
+
+    Returns:
+      float32 [T, B].
+    """
+    policy_logits.shape.assert_has_rank(3)
+    actions.shape.assert_has_rank(2)
+    return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=actions, logits=policy_logits)
+
+
+def from_logits(
+    behaviour_policy_logits: tf.Tensor,
+    target_policy_logits: tf.Tensor,
+    actions: tf.Tensor,
+    discounts: tf.Tensor,
+    rewards: tf.Tensor,
+    values: tf.Tensor,
+    bootstrap_value: tf.Tensor,
+    mask: tf.Tensor | None = None,
+    clip_rho_threshold: float | None = 1.0,
+    clip_pg_rho_threshold: float | None = 1.0,
+    clip_c_threshold: float | None = 1.0,
+    lambda_: float = 1.0,
+) -> VTraceFromLogitsReturns:
+    """V-trace for softmax policies.
+
+    Args:
+      behaviour_policy_logits: float32 [T, B, A], mu, the policy that acted.
+      target_policy_logits: float32 [T, B, A], pi, the policy that is learned.
+      actions: int32 [T, B].
+      discounts, rewards, values, bootstrap_value, mask, clip_*, lambda_: see
+        `from_importance_weights`.
+
+    Raises:
+      ValueError: a rank or T is not as stated.
+    """
+    behaviour = log_probs_from_logits_and_actions(behaviour_policy_logits, actions)
+    target = log_probs_from_logits_and_actions(target_policy_logits, actions)
+    log_rhos = tf.stop_gradient(target - behaviour)
+    returns = from_importance_weights(
+        log_rhos=log_rhos,
+        discounts=discounts,
+        rewards=rewards,
+        values=values,
+        bootstrap_value=bootstrap_value,
+        mask=mask,
+        clip_rho_threshold=clip_rho_threshold,
+        clip_pg_rho_threshold=clip_pg_rho_threshold,
+        clip_c_threshold=clip_c_threshold,
+        lambda_=lambda_,
+    )
+    return VTraceFromLogitsReturns(
+        vs=returns.vs,
+        pg_advantages=returns.pg_advantages,
+        log_rhos=log_rhos,
+        behaviour_action_log_probs=behaviour,
+        target_action_log_probs=target,
+    )
+
+
+def from_importance_weights(
+    log_rhos: tf.Tensor,
+    discounts: tf.Tensor,
+    rewards: tf.Tensor,
+    values: tf.Tensor,
+    bootstrap_value: tf.Tensor,
+    mask: tf.Tensor | None = None,
+    clip_rho_threshold: float | None = 1.0,
+    clip_pg_rho_threshold: float | None = 1.0,
+    clip_c_threshold: float | None = 1.0,
+    lambda_: float = 1.0,
+) -> VTraceReturns:
+    """V-trace from the log importance weights log pi(a|x) - log mu(a|x).
+
+    Args:
+      log_rhos: float32 [T, B].
+      discounts: float32 [T, B], gamma, or 0 where the transition ended the episode.
+      rewards: float32 [T, B].
+      values: float32 [T, B].
+      bootstrap_value: float32 [B].
+      mask: bool [T, B], False where no transition happened; None for all True.
+      clip_rho_threshold: rho-bar; None does not clip.
+      clip_pg_rho_threshold: clip of the policy gradient's weight; None does not clip.
+      clip_c_threshold: c-bar; None does not clip.
+      lambda_: factor of the c_i (remark 2).
+
+    Raises:
+      ValueError: a rank is not as stated, or T is not known when the graph is built.
+    """
+    for tensor in (log_rhos, discounts, rewards, values):
+        tensor.shape.assert_has_rank(2)
+    bootstrap_value.shape.assert_has_rank(1)
+    if log_rhos.shape[0] is None:
+        raise ValueError("V-trace needs to know the unroll length T when its graph is built")
+
+    valid = tf.ones_like(log_rhos) if mask is None else tf.cast(mask, log_rhos.dtype)
+    ratios = tf.exp(log_rhos) * valid
+    rhos = _clip(ratios, clip_rho_threshold)
+    cs = lambda_ * _clip(ratios, clip_c_threshold)
+
+    values_t_plus_1 = tf.concat([values[1:], bootstrap_value[None]], axis=0)
+    deltas = rhos * (rewards + discounts * values_t_plus_1 - values)
+    vs = values + _discounted_sums(deltas, discounts * cs)
+
+    vs_t_plus_1 = tf.concat([vs[1:], bootstrap_value[None]], axis=0)
+    pg_rhos = _clip(ratios, clip_pg_rho_threshold)
+    pg_advantages = pg_rhos * (rewards + discounts * vs_t_plus_1 - values)
+    return VTraceReturns(tf.stop_gradient(vs), tf.stop_gradient(pg_advantages))
+
+
+def _clip(ratios: tf.Tensor, threshold: float | None) -> tf.Tensor:
+    return ratios if threshold is None else tf.minimum(ratios, threshold)
+
+
+def _discounted_sums(deltas: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
+    """Returns y with y_t = deltas_t + factors_t y_{t+1}, y_T = 0 (remark 1); all [T, B].
+
+    Unrolled when the graph is built: T is small, and a graph loop costs more than its body.
+    """
+    total = tf.zeros_like(deltas[0])
+    totals = []
+    for delta, factor in zip(
+        reversed(tf.unstack(deltas)), reversed(tf.unstack(factors)), strict=True
+    ):
+        total = delta + factor * total
+        totals.append(total)
+    return tf.stack(totals[::-1])

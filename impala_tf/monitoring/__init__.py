@@ -1,0 +1,1 @@
+"""What a run reports: metrics, files, status and the terminal display."""

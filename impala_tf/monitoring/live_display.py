@@ -1,0 +1,122 @@
+"""Shows a run while it trains: a live panel on a terminal, otherwise a line every few seconds.
+
+Reads the fields of status.json (`status.Status`); does not need TensorFlow.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from impala_tf.monitoring.render import panel, plain_line
+from impala_tf.monitoring.status import Status
+
+_LINES_BESIDES_ACTORS = 15  # of the panel and the prompt below it
+
+
+class Display:
+    """Shows a run from `start` to `stop`.
+
+    Args:
+      status_source: returns the newest status, or None if there is none yet.
+      console: a terminal shows the live panel. Default: standard output.
+      interval_s: seconds between lines, if the output is not a terminal.
+      clock: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        status_source: Callable[[], Status | None],
+        console: Console | None = None,
+        interval_s: float = 10.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._source = status_source
+        self._console = console or Console()
+        self._interval_s = interval_s
+        self._clock = clock
+        self._rate = FrameRate()
+        self._next_line_s = 0.0
+        self._last_line = ""
+        self._live: Live | None = None
+
+    def start(self) -> None:
+        """Starts the display; call `update` about four times per second from here on."""
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            self._live = Live(console=self._console, auto_refresh=False)
+            self._live.start()
+        self.update()
+
+    def update(self) -> None:
+        """Shows the newest status: at once on a terminal, otherwise when the next line is due."""
+        status = self._read()
+        if self._live is not None:
+            self._live.update(self._render(status), refresh=True)
+        elif self._clock() >= self._next_line_s:
+            self._print_line(status)
+
+    def note(self, text: str) -> None:
+        """Prints an event with the time of day; it stays above the live panel."""
+        moment = time.strftime("%H:%M:%S", time.localtime(self._clock()))
+        self._print(f"{moment} {text}")
+
+    def stop(self, final_line: str) -> None:
+        """Ends the display; the last status stays on the screen, with `final_line` below it."""
+        status = self._read()
+        if self._live is not None:
+            self._live.update(self._render(status), refresh=True)
+            self._live.stop()
+            self._live = None
+        elif status is not None and status["row"] is not None:
+            self._print_line(status)
+        self._print(final_line)
+
+    def _read(self) -> Status | None:
+        status = self._source()
+        if status is not None and status["state"] == "training":
+            self._rate.update(status["environment_frames"], status["updated_unix_s"])
+        return status
+
+    def _print_line(self, status: Status | None) -> None:
+        self._next_line_s = self._clock() + self._interval_s
+        line = plain_line(status, self._rate.per_s)
+        if line != self._last_line:
+            self._print(line)
+        self._last_line = line
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _render(self, status: Status | None) -> RenderableType:
+        learners = len(status.get("learners", ())) if status else 0
+        lines = _LINES_BESIDES_ACTORS + (learners + 2 if learners else 0)
+        max_actors = max(3, self._console.height - lines)
+        return panel(status, self._rate.per_s, self._clock(), max_actors)
+
+
+class FrameRate:
+    """Frames per second, smoothed over about the last minute."""
+
+    def __init__(self, time_constant_s: float = 60.0) -> None:
+        self._time_constant_s = time_constant_s
+        self._last: tuple[int, float] | None = None
+        self._frames = 0.0
+        self._seconds = 0.0
+
+    @property
+    def per_s(self) -> float:
+        """The rate; 0 while it is unknown."""
+        return self._frames / self._seconds if self._seconds else 0.0
+
+    def update(self, environment_frames: int, at_s: float) -> None:
+        """Takes the frame count at a time; repeated calls and clocks set back do no harm."""
+        frames_before, before_s = self._last or (environment_frames, at_s)
+        self._last = (environment_frames, at_s)
+        if at_s > before_s:
+            keep = math.exp((before_s - at_s) / self._time_constant_s)
+            self._frames = self._frames * keep + environment_frames - frames_before
+            self._seconds = self._seconds * keep + at_s - before_s

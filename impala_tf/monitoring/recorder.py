@@ -1,0 +1,185 @@
+"""Collects a learner's statistics between two rows of metrics, and writes the rows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from impala_tf.monitoring.learner_rows import LearnerRows
+from impala_tf.monitoring.metrics import EpisodeWindow, Rates
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+from impala_tf.types import Episode
+
+_MAXIMA = ("policy_lag_max",)
+
+
+class Progress(Protocol):
+    """The learner's counters (see `learner.update.Learner`)."""
+
+    learner_updates: int
+    agent_steps: int
+    environment_frames: int
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the next update."""
+
+
+class RunRecorder:
+    """The statistics of one learner; rank 0's recorder also writes the rows of all.
+
+    Args:
+      writers: of the rows, keyed by the name that a checkpoint stores their position under.
+      queue_size: returns how many unrolls are in the queue.
+      interval_s: seconds between rows.
+      learners_writer: of one row per learner, if there are several (`learner_rows`).
+    """
+
+    def __init__(
+        self,
+        writers: dict[str, CsvWriter | TensorBoardWriter],
+        queue_size: Callable[[], int],
+        interval_s: float,
+        learners_writer: CsvWriter | None = None,
+    ) -> None:
+        self._writers = writers
+        self._learners_writer = learners_writer
+        self._files: dict[str, CsvWriter | TensorBoardWriter] = dict(writers)
+        if learners_writer is not None:
+            self._files["learners"] = learners_writer
+        self._others_positions: dict[str, dict[str, int]] = {}
+        self._queue_size = queue_size
+        self._interval_s = interval_s
+        self._window = EpisodeWindow()
+        self._learner_rows = LearnerRows()
+        self._lock = threading.Lock()
+        self._episodes: list[Episode] = []
+        self._wall_time_s = 0.0
+        self.last_row: dict[str, Any] | None = None
+        self.last_learner_rows: list[dict[str, Any]] = []
+        self.begin(0, 0)
+
+    def begin(self, agent_steps: int, environment_frames: int) -> None:
+        """Starts the clocks at these counts, when training starts or resumes."""
+        self._rates = Rates(agent_steps, environment_frames)
+        self._resumed_at = time.monotonic() - self._wall_time_s
+        self._begin_interval()
+
+    def _begin_interval(self) -> None:
+        self._began_at = time.monotonic()
+        self._idle_s = 0.0
+        self._stats: list[dict[str, float]] = []
+
+    def record_episodes(self, episodes: list[Episode]) -> None:
+        """Takes finished games; called from the transport's threads."""
+        with self._lock:
+            self._episodes += episodes
+
+    def record_update(self, stats: Any, idle_s: float) -> None:
+        """Takes an update's `UpdateStats` and the seconds waited for its batch.
+
+        Stats are None if this learner had no batch for the update: it is still waiting.
+        """
+        self._idle_s += idle_s
+        if stats is None:
+            return
+        self._stats.append({name: float(value) for name, value in stats._asdict().items()})
+
+    def row_due(self) -> bool:
+        """Whether the interval is over."""
+        return time.monotonic() - self._began_at >= self._interval_s
+
+    def interval(self) -> dict[str, Any]:
+        """Returns this learner's part of the next row, JSON-able, and starts a new interval."""
+        with self._lock:
+            episodes, self._episodes = self._episodes, []
+        elapsed = max(time.monotonic() - self._began_at, 1e-9)
+        part = {
+            "batches": len(self._stats),
+            "stats": _reduce(self._stats),
+            "episodes": [list(episode) for episode in episodes],
+            "queue_size": self._queue_size(),
+            "learner_idle_fraction": min(1.0, self._idle_s / elapsed),
+        }
+        self._begin_interval()
+        return part
+
+    def write_row(self, intervals: list[dict[str, Any]], learner: Progress) -> None:
+        """Writes a row from all learners' parts, unless there was no update since the last row."""
+        for part in intervals:
+            for episode in part["episodes"]:
+                self._window.add(Episode(*episode))
+        self._learner_rows.add_episodes(intervals)
+        stats = [part["stats"] for part in intervals if part["stats"]]
+        if not stats:
+            return
+        self._wall_time_s = time.monotonic() - self._resumed_at
+        row = {
+            "wall_time_s": self._wall_time_s,
+            "agent_steps": learner.agent_steps,
+            "environment_frames": learner.environment_frames,
+            "learner_updates": learner.learner_updates,
+            "learning_rate": learner.learning_rate,
+            "queue_size": sum(part["queue_size"] for part in intervals),
+            "learner_idle_fraction": float(
+                np.mean([part["learner_idle_fraction"] for part in intervals])
+            ),
+            **self._rates.row(learner.agent_steps, learner.environment_frames),
+            **self._window.row(),
+            **_reduce(stats),
+        }
+        for writer in self._writers.values():
+            writer.write(row)
+        self.last_row = row
+        if self._learners_writer is not None:
+            self.last_learner_rows = self._learner_rows.rows(row, intervals)
+            for learner_row in self.last_learner_rows:
+                self._learners_writer.write(learner_row)
+
+    def state(self) -> dict[str, Any]:
+        """Returns clocks, episodes and the writers' positions, for a checkpoint."""
+        return {
+            "wall_time_s": self._wall_time_s,
+            "episodes": self._window.state(),
+            "learner_episodes": self._learner_rows.state(),
+            "positions": {
+                **self._others_positions,
+                **{name: writer.position() for name, writer in self._files.items()},
+            },
+        }
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Restores what `state` returned and removes rows written later; None: a fresh run.
+
+        Raises:
+          ConfigError: a file does not fit the state.
+        """
+        positions = {} if state is None else dict(state["positions"])
+        for name, writer in self._files.items():
+            writer.rewind(positions.pop(name, None))
+        # A run of several learners may resume with one, and later with several again: keep the
+        # position of the file that this run does not write.
+        self._others_positions = positions
+        if state is not None:
+            self._wall_time_s = state["wall_time_s"]
+            self._window.restore(state["episodes"])
+            self._learner_rows.restore(state.get("learner_episodes", {}))
+
+    def close(self) -> None:
+        """Closes the files."""
+        for writer in self._files.values():
+            writer.close()
+
+
+def _reduce(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Returns the mean of each column (or its maximum, for _MAXIMA); {} if there are no rows."""
+    if not rows:
+        return {}
+    return {
+        name: float((np.max if name in _MAXIMA else np.mean)([row[name] for row in rows]))
+        for name in rows[0]
+    }

@@ -1,0 +1,220 @@
+"""The status of a run, as a panel for terminals and as one line for logs."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from impala_tf.monitoring.status import ActorStatus, Status
+
+SILENT_AFTER_S = 30.0
+"""Seconds without contact after which a process is highlighted."""
+
+_WIDTH = 100  # columns at most
+_NO_STATUS = "waiting for the learner"
+_NO_ROW = "waiting for the first unrolls"
+_STATE_STYLES = {"training": "green", "done": "bold green", "failed": "bold red"}
+_FINAL_STATES = ("stopped", "done", "failed")
+
+
+def plain_line(status: Status | None, frames_per_s: float) -> str:
+    """Returns a status as one line; `frames_per_s` is used to estimate the time left."""
+    if status is None:
+        return f"starting: {_NO_STATUS}"
+    if status["state"] == "starting":
+        return f"starting: {_NO_ROW}"
+    row = status["row"] or {}
+    frames, total = status["environment_frames"], status["total_environment_frames"]
+    state = "" if status["state"] == "training" else f"{status['state']}: "
+    parts = [f"{state}{_share(status):.0%} {frames:,} of {total:,} frames"]
+    for name, text in (
+        ("agent_steps_per_s", "{:,.0f} agent steps/s"),
+        ("frames_per_s", "{:,.0f} frames/s"),
+    ):
+        parts += [text.format(row[name])] if row.get(name) is not None else []
+    parts.append(f"return {_return(row)}" if row.get("episodes") else "no episode finished yet")
+    for name, text in (
+        ("policy_lag_mean", "lag {:.1f}"),
+        ("learner_idle_fraction", "learner idle {:.0%}"),
+    ):
+        parts += [text.format(row[name])] if row.get(name) is not None else []
+    left = _time_left(status, frames_per_s)
+    return ", ".join(parts + ([f"{left} left"] if left else []))
+
+
+def panel(
+    status: Status | None, frames_per_s: float, now_s: float, max_actors: int
+) -> RenderableType:
+    """Returns a status as a panel with a progress bar, the main numbers and the actors.
+
+    Args:
+      status: None if there is none yet.
+      frames_per_s: used to estimate the time left.
+      now_s: seconds since 1970.
+      max_actors: rows in the table of actors; further actors are only counted.
+    """
+    if status is None:
+        return Panel(Text(_NO_STATUS), title="impala_tf", width=_WIDTH, padding=(0, 1))
+    parts: list[RenderableType] = [_progress(status, frames_per_s), Text()]
+    parts.append(Text(_NO_ROW) if status["state"] == "starting" else _numbers(status))
+    running = status["state"] not in _FINAL_STATES
+    age_s = now_s - status["updated_unix_s"]
+    if running and age_s > SILENT_AFTER_S:
+        parts.append(Text(f"no status from the learner for {duration(age_s)}", style="red"))
+    if running and status.get("learners"):
+        parts += [Text(), _learners(status["learners"])]
+    if running and status["actors"]:
+        parts += [Text(), _actors(status["actors"], now_s, max_actors)]
+    return Panel(
+        Group(*parts),
+        title=Text(f" {status['level_name']} · {status['agent_name']} ", style="bold"),
+        subtitle=Text(f" {status['logdir']} ", style="dim"),
+        width=_WIDTH,
+        padding=(0, 1),
+    )
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration in its one or two largest units: 48 s, 11 min, 2 h 05 min, 3 d 04 h."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def _share(status: Status) -> float:
+    """The progress, rounded down to a percent: 100 % means done."""
+    share = status["environment_frames"] / status["total_environment_frames"]
+    return min(1.0, math.floor(share * 100) / 100)
+
+
+def _time_left(status: Status, frames_per_s: float) -> str:
+    if status["state"] != "training" or frames_per_s <= 0:
+        return ""
+    left = status["total_environment_frames"] - status["environment_frames"]
+    return duration(max(0.0, left / frames_per_s))
+
+
+def _return(row: Mapping[str, Any]) -> str:
+    episodes = min(row["episodes"], 100)
+    mean = row["episode_return_mean"]
+    text = f"{mean:.2f}" if abs(mean) < 10 else f"{mean:,.1f}"
+    return f"{text} (last {episodes} episode{'' if episodes == 1 else 's'})"
+
+
+def _progress(status: Status, frames_per_s: float) -> Table:
+    frames, total = status["environment_frames"], status["total_environment_frames"]
+    left = _time_left(status, frames_per_s)
+    line = Table.grid(padding=(0, 2), expand=True)
+    line.add_column(no_wrap=True)
+    line.add_column(ratio=1)
+    line.add_column(no_wrap=True, justify="right")
+    line.add_row(
+        Text(status["state"], style=_STATE_STYLES.get(status["state"], "yellow")),
+        ProgressBar(total=total, completed=min(frames, total)),
+        f"{_share(status):.0%}" + (f", {left} left" if left else ""),
+    )
+    return line
+
+
+def _numbers(status: Status) -> Table:
+    repeats = status["frames_per_step"]
+    checkpoint = status["checkpoint"]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()  # shortened on a narrow terminal, like the hosts below
+    lines = {
+        "frames": f"{status['environment_frames']:,} of {status['total_environment_frames']:,}"
+        f" (1 agent step = {repeats} frame{'s' if repeats > 1 else ''})",
+        **_row_lines(status),
+        "checkpoint": f"{Path(checkpoint['path']).name}"
+        f" at {checkpoint['environment_frames']:,} frames"
+        if checkpoint
+        else "none yet",
+    }
+    for label, text in lines.items():
+        grid.add_row(label, Text(text, no_wrap=True, overflow="ellipsis"))
+    return grid
+
+
+def _row_lines(status: Status) -> dict[str, str]:
+    row = status["row"]
+    if row is None:
+        return {"speed": "measuring"}
+    number = functools.partial(_number, row)
+    return {
+        "speed": f"{number('agent_steps_per_s', ',.0f')} agent steps/s ="
+        f" {number('frames_per_s', ',.0f')} frames/s",
+        "return": f"{_return(row)}, {row['episodes']:,} so far"
+        if row.get("episodes")
+        else "no episode finished yet",
+        "policy lag": f"mean {number('policy_lag_mean', '.1f')},"
+        f" max {number('policy_lag_max', '.0f')} updates",
+        "learner": f"idle {number('learner_idle_fraction', '.0%')},"
+        f" queue {number('queue_size', '.0f')} of {status['queue_capacity']} unrolls",
+    }
+
+
+def _learners(learners: Sequence[Mapping[str, float | int | None]]) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("learner", no_wrap=True)
+    for heading in ("agent steps/s", "return", "lag", "queue", "idle"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in learners:
+        table.add_row(
+            f"learner-{row['learner']}",
+            _number(row, "agent_steps_per_s", ",.0f"),
+            _number(row, "episode_return_mean", ",.2f"),
+            _number(row, "policy_lag_mean", ".1f"),
+            _number(row, "queue_size", ".0f"),
+            _number(row, "learner_idle_fraction", ".0%"),
+        )
+    return table
+
+
+def _number(row: Mapping[str, float | int | None], name: str, form: str) -> str:
+    value = row.get(name)
+    return "-" if value is None else format(value, form)
+
+
+def _actors(actors: list[ActorStatus], now_s: float, max_actors: int) -> RenderableType:
+    def silent(actor: ActorStatus) -> bool:
+        return now_s - actor["last_contact_unix_s"] > SILENT_AFTER_S
+
+    def order(actor: ActorStatus) -> tuple[bool, list[int], str]:
+        # Silent actors come first; actor-10 comes after actor-9.
+        numbers = [int(digits) for digits in re.findall(r"\d+", actor["name"])]
+        return (not silent(actor), numbers, actor["name"])
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("actor", no_wrap=True)
+    table.add_column("host")
+    for heading in ("agent steps/s", "lag", "waits", "last seen"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for actor in sorted(actors, key=order)[:max_actors]:
+        table.add_row(
+            actor["name"],
+            Text(actor["host"], no_wrap=True, overflow="ellipsis"),
+            f"{actor['agent_steps_per_s']:,.0f}",
+            f"{actor['parameter_lag']:.1f}",
+            f"{actor['push_wait_fraction']:.0%}",
+            f"{duration(max(0.0, now_s - actor['last_contact_unix_s']))} ago",
+            style="red" if silent(actor) else "",
+        )
+    hidden = len(actors) - max_actors
+    return Group(table, Text(f"and {hidden} more", style="dim")) if hidden > 0 else table

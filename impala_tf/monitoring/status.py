@@ -1,0 +1,76 @@
+"""status.json: what the learner is doing now, for the display and for `frontend status`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NotRequired, TypedDict
+
+from impala_tf.logdir import write_atomically
+
+State = Literal["starting", "training", "stopping", "stopped", "done", "failed"]
+"""`stopped`, `done` and `failed` are final: stopped can be resumed, done has had all its frames."""
+
+
+class ActorStatus(TypedDict):
+    """An actor, as its learner sees it."""
+
+    name: str
+    host: str
+    agent_steps_per_s: float
+    parameter_lag: float  # age of the parameters that it last acted with, in learner updates
+    push_wait_fraction: float  # fraction of its time that it waited for room in the queue
+    last_contact_unix_s: float
+
+
+class CheckpointStatus(TypedDict):
+    """The newest checkpoint."""
+
+    path: str
+    environment_frames: int
+
+
+class Status(TypedDict):
+    """Everything that a display needs. Counts are over all learners."""
+
+    state: State
+    level_name: str
+    agent_name: str
+    logdir: str
+    agent_steps: int
+    environment_frames: int
+    total_environment_frames: int
+    frames_per_step: int
+    queue_capacity: int
+    row: Mapping[str, float | int | None] | None  # the last row of metrics.csv
+    learners: Sequence[
+        Mapping[str, float | int | None]
+    ]  # of metrics-learners.csv; [] if there is one
+    actors: list[ActorStatus]
+    checkpoint: CheckpointStatus | None
+    pid: NotRequired[int]  # StatusWriter fills in these two
+    updated_unix_s: NotRequired[float]
+
+
+class StatusWriter:
+    """Replaces status.json as a whole, so that it can be read at any time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(path)
+
+    def write(self, status: Status) -> None:
+        """Writes `status` with this process's id and the time."""
+        stamped = {**status, "pid": os.getpid(), "updated_unix_s": time.time()}
+        write_atomically(self._path, json.dumps(stamped, default=float) + "\n")
+
+
+def read_status(path: Path) -> Status | None:
+    """Returns what was written last, or None before the first write."""
+    try:
+        status: Status = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return status

@@ -1,0 +1,208 @@
+"""Writers of the metrics: CSV and TensorBoard. Importing this file does not import TensorFlow.
+
+Writers can be rewound. A checkpoint stores the `position()` of each; a run that resumes from it
+calls `rewind` with it, which removes everything written later, so that no row appears twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import numbers
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from impala_tf.config import ConfigError
+from impala_tf.logdir import sync
+from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS, Row
+
+_PUT_BACK = "restore the file that belongs to the checkpoint, or choose another --logdir"
+_NO_CHECKPOINT = (
+    "but there is no checkpoint to resume from; move it away or choose another --logdir"
+)
+
+
+class CsvWriter:
+    """A header, then one line per row, each written whole. A missing value is an empty cell.
+
+    Args:
+      path: such as metrics.csv.
+      columns: their names, in order, with their meanings.
+    """
+
+    def __init__(self, path: Path, columns: Mapping[str, str] = METRICS) -> None:
+        self._path = Path(path)
+        self._columns = columns
+        self._header = ",".join(columns) + "\n"
+        self._descriptor: int | None = None
+
+    def write(self, row: Row) -> None:
+        """Appends a row. Raises KeyError for a name that is not a column."""
+        for name in row:
+            self._columns[name]
+        self._append(",".join(_cell(row.get(name)) for name in self._columns) + "\n")
+
+    def position(self) -> dict[str, int]:
+        """Returns {"offset": bytes} after flushing the file to the disk."""
+        descriptor = self._opened()
+        os.fsync(descriptor)
+        return {"offset": os.fstat(descriptor).st_size}
+
+    def rewind(self, position: Mapping[str, int] | None) -> None:
+        """Opens the file and truncates it to `position`; None: starts the file of a fresh run.
+
+        Raises:
+          ConfigError: the position does not belong to this file, or another process writes it.
+        """
+        self.close()
+        create = os.O_CREAT if position is None else 0
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | create, 0o644)
+        except FileNotFoundError:
+            raise ConfigError(f"{self._path}: is missing; {_PUT_BACK}") from None
+        self._lock()
+        if position is None:
+            self._begin()
+        else:
+            self._truncate(position["offset"])
+
+    def close(self) -> None:
+        """Closes the file; the next call opens it as a fresh run's."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _opened(self) -> int:
+        if self._descriptor is None:
+            self.rewind(None)
+        assert self._descriptor is not None
+        return self._descriptor
+
+    def _lock(self) -> None:
+        # The kernel releases the lock when the process ends, so a killed run leaves none behind.
+        try:
+            fcntl.flock(self._opened(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise ConfigError(
+                f"{self._path}: another process is writing it; is another run using this --logdir?"
+            ) from None
+
+    def _append(self, line: str) -> None:
+        # One system call per line: a killed run leaves whole lines, and nothing is buffered.
+        data = line.encode()
+        if os.write(self._opened(), data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+    def _begin(self) -> None:
+        descriptor = self._opened()
+        # A run that was killed before its first row may have left part of a header.
+        header = self._header.encode()
+        if not header.startswith(os.pread(descriptor, len(header) + 1, 0)):
+            self.close()
+            raise ConfigError(f"{self._path}: holds the rows of a run, {_NO_CHECKPOINT}")
+        os.ftruncate(descriptor, 0)
+        self._append(self._header)
+        sync(self._path.parent)
+
+    def _truncate(self, offset: int) -> None:
+        descriptor = self._opened()
+        header = os.pread(descriptor, offset, 0).partition(b"\n")[0].decode(errors="replace")
+        size = os.fstat(descriptor).st_size
+        found = None
+        if size < offset:
+            found = f"has {size:,} bytes, but had {offset:,} at the checkpoint; {_PUT_BACK}"
+        elif header + "\n" != self._header:
+            differences = sorted(set(header.split(",")) ^ set(self._columns))
+            found = (
+                "was written by another version, with different columns"
+                f" ({', '.join(differences) or 'in another order'}); choose another --logdir"
+            )
+        elif os.pread(descriptor, 1, offset - 1) != b"\n":
+            found = f"was changed: no row ends at byte {offset:,}; {_PUT_BACK}"
+        if found:
+            self.close()
+            raise ConfigError(f"{self._path}: {found}")
+        os.ftruncate(descriptor, offset)
+
+
+def _cell(value: float | int | None) -> str:
+    if value is None:
+        return ""
+    return str(int(value)) if isinstance(value, numbers.Integral) else f"{float(value):.8g}"
+
+
+def in_use(path: Path) -> bool:
+    """Tells whether another process is writing this metrics.csv."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+class TensorBoardWriter:
+    """The same rows as TensorBoard curves over environment_frames, named by TENSORBOARD_TAGS."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = Path(directory)
+        self._writer: Any = None
+
+    def write(self, row: Row) -> None:
+        """Adds a point to each curve that has a value, and flushes it for readers."""
+        import tensorflow as tf
+
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(str(self._directory))
+        with self._writer.as_default(step=row["environment_frames"]):
+            for name, value in row.items():
+                if value is not None:
+                    tf.summary.scalar(TENSORBOARD_TAGS[name], value, description=METRICS[name])
+        self._writer.flush()
+
+    def position(self) -> dict[str, int]:
+        """Returns {event file: bytes} after flushing the files to the disk."""
+        files = self._event_files()
+        for file in files:
+            sync(file)
+        return {file.name: file.stat().st_size for file in files}
+
+    def rewind(self, position: Mapping[str, int] | None) -> None:
+        """Truncates the event files to `position` and removes later ones; None: a fresh run.
+
+        Raises:
+          ConfigError: event files are missing or shorter than they were, or a fresh run would add
+            to another run's curves.
+        """
+        self.close()
+        files = {file.name: file for file in self._event_files()}
+        if position is None and files:
+            raise ConfigError(f"{self._directory}: holds the events of a run, {_NO_CHECKPOINT}")
+        sizes = position or {}
+        found = [
+            f"{self._directory / name}: is missing or shorter than at the checkpoint; {_PUT_BACK}"
+            for name, size in sizes.items()
+            if name not in files or files[name].stat().st_size < size
+        ]
+        if found:
+            raise ConfigError(found)
+        for name, file in files.items():
+            if name in sizes:
+                os.truncate(file, sizes[name])
+            else:
+                file.unlink()
+
+    def close(self) -> None:
+        """Closes the event file; a later row starts another one."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _event_files(self) -> list[Path]:
+        return sorted(self._directory.glob("events.out.tfevents.*"))

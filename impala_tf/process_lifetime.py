@@ -1,0 +1,118 @@
+"""When a process ends: on request, with its parent, and never halfway through its own exit."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+PARENT_VARIABLE = "IMPALA_TF_PARENT"
+"""Environment variable with the parent's process id; the child then ends when the parent does."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_POLL_S = 0.2
+
+
+class StopRequest:
+    """Becomes true on the first SIGTERM or SIGINT; the second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._on_request: list[Callable[[], None]] = []
+
+    def __call__(self) -> bool:
+        """Whether this process was asked to stop."""
+        return self._event.is_set()
+
+    def install(self) -> None:
+        """Installs the signal handlers. Call from the main thread."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def on_request(self, wake: Callable[[], None]) -> None:
+        """Calls `wake` when the request arrives, to release threads that are blocked."""
+        self._on_request.append(wake)
+        if self():
+            wake()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self():
+            os._exit(128 + number)
+        self._event.set()
+        # In a thread, because `wake` may need a lock that the interrupted main thread holds.
+        threading.Thread(target=self._wake, daemon=True).start()
+
+    def _wake(self) -> None:
+        for wake in self._on_request:
+            wake()
+
+
+def run_interruptibly(work: Callable[[], None]) -> None:
+    """Runs `work` in a thread, so that the main thread handles signals while TensorFlow blocks.
+
+    Raises whatever `work` raised.
+    """
+    failures: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=guarded, name="work", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_POLL_S)
+    if failures:
+        raise failures[0]
+
+
+def die_with_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
+    """Makes the kernel send `signal_number` to this process when its parent ends for any reason.
+
+    Linux ties this to the *thread* that started this process: start processes from a thread that
+    lives as long as they should. On other systems this does nothing.
+
+    Args:
+      parent_pid: the parent's process id, as the parent saw it before it started this process. If
+        that parent has already ended, the signal is raised at once.
+      signal_number: the signal to receive.
+
+    Raises:
+      OSError: the kernel refuses.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl(PR_SET_PDEATHSIG): {os.strerror(error)}")
+    # A parent that ended before prctl sends nothing; another process has adopted this one by now.
+    if os.getppid() != parent_pid:
+        signal.raise_signal(signal_number)
+
+
+def stop_with_parent() -> None:
+    """Asks this process to stop (SIGTERM) when its parent ends, if PARENT_VARIABLE is set.
+
+    Call this first: the parent may end while this process is still importing TensorFlow.
+    """
+    # Removed from the environment, because it does not apply to this process's own children.
+    parent = os.environ.pop(PARENT_VARIABLE, None)
+    if parent:
+        die_with_parent(int(parent), signal.SIGTERM)
+
+
+def ignore_stop_requests() -> None:
+    """Ignores SIGTERM from here on: this process is already exiting.
+
+    Python restores the default handlers about a second before a process with TensorFlow is gone. A
+    learner that stopped because another one did would be killed by its own, later request.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,0 +1,75 @@
+"""The actor process."""
+
+from __future__ import annotations
+
+import logging
+
+from impala_tf import config as configs
+from impala_tf.actor import Actor
+from impala_tf.agents import precision
+from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.config import Config, ConfigError, resolved
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.process_lifetime import run_interruptibly
+from impala_tf.processes.common import begin, credentials_dir, seed_of
+from impala_tf.processes.heartbeat import Heartbeat
+from impala_tf.processes.tensorflow_startup import start_xla, use_one_cpu_thread
+from impala_tf.transport import ActorClient, ClientClosed, HandshakeRefused, RunOver
+from impala_tf.types import EnvironmentSpec
+
+_log = logging.getLogger("impala_tf.actor")
+
+
+def main(config: Config) -> int:
+    """Acts until the learner says that the run is over, or this process is asked to stop.
+
+    Raises:
+      ConfigError: flags, credentials or a level that this process or the learner cannot use.
+    """
+    config, spec, _, stop = begin(config)
+    use_one_cpu_thread()
+    start_xla()
+    num_envs = resolved(config.process.envs_per_actor)
+    seed = seed_of(config.run.seed, "actor", config.process.task)
+    dtype = precision.torso_dtype(config.agent)
+    precision.disable_failing_fusion(config.agent, dtype)
+    agent = make_agent(config.agent.agent_name, spec, dtype)
+    client = _connect(config, spec, agent)
+    stop.on_request(client.close)
+    environment = BatchedEnvironment(suites.make(config.environment, num_envs, seed))
+    actor = Actor(agent, environment, client, spec, num_envs, config.optimizer.unroll_length, seed)
+
+    def act() -> None:
+        client.handshake()
+        _log.info("acting in %d environments of %s", num_envs, spec.level_name)
+        actor.run(stop)
+
+    try:
+        run_interruptibly(act)
+    except HandshakeRefused as refused:
+        raise ConfigError(str(refused)) from refused
+    except RunOver:
+        _log.info("the run is over")
+    except ClientClosed:
+        _log.info("stopped")
+    finally:
+        client.close()
+        environment.close()
+    return 0
+
+
+def _connect(config: Config, spec: EnvironmentSpec, agent: Agent) -> ActorClient:
+    task = config.process.task
+    learners = configs.hosts(config.process.learner_hosts)
+    return ActorClient(
+        learners[task % len(learners)],
+        credentials_dir(config),
+        f"actor-{task}",
+        unroll_specs(agent, spec, config.optimizer.unroll_length),
+        configs.wire_digest(config),
+        on_retry=lambda seconds, reason: _log.info(
+            "%.0f s without the learner: %s", seconds, reason
+        ),
+        on_call=Heartbeat(config.process.heartbeat_path).beat,
+    )

@@ -1,0 +1,131 @@
+"""The parts of a learner process, made and connected."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from impala_tf import config as configs
+from impala_tf.agents import precision
+from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.checkpoint.checkpointer import Checkpointer
+from impala_tf.checkpoint.compatibility import signature_of
+from impala_tf.checkpoint.run_state import RunState
+from impala_tf.config import Config, resolved
+from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.unroll_queue import UnrollQueue
+from impala_tf.learner.update import Learner
+from impala_tf.logdir import Logdir
+from impala_tf.monitoring.learner_rows import LEARNER_METRICS
+from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+from impala_tf.processes.common import credentials_dir, seed_of
+from impala_tf.transport import (
+    PROTOCOL_VERSION,
+    LearnerServer,
+    ParameterStore,
+    RunIdentity,
+    credentials,
+)
+from impala_tf.types import EnvironmentSpec, Unroll
+
+
+class LearnerParts(NamedTuple):
+    """A learner process: unrolls go server -> queue -> learner, parameters learner -> store."""
+
+    config: Config  # resolved; --task is the rank
+    spec: EnvironmentSpec
+    logdir: Logdir
+    group: LearnerGroup
+    learner: Learner
+    queue: UnrollQueue
+    recorder: RunRecorder
+    run_state: RunState
+    resumed: bool  # from a checkpoint
+    store: ParameterStore
+    server: LearnerServer
+
+
+def build(
+    config: Config, spec: EnvironmentSpec, logdir: Logdir, group: LearnerGroup
+) -> LearnerParts:
+    """Makes the parts, restores the newest checkpoint on all ranks, and publishes the parameters.
+
+    The server's port is bound but not served yet.
+
+    Raises:
+      ConfigError: a logdir, checkpoint or port that cannot be used.
+    """
+    tf.random.set_seed(seed_of(config.run.seed, "learner"))
+    dtype = precision.torso_dtype(config.agent)
+    precision.disable_failing_fusion(config.agent, dtype)
+    agent = make_agent(config.agent.agent_name, spec, dtype)
+    specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
+    learner = Learner(agent, spec, config, group)
+    queue = UnrollQueue(specs, resolved(config.process.queue_capacity))
+    recorder = _recorder(config, logdir, queue, group)
+    checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
+    run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
+    resumed = _restore(run_state, learner, group, config)
+    store = ParameterStore()
+    store.publish(learner.parameter_version, learner.parameters())
+    server = LearnerServer(
+        configs.hosts(config.process.learner_hosts)[config.process.task],
+        credentials_dir(config),
+        _identity(config, specs, agent, run_state.run_id),
+        queue.put,
+        store,
+        on_push=lambda report: recorder.record_episodes(report.episodes),
+    )
+    return LearnerParts(
+        config=config,
+        spec=spec,
+        logdir=logdir,
+        group=group,
+        learner=learner,
+        queue=queue,
+        recorder=recorder,
+        run_state=run_state,
+        resumed=resumed,
+        store=store,
+        server=server,
+    )
+
+
+def _restore(run_state: RunState, learner: Learner, group: LearnerGroup, config: Config) -> bool:
+    """Brings every rank to rank 0's checkpoint; returns whether there was one."""
+    resumed = False
+    if group.rank == 0:
+        resumed = run_state.restore(config.run.logdir)
+        credentials.ensure(credentials_dir(config))
+    shared = group.gather({"run_id": run_state.run_id, "counters": learner.counters()})[0]
+    run_state.adopt(shared["run_id"], shared["counters"])
+    learner.synchronize()
+    return resumed
+
+
+def _recorder(
+    config: Config, logdir: Logdir, queue: UnrollQueue, group: LearnerGroup
+) -> RunRecorder:
+    writers: dict[str, CsvWriter | TensorBoardWriter] = {}
+    learners_writer = None
+    if group.rank == 0:
+        writers["csv"] = CsvWriter(logdir.metrics)
+        writers["tensorboard"] = TensorBoardWriter(logdir.tensorboard)
+        if group.size > 1:
+            learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
+    return RunRecorder(writers, queue.size, config.run.metrics_interval_s, learners_writer)
+
+
+def _identity(config: Config, specs: Unroll, agent: Agent, run_id: str) -> RunIdentity:
+    return RunIdentity(
+        protocol_version=PROTOCOL_VERSION,
+        run_id=run_id,
+        config_digest=configs.wire_digest(config),
+        unroll_specs=specs,
+        parameter_specs=[
+            (variable.name, tuple(variable.shape), variable.dtype.name)
+            for variable in agent.trainable_variables
+        ],
+    )

@@ -1,0 +1,64 @@
+"""The content of config.json: what is needed to repeat a run."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from impala_tf import config as configs
+from impala_tf.config import Config
+from impala_tf.types import EnvironmentSpec
+
+_PACKAGES = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "dm-sonnet",
+    "gymnasium",
+    "ale-py",
+    "numpy",
+    "grpcio",
+    "horovod",
+)
+
+
+def describe(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
+    """Returns the resolved flags, the level, package versions and the git commit, JSON-able."""
+    return {
+        "flags": configs.to_dict(config),
+        "level": spec._asdict(),
+        "protocol": spec.protocol,
+        "versions": {"python": platform.python_version(), **_versions()},
+        "git_commit": _git_commit(),
+        "command": sys.argv,
+    }
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _git_commit() -> str | None:
+    """Returns the commit of this project's checkout, with '+' if files were changed since."""
+    here = Path(__file__).resolve().parent
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None  # no git, or not a checkout
+    return described.stdout.strip()

@@ -1,0 +1,91 @@
+"""Writes status.json once per second, and warns if the learner has been waiting for long."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from impala_tf.config import resolved
+from impala_tf.learner.stall_watch import StallWatch
+from impala_tf.monitoring import status
+from impala_tf.process_lifetime import StopRequest
+from impala_tf.processes.learner_parts import LearnerParts
+from impala_tf.transport import ActorView
+
+_INTERVAL_S = 1.0
+
+
+class StatusReporter:
+    """A context that keeps status.json up to date; on exit it writes how the run ended."""
+
+    def __init__(self, parts: LearnerParts, stop: StopRequest, stall_watch: StallWatch) -> None:
+        self._parts = parts
+        self._updates_before = parts.learner.learner_updates
+        self._stop = stop
+        self._stall_watch = stall_watch
+        self._writer = status.StatusWriter(parts.logdir.status(parts.config.process.task))
+        self._finished = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="status", daemon=True)
+
+    def __enter__(self) -> StatusReporter:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._finished.set()
+        self._thread.join()
+        ended: status.State = "done" if self._parts.learner.done else "stopped"
+        self._writer.write(self._status("failed" if error is not None else ended))
+
+    def _run(self) -> None:
+        while not self._finished.wait(_INTERVAL_S):
+            self._writer.write(self._status(self._state()))
+            self._stall_watch.warn([actor.actor_id for actor in self._parts.server.actors()])
+
+    def _state(self) -> status.State:
+        if self._stop():
+            return "stopping"
+        if self._parts.group.rank == 0:
+            return "training" if self._parts.recorder.last_row else "starting"
+        # Only rank 0 has rows.
+        updated = self._parts.learner.learner_updates > self._updates_before
+        return "training" if updated else "starting"
+
+    def _status(self, state: status.State) -> status.Status:
+        parts, learner, config = self._parts, self._parts.learner, self._parts.config
+        checkpoint = parts.run_state.latest_checkpoint
+        return status.Status(
+            state=state,
+            level_name=parts.spec.level_name,
+            agent_name=config.agent.agent_name,
+            logdir=str(config.run.logdir),
+            agent_steps=learner.agent_steps,
+            environment_frames=learner.environment_frames,
+            total_environment_frames=resolved(config.run.total_environment_frames),
+            frames_per_step=parts.spec.frames_per_step,
+            queue_capacity=resolved(config.process.queue_capacity),
+            row=parts.recorder.last_row,
+            learners=parts.recorder.last_learner_rows,
+            actors=[self._actor_status(actor) for actor in parts.server.actors()],
+            checkpoint=None
+            if checkpoint is None
+            else status.CheckpointStatus(
+                path=checkpoint, environment_frames=parts.run_state.saved_frames
+            ),
+        )
+
+    def _actor_status(self, actor: ActorView) -> status.ActorStatus:
+        version = self._parts.learner.parameter_version
+        return status.ActorStatus(
+            name=actor.actor_id,
+            host=actor.host,
+            agent_steps_per_s=actor.agent_steps_per_s,
+            parameter_lag=float(max(0, version - actor.parameter_version)),
+            push_wait_fraction=actor.push_wait_fraction,
+            last_contact_unix_s=actor.last_contact,
+        )

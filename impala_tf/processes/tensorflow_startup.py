@@ -1,0 +1,100 @@
+"""Starting TensorFlow: devices, and native libraries that print to standard error on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from impala_tf.config import ConfigError
+
+_log = logging.getLogger("impala_tf.device")
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow without the messages that its GPU plugins print whatever the log level.
+
+    Python exceptions still surface.
+    """
+    with _silenced_stderr():
+        import tensorflow  # noqa: F401
+        import tree
+
+        # dm-tree warns once about sets, which Sonnet passes to it if layers compute in bfloat16.
+        tree.flatten(set())
+
+
+def start_xla() -> None:
+    """Compiles a first function without XLA's messages about itself.
+
+    This fixes the numbers of threads and the visible devices: set them before.
+    """
+    import tensorflow as tf
+
+    with _silenced_stderr(), tf.device("CPU"):
+        tf.function(lambda: tf.zeros([]), jit_compile=True)()
+
+
+def select_device(device: str) -> None:
+    """Makes TensorFlow compute on --device, and logs what that is.
+
+    Raises:
+      ConfigError: --device=gpu, but TensorFlow finds no GPU.
+    """
+    import tensorflow as tf
+
+    gpus = tf.config.get_visible_devices("GPU")
+    if device == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+        gpus = []
+    elif not gpus and device == "gpu":
+        raise ConfigError(f"--device=gpu: TensorFlow finds no GPU; {_gpu_hint(tf)}")
+    elif not gpus and _gpu_expected():
+        _log.warning(
+            "this machine seems to have a GPU, but TensorFlow finds none; %s", _gpu_hint(tf)
+        )
+    if gpus:
+        names = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
+        _log.info("computing on GPU: %s", ", ".join(map(str, names)))
+    else:
+        _log.info("computing on CPU, %d cores", len(os.sched_getaffinity(0)))
+
+
+def use_one_cpu_thread() -> None:
+    """For actors: as many of them as cores run faster than one with many threads."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.set_visible_devices([], "GPU")
+
+
+def _gpu_expected(nvidia_driver: Path = Path("/dev/nvidiactl")) -> bool:
+    """Whether the user chose GPUs, or the machine has an NVIDIA driver and nobody hid its GPUs."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return nvidia_driver.exists() if chosen is None else chosen not in ("", "-1")
+
+
+def _gpu_hint(tf: Any) -> str:
+    if not tf.test.is_built_with_cuda():
+        return "this TensorFlow is built without CUDA: pip install 'tensorflow[and-cuda]'"
+    return (
+        "install CUDA's libraries (pip install 'tensorflow[and-cuda]'), check nvidia-smi and "
+        "CUDA_VISIBLE_DEVICES; TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own messages"
+    )
+
+
+@contextlib.contextmanager
+def _silenced_stderr() -> Iterator[None]:
+    """Sends standard error to /dev/null, also for native code in this process."""
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

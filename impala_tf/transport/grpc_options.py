@@ -1,0 +1,41 @@
+"""Deadlines and gRPC options, with the reason for each number."""
+
+from __future__ import annotations
+
+# A push waits while the learner's queue is full. A minute is longer than a learner pauses in normal
+# operation (compiling its first update, writing a checkpoint).
+PUSH_DEADLINE_S = 60.0
+# A deep network's parameters are about 10 MB: seconds, even on a slow link that many actors share.
+PARAMETERS_DEADLINE_S = 30.0
+# A few hundred bytes; only a busy learner's machine takes long.
+HANDSHAKE_DEADLINE_S = 10.0
+
+# 64 Atari environments of unroll length 100 send 45 MB; gRPC's own limit is 4 MB.
+_MAX_MESSAGE_BYTES = 256 * 2**20
+
+_COMMON = [
+    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+    # A machine that crashes closes no connection: ping after 30 s without data, also during a push
+    # that waits, and give up 20 s later.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),  # 0: no limit
+]
+
+SERVER_OPTIONS = [
+    *_COMMON,
+    ("grpc.so_reuseport", 0),  # a second learner on the port is an error; it must not share it
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # permits the actors' pings
+]
+
+CHANNEL_OPTIONS = [
+    *_COMMON,
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    (
+        "grpc.max_reconnect_backoff_ms",
+        10_000,
+    ),  # gRPC's default is 2 minutes, longer than a restart takes
+    ("grpc.enable_http_proxy", 0),  # connect to learners directly, whatever http_proxy says
+]

@@ -1,0 +1,72 @@
+"""What stays light and what stays safe. `lint-imports` checks the layers (see pyproject.toml)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = [
+    *ROOT.glob("impala_tf/**/*.py"),
+    *ROOT.glob("frontend/**/*.py"),
+    ROOT / "run_experiment.py",
+]
+FRONTEND = [f"frontend.{path.stem}" for path in ROOT.glob("frontend/[a-z]*.py")]
+HEAVY = {"tensorflow", "sonnet", "horovod", "keras"}
+
+
+def loaded_by(*modules: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after importing `modules`."""
+    code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return {module.partition(".")[0] for module in done.stdout.split()}
+
+
+def test_the_parent_process_of_a_local_run_is_light() -> None:
+    """TensorFlow takes seconds to import and half a gigabyte; this process only watches others."""
+    loaded = loaded_by(
+        "run_experiment",
+        "impala_tf.processes.local_run",
+        "impala_tf.monitoring.writers",
+        "impala_tf.monitoring.live_display",
+    )
+    assert "grpc" in loaded  # it makes the run's credentials
+    assert not loaded & HEAVY
+
+
+def test_the_front_end_is_light() -> None:
+    """It must start within a moment, also on machines with few packages."""
+    loaded = loaded_by(*FRONTEND)
+    assert "impala_tf" in loaded
+    assert not loaded & (HEAVY | {"numpy", "gymnasium", "grpc"})
+
+
+def test_one_learner_needs_no_horovod() -> None:
+    """Horovod has to be compiled, so it may be missing: import it only for several learners."""
+    loaded = loaded_by("impala_tf.learner.group")
+    assert "tensorflow" in loaded
+    assert "horovod" not in loaded
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_unpickled_and_no_shell_reads_a_command(path: Path) -> None:
+    """Data from the network or from a file would run as code."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported = {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported = {node.module or ""}
+        else:
+            imported = set()
+        assert not imported & {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
+        if isinstance(node, ast.keyword) and node.arg in ("shell", "allow_pickle"):
+            assert isinstance(node.value, ast.Constant) and node.value.value is False
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert (node.value.id, node.attr) not in {("os", "system"), ("os", "popen")}
