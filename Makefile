@@ -6,16 +6,6 @@ PYTHON ?= python3
 VENV := .venv
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-HOROVOD_BUILD := HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 \
-    HOROVOD_WITH_GLOO=1
-# For mpirun, where there is one. pip keeps what it has built, but not for which of the two.
-ifneq ($(shell command -v mpicxx),)
-HOROVOD_BUILD += HOROVOD_WITH_MPI=1
-HOROVOD_PIP := --no-cache-dir
-else
-HOROVOD_BUILD += HOROVOD_WITHOUT_MPI=1
-endif
-
 # Two cores have few frames: many small updates, and two of each batch; see sandbox/pong.md.
 TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --agent_name=ShallowConvNetAgent \
     --batch_size=8 --envs_per_actor=16 --queue_capacity=16 --updates_per_batch=2 \
@@ -52,17 +42,16 @@ $(VENV)/bin/python:
 
 $(VENV)/.setup: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing packages into $(VENV) (about 3 GB on disk, minutes the first time) ..."
-	@$(PIP_INSTALL) -e .
+	@$(PIP_INSTALL) -e '.[learner]'
 	@touch $@
 
-# Horovod has no wheel: it is compiled against the TensorFlow that is installed, so that comes first.
-$(VENV)/.setup-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+# Horovod is compiled against the installed TensorFlow, so it comes last.
+$(VENV)/.setup-dev: pyproject.toml constraints.txt frontend/install_horovod.sh | $(VENV)/bin/python
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
 	@echo "Installing packages, test tools and Horovod into $(VENV) (minutes the first time) ..."
-	@$(PIP_INSTALL) -e '.[dev]'
-	@$(PIP_INSTALL) setuptools wheel packaging pyyaml psutil cloudpickle
-	@$(HOROVOD_BUILD) $(PIP_INSTALL) $(HOROVOD_PIP) --no-build-isolation horovod
+	@$(PIP_INSTALL) -e '.[learner,dev]'
+	@sh frontend/install_horovod.sh $(VENV)/bin/python --quiet
 	@touch $@ $(VENV)/.setup
 
 clean:

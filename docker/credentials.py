@@ -1,7 +1,7 @@
 """Makes a run's certificates in two folders: `credentials.py LEARNER_FOLDER ACTOR_FOLDER`.
 
-Learners see only theirs and actors only theirs. Folders that hold usable ones of the same run are
-left alone, so that this may run before every start.
+With two folders, learners see only their own certificates, and so do actors. Folders that already
+hold usable certificates of the same run are left alone, so this can run before every start.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from impala_tf.transport import credentials
 
 
 def ensure(learner: Path, actor: Path) -> bool:
-    """Fills both folders, unless they are usable together; returns whether it did.
+    """Fills both folders, unless they can be used together already; returns whether it did.
 
     Raises:
-      ConfigError: a folder cannot be written.
+      ConfigError: if a folder cannot be written.
     """
-    if _fit(learner, actor):
+    if _usable(learner, actor):
         return False
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / "credentials"
@@ -37,7 +37,7 @@ def ensure(learner: Path, actor: Path) -> bool:
     return True
 
 
-def _fit(learner: Path, actor: Path) -> bool:
+def _usable(learner: Path, actor: Path) -> bool:
     try:
         credentials.server_credentials(learner)
         credentials.channel_credentials(actor)
@@ -47,19 +47,19 @@ def _fit(learner: Path, actor: Path) -> bool:
 
 
 def _fill(folder: Path, files: dict[str, bytes]) -> None:
-    """Replaces files, each as a whole and readable for its owner alone."""
+    """Replaces files, each atomically and readable only by its owner."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, content in files.items():
-        aside = folder / f".{name}"
-        aside.unlink(missing_ok=True)
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        temporary = folder / f".{name}"
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-        aside.rename(folder / name)
+        temporary.rename(folder / name)
 
 
 def main(arguments: list[str]) -> int:
-    """Makes them; returns the exit status."""
+    """Makes the certificates; returns the exit status."""
     if len(arguments) != 2:
         print("usage: credentials.py LEARNER_FOLDER ACTOR_FOLDER", file=sys.stderr)
         return 2
@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 2
-    print(f"{learner}, {actor}: {'made' if made else 'as they were'}")
+    print(f"{learner}, {actor}: {'created' if made else 'usable already, left unchanged'}")
     return 0
 
 

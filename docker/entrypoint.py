@@ -1,7 +1,8 @@
 """What a container runs: `learner FLAGS`, `actor FLAGS`, `credentials ...`, or any other command.
 
-FLAGS are those of run_experiment.py. This adds what follows from being a container: the role, an
-actor's number, how several learners meet, and a note for the health check (docker/health.py).
+FLAGS are those of run_experiment.py. The entry point adds what a container needs besides: the role,
+an actor's number, a rendezvous for several learners, and a note for the health check
+(docker/health.py).
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from pathlib import Path
 import health
 
 from impala_tf import config as configs
-from impala_tf import flags
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, command_line
 
 ROOT = Path(__file__).resolve().parent.parent
 _TASKS = 2**31 - 1
@@ -27,9 +27,9 @@ _WORK = Path(tempfile.gettempdir())
 
 
 def task_of(hostname: str) -> int:
-    """Returns the number of the actor on a host: the same each time, and another on another host.
+    """Returns an actor's number, which depends only on the host name.
 
-    Replicas of a service are given the same flags, but each has a host name of its own.
+    The replicas of a service get the same flags, but each has a different host name.
     """
     return int.from_bytes(hashlib.sha256(hostname.encode()).digest()[:4], "big") % _TASKS
 
@@ -38,7 +38,7 @@ def command(role: str, arguments: Sequence[str]) -> list[str]:
     """Returns the command of a role, and leaves a note for the health check.
 
     Raises:
-      ConfigError: flags that cannot be used.
+      ConfigError: if the flags are unusable.
     """
     if role == "actor":
         return _actor_command(arguments)
@@ -58,7 +58,7 @@ def _actor_command(arguments: Sequence[str]) -> list[str]:
     added = ["--job_name=actor", f"--heartbeat_path={heartbeat}"]
     if not any(word == "--task" or word.startswith("--task=") for word in arguments):
         added.append(f"--task={task_of(socket.gethostname())}")
-    flags.parse([*added, *arguments])
+    command_line.parse([*added, *arguments])
     _leave(health.actor_note(heartbeat))
     return _run_experiment(*added, *arguments)
 
@@ -68,9 +68,11 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
     from impala_tf.transport import credentials
 
     added = ["--job_name=learner"]
-    config = flags.parse([*added, *arguments])
+    config = command_line.parse([*added, *arguments])
     if config.run.logdir is None:
-        raise ConfigError("--logdir: name a folder on a volume, or the run ends with its container")
+        raise ConfigError(
+            "--logdir: name a folder on a volume, or the run is lost with its container"
+        )
     logdir, task = Logdir(Path(config.run.logdir)), config.process.task
     hosts = configs.hosts(config.process.learner_hosts)
     authority = Path(config.process.credentials or logdir.credentials) / "ca.pem"
@@ -82,7 +84,7 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
 
 
 def _in_a_group(command: list[str], config: Config, hosts: Sequence[str]) -> list[str]:
-    """Returns the command that lets a learner meet the others before each start."""
+    """Returns the command of a learner that waits for the others before each start."""
     from frontend import process_state as states
 
     names = [host.rpartition(":")[0] for host in hosts]
@@ -90,7 +92,7 @@ def _in_a_group(command: list[str], config: Config, hosts: Sequence[str]) -> lis
     rank, size = config.process.task, len(hosts)
     logdir = str(config.run.logdir)
     spec = states.Spec(
-        # Told to whoever knocks, to tell groups apart; it is no secret.
+        # Tells this group from others at the rendezvous. It is not a secret.
         run_id=hashlib.sha256(f"{logdir} {hosts}".encode()).hexdigest()[:16],
         name=f"learner-{rank}",
         argv=tuple(command),
@@ -119,17 +121,17 @@ def _leave(note: dict[str, str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Becomes the process; returns only where it cannot."""
+    """Runs the command in place of this process; returns an exit status only if that fails."""
     if not arguments:
-        return flags.fail(ConfigError("name a role: learner, actor or credentials"))
+        return command_line.fail(ConfigError("name a role: learner, actor or credentials"))
     try:
         words = command(arguments[0], arguments[1:])
     except ConfigError as error:
-        return flags.fail(error)
+        return command_line.fail(error)
     try:
         os.execvp(words[0], words)
     except OSError as error:
-        return flags.fail(ConfigError(f"{words[0]}: {error.strerror}"))
+        return command_line.fail(ConfigError(f"{words[0]}: {error.strerror}"))
 
 
 if __name__ == "__main__":

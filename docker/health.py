@@ -1,9 +1,9 @@
-"""Tells whether the process of this container does its work: the HEALTHCHECK of the images.
+"""Tells whether the process of this container works: the HEALTHCHECK of the images.
 
-The entry point leaves a note of what it started; `python docker/health.py` reads it, prints a line
-and exits 0 (healthy) or 1. A learner must have written its status lately and present its own
-certificate on its port; an actor must have touched its heartbeat lately. Standard library only: it
-runs every few seconds beside a process that wants the processor for itself.
+The entry point leaves a note of what it started. `python docker/health.py` reads it, prints one
+line and exits with 0 (healthy) or 1. A healthy learner has written its status recently and presents
+its own certificate on its port. A healthy actor has updated its heartbeat recently. Uses only the
+standard library: it runs every few seconds next to a process that needs the processor.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from typing import Any
 
 NOTE = Path(tempfile.gettempdir()) / "impala_tf-process.json"
 STATUS_MAX_AGE_S = 30.0
-"""Learners write their status each second, busy machines or not."""
+"""A learner writes its status every second, even on a busy machine."""
 HEARTBEAT_MAX_AGE_S = 180.0
-"""Actors beat at every call to the learner; one that waits for room in its queue takes a minute."""
+"""An actor updates its heartbeat at every call to the learner. A call that waits for room in the
+learner's queue can take a minute."""
 _ANSWER_S = 5.0
 
 
 def learner_note(status: Path, address: str, ca: Path, name: str) -> dict[str, str]:
-    """Returns the note about a learner: its status file, host:port, authority and TLS name."""
+    """Returns the note about a learner: its status file, host:port, CA certificate and TLS name."""
     return {"status": str(status), "address": address, "ca": str(ca), "name": name}
 
 
 def actor_note(heartbeat: Path) -> dict[str, str]:
-    """Returns the note about an actor."""
+    """Returns the note about an actor: its heartbeat file."""
     return {"heartbeat": str(heartbeat)}
 
 
 def trouble(note: dict[str, Any], now_s: float) -> str:
-    """Returns what is wrong with the process of a note, or ''.
+    """Returns what is wrong with the process that a note describes, or ''.
 
     Args:
       note: as `learner_note` or `actor_note` made it.
@@ -53,20 +54,20 @@ def _heartbeat_trouble(path: Path, now_s: float) -> str:
     try:
         age_s = now_s - path.stat().st_mtime
     except FileNotFoundError:
-        return "the actor has not begun yet"
-    return f"the actor's last sign of life is {age_s:.0f} s old" if age_s > limit_s else ""
+        return "the actor has not started yet"
+    return f"the actor's last heartbeat is {age_s:.0f} s old" if age_s > limit_s else ""
 
 
 def _status_trouble(path: Path, now_s: float) -> str:
     try:
         age_s = now_s - json.loads(path.read_text(encoding="utf-8"))["updated_unix_s"]
     except FileNotFoundError:
-        return "the learner has not begun yet"
+        return "the learner has not started yet"
     return f"{path} is {age_s:.0f} s old" if age_s > STATUS_MAX_AGE_S else ""
 
 
 def _port_trouble(note: dict[str, Any]) -> str:
-    """Shakes hands with the learner. That it admits nobody without a certificate comes after."""
+    """Does only the TLS handshake. The learner rejects clients without a certificate after that."""
     host, _, port = note["address"].rpartition(":")
     try:
         context = ssl.create_default_context(cafile=note["ca"])
@@ -76,19 +77,19 @@ def _port_trouble(note: dict[str, Any]) -> str:
             context.wrap_socket(connection, server_hostname=note["name"]),
         ):
             return ""
-    except OSError as error:  # of TLS, too
+    except OSError as error:  # TLS errors too
         return f"{note['address']} does not answer: {error}"
 
 
 def main() -> int:
-    """Prints how the process does; returns the exit status that Docker and Kubernetes expect."""
+    """Prints whether the process works; returns the exit status for Docker and Kubernetes."""
     try:
         note = json.loads(NOTE.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        print("no learner and no actor was started here")
+        print("no learner or actor was started in this container")
         return 1
     found = trouble(note, time.time())
-    print(found or "works")
+    print(found or "healthy")
     return 1 if found else 0
 
 

@@ -1,12 +1,12 @@
-# A container that plays a cheap machine elsewhere: SSH, tmux, Python, a compiler (Horovod wants one),
-# and nothing of this project. For trying the front end; see ssh-cluster.yml.
+# A container that stands in for a remote machine, to try the front end; see ssh-cluster.yml. It has
+# SSH, tmux, Python and a compiler (Horovod needs one), and nothing of this project.
 ARG BASE_IMAGE=debian:bookworm-slim
 FROM ${BASE_IMAGE}
 RUN apt-get update \
     && apt-get install -y --no-install-recommends \
         ca-certificates cmake g++ iproute2 make openssh-server procps python3-dev python3-venv tini tmux \
     && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* \
-    # No password, yet not locked, which sshd would take for "nobody may".
+    # No password, but not locked either: sshd refuses every login to a locked account.
     && useradd --uid 1000 --create-home --shell /bin/bash --password '*' impala \
     && install -d /run/sshd
 COPY docker/certificates /usr/local/share/ca-certificates

@@ -1,4 +1,4 @@
-"""Starts, watches and stops a run on the machines of a workers CSV, through tmux and SSH.
+"""Starts, watches and stops a run on the machines of a workers CSV, over SSH and in tmux.
 
-Imports `impala_tf.config` and no other part of impala_tf, so that it works without TensorFlow.
+Imports nothing of impala_tf but `impala_tf.config`, so it works without TensorFlow.
 """

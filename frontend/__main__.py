@@ -1,4 +1,4 @@
-"""python -m frontend setup|doctor|status|logs|stop|workers: looks after runs on many machines."""
+"""python -m frontend setup|doctor|status|logs|stop|workers: manages runs on several machines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a subcommand; returns the exit status: 2 for unusable flags or files, 1 for failures."""
+    """Runs a subcommand. Returns 0, 1 for failures, or 2 for unusable flags or files."""
     try:
         options = _parser().parse_args(arguments)
         return int(options.run(options))
@@ -41,44 +41,67 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m frontend", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     for name, run, text in (
-        ("setup", _setup, "copy the project and its packages to every machine"),
+        ("setup", _setup, "copy the project to every machine and install its packages there"),
         ("doctor", _doctor, "check every machine before a launch"),
     ):
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         command.set_defaults(run=run)
-        command.add_argument("--workers_csv_path", required=True, metavar="FILE")
-        command.add_argument("--accept_new_host_keys", action="store_true")
-        command.add_argument("--logdir", help="of the launch to come")
-        command.add_argument("--rendezvous_port", type=int)
+        command.add_argument(
+            "--workers_csv_path", required=True, metavar="FILE", help="CSV of the machines"
+        )
+        command.add_argument(
+            "--accept_new_host_keys", action="store_true", help="trust machines unknown to SSH"
+        )
+        command.add_argument("--logdir", help="logdir of the launch")
+        command.add_argument(
+            "--rendezvous_port",
+            type=int,
+            help="port of the launch where several learners find each other",
+        )
     for name, run, text in (
-        ("status", _status, "show how each process of a launched run does"),
-        ("logs", _logs, "print what a process printed"),
-        ("stop", _stop, "end the processes of a launched run, and nothing else"),
+        ("status", _status, "show the state of every process of a run"),
+        ("logs", _logs, "print the output of a process"),
+        ("stop", _stop, "stop the processes of a run, and nothing else"),
     ):
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         command.set_defaults(run=run)
-        command.add_argument("--logdir", help="of the run; default: the newest in the session")
-        command.add_argument("--tmux_sess", default=ClusterConfig.tmux_sess)
+        command.add_argument(
+            "--logdir", help="logdir of the run; default: the newest run in the session"
+        )
+        command.add_argument(
+            "--tmux_sess", default=ClusterConfig.tmux_sess, help="tmux session of the run"
+        )
         if name == "logs":
-            command.add_argument("name", metavar="NAME", help="such as learner-0, actor-2")
-            command.add_argument("-f", "--follow", action="store_true")
+            command.add_argument("name", metavar="NAME", help="a process, such as actor-2")
+            command.add_argument(
+                "-f", "--follow", action="store_true", help="keep printing new output"
+            )
         if name == "stop":
-            command.add_argument("--timeout_s", type=float, default=120.0)
+            command.add_argument(
+                "--timeout_s", type=float, default=120.0, help="how long to wait for the processes"
+            )
     _add_workers(commands.add_parser("workers", help="write a workers CSV", allow_abbrev=False))
     return parser
 
 
 def _add_workers(command: argparse.ArgumentParser) -> None:
-    command.description = "Writes a workers CSV for a list of machines."
+    command.description = "Writes a workers CSV from a list of machines."
     command.set_defaults(run=_workers)
     command.add_argument(
-        "--learners", metavar="HOST[,HOST...]", help="default with SLURM: the first"
+        "--learners", metavar="HOST[,HOST...]", help="default in a SLURM job: its first machine"
     )
-    command.add_argument("--actors", type=Path, metavar="FILE", help="a machine a line")
-    command.add_argument("--actors_per_host", type=int, default=1)
-    command.add_argument("--tf_port", type=int, default=8001, help="of a machine's first learner")
-    command.add_argument("--ssh_port", type=int, default=22)
-    command.add_argument("--ssh_username", default="")
+    command.add_argument(
+        "--actors",
+        type=Path,
+        metavar="FILE",
+        help="file with one machine per line; default in a SLURM job: its machines",
+    )
+    command.add_argument("--actors_per_host", type=int, default=1, help="actors on each machine")
+    command.add_argument(
+        "--tf_port", type=int, default=8001, help="port of the first learner on each machine"
+    )
+    command.add_argument("--ssh_port", type=int, default=22, help="SSH port of every machine")
+    command.add_argument("--ssh_username", default="", help="user on every machine")
     command.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
 
 
@@ -107,7 +130,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _wide_console() -> Console:
-    """For tables: a narrow terminal folds their lines, but nothing is left out."""
+    """For tables. A terminal that is too narrow wraps their lines instead of cutting them."""
     return Console(width=max(Console().width, _TABLE_WIDTH))
 
 
@@ -125,10 +148,12 @@ def _workers(options: argparse.Namespace) -> int:
     if options.actors_per_host < 1:
         raise ConfigError(f"--actors_per_host={options.actors_per_host}: must be 1 or more")
     if options.actors is None and not nodelist:
-        raise ConfigError("--actors: name a file with a machine a line (there is no SLURM job)")
+        raise ConfigError(
+            "--actors: name a file with one machine per line (this is not a SLURM job)"
+        )
     machines = hosts.read_hosts(options.actors) if options.actors else hosts.slurm_hosts(nodelist)
     if options.learners is None and options.actors is not None:
-        raise ConfigError("--learners: name the machines of the learners, comma separated")
+        raise ConfigError("--learners: name the learners' machines, separated by commas")
     learners = options.learners.split(",") if options.learners else machines[:1]
     settings = (options.actors_per_host, options.tf_port, options.ssh_port, options.ssh_username)
     if options.output is None:

@@ -25,16 +25,16 @@ _UPDATE_S = 0.25
 _STATUS_S = 1.0
 _REPORT_S = 5.0
 _ACTORS_END_S = 30.0
-"""Actors hear from their learner that the run is over; they have so long to go by themselves."""
+"""When a run ends, the learners tell their actors, which then have this long to exit."""
 
 Status = Mapping[str, Any]
 
 
 class Display(Protocol):
-    """Shows a run; see impala_tf.display."""
+    """Shows a run; see impala_tf.monitoring.live_display."""
 
     def start(self) -> None:
-        """Begins to show."""
+        """Starts showing the run."""
 
     def update(self) -> None:
         """Shows the newest status; called about four times a second."""
@@ -43,7 +43,7 @@ class Display(Protocol):
         """Shows an event."""
 
     def stop(self, final_line: str) -> None:
-        """Ends with `final_line`."""
+        """Stops showing the run and prints `final_line`."""
 
 
 def launch(
@@ -52,19 +52,21 @@ def launch(
     make_credentials: Callable[[Path], None],
     make_display: Callable[[Callable[[], Any]], Display],
 ) -> int:
-    """Launches a run, and shows it unless --detach says otherwise. Ctrl-C leaves it running.
+    """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 
     Args:
-      config: every flag; `workers_csv_path` is set. Without `logdir`, it is runs/LEVEL-AGENT.
-      make_credentials: makes the run's certificates in a folder unless it has some.
-      make_display: makes a display of a source of status (None before there is one).
+      config: every flag; `workers_csv_path` is set. `logdir` defaults to runs/LEVEL-AGENT.
+      make_credentials: creates the run's certificates in a folder, unless they are there already.
+      make_display: makes a display. Its argument returns the newest status, or None if there is
+        none yet.
 
     Returns:
-      0: all learners finished, or the run goes on without being watched. 1: a machine cannot be
-      used, the place is taken, or learners failed; one line a problem is on standard error.
+      0: all learners finished or were stopped, or the run was left running. 1: a machine cannot be
+      used, or the logdir or tmux session is in use (standard error has one line per problem), or
+      a learner failed or another launch took over the logdir (the display's final line says so).
 
     Raises:
-      ConfigError: for an unusable workers CSV, before any connection is opened.
+      ConfigError: if the workers CSV is unusable; no connection has been opened.
     """
     plan, passwords = fleet.plan_of(config, sys.executable)
     logdir = Path(default_logdir(config)).resolve()
@@ -76,7 +78,7 @@ def launch(
             make_credentials(credentials)
             record = launching.start(plan, machines, credentials, logdir, csv_path)
             if config.cluster.detach:
-                print(_left_running(record, logdir))
+                print(f"started {_where_it_runs(record, logdir)}")
                 return 0
             return _Watch(record, machines, logdir, make_display).run()
     except ClusterError as error:
@@ -85,7 +87,7 @@ def launch(
 
 
 def read_status(machine: Machine, rank: int = 0) -> Status | None:
-    """Returns what learner `rank` wrote last on its machine, or None before it wrote."""
+    """Returns the newest status of learner `rank`, or None if it has not written one yet."""
     name = "status.json" if rank == 0 else f"status-{rank}.json"
     try:
         status: Status = json.loads(machine.read(f"{machine.place.logdir}/{name}"))
@@ -94,12 +96,12 @@ def read_status(machine: Machine, rank: int = 0) -> Status | None:
     return status
 
 
-def _left_running(record: Record, logdir: Path) -> str:
+def _where_it_runs(record: Record, logdir: Path) -> str:
     flag = shlex.join([f"--logdir={logdir}"])
     count = len(record.plan.processes)
     return (
-        f"{count} processes run on {len(record.plan.places)} machine(s); "
-        f"python -m frontend status|logs|stop {flag}, "
+        f"{count} processes on {len(record.plan.places)} machine(s); "
+        f"see python -m frontend status|logs|stop {flag}, "
         f"or tmux attach -t {record.plan.tmux_sess} on a machine"
     )
 
@@ -128,7 +130,7 @@ class _Watch:
         self._display = make_display(lambda: self._status)
 
     def run(self) -> int:
-        """Shows the run to its end; returns the exit status."""
+        """Shows the run until it ends; returns the exit status."""
         threads = [
             threading.Thread(target=self._every, args=(_STATUS_S, self._fetch_status)),
             threading.Thread(target=self._every, args=(_REPORT_S, self._fetch_states)),
@@ -136,12 +138,12 @@ class _Watch:
         self._display.start()
         for thread in threads:
             thread.start()
-        final = _left_running(self._record, self._logdir)
+        final = f"left running: {_where_it_runs(self._record, self._logdir)}"
         status = 0
         try:
             status, final = self._until_over()
         except KeyboardInterrupt:
-            final = f"left running: {final}"
+            pass  # The run itself continues.
         finally:
             self._closing.set()
             for thread in threads:
@@ -155,7 +157,7 @@ class _Watch:
             if self._failure is not None:
                 raise self._failure
             if self._taken_over:
-                return 1, f"this run has ended; {self._logdir} is another launch's now"
+                return 1, f"this run has ended; {self._logdir} now belongs to a later launch"
             while self._notes:
                 self._display.note(self._notes.pop(0))
             self._display.update()
@@ -172,7 +174,7 @@ class _Watch:
             time.sleep(_UPDATE_S)
 
     def _result(self, good: bool, learners: dict[str, dict[str, Any]]) -> tuple[int, str]:
-        for problem in self._end_the_rest():
+        for problem in self._stop_the_rest():
             self._display.note(problem)
         where = f"logdir {self._machines[self._record.plan.processes[0].place].place.logdir}"
         if good:
@@ -184,8 +186,8 @@ class _Watch:
         ]
         return 1, f"failed: {'; '.join(failed)}; see python -m frontend logs NAME"
 
-    def _end_the_rest(self) -> list[str]:
-        """Ends what is left once the learners are gone; windows stay, to be read."""
+    def _stop_the_rest(self) -> list[str]:
+        """Stops what is left once the learners are over. The windows stay open."""
 
         def end_on(machine: Machine) -> Any:
             return launching.end_processes(self._record, machine, 120.0)["left"]
@@ -206,21 +208,21 @@ class _Watch:
             while not self._closing.wait(interval_s):
                 work()
         except BaseException as failure:
-            self._failure = failure  # Raised where somebody sees it.
+            self._failure = failure  # _until_over raises it in the main thread.
 
     def _fetch_status(self) -> None:
         machine = self._machines[self._record.plan.processes[0].place]
         try:
             status = read_status(machine)
         except ClusterError:
-            return  # _fetch_states says which machine is lost.
-        # Until learner 0 writes, the file is that of the run before, in the same logdir.
+            return  # _fetch_states reports unreachable machines.
+        # Before learner 0 has written one, an earlier run in this logdir may have left a file.
         first_s = self._first_start_s
         if status is not None and first_s is not None and status["updated_unix_s"] >= first_s:
             self._status = status
 
     def _fetch_states(self) -> None:
-        # A launch into a logdir that is in use is refused: the run before has ended, then.
+        # A launch into a logdir in use is refused. So if there was a later one, this run is over.
         with contextlib.suppress(ConfigError):
             self._taken_over = load(self._logdir).run_id != self._record.run_id
 
@@ -233,15 +235,15 @@ class _Watch:
         for place, answer in found.items():
             if isinstance(answer, ClusterError):
                 if place not in self._lost:
-                    self._notes.append(f"{answer}; the run goes on there, unseen")
+                    self._notes.append(f"{answer}; the run continues there, but is not shown")
                 self._lost[place] = str(answer)
                 continue
             if self._lost.pop(place, None):
-                self._notes.append(f"{place}: is seen again")
+                self._notes.append(f"{place}: reachable again")
             for name, state in answer.items():
                 before = self._states.get(name)
                 if state["restarts"] > (before["restarts"] if before else 0):
-                    self._notes.append(f"{name} on {place} ended: {state['detail']}")
+                    self._notes.append(f"{name} on {place} exited: {state['detail']}")
                 self._states[name] = state
                 if name == "learner-0" and state["started_unix_s"]:
                     self._first_start_s = self._first_start_s or state["started_unix_s"]

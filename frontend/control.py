@@ -1,4 +1,4 @@
-"""Looks after a launched run from any terminal: status, logs, stop."""
+"""status, logs and stop: manage a launched run from any terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from frontend.record import Record, load
 from impala_tf.config import ConfigError
 
 _COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
-            "last contact", "")  # fmt: skip
+            "last contact", "detail")  # fmt: skip
 _STOP = "python -m frontend stop"
 _FOLLOW_S = 0.5
 _FIRST_BYTES = 20_000
@@ -31,7 +31,7 @@ _STYLES = {"running": "green", "finished": "green", "failed": "red", "refused": 
 
 
 def show_status(logdir: Path, console: Console) -> int:
-    """Prints how each process does; returns 1 where a machine does not answer, else 0."""
+    """Prints the state of every process; returns 1 if a machine is unreachable, else 0."""
     record = load(logdir)
     found = fleet.connect_each(record.plan, fleet.passwords_of(record), False)
     try:
@@ -43,13 +43,13 @@ def show_status(logdir: Path, console: Console) -> int:
     table = Table(box=None, pad_edge=False)
     for column in _COLUMNS:
         table.add_column(column, no_wrap=True)
-    whole = [answer for answer in answers.values() if not isinstance(answer, ClusterError)]
-    rates = {name: words for answer in whole for name, words in answer["rates"].items()}
-    contacts = {name: word for answer in whole for name, word in answer["contacts"].items()}
+    reached = [answer for answer in answers.values() if not isinstance(answer, ClusterError)]
+    rates = {name: words for answer in reached for name, words in answer["rates"].items()}
+    contacts = {name: word for answer in reached for name, word in answer["contacts"].items()}
     for process in record.plan.processes:
         answer = answers[process.place]
         row = (
-            ["unknown", "", "", "", "", "", "no answer"]
+            ["unknown", "", "", "", "", "", "unreachable"]
             if isinstance(answer, ClusterError)
             else _row(answer, process.name, rates, contacts)
         )
@@ -58,9 +58,7 @@ def show_status(logdir: Path, console: Console) -> int:
     console.print(table)
     orphans = _orphans(record, answers)
     if orphans:
-        line = (
-            f"no learner runs any more, and {orphans} actor(s) wait for one; end them with {_STOP}"
-        )
+        line = f"no learner is left, but {orphans} actor(s) wait for one; stop them with {_STOP}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     problems = [str(a) for a in answers.values() if isinstance(a, ClusterError)]
     for problem in problems:
@@ -69,12 +67,12 @@ def show_status(logdir: Path, console: Console) -> int:
 
 
 def follow_logs(logdir: Path, name: str, follow: bool) -> int:
-    """Prints the end of what a process printed; `follow`: and what it goes on to print."""
+    """Prints the end of a process's log. With `follow`, keeps printing what is added to it."""
     record = load(logdir)
     process = next((p for p in record.plan.processes if p.name == name), None)
     if process is None:
         names = ", ".join(p.name for p in record.plan.processes)
-        raise ConfigError(f"{name}: no such process; there are {names}")
+        raise ConfigError(f"{name}: no such process; this run has {names}")
     found = fleet.connect_each(_only(record, process.place), fleet.passwords_of(record), False)[
         process.place
     ]
@@ -87,14 +85,17 @@ def follow_logs(logdir: Path, name: str, follow: bool) -> int:
             time.sleep(_FOLLOW_S)
             offset = _print_from(found, path, offset)
     except FileNotFoundError as error:
-        raise ClusterError(f"{process.place}: {path}: nothing printed yet") from error
+        raise ClusterError(f"{process.place}: {path}: no output yet") from error
     finally:
         found.close()
     return 0
 
 
 def stop(logdir: Path, timeout_s: float) -> int:
-    """Ends the processes of a run, and nothing else; returns 1 where some would not stop."""
+    """Stops the processes of a run, and nothing else.
+
+    Returns 1 if a process still runs or had to be killed, or if a machine is unreachable, else 0.
+    """
     record = load(logdir)
     found = fleet.connect_each(record.plan, fleet.passwords_of(record), False)
     problems = [line for each in found.values() if isinstance(each, ClusterError)
@@ -107,9 +108,7 @@ def stop(logdir: Path, timeout_s: float) -> int:
     if problems:
         print(*problems, sep="\n", file=sys.stderr)
         return 1
-    print(
-        f"stopped; {len(record.plan.processes)} processes on {len(record.plan.places)} machine(s)"
-    )
+    print(f"stopped {len(record.plan.processes)} processes on {len(record.plan.places)} machine(s)")
     return 0
 
 
@@ -126,10 +125,10 @@ def _print_from(machine: Machine, path: str, offset: int, at_most: int | None = 
 
 
 def _answer(record: Record, machine: Machine | ClusterError) -> dict[str, Any]:
-    """Returns the machine's report, with what its learners say of themselves and their actors.
+    """Returns the machine's report, plus what its learners know about themselves and their actors.
 
-    That is "rates", {name: (agent steps/s, parameter lag)}, and "contacts", {name: how long ago};
-    learner 0 knows the rates of all learners.
+    That is "rates", {name: (agent steps/s, parameter lag)}, and "contacts", {name: how long ago}.
+    Learner 0 knows the rates of all learners.
     """
     if isinstance(machine, ClusterError):
         raise machine
@@ -141,18 +140,18 @@ def _answer(record: Record, machine: Machine | ClusterError) -> dict[str, Any]:
         if state is None or not name.startswith("learner-"):
             continue
         status = read_status(machine, int(name.removeprefix("learner-")))
-        # Until a learner writes, the file is that of its life before, or of the run before.
+        # Before this learner has written one, there may be an older file.
         if status is not None and status["updated_unix_s"] >= state["started_unix_s"]:
             answer["rates"].update(_rates(status))
             answer["contacts"].update(
-                (who, f"{_duration(max(0.0, answer['now_unix_s'] - unix_s))} ago")
-                for who, unix_s in _contacts(name, status).items()
+                (contact, f"{_duration(max(0.0, answer['now_unix_s'] - unix_s))} ago")
+                for contact, unix_s in _contacts(name, status).items()
             )
     return answer
 
 
 def _rates(status: Status) -> dict[str, tuple[str, str]]:
-    """Returns {name: (agent steps/s, parameter lag)} of the actors and learners of a status."""
+    """Returns {name: (agent steps/s, parameter lag)} of the actors and learners in a status."""
     found = {
         actor["name"]: (actor["agent_steps_per_s"], actor["parameter_lag"])
         for actor in status["actors"]
@@ -168,7 +167,7 @@ def _rates(status: Status) -> dict[str, tuple[str, str]]:
 
 
 def _contacts(learner: str, status: Status) -> dict[str, float]:
-    """Returns when somebody last heard of a learner and its actors, in s since 1970."""
+    """Returns when a learner and its actors were last heard from, in seconds since 1970."""
     actors = {actor["name"]: actor["last_contact_unix_s"] for actor in status["actors"]}
     return {learner: status["updated_unix_s"], **actors}
 
@@ -182,8 +181,8 @@ def _row(
     state = answer["processes"].get(name)
     if state is None:
         return ["not started", "", "", "", "", "", ""]
-    lives = bool(state["pids"])
-    word = state["state"] if lives or state["ended_unix_s"] else "vanished"
+    is_alive = bool(state["pids"])
+    word = state["state"] if is_alive or state["ended_unix_s"] else "lost"
     up = answer["now_unix_s"] - state["started_unix_s"] if word == "running" else None
     row = [word, _duration(up), str(state["restarts"])]
     if word != "running":
@@ -192,22 +191,22 @@ def _row(
 
 
 def _orphans(record: Record, answers: Mapping[str, dict[str, Any] | ClusterError]) -> int:
-    """Returns how many actors live on after the learners are over for good; 0 where unsure.
+    """Returns how many actors still run although every learner is over; 0 if that is not certain.
 
-    After --detach nobody is there to end them: an actor cannot tell the end of its learner from a
-    cable that somebody is about to plug in again.
+    With --detach nothing stops them. An actor cannot tell a learner that is over from one that is
+    unreachable for a while, so it keeps waiting.
     """
-    living = 0
+    alive = 0
     for process in record.plan.processes:
         answer = answers[process.place]
         if isinstance(answer, ClusterError):
             return 0
         state = answer["processes"].get(process.name)
         if process.name.startswith("actor-"):
-            living += bool(state and state["pids"])
+            alive += bool(state and state["pids"])
         elif state is None or state["state"] not in OVER:
             return 0
-    return living
+    return alive
 
 
 def _duration(seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Looks at all machines at once before anything is launched: what would go wrong, and where."""
+"""Checks all machines before a launch, and reports what would go wrong on which of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "bad": "red"}
 
 
 class Finding(NamedTuple):
-    """What has been found out about a machine."""
+    """The result of one check of a machine."""
 
     place: str
     subject: str
@@ -36,17 +36,19 @@ class Finding(NamedTuple):
 
 
 def examine(plan: Plan, known: Mapping[str, Secret], accept_new_host_keys: bool) -> list[Finding]:
-    """Returns the findings about every machine of a plan, place by place."""
+    """Returns the findings about every machine of a plan, machine by machine."""
     found = fleet.connect_each(plan, known, accept_new_host_keys)
     machines = {n: each for n, each in found.items() if not isinstance(each, ClusterError)}
     try:
-        looked = fleet.try_all(machines.values(), lambda m: m.place.name, lambda m: _look(plan, m))
-        reached = _reach(plan, machines, looked)
+        checked = fleet.try_all(
+            machines.values(), lambda m: m.place.name, lambda m: _check(plan, m)
+        )
+        reached = _reach(plan, machines, checked)
     finally:
         fleet.close(found.values())
     findings = []
     for name, machine in found.items():
-        seen = machine if isinstance(machine, ClusterError) else looked[name]
+        seen = machine if isinstance(machine, ClusterError) else checked[name]
         if isinstance(seen, ClusterError):
             findings.append(Finding(name, "SSH", "bad", str(seen).removeprefix(f"{name}: ")))
             continue
@@ -56,38 +58,38 @@ def examine(plan: Plan, known: Mapping[str, Secret], accept_new_host_keys: bool)
 
 def show(findings: list[Finding], console: Console) -> int:
     """Prints the findings as a table; returns 1 if any is bad, else 0."""
-    table = Table("machine", "what", "", box=None, pad_edge=False)
-    table.add_column("found", overflow="fold")
+    table = Table("machine", "check", "result", box=None, pad_edge=False)
+    table.add_column("detail", overflow="fold")
     for finding in findings:
         table.add_row(*map(Text, finding), style=_STYLES[finding.level])  # not as markup
     console.print(table)
     bad = sum(finding.level == "bad" for finding in findings)
-    console.print(f"{bad} bad, {sum(f.level == 'warning' for f in findings)} to look at")
+    console.print(f"{bad} bad, {sum(f.level == 'warning' for f in findings)} warning(s)")
     return 1 if bad else 0
 
 
 def run_probe(machine: Machine, python: str, task: str, question: Any) -> dict[str, Any]:
-    """Runs a task of probe.py on a machine. Raises ClusterError where that fails."""
+    """Runs a task of probe.py on a machine. Raises ClusterError if that fails."""
     done = machine.run(_probe_command(machine, python, task, question))
     if done.status != 0:
-        raise ClusterError(f"{machine.place.name}: {python} does not run there: {done.said}")
+        raise ClusterError(f"{machine.place.name}: cannot run {python}: {done.last_line}")
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 
 def _probe_command(machine: Machine, python: str, task: str, question: Any) -> list[str]:
-    if "/" in python:  # The workdir itself may be missing: nothing is run inside of it.
+    if "/" in python:  # Not run inside the workdir, which may not exist yet.
         python = posixpath.join(machine.place.workdir, python)
     return [python, "-c", _SOURCE.read_text(encoding="utf-8"), task, json.dumps(question)]
 
 
-def _look(plan: Plan, machine: Machine) -> list[Finding]:
+def _check(plan: Plan, machine: Machine) -> list[Finding]:
     place, processes = machine.place, plan.on(machine.place)
     verdicts: list[_Verdict] = []
     if not place.is_local:
         verdicts = [("SSH", "ok", "host key known, logged in"), _project(machine)]
     groups = [process.group for process in processes if process.group]
-    pins = requirements.pinned(with_horovod=bool(groups))
+    pins = requirements.pinned(plan.role(place), with_horovod=bool(groups))
     before_s = time.time()
     try:
         seen = run_probe(
@@ -110,7 +112,7 @@ def _look(plan: Plan, machine: Machine) -> list[Finding]:
     return [Finding(place.name, *verdict) for verdict in verdicts]
 
 
-_Looked = Mapping[str, list[Finding] | ClusterError]
+_Checked = Mapping[str, list[Finding] | ClusterError]
 _Verdict = tuple[str, Literal["ok", "warning", "bad"], str]
 
 
@@ -126,11 +128,11 @@ def _project(machine: Machine) -> _Verdict:
 
 
 def _own_name(machine: Machine, host: str) -> _Verdict:
-    """See frontend.own_name: a learner must listen where the others look for it."""
+    """Checks that a learner listens where the others will look for it; see frontend.own_name."""
     place = machine.place
     command = in_workdir(place, [place.python, "-m", "frontend.own_name", host])
     done = machine.run(command)
-    return ("learners meet", "bad", done.said) if done.status else ("learners meet", "ok", host)
+    return ("Gloo address", "bad", done.last_line) if done.status else ("Gloo address", "ok", host)
 
 
 def _python(seen: dict[str, Any]) -> _Verdict:
@@ -151,11 +153,11 @@ def _packages(pins: dict[str, str], versions: dict[str, str | None]) -> _Verdict
 
 
 def _clock(before_s: float, there_s: float, after_s: float) -> _Verdict:
-    """A clock between the question and the answer may be right."""
+    """A time between the question and the answer counts as right."""
     skew_s = max(0.0, before_s - there_s, there_s - after_s)
     if skew_s > 60:
-        return "clock", "bad", f"off by {skew_s:,.0f} s"
-    return "clock", "warning" if skew_s > 2 else "ok", f"off by {skew_s:.1f} s at least"
+        return "clock", "bad", f"off by at least {skew_s:,.0f} s"
+    return "clock", "warning" if skew_s > 2 else "ok", f"off by at least {skew_s:.1f} s"
 
 
 def _cores(processes: int, cores: int) -> _Verdict:
@@ -164,7 +166,7 @@ def _cores(processes: int, cores: int) -> _Verdict:
 
 
 def _memory(processes: int, free: int) -> _Verdict:
-    """A process takes about 0.5 GiB with few environments, and more with networks and batches."""
+    """A process takes about 0.5 GiB with few environments; large networks and batches take more."""
     each = free / _GIB / processes
     level: Literal["ok", "warning", "bad"] = (
         "bad" if each < 0.4 else "warning" if each < 1 else "ok"
@@ -182,10 +184,10 @@ def _disk(seen: dict[str, Any]) -> _Verdict:
     return "disk", level, f"{free:.1f} GiB free under {seen['folder']}"
 
 
-def _reach(plan: Plan, machines: Mapping[str, Machine], looked: _Looked) -> list[Finding]:
-    """Listens on every learner's ports, and connects to them from whoever will."""
+def _reach(plan: Plan, machines: Mapping[str, Machine], checked: _Checked) -> list[Finding]:
+    """Listens on every learner's ports, and connects from every machine that will need them."""
     token = secrets.token_hex(16)
-    usable = {n: m for n, m in machines.items() if _has_python(looked[n])}
+    usable = {n: m for n, m in machines.items() if _has_python(checked[n])}
     served, wanted = _addresses(plan)
     findings, open_ports = [], set()
     with contextlib.ExitStack() as listeners:
@@ -216,14 +218,14 @@ def _reach(plan: Plan, machines: Mapping[str, Machine], looked: _Looked) -> list
     return findings
 
 
-def _has_python(looked: list[Finding] | ClusterError) -> bool:
-    return not isinstance(looked, ClusterError) and not any(
-        finding.subject == "Python" and finding.level == "bad" for finding in looked
+def _has_python(checked: list[Finding] | ClusterError) -> bool:
+    return not isinstance(checked, ClusterError) and not any(
+        finding.subject == "Python" and finding.level == "bad" for finding in checked
     )
 
 
 def _addresses(plan: Plan) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Returns {place: [[host, port]] to listen on} and {place: [[host, port]] to reach}."""
+    """Returns {place: [[host, port]] to listen on} and {place: [[host, port]] to connect to}."""
     served: dict[str, list[Any]] = {}
     wanted: dict[str, list[Any]] = {}
     split = [host.rpartition(":") for host in plan.learner_hosts]
@@ -237,17 +239,17 @@ def _addresses(plan: Plan) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
             continue
         served.setdefault(process.place, []).append(learners[int(number)])
         if process.group is not None:
-            meeting = [process.group.rendezvous_host, process.group.rendezvous_port]
+            rendezvous = [process.group.rendezvous_host, process.group.rendezvous_port]
             if process.group.rank == 0:
-                served[process.place].append(meeting)
-            elif meeting not in reached:
-                reached.append(meeting)
+                served[process.place].append(rendezvous)
+            elif rendezvous not in reached:
+                reached.append(rendezvous)
     return served, wanted
 
 
 @contextlib.contextmanager
 def _listening(machine: Machine, question: Any) -> Iterator[dict[str, str]]:
-    """Listens on a machine for as long as the block runs; yields what could not be had."""
+    """Listens on a machine until the block ends; yields {"host:port": what is wrong, or ''}."""
     command = _probe_command(machine, machine.place.python, "listen", question)
     running: Running = machine.start(command)
     try:

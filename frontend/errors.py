@@ -1,10 +1,10 @@
-"""What goes wrong on a cluster although flags and files are usable."""
+"""What can go wrong on a cluster although flags and files are fine."""
 
 from __future__ import annotations
 
 
 class ClusterError(Exception):
-    """Machines that cannot be used or refuse: one line a problem. The command's status is 1."""
+    """Machines that cannot be used: one line per problem. The command exits with status 1."""
 
     def __init__(self, problems: list[str] | str) -> None:
         self.problems = [problems] if isinstance(problems, str) else list(problems)

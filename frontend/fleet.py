@@ -1,4 +1,4 @@
-"""All machines of a plan at once: connected together, asked together."""
+"""Works on all machines of a plan at once: connects to them, asks them, stops processes there."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MAX_AT_ONCE = 64
 
 
 def plan_of(config: Config, python: str) -> tuple[Plan, dict[str, Secret]]:
-    """Returns the plan of a launch, and the passwords by place. Opens no connection.
+    """Returns the plan of a launch and {name of the Place: password}. Opens no connection.
 
     Args:
       config: `workers_csv_path` is set.
-      python: the interpreter of rows on this machine that name none.
+      python: the interpreter for rows of this machine that name none.
 
     Raises:
       ConfigError: with every problem of the workers CSV.
@@ -46,7 +46,7 @@ def plan_of(config: Config, python: str) -> tuple[Plan, dict[str, Secret]]:
 
 
 def passwords_of(record: Record) -> dict[str, Secret]:
-    """Returns the passwords of a launched run, from its workers CSV where that still has them."""
+    """Returns the passwords of a launched run, from its workers CSV if that still exists."""
     path = Path(record.workers_csv_path)
     return passwords(record.plan, read_workers(path)) if path.exists() else {}
 
@@ -54,7 +54,7 @@ def passwords_of(record: Record) -> dict[str, Secret]:
 def try_all(
     items: Iterable[T], name: Callable[[T], str], work: Callable[[T], R]
 ) -> dict[str, R | ClusterError]:
-    """Does `work` for all items at once; returns {name: result or what went wrong}."""
+    """Does `work` for all items in parallel; returns {name: result or ClusterError}."""
 
     def attempt(item: T) -> R | ClusterError:
         try:
@@ -68,14 +68,14 @@ def try_all(
 
 
 def on_all(machines: Mapping[str, Machine], work: Callable[[Machine], R]) -> dict[str, R]:
-    """Does `work` on all machines at once. Raises ClusterError with all that went wrong."""
+    """Does `work` on all machines in parallel. Raises ClusterError with every problem."""
     return _whole(try_all(machines.values(), lambda m: m.place.name, work))
 
 
 def connect_each(
     plan: Plan, known: Mapping[str, Secret], accept_new_host_keys: bool
 ) -> dict[str, Machine | ClusterError]:
-    """Connects to every place of a plan; returns {name: Machine, or why it cannot be used}."""
+    """Connects to every machine of a plan; returns {name: Machine, or why it cannot be used}."""
 
     def connect(place: Place) -> Machine:
         if place.is_local:
@@ -89,7 +89,7 @@ def connect_each(
 def connected(
     plan: Plan, known: Mapping[str, Secret], accept_new_host_keys: bool = False
 ) -> Iterator[dict[str, Machine]]:
-    """Connects to every place of a plan, or raises ClusterError with all that cannot be used."""
+    """Connects to every machine of a plan. Raises ClusterError with all that cannot be used."""
     found = connect_each(plan, known, accept_new_host_keys)
     try:
         yield _whole(found)
@@ -98,34 +98,37 @@ def connected(
 
 
 def close(found: Iterable[Machine | ClusterError]) -> None:
-    """Lets go of those that are machines."""
+    """Closes all connections."""
     for each in found:
         if not isinstance(each, ClusterError):
             each.close()
 
 
 def ask(machine: Machine, module: str, words: list[str], question: Any, timeout_s: float) -> Any:
-    """Runs a module of the front end on a machine: JSON in, JSON out."""
+    """Runs a module of `frontend` on a machine: JSON in, JSON out.
+
+    Raises ClusterError if it fails.
+    """
     place = machine.place
     done = machine.run(
         in_workdir(place, [place.python, "-m", module, *words]), json.dumps(question), timeout_s
     )
     if done.status != 0:
         raise ClusterError(
-            f"{place.name}: {place.python} -m {module} in {place.workdir} failed: {done.said}"
+            f"{place.name}: {place.python} -m {module} in {place.workdir} failed: {done.last_line}"
         )
     return json.loads(done.stdout)
 
 
 def report(machine: Machine, run_id: str | None, names: list[str] | None) -> dict[str, Any]:
-    """Returns how processes on a machine do; see `frontend.on_machine.report`."""
+    """Returns the states of processes on a machine; see `frontend.on_machine.report`."""
     question = {"logdir": machine.place.logdir, "run_id": run_id, "names": names}
     answer: dict[str, Any] = ask(machine, "frontend.on_machine", ["report"], question, 60.0)
     return answer
 
 
 def stop(machine: Machine, run_id: str, names: list[str], timeout_s: float) -> dict[str, Any]:
-    """Ends processes on a machine; see `frontend.on_machine.stop`."""
+    """Stops processes on a machine; see `frontend.on_machine.stop`."""
     question = {
         "logdir": machine.place.logdir, "run_id": run_id, "names": names, "timeout_s": timeout_s,
     }  # fmt: skip

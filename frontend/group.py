@@ -1,4 +1,4 @@
-"""A learner's way into its group: waits for the others, then knows Horovod's environment."""
+"""Lets a learner's supervisor wait for the other learners, and gives it Horovod's environment."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from frontend.rendezvous import RendezvousServer, ask
 
 POLL_S = 0.5
 FIRST_CONTACT_S = 600.0
-"""How long the others wait for learner 0's supervisor to appear."""
+"""How long the other learners wait for learner 0's supervisor at first."""
 LOST_CONTACT_S = 30.0
-"""How long they wait once it has been there."""
+"""How long they wait once they have reached it."""
 GLOO_TIMEOUT_S = 45
-"""How long learners that start wait for each other, and how long one may be silent later; less
-than the minute within which the group is to end when a machine vanishes."""
+"""How long starting learners wait for each other, and how long a running one may be silent. If a
+machine is lost, the group must end within a minute, so this is less than a minute."""
 _GLOO_TIMEOUT = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
 class GroupOverError(Exception):
-    """The others will not come; the message says who and why."""
+    """The group will not start again; the message says which learner left, and why."""
 
 
 class Membership:
@@ -41,14 +41,14 @@ class Membership:
         self,
         seat: Seat,
         run_id: str,
-        say: Callable[[str], None],
+        log_event: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         lost_contact_s: float = LOST_CONTACT_S,
     ) -> None:
-        """Learner 0's serves the meeting point. Raises OSError where its port cannot be had."""
+        """For rank 0, starts the rendezvous server. Raises OSError if its port cannot be used."""
         self._seat = seat
         self._run_id = run_id
-        self._say = say
+        self._log_event = log_event
         self._clock = clock
         self._lost_contact_s = lost_contact_s
         self._contact_s: float | None = None
@@ -59,27 +59,27 @@ class Membership:
             )
 
     def gather(self, stopping: Callable[[], bool], wait: Callable[[float], None]) -> bool:
-        """Waits until every learner is ready to start; says for whom every 60 s.
+        """Waits until every learner is ready to start. Says every 60 s which ones are missing.
 
         Args:
           stopping: tells whether to give up waiting.
-          wait: sleeps so many seconds, or less.
+          wait: sleeps for at most the given number of seconds.
 
         Returns:
-          True to start, False when `stopping` said so.
+          True if the learner is to start, False if `stopping` said to give up.
 
         Raises:
-          GroupOverError: if a member has left, or learner 0's supervisor cannot be reached.
+          GroupOverError: if a learner has left, or learner 0's supervisor is unreachable.
         """
         attempt = secrets.token_hex(8)
-        begun_s = said_s = self._clock()
+        start_s = logged_s = self._clock()
         while not stopping():
-            missing = self._poll(attempt, begun_s)
+            missing = self._poll(attempt, start_s)
             if missing == "":
                 return True
-            if self._clock() - said_s >= 60:
-                said_s = self._clock()
-                self._say(f"has waited {said_s - begun_s:.0f} s for {missing}")
+            if self._clock() - logged_s >= 60:
+                logged_s = self._clock()
+                self._log_event(f"has waited {logged_s - start_s:.0f} s for {missing}")
             wait(POLL_S)
         return False
 
@@ -91,36 +91,36 @@ class Membership:
         try:
             self._ask("/leave", {"reason": reason})
         except (OSError, http.client.HTTPException) as error:
-            self._say(f"could not tell the others: {error}")
+            self._log_event(f"could not tell the other learners: {error}")
 
     def close(self) -> None:
-        """Stops serving the meeting point."""
+        """Stops the rendezvous server, if this is learner 0's."""
         if self._server is not None:
             self._server.close()
 
     def command(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the command that runs `argv` where the other machines' learners can reach it."""
+        """Returns the command that runs `argv` so that learners on other machines can reach it."""
         if self._seat.local_size == self._seat.size:
             return argv
         return (sys.executable, str(Path(own_name.__file__)), self._seat.host, *argv)
 
-    def _poll(self, attempt: str, begun_s: float) -> str:
-        """Returns whom to wait for; '' when all are here."""
+    def _poll(self, attempt: str, start_s: float) -> str:
+        """Returns which learners are missing; '' once all are ready."""
         try:
             answer = self._ask("/join", {"rank": self._seat.rank, "attempt": attempt})
         except (OSError, http.client.HTTPException) as error:
             since, limit = self._contact_s, self._lost_contact_s
             if since is None:
-                since, limit = begun_s, FIRST_CONTACT_S
+                since, limit = start_s, FIRST_CONTACT_S
             if self._clock() - since > limit:
-                raise GroupOverError(f"learner-0 is gone: {error}") from error
+                raise GroupOverError(f"learner-0 is unreachable: {error}") from error
             return f"learner-0 at {self._seat.rendezvous_host}:{self._seat.rendezvous_port}"
         self._contact_s = self._clock()
         if answer["over"]:
             raise GroupOverError(answer["over"])
         if answer["go"]:
             return ""
-        return ", ".join(f"learner-{rank}" for rank in answer["missing"]) or "the others"
+        return ", ".join(f"learner-{rank}" for rank in answer["missing"]) or "the other learners"
 
     def _ask(self, path: str, message: dict[str, object]) -> dict[str, Any]:
         seat = self._seat
@@ -130,7 +130,7 @@ class Membership:
 
 
 def gloo_environment(seat: Seat) -> dict[str, str]:
-    """Returns what Horovod's Gloo controller reads, as horovod.runner.gloo_run sets it."""
+    """Returns the variables for Horovod's Gloo controller, as horovod.runner.gloo_run sets them."""
     found = {
         "HOROVOD_RANK": str(seat.rank),
         "HOROVOD_SIZE": str(seat.size),
@@ -146,7 +146,7 @@ def gloo_environment(seat: Seat) -> dict[str, str]:
         _GLOO_TIMEOUT: os.environ.get(_GLOO_TIMEOUT, str(GLOO_TIMEOUT_S)),
     }
     interface = interface_of(seat.host)
-    # Without it, Gloo listens where the machine's own name points, which is often loopback.
+    # Without this, Gloo listens on the address of the machine's host name, which is often loopback.
     return {**found, "HOROVOD_GLOO_IFACE": interface} if interface else found
 
 
@@ -162,7 +162,7 @@ def interface_of(host: str) -> str | None:
             try:
                 reply = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
             except OSError:
-                continue  # an interface without an IPv4 address
+                continue  # It has no IPv4 address.
             if socket.inet_ntoa(reply[20:24]) == address:
                 return name
     return None

@@ -1,4 +1,4 @@
-"""Writes a workers CSV from a plain list of machines, or from SLURM's."""
+"""Writes a workers CSV from a plain list of machines, or for a SLURM job."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def write_workers(
     ssh_port: int,
     ssh_username: str,
 ) -> int:
-    """Writes a row a process, with no password; returns how many.
+    """Writes one row per process, without passwords; returns the number of rows.
 
     Args:
-      out: where to.
-      learners: a machine a learner; one named twice runs two, on ports one after the other.
+      out: the file to write.
+      learners: the machine of each learner. A machine named twice runs two learners, on consecutive
+        ports.
       actors: machines, each of which runs `actors_per_host` actors, without a GPU.
       actors_per_host: 1 or more.
-      first_port: of a machine's first learner.
+      first_port: port of the first learner on each machine.
       ssh_port: of every machine.
-      ssh_username: of every machine; '' is the user at the launch.
+      ssh_username: of every machine; '' stands for the user who launches the run.
     """
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_HEADER)
@@ -41,7 +42,7 @@ def write_workers(
         port = first_port + learners[:index].count(host)
         device = learners[:index].count(host)
         writer.writerow(("learner", host, port, device, ssh_port, ssh_username, ""))
-    # Machine by machine in turn, so that each learner's actors are spread over all of them.
+    # Alternate between the machines, so that each learner's actors are spread over all of them.
     rows = [host for _ in range(actors_per_host) for host in actors]
     for host in rows:
         writer.writerow(("actor", host, "", -1, ssh_port, ssh_username, ""))
@@ -49,9 +50,10 @@ def write_workers(
 
 
 def read_hosts(path: Path) -> list[str]:
-    """Returns the machines of a list: the first word of each line; '#' begins a comment.
+    """Returns the first word of each line of a file. Lines that start with '#' are comments.
 
-    Raises: ConfigError with every line that begins with no host.
+    Raises:
+      ConfigError: with every line that does not start with a host.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -59,21 +61,22 @@ def read_hosts(path: Path) -> list[str]:
         raise ConfigError(f"--actors={path}: {getattr(error, 'strerror', error)}") from error
     words = [(n, re.split(r"[\s,;]", line.strip())[0]) for n, line in enumerate(lines, 1)]
     named = [(number, word) for number, word in words if word and not word.startswith("#")]
-    wrong = [f"{path}:{n}: {w!r}: must be an address or a host's name" for n, w in named
+    wrong = [f"{path}:{n}: {w!r}: must be an address or a host name" for n, w in named
              if not re.fullmatch(_HOST, w)]  # fmt: skip
     if wrong or not named:
-        raise ConfigError(wrong or f"--actors={path}: names no machine")
+        raise ConfigError(wrong or f"--actors={path}: lists no machine; name one per line")
     return [word for _, word in named]
 
 
 def slurm_hosts(nodelist: str) -> list[str]:
     """Returns the machines of SLURM_JOB_NODELIST: 'n[01-03,7],gpu1' -> n01 n02 n03 n7 gpu1.
 
-    Raises: ConfigError where it is not such a list.
+    Raises:
+      ConfigError: if it is not such a list.
     """
     items = re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", nodelist)
     if ",".join(items) != nodelist:
-        raise ConfigError(f"SLURM_JOB_NODELIST={nodelist}: brackets or commas without sense")
+        raise ConfigError(f"SLURM_JOB_NODELIST={nodelist}: unbalanced brackets or stray commas")
     return [host for item in items for host in _expanded(item, nodelist)]
 
 
@@ -81,13 +84,13 @@ def _expanded(item: str, whole: str) -> Iterator[str]:
     match = re.fullmatch(r"([^\[\]]*)\[([0-9,-]+)\](.*)", item)
     if match is None:
         if re.fullmatch(_HOST, item) is None:
-            raise ConfigError(f"SLURM_JOB_NODELIST={whole}: {item!r} is no machine")
+            raise ConfigError(f"SLURM_JOB_NODELIST={whole}: {item!r} is not a host name")
         yield item
         return
     before, ranges, after = match.groups()
     for part in ranges.split(","):
         first, _, last = part.partition("-")
         if re.fullmatch(r"\d+(-\d+)?", part) is None or int(last or first) < int(first):
-            raise ConfigError(f"SLURM_JOB_NODELIST={whole}: {part!r} is no range")
+            raise ConfigError(f"SLURM_JOB_NODELIST={whole}: {part!r} is not a range such as 01-03")
         for number in range(int(first), int(last or first) + 1):
             yield from _expanded(f"{before}{number:0{len(first)}d}{after}", whole)

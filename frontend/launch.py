@@ -1,4 +1,4 @@
-"""Puts a plan to work: checks every machine, hands out what they need, opens the windows."""
+"""Carries out a plan: checks every machine, copies what it needs, opens its tmux windows."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from frontend.record import Record, save
 from frontend.tmux import Session
 
 _ACTOR_FILES = ("ca.pem", "actor.pem", "actor.key")
-"""Of the run's credentials, all that an actor needs."""
+"""The only credentials of the run that an actor needs."""
 _START_TIMEOUT_S = 60.0
 
 
 def check(plan: Plan, machines: Mapping[str, Machine], workers_csv_path: str) -> None:
-    """Raises ClusterError with everything that stands in the way of a launch; changes nothing."""
+    """Checks that a launch is possible; changes nothing. Raises ClusterError with every problem."""
     expected = project.manifest()
 
-    def look(machine: Machine) -> None:
+    def check_one(machine: Machine) -> None:
         place = machine.place
         if not place.is_local:
             try:
@@ -40,8 +40,8 @@ def check(plan: Plan, machines: Mapping[str, Machine], workers_csv_path: str) ->
                 ) from error
             if differing:
                 raise ClusterError(
-                    f"{place.name}: the project in {place.workdir} is not the one here "
-                    f"({len(differing)} files, {differing[0]} among them); run python -m frontend "
+                    f"{place.name}: the project in {place.workdir} differs from the one here "
+                    f"({len(differing)} files, such as {differing[0]}); run python -m frontend "
                     f"setup --workers_csv_path={workers_csv_path}"
                 )
         problems = []
@@ -49,50 +49,50 @@ def check(plan: Plan, machines: Mapping[str, Machine], workers_csv_path: str) ->
         if windows and not all(window.dead and window.run_id for window in windows):
             names = ", ".join(window.name for window in windows)
             problems.append(
-                f"{place.name}: tmux session {plan.tmux_sess} is there already, with {names}; end "
-                "it with python -m frontend stop if it is a run, or give another --tmux_sess"
+                f"{place.name}: tmux session {plan.tmux_sess} exists already, with {names}; if it "
+                "is a run, stop it with python -m frontend stop, or give another --tmux_sess"
             )
         found = fleet.report(machine, None, None)["processes"].values()
         running = [f"{each['name']} (pid {each['pids'][0]})" for each in found if each["pids"]]
         if running:
             problems.append(
-                f"{place.name}: {place.logdir} is in use by {', '.join(running)}; end it with "
+                f"{place.name}: {place.logdir} is in use by {', '.join(running)}; stop it with "
                 "python -m frontend stop, or give another --logdir"
             )
         if problems:
             raise ClusterError(problems)
 
-    fleet.on_all(machines, look)
+    fleet.on_all(machines, check_one)
 
 
 def start(
     plan: Plan, machines: Mapping[str, Machine], credentials: Path, logdir: Path, csv_path: str
 ) -> Record:
-    """Hands out credentials and specs, and opens the windows: learners first.
+    """Copies credentials and specs to the machines, then opens the windows there, learners first.
 
     Args:
       plan: the run.
-      machines: every place of it, connected.
-      credentials: folder with the run's certificates, on this machine.
-      logdir: of the launch, on this machine; cluster.json is written there.
+      machines: {name of the Place: its machine}, for every one in the plan.
+      credentials: the folder with the run's certificates, on this machine.
+      logdir: the folder on this machine in which cluster.json is written.
       csv_path: the workers CSV.
 
     Raises:
-      ClusterError: if a process could not be started; what was started has been stopped again.
+      ClusterError: if a process could not be started. Those that were started are stopped again.
     """
     absolute = tuple(machines[place.name].place for place in plan.places)
     plan = dataclasses.replace(plan, places=absolute)
     record = Record(secrets.token_hex(8), time.time(), str(Path(csv_path).resolve()), plan)
     save(record, logdir)
 
-    def hand_out(machine: Machine) -> None:
+    def copy_files(machine: Machine) -> None:
         processes = plan.on(machine.place)
-        _hand_out_credentials(machine, processes, credentials)
+        _copy_credentials(machine, processes, credentials)
         for process in processes:
             text = states.to_json(_spec(machine, process, record.run_id))
             machine.write(str(states.spec_path(machine.place.logdir, process.name)), text.encode())
         session = Session(machine, plan.tmux_sess)
-        for window in session.windows() or []:  # of a run that has ended, as `check` has seen
+        for window in session.windows() or []:  # `check` saw that their run has ended.
             session.close(window.run_id)
 
     def open_windows(machine: Machine) -> None:
@@ -104,7 +104,7 @@ def start(
             session.open(process.name, command, record.run_id)
         _await_start(machine, session, record)
 
-    fleet.on_all(machines, hand_out)
+    fleet.on_all(machines, copy_files)
     try:
         fleet.on_all(machines, open_windows)
     except BaseException:
@@ -114,10 +114,11 @@ def start(
 
 
 def end(record: Record, machines: Mapping[str, Machine], timeout_s: float = 120.0) -> list[str]:
-    """Ends the processes of a run, and closes its windows where none is left.
+    """Stops the processes of a run, and closes its windows on machines where none is left.
 
     Returns:
-      A line for each process that still runs or had to be killed, and for each lost machine.
+      One line for each process that still runs or had to be killed, and one for each machine that
+      is unreachable.
     """
 
     def end_on(machine: Machine) -> list[str]:
@@ -125,7 +126,7 @@ def end(record: Record, machines: Mapping[str, Machine], timeout_s: float = 120.
         answer = end_processes(record, machine, timeout_s)
         if not answer["left"]:
             Session(machine, record.plan.tmux_sess).close(record.run_id)
-        lines = [f"{place.name}: {name} still runs (pid {', '.join(map(str, pids))})"
+        lines = [f"{place.name}: {name} is still running (pid {', '.join(map(str, pids))})"
                  for name, pids in answer["left"].items()]  # fmt: skip
         return lines + [
             f"{place.name}: {name} did not stop in time and was killed"
@@ -139,12 +140,12 @@ def end(record: Record, machines: Mapping[str, Machine], timeout_s: float = 120.
 
 
 def end_processes(record: Record, machine: Machine, timeout_s: float) -> dict[str, Any]:
-    """Ends a run's processes on a machine; see `frontend.on_machine.stop`."""
+    """Stops a run's processes on a machine; see `frontend.on_machine.stop`."""
     names = [process.name for process in record.plan.on(machine.place)]
     return fleet.stop(machine, record.run_id, names, timeout_s)
 
 
-def _hand_out_credentials(machine: Machine, processes: list[Process], source: Path) -> None:
+def _copy_credentials(machine: Machine, processes: list[Process], source: Path) -> None:
     target = f"{machine.place.logdir}/credentials"
     if machine.place.is_local and Path(target).resolve() == source.resolve():
         return
@@ -169,7 +170,7 @@ def _spec(machine: Machine, process: Process, run_id: str) -> Spec:
 
 
 def _await_start(machine: Machine, session: Session, record: Record) -> None:
-    """Returns once every supervisor has said a word; raises ClusterError with what it printed."""
+    """Waits until every supervisor has written its state. Raises ClusterError if one does not."""
     names = [process.name for process in record.plan.on(machine.place)]
     until_s = time.monotonic() + _START_TIMEOUT_S
     while True:
@@ -180,6 +181,6 @@ def _await_start(machine: Machine, session: Session, record: Record) -> None:
         dead = {window.name for window in session.windows() or [] if window.dead}
         if dead.intersection(silent) or time.monotonic() > until_s:
             raise ClusterError(
-                [f"{machine.place.name}: {name}: {session.last_words(name)}" for name in silent]
+                [f"{machine.place.name}: {name}: {session.last_line(name)}" for name in silent]
             )
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""A machine as the front end uses it, and the one at hand. `ssh.py` has those elsewhere."""
+"""The interface to a machine, and its implementation for this one. For others see `ssh.py`."""
 
 from __future__ import annotations
 
@@ -14,63 +14,63 @@ from frontend.errors import ClusterError
 from frontend.plan import Place
 
 TIMEOUT_S = 60.0
-"""How long a command may take, unless told otherwise."""
+"""How long a command may take by default."""
 NOT_FOUND = 127
-"""Exit status of a command that does not exist, as in a shell."""
+"""Exit status for a command that does not exist, as in a shell."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Completed:
-    """A command that has ended."""
+    """The result of a command."""
 
     status: int
     stdout: str
     stderr: str
 
     @property
-    def said(self) -> str:
-        """The last line that it printed, which is where programs say what is wrong."""
+    def last_line(self) -> str:
+        """The last line that it printed, where most programs say what is wrong."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
         return lines[-1].strip() if lines else f"exit status {self.status}"
 
 
 class Running(Protocol):
-    """A command under way."""
+    """A command that is running."""
 
     def lines(self) -> Iterator[str]:
-        """Yields what it prints, standard error included, until it ends."""
+        """Yields the lines of its output and standard error until it exits."""
 
     def finish(self) -> int:
-        """Closes its standard input, waits for its end and returns its exit status."""
+        """Closes its standard input, waits until it exits and returns its exit status."""
 
 
 class Machine(Protocol):
-    """A machine: commands as lists of words, files by absolute path.
+    """A machine. Commands are lists of words, files are absolute paths.
 
-    Every method raises ClusterError where the machine is lost.
+    Every method raises ClusterError if the machine is unreachable.
     """
 
     place: Place
-    """With `workdir` and `logdir` made absolute."""
+    """Its `workdir` and `logdir` are absolute."""
 
     def run(self, argv: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> Completed:
-        """Runs a command to its end. One that does not exist has the status 127."""
+        """Runs a command until it exits. For one that does not exist the status is 127."""
 
     def start(self, argv: Sequence[str]) -> Running:
-        """Starts a command whose standard input stays open."""
+        """Starts a command, and keeps its standard input open."""
 
     def read(self, path: str, offset: int = 0) -> bytes:
-        """Returns a file from `offset` on. Raises FileNotFoundError."""
+        """Returns the content of a file from byte `offset`. Raises FileNotFoundError."""
 
     def write(self, path: str, content: bytes, mode: int = 0o600) -> None:
-        """Replaces a file as a whole; makes its folder, for the owner alone, if it is missing."""
+        """Replaces a file atomically. A missing folder is created, accessible to its owner only."""
 
     def close(self) -> None:
-        """Lets go of the machine."""
+        """Closes the connection, if there is one."""
 
 
 def in_workdir(place: Place, argv: Sequence[str]) -> list[str]:
-    """Returns the command that runs `argv` in the project's folder of a machine."""
+    """Returns the command that runs `argv` in the project's folder on a machine."""
     return ["env", "-C", place.workdir, *argv]
 
 
@@ -79,7 +79,7 @@ class LocalMachine:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        # A tmux that this runs inside of is the user's own; runs live in the default one.
+        # If this runs inside tmux, TMUX names that server. Runs always use the default server.
         self._environment = {k: v for k, v in os.environ.items() if k != "TMUX"}
 
     def run(self, argv: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> Completed:
@@ -126,15 +126,15 @@ class LocalMachine:
         """As in Machine."""
         target = Path(path)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        aside = target.with_name(f".{target.name}.{os.getpid()}")
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-        aside.chmod(mode)
-        aside.replace(target)
+        temporary.chmod(mode)
+        temporary.replace(target)
 
     def close(self) -> None:
-        """Has nothing to let go of."""
+        """As in Machine; there is no connection."""
 
 
 class _LocalRunning:
@@ -152,11 +152,11 @@ class _LocalRunning:
 
 
 def is_here(host: str) -> bool:
-    """Tells whether a name or address is one of this machine's: only those can be bound to."""
+    """Tells whether a host name or address is this machine's: only those can be bound to."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
     except OSError:
-        return False  # An unknown name is somebody else's; connecting will say what is wrong.
+        return False  # The name is unknown. Connecting to it will report that.
     for family, kind, protocol, _, address in found:
         with socket.socket(family, kind, protocol) as probe:
             try:

@@ -1,4 +1,4 @@
-"""What the front end asks on each machine: `python -m frontend.on_machine report|stop`.
+"""Answers the front end on each machine: `python -m frontend.on_machine report|stop`.
 
 Reads {"logdir", "run_id" or null, "names" or null, "timeout_s"} from standard input, prints JSON.
 Standard library only.
@@ -20,12 +20,12 @@ from frontend.process_state import ProcessState
 
 
 def report(logdir: str, run_id: str | None, names: list[str] | None) -> dict[str, Any]:
-    """Returns {"now_unix_s", "processes": {name: state and "pids"}} of a run, or of any run.
+    """Returns {"now_unix_s", "processes": {name: its state, and the "pids" that are alive}}.
 
     Args:
       logdir: of the run, on this machine.
-      run_id: None: whichever run left its states here.
-      names: None: every process whose state lies here.
+      run_id: only processes of this run; None for any run that used the logdir.
+      names: only these processes; None for all that have a state in the logdir.
     """
     found = {}
     for state in _states(logdir, run_id, names):
@@ -34,16 +34,17 @@ def report(logdir: str, run_id: str | None, names: list[str] | None) -> dict[str
 
 
 def stop(logdir: str, run_id: str, names: list[str], timeout_s: float) -> dict[str, Any]:
-    """Ends the processes of a run, and no others; waits for them.
+    """Stops the processes of a run, and no others, and waits until they have exited.
 
     Returns:
-      {"stopped": {name: exit status, None where the process was not up}, "left": {name: pids that
-      still run}}; who ran no more is in neither.
+      {"stopped": {name: exit status}, "left": {name: pids that are still alive}}. Processes that
+      were not running are in neither. The exit status is None if the process had not been started
+      yet or its supervisor was dead.
     """
     running = [s for s in _states(logdir, run_id, names) if states.living_pids(s)]
     for state in running:
-        # The supervisor ends its process by itself; without one, the process is told directly.
-        with contextlib.suppress(ProcessLookupError, IndexError):  # It has just ended.
+        # The supervisor stops its process. If there is no supervisor, signal the process directly.
+        with contextlib.suppress(ProcessLookupError, IndexError):  # It has just exited.
             os.kill(states.living_pids(state)[0], signal.SIGTERM)
     until_s = time.monotonic() + timeout_s
     left = running
@@ -59,7 +60,7 @@ def stop(logdir: str, run_id: str, names: list[str], timeout_s: float) -> dict[s
 
 
 def _pids_now(logdir: str, before: ProcessState) -> list[int]:
-    """A child may have been started since: its supervisor's newest word counts too."""
+    """Returns the living pids of a process, including a child that was started since `before`."""
     newest = _newest(logdir, before)
     return sorted({*states.living_pids(before), *states.living_pids(newest)})
 
@@ -77,7 +78,7 @@ def _states(logdir: str, run_id: str | None, names: list[str] | None) -> list[Pr
 
 
 def main(arguments: list[str]) -> int:
-    """Answers one question."""
+    """Answers one question; returns the exit status."""
     asked = json.load(sys.stdin)
     where = asked["logdir"], asked["run_id"], asked["names"]
     if arguments == ["report"]:

@@ -1,10 +1,11 @@
-"""Starts a learner under a host name that is its address: `python -m frontend.own_name IP COMMAND`.
+"""Runs a command with an IP address as its host name: `python -m frontend.own_name IP COMMAND`.
 
-Horovod 0.28.1 heeds HOROVOD_GLOO_IFACE for its first Gloo context, but not for the one of the
-global process set (GlooContext::InitializeForProcessSet reads its own, empty gloo_iface_): that one
-listens where the machine's own name points. On many machines that is loopback (Debian puts
-127.0.1.1 into /etc/hosts), where no other learner gets through. So the learner, and it alone, is
-given a UTS namespace, whose host name is the very address. Standard library only; Linux.
+Horovod 0.28.1 uses HOROVOD_GLOO_IFACE for its first Gloo context, but not for the one of the global
+process set: GlooContext::InitializeForProcessSet reads its own gloo_iface_, which is empty. That
+context listens on the address of the machine's host name. On many machines that is loopback (Debian
+puts 127.0.1.1 into /etc/hosts), where learners on other machines cannot connect. So each learner
+gets its own UTS namespace, in which the host name is the address itself. The rest of the machine
+keeps its name. Linux only; standard library only.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ _CLONE_NEWUSER = 0x10000000
 
 
 def trouble(address: str) -> str:
-    """Returns why Gloo will not listen on `address` in this process; '' where it will."""
+    """Returns why Gloo would not listen on `address` in this process, or '' if it would."""
     name = socket.gethostname()
     try:
         found = {info[4][0] for info in socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)}
         wanted = {info[4][0] for info in socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)}
     except OSError as error:
-        return f"{name} or {address} is not known here ({error.strerror})"
+        return f"cannot resolve {name} or {address} ({error.strerror})"
     if found and found <= wanted:
         return ""
-    return f"this machine's name, {name}, means {', '.join(sorted(map(str, found)))} here"
+    addresses = ", ".join(sorted(map(str, found)))
+    return f"this machine's name {name} resolves to {addresses}, not {address}"
 
 
 def take(address: str) -> None:
-    """Gives this process, which must have a single thread, the host name `address`.
+    """Makes `address` the host name of this process, which must have only one thread.
 
-    Raises: OSError where the kernel does not allow it.
+    Raises:
+      OSError: if the kernel does not allow it.
     """
     is_root = os.geteuid() == 0
     user, group = os.geteuid(), os.getegid()
@@ -44,7 +47,7 @@ def take(address: str) -> None:
         error = ctypes.get_errno()
         raise OSError(error, f"unshare: {os.strerror(error)}")
     if not is_root:
-        # Everybody may do this in a user namespace of their own; it keeps who they are.
+        # Any user may do this inside a new user namespace. The maps keep the user and the group.
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
@@ -52,7 +55,7 @@ def take(address: str) -> None:
 
 
 def ensure(address: str) -> str:
-    """Sees to it that Gloo listens on `address`; returns '', or why it will not and what helps."""
+    """Makes Gloo listen on `address`. Returns '', or why it will not and how to fix that."""
     why = trouble(address)
     if not why:
         return ""
@@ -64,14 +67,16 @@ def ensure(address: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Becomes COMMAND under the name; without one, only says whether that can be done."""
+    """Runs COMMAND in place of this process. Without one, only reports whether that would work."""
     address, *command = arguments
     why = ensure(address)
     if not command:
         print(why)
         return 1 if why else 0
     if why:
-        print(f"the other learners may not reach this one: {why}", file=sys.stderr, flush=True)
+        print(
+            f"learners on other machines may not reach this one: {why}", file=sys.stderr, flush=True
+        )
     return os.execvp(command[0], command)
 
 

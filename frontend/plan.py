@@ -1,4 +1,7 @@
-"""Rows to processes: what runs where, with which flags. Pure: a plan is a value."""
+"""Turns the rows of a workers CSV into a plan: what runs where, with which flags.
+
+Has no side effects: a plan is a value.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,30 @@ import dataclasses
 import getpass
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from frontend.workers import Row, Secret
-from impala_tf import config as flags
+from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError
 
 REMOTE_WORKDIR = "impala_tf"
-"""Folder of the project on other machines, unless the CSV names one; relative to the home there."""
+"""Folder of the project on other machines if the CSV names none; relative to the home folder."""
 REMOTE_PYTHON = ".venv/bin/python"
-"""Interpreter on other machines, unless the CSV names one; relative to the workdir there."""
+"""Interpreter on other machines if the CSV names none; relative to the workdir."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A machine, and where on it the project, its interpreter and the run are."""
+    """A machine, and where the project, its interpreter and the run are on it."""
 
     name: str
-    """As people see it: the address, with user and port where that takes more than one."""
+    """As shown to people: the address, with user and port if the address alone is ambiguous."""
     ip: str
     is_local: bool
     workdir: str
-    """Absolute, or relative to the home folder there."""
+    """Absolute, or relative to the home folder on that machine."""
     python: str
-    """A path (absolute, or relative to the workdir) or a command's name."""
+    """A path (absolute, or relative to the workdir), or the name of a command."""
     logdir: str
     """Absolute, or relative to the workdir."""
     ssh_port: int = 22
@@ -39,7 +42,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A learner's seat in the group of learners, in the terms of Horovod's Gloo controller."""
+    """A learner's position in the group of learners, in the terms of Horovod's Gloo controller."""
 
     rank: int
     size: int
@@ -48,17 +51,17 @@ class Group:
     cross_rank: int
     cross_size: int
     host: str
-    """This learner's own address, which the others reach it by."""
+    """This learner's address, as the others reach it."""
     rendezvous_host: str
     rendezvous_port: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Process:
-    """A process of the run, supervised where it runs."""
+    """A process of the run. A supervisor on the same machine runs it."""
 
     name: str
-    """learner-0, actor-2: its window, its log, and what `logs` takes."""
+    """learner-0, actor-2: names the window and the log; `frontend logs` takes it."""
     place: str
     """Name of its Place."""
     arguments: tuple[str, ...]
@@ -71,7 +74,7 @@ class Process:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Everything a launch needs, but for passwords."""
+    """Everything that a launch needs, except passwords."""
 
     tmux_sess: str
     places: tuple[Place, ...]
@@ -87,10 +90,15 @@ class Plan:
         """Returns the processes that run at `place`, learners first."""
         return [process for process in self.processes if process.place == place.name]
 
+    def role(self, place: Place) -> Literal["actor", "learner"]:
+        """Returns which packages a machine needs: a learner's if it runs one, else an actor's."""
+        names = [process.name for process in self.on(place)]
+        return "learner" if any(name.startswith("learner-") for name in names) else "actor"
+
 
 @dataclasses.dataclass(frozen=True)
 class Here:
-    """This machine, for rows that mean it."""
+    """This machine, which some rows may name."""
 
     workdir: Path
     python: str
@@ -100,19 +108,20 @@ class Here:
 
 
 def make_plan(config: Config, rows: list[Row], here: Here) -> Plan:
-    """Returns who runs what where.
+    """Returns which process runs on which machine, with which flags.
 
-    Actors belong to learners round robin, by their number: actor K to learner K % learners. Each
-    process gets the run's flags, with its own role in place of the launch's.
+    Actors are assigned to learners round robin: actor K to learner K % learners. Each process gets
+    the flags of the launch, without those that only the launcher uses, and its own job, task and
+    logdir.
 
     Args:
       config: the launch's flags; `logdir` is set.
       rows: as `workers.read_workers` gives them.
-      here: what rows that name this machine use. A relative --logdir is taken from the current
-        folder here, and from the workdir on other machines.
+      here: the interpreter and folders for rows that name this machine. A relative --logdir is
+        relative to the current folder here, and to the workdir on other machines.
 
     Raises:
-      ConfigError: where rows of this machine disagree about its interpreter or folder.
+      ConfigError: if rows of this machine disagree about its interpreter or folder.
     """
     places = _places(config, rows, here)
     learners = [row for row in rows if row.job == "learner"]
@@ -144,7 +153,7 @@ def make_plan(config: Config, rows: list[Row], here: Here) -> Plan:
 
 
 def host_port(host: str, port: int) -> str:
-    """Returns host:port, an IPv6 address in brackets."""
+    """Returns host:port, with an IPv6 address in brackets."""
     return f"{_bracketed(host)}:{port}"
 
 
@@ -168,7 +177,7 @@ def _places(config: Config, rows: list[Row], here: Here) -> dict[_Key, Place]:
         same_ip = {_key(other)[1:] for other in rows if other.ip == row.ip}
         name = row.ip if len(same_ip) == 1 else f"{user}@{host_port(row.ip, row.ssh_port)}"
         if here.is_here(row.ip):
-            # One place, whichever of its addresses and users the rows name.
+            # All rows of this machine are one Place, whatever addresses and users they name.
             workdir = here.workdir / (row.workdir or "")
             python = row.python or here.python
             places[_key(row)] = Place(
@@ -190,12 +199,12 @@ def _places(config: Config, rows: list[Row], here: Here) -> dict[_Key, Place]:
     if len(local) > 1:
         raise ConfigError(
             f"--workers_csv_path={config.cluster.workers_csv_path}: rows on this machine differ in "
-            "python or workdir; give them the same"
+            "python or workdir; give all of them the same"
         )
     return places
 
 
-# Flags of the launch that its processes take their defaults for.
+# Flags that only the launcher uses: its processes get the defaults.
 _LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys", "max_restarts",
                 "rendezvous_port", "credentials")  # fmt: skip
 
@@ -203,7 +212,7 @@ _LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys
 def _arguments(
     config: Config, shared: dict[str, Any], task: int, place: Place, row: Row
 ) -> tuple[str, ...]:
-    defaults = dict(flags.flat_items(Config()))
+    defaults = dict(configs.flat_items(Config()))
     own: dict[str, Any] = {
         **shared,
         **{name: defaults[name] for name in _LAUNCH_ONLY},
@@ -213,7 +222,7 @@ def _arguments(
     }
     if row.envs is not None:
         own["envs_per_actor"] = row.envs
-    return ("run_experiment.py", *flags.to_flags(flags.replace(config, **own)))
+    return ("run_experiment.py", *configs.to_flags(configs.replace(config, **own)))
 
 
 def _environment(row: Row) -> tuple[tuple[str, str], ...]:
@@ -223,7 +232,7 @@ def _environment(row: Row) -> tuple[tuple[str, str], ...]:
 
 
 def _groups(config: Config, learners: list[Row], hosts: list[str]) -> list[Group | None]:
-    """Returns the seats of the learners; a learner alone needs none. As Horovod numbers them."""
+    """Returns each learner's position, numbered as Horovod does; a single learner has none."""
     if len(learners) == 1:
         return [None]
     local_ranks = [hosts[:rank].count(host) for rank, host in enumerate(hosts)]
@@ -233,7 +242,7 @@ def _groups(config: Config, learners: list[Row], hosts: list[str]) -> list[Group
     )
     groups: list[Group | None] = []
     for rank, (row, host) in enumerate(zip(learners, hosts, strict=True)):
-        # The learners with this local rank, one of each host that has so many.
+        # The hosts that have a learner with this local rank.
         peers = [other for other in unique if hosts.count(other) > local_ranks[rank]]
         groups.append(
             Group(
@@ -252,13 +261,13 @@ def _groups(config: Config, learners: list[Row], hosts: list[str]) -> list[Group
 
 
 def default_logdir(config: Config) -> str:
-    """Returns --logdir, or runs/LEVEL-AGENT where it was left out."""
-    name = f"{flags.slug(config.environment.level_name)}-{config.agent.agent_name}"
+    """Returns --logdir, or runs/LEVEL-AGENT if it is not set."""
+    name = f"{configs.slug(config.environment.level_name)}-{config.agent.agent_name}"
     return config.run.logdir or f"runs/{name}"
 
 
 def passwords(plan: Plan, rows: list[Row]) -> dict[str, Secret]:
-    """Returns {name of the Place: password} of the places whose rows have one."""
+    """Returns {name of the Place: password} for the machines that have one."""
     return {
         place.name: row.ssh_password
         for place in plan.places

@@ -1,6 +1,6 @@
-"""Looks at a machine: `python -c SOURCE look|listen|reach JSON`. Needs nothing but Python there.
+"""Examines a machine: `python -c SOURCE look|listen|reach JSON`. Needs only Python there.
 
-Standard library only, in this one file: its text is sent to machines that have no project yet.
+Standard library only, and one file, because its text is sent to machines without the project.
 """
 
 import importlib.metadata
@@ -15,7 +15,7 @@ import time
 
 
 def look(asked: dict) -> dict:
-    """Returns versions, cores, memory, disk and the time of a machine.
+    """Returns the machine's versions, cores, memory, disk space and time.
 
     asked: {"packages": names, "folder": where the run writes}.
     """
@@ -44,9 +44,10 @@ def look(asked: dict) -> dict:
 
 
 def listen(asked: dict) -> dict:
-    """Holds {"addresses": [[host, port], ...]} until standard input ends; answers with "token".
+    """Listens on the "addresses" ([[host, port], ...]) and sends "token" to every client.
 
-    Returns {"host:port": why it cannot be had, or ""}; it is printed before waiting.
+    Returns {"host:port": why it cannot listen there, or ""}. The program prints that, and listens
+    until its standard input ends.
     """
     found = {}
     for host, port in asked["addresses"]:
@@ -71,13 +72,15 @@ def _serve(server: socket.socket, token: str) -> None:
 
 
 def reach(asked: dict) -> dict:
-    """Returns {"host:port": why it cannot be reached, or ""} of {"addresses", "token"}."""
+    """Returns {"host:port": why it is unreachable, or ""} for the "addresses"; see `listen`."""
     found = {}
     for host, port in asked["addresses"]:
         try:
             with socket.create_connection((host, port), timeout=5) as client:
                 answer = client.makefile("rb").read()
-            found[f"{host}:{port}"] = "" if answer == asked["token"].encode() else "another answers"
+            found[f"{host}:{port}"] = (
+                "" if answer == asked["token"].encode() else "another program answers"
+            )
         except OSError as error:
             found[f"{host}:{port}"] = error.strerror or str(error)
     return found

@@ -1,4 +1,4 @@
-"""What a supervisor is told and what it tells: two small JSON files beside the process' log.
+"""What a supervisor is told and what it reports: two small JSON files next to its process's log.
 
 Standard library only: this runs on every machine.
 """
@@ -17,7 +17,7 @@ OVER: tuple[State, ...] = ("finished", "stopped", "refused", "failed")
 
 @dataclasses.dataclass(frozen=True)
 class Seat:
-    """A learner's seat in its group; see `frontend.plan.Group`."""
+    """A learner's position in its group; see `frontend.plan.Group`."""
 
     rank: int
     size: int
@@ -47,12 +47,12 @@ class Spec:
 
 @dataclasses.dataclass
 class ProcessState:
-    """How the process is doing, as its supervisor last wrote it."""
+    """The state of a process, as its supervisor last wrote it."""
 
     run_id: str
     name: str
     pid: int
-    """The supervisor's; with the time it started, so that nobody else's pid is taken for it."""
+    """The supervisor's. Pids are reused, so its start time is kept with it."""
     pid_ticks: int
     child_pid: int | None = None
     child_ticks: int | None = None
@@ -63,26 +63,26 @@ class ProcessState:
     ended_unix_s: float | None = None
     exit_status: int | None = None
     detail: str = ""
-    """A line for people."""
+    """One line for people."""
 
 
 def processes_folder(logdir: str | Path) -> Path:
-    """Returns the folder of what processes print, of specs and of states."""
+    """Returns the folder of the processes' logs, specs and states."""
     return Path(logdir) / "processes"
 
 
 def spec_path(logdir: str | Path, name: str) -> Path:
-    """Returns where the spec of a process lies."""
+    """Returns the path of a process's spec."""
     return processes_folder(logdir) / f"{name}.spec.json"
 
 
 def state_path(logdir: str | Path, name: str) -> Path:
-    """Returns where the state of a process lies."""
+    """Returns the path of a process's state."""
     return processes_folder(logdir) / f"{name}.state.json"
 
 
 def log_path(logdir: str | Path, name: str) -> Path:
-    """Returns where that which a process prints is kept."""
+    """Returns the path of a process's log."""
     return processes_folder(logdir) / f"{name}.log"
 
 
@@ -99,7 +99,7 @@ def spec_from_json(text: str) -> Spec:
 
 
 def read_state(path: Path) -> ProcessState | None:
-    """Returns what the supervisor wrote last, or None where none has begun."""
+    """Returns the state that a supervisor wrote last, or None if there is none."""
     try:
         return ProcessState(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -107,14 +107,14 @@ def read_state(path: Path) -> ProcessState | None:
 
 
 def write_state(path: Path, state: ProcessState) -> None:
-    """Replaces the state as a whole: readers see the old one or the new one."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(to_json(state), encoding="utf-8")
-    aside.replace(path)
+    """Replaces a state atomically: readers see the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(to_json(state), encoding="utf-8")
+    temporary.replace(path)
 
 
 def start_ticks(pid: int) -> int | None:
-    """Returns when a process started, in clock ticks since boot; None once it has ended.
+    """Returns when a process started, in clock ticks since boot; None if it has exited.
 
     Source: proc(5), /proc/PID/stat, fields 3 (state) and 22 (starttime).
     """
@@ -126,6 +126,6 @@ def start_ticks(pid: int) -> int | None:
 
 
 def living_pids(state: ProcessState) -> list[int]:
-    """Returns the pids of a supervisor and its child that still are those of the state."""
+    """Returns those pids of a supervisor and its child that are alive and not reused."""
     pairs = ((state.pid, state.pid_ticks), (state.child_pid, state.child_ticks))
     return [pid for pid, ticks in pairs if pid and start_ticks(pid) == ticks is not None]

@@ -1,4 +1,4 @@
-"""The project's files, as every machine must have them: `python -m frontend.project` compares.
+"""The project's files, which every machine must have: `python -m frontend.project` compares them.
 
 Standard library only.
 """
@@ -32,7 +32,7 @@ def manifest(root: Path = ROOT) -> dict[str, str]:
 
 
 def differing(expected: dict[str, str], root: Path = ROOT) -> list[str]:
-    """Returns the paths of `expected` that are missing or other than expected under `root`."""
+    """Returns the paths in `expected` that are missing or different under `root`."""
     here = manifest(root)
     return [path for path, digest in expected.items() if here.get(path) != digest]
 

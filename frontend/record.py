@@ -1,4 +1,4 @@
-"""cluster.json: what has been launched, for `status`, `logs` and `stop`. No secrets in it."""
+"""cluster.json: the record of a launch, for `status`, `logs` and `stop`. It holds no secrets."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Record:
     run_id: str
     launched_unix_s: float
     workers_csv_path: str
-    """Absolute: passwords, where there are any, are read from it again."""
+    """Absolute. Passwords, if there are any, are read from it again."""
     plan: Plan
-    """Its places with absolute folders."""
+    """The folders of its places are absolute."""
 
 
 def save(record: Record, logdir: Path) -> None:
-    """Writes cluster.json as a whole."""
+    """Writes cluster.json atomically."""
     logdir.mkdir(parents=True, exist_ok=True)
-    aside = logdir / f".{NAME}"
-    aside.write_text(json.dumps(dataclasses.asdict(record), indent=1) + "\n", encoding="utf-8")
-    aside.replace(logdir / NAME)
+    temporary = logdir / f".{NAME}"
+    temporary.write_text(json.dumps(dataclasses.asdict(record), indent=1) + "\n", encoding="utf-8")
+    temporary.replace(logdir / NAME)
 
 
 def load(logdir: Path) -> Record:
-    """Reads cluster.json. Raises ConfigError where it is missing or unusable."""
+    """Reads cluster.json. Raises ConfigError if it is missing or unusable."""
     path = logdir / NAME
     try:
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -42,13 +42,14 @@ def load(logdir: Path) -> Record:
     except OSError as error:
         raise ConfigError(f"--logdir={logdir}: holds no launched run ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: not what a launch wrote ({error})") from error
+        raise ConfigError(f"{path}: not a record of a launch ({error})") from error
 
 
 def find(logdir: str | None, tmux_sess: str) -> Path:
-    """Returns the logdir of a run: `logdir`, or the newest under runs/ in that tmux session.
+    """Returns `logdir`, or if it is None, that of the newest run under runs/ in a tmux session.
 
-    Raises: ConfigError where there is none.
+    Raises:
+      ConfigError: if there is no such run.
     """
     if logdir is not None:
         return Path(logdir)
@@ -56,7 +57,7 @@ def find(logdir: str | None, tmux_sess: str) -> Path:
     found = [(record, path) for record, path in found if record.plan.tmux_sess == tmux_sess]
     if not found:
         raise ConfigError(
-            f"--tmux_sess={tmux_sess}: no run under runs/ was launched into it; give --logdir"
+            f"--tmux_sess={tmux_sess}: no run under runs/ was launched in it; give --logdir"
         )
     return max(found, key=lambda pair: pair[0].launched_unix_s)[1]
 

@@ -1,11 +1,12 @@
-"""Where the learners of a group meet before each start, and exchange their addresses.
+"""The rendezvous of a group of learners: they start together and exchange their addresses here.
 
-Horovod's Gloo controller finds its peers through a key-value store over HTTP, whose keys carry no
-trace of which attempt they belong to: a learner that restarts early would meet the ghosts of the
-attempt before. So the supervisors gather first. Each polls `join` while its learner is *not*
-running; once all of them are there, no learner runs anywhere, the store is emptied, and all start.
+Horovod's Gloo controller finds its peers through a key-value store over HTTP. The store's keys do
+not say which attempt they belong to, so a learner that restarts early would find stale addresses of
+the previous attempt. Therefore the supervisors gather first. Each of them polls `join` while its
+learner is *not* running. Once all of them do, no learner is running anywhere, so the store is
+emptied and all learners start.
 
-Standard library only. Binds to learner 0's own address. The wire format of the store is that of
+Standard library only. Binds to learner 0's own address. The store speaks the protocol of
 horovod.runner.http.http_server (0.28.1): GET, PUT and DELETE of /scope/key.
 """
 
@@ -21,15 +22,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 _FRESH_S = 10.0
-"""Who has not polled for so long is not waiting any more."""
+"""A member that has not polled for this long is no longer waiting."""
 _MAX_BYTES = 1 << 20
 
 
 class Gathering:
-    """Lets a group's members start together, attempt by attempt. Thread-safe."""
+    """Lets the members of a group start together, attempt after attempt. Thread-safe."""
 
     def __init__(self, size: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`size`: members of the group."""
+        """`size`: the number of members."""
         self._size = size
         self._clock = clock
         self._lock = threading.Lock()
@@ -37,17 +38,18 @@ class Gathering:
         self._released: set[str] = set()
         self._over = ""
         self.store: dict[str, bytes] = {}
-        """path -> value, of the attempt under way."""
+        """{path: value} of the current attempt."""
 
     def join(self, rank: int, attempt: str) -> dict[str, Any]:
-        """Says that a member waits, and returns what it is to do.
+        """Registers a waiting member, and returns what it is to do.
 
         Args:
-          rank: the member.
-          attempt: a name of this start of it that no other start has.
+          rank: of the member.
+          attempt: a unique name of this start of the member.
 
         Returns:
-          {"go": bool, "over": reason or "", "missing": ranks that are not here}.
+          {"go": whether to start, "over": why the group is over, or "", "missing": ranks of the
+          members that are not waiting}.
         """
         with self._lock:
             now = self._clock()
@@ -65,16 +67,16 @@ class Gathering:
             }
 
     def leave(self, reason: str) -> None:
-        """Says that a member will not come any more, which ends the group."""
+        """Ends the group, because a member will not start again. The first reason counts."""
         with self._lock:
             self._over = self._over or reason
 
 
 class RendezvousServer:
-    """Serves a Gathering and its store until closed."""
+    """Serves a Gathering and its store until it is closed."""
 
     def __init__(self, host: str, port: int, run_id: str, size: int) -> None:
-        """Binds to host:port. Raises OSError where that cannot be."""
+        """Binds to host:port. Raises OSError if that fails."""
         self.gathering = Gathering(size)
         handler = type("Handler", (_Handler,), {"gathering": self.gathering, "run_id": run_id})
         self._server = _Server((host, port), handler)
@@ -95,7 +97,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(found[0][4][:2], handler)  # type: ignore[arg-type]
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that hangs up in the middle harms nobody and is told nothing."""
+        """Ignores clients that hang up in the middle of a request."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -112,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200)
 
     def do_DELETE(self) -> None:
-        self._answer(200)  # The store is emptied when the next attempt begins.
+        self._answer(200)  # The store is emptied when the next attempt starts.
 
     def do_POST(self) -> None:
         message = json.loads(self._body())
@@ -128,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         length = int(self.headers.get("Content-Length", 0))
         if not 0 <= length <= _MAX_BYTES:
-            raise ValueError(f"a body of {length} bytes")
+            raise ValueError(f"body of {length} bytes; at most {_MAX_BYTES} are allowed")
         return self.rfile.read(length)
 
     def _answer(self, status: int, body: bytes = b"") -> None:
@@ -138,13 +140,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """The store is polled many times a second; nobody wants to read that."""
+        """Logs nothing: the store is polled many times a second."""
 
 
 def ask(host: str, port: int, path: str, message: dict[str, Any]) -> dict[str, Any]:
     """Sends `message` to a RendezvousServer and returns its answer.
 
-    Raises: OSError or http.client.HTTPException where it cannot be reached.
+    Raises:
+      OSError: if the server is unreachable or serves another run.
+      http.client.HTTPException: if what answers does not speak HTTP.
     """
     connection = http.client.HTTPConnection(host, port, timeout=5)
     try:

@@ -1,41 +1,42 @@
-"""What a machine must have installed: the project's own pins, and Horovod for several learners."""
+"""Which packages a machine needs: pyproject.toml lists them, constraints.txt pins their versions.
+
+`python3 -m frontend.requirements actor|learner [TENSORFLOW]` prints a role's list, one requirement
+per line. TENSORFLOW replaces `tensorflow` by another distribution of the same version, such as
+tensorflow-cpu. Standard library only.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 from frontend.project import ROOT
 
-HOROVOD = "horovod==0.28.1"
-# Horovod's build runs against the TensorFlow that is installed, with tools that know its set-up.
-HOROVOD_BUILD_TOOLS = ("setuptools<70", "wheel", "packaging", "pyyaml", "psutil", "cloudpickle")
-HOROVOD_BUILD_ENVIRONMENT = (
-    "HOROVOD_WITH_TENSORFLOW=1",
-    "HOROVOD_WITHOUT_PYTORCH=1",
-    "HOROVOD_WITHOUT_MXNET=1",
-    "HOROVOD_WITH_GLOO=1",
-    "HOROVOD_WITHOUT_MPI=1",
-)
+Role = Literal["actor", "learner"]
 PYTHON_VERSIONS = ((3, 11), (3, 12))
 """Oldest and newest."""
 
 
-def dependencies(root: Path = ROOT) -> list[str]:
-    """Returns the requirements of pyproject.toml that a run needs."""
+def of_role(role: Role, root: Path = ROOT) -> list[str]:
+    """Returns the requirements of a role, in the order of pyproject.toml.
+
+    These are `dependencies`, plus the extra `learner` for learners. Horovod is in neither, because
+    it has to be compiled: see install_horovod.sh.
+    """
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    listed: list[str] = project["dependencies"]
-    return listed
+    extra = project["optional-dependencies"]["learner"] if role == "learner" else []
+    return [*project["dependencies"], *extra]
 
 
-def pinned(root: Path = ROOT, with_horovod: bool = False) -> dict[str, str]:
-    """Returns {package: exact version} of the direct requirements, as constraints.txt has them."""
-    wanted = {_canonical(name) for name in dependencies(root)}
-    lines = (root / "constraints.txt").read_text(encoding="utf-8").splitlines()
+def pinned(role: Role, with_horovod: bool = False, root: Path = ROOT) -> dict[str, str]:
+    """Returns {package: exact version in constraints.txt} of a role's direct requirements."""
+    wanted = {_canonical(name) for name in of_role(role, root)}
     if with_horovod:
         wanted.add("horovod")
-        lines.append(HOROVOD)
+    lines = (root / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pairs = (line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
     return {
         name.strip(): version.split(";")[0].strip()
@@ -47,3 +48,23 @@ def pinned(root: Path = ROOT, with_horovod: bool = False) -> dict[str, str]:
 def _canonical(requirement: str) -> str:
     name = re.split(r"[\s\[<>=!~;(]", requirement.strip(), maxsplit=1)[0]
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def main(arguments: list[str]) -> int:
+    """Prints a role's requirements; returns the exit status."""
+    match arguments:
+        case ["actor" | "learner" as role]:
+            tensorflow = "tensorflow"
+        case ["actor" | "learner" as role, tensorflow] if tensorflow:
+            pass
+        case _:
+            print("usage: python -m frontend.requirements actor|learner [TENSORFLOW]",
+                  file=sys.stderr)  # fmt: skip
+            return 2
+    for requirement in of_role(role):
+        print(re.sub("^tensorflow(?===)", tensorflow, requirement))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

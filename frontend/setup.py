@@ -1,4 +1,4 @@
-"""Brings the project and its packages to the machines of a workers CSV."""
+"""Copies the project to the machines of a workers CSV and installs its packages there."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from frontend.doctor import run_probe
 from frontend.errors import ClusterError
 from frontend.machine import Machine, in_workdir
 from frontend.plan import REMOTE_PYTHON, Plan
+from frontend.requirements import Role
 from frontend.workers import Secret
 
 Report = Callable[[float, str], None]
-"""Takes the share that is done, 0 to 1, and what is being done."""
+"""Called with the share of the work that is done, 0 to 1, and what is being done."""
 
 _VENV = REMOTE_PYTHON.removesuffix("/bin/python")
-_COPIED = 0.2  # share of the whole, as the progress shows it
-_INSTALL_LINES = 200  # that pip prints, about
+_COPIED = 0.2  # share of the progress bar that copying takes
+_INSTALL_LINES = 200  # about as many as pip prints
 
 
 def set_up(
@@ -33,16 +34,18 @@ def set_up(
     console: Console,
     root: Path = project.ROOT,
 ) -> int:
-    """Sets up every machine of a plan at once; returns 1 where one could not be, else 0."""
+    """Sets up all machines of a plan in parallel; returns 1 if that fails for any, else 0."""
     found = fleet.connect_each(plan, known, accept_new_host_keys)
     column = functools.partial(TextColumn, markup=False)
     columns = (column("{task.fields[place]}"), BarColumn(), column("{task.description}"))
     results: dict[str, str | ClusterError] = {}
     try:
         with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-            tasks = {n: progress.add_task("waits", total=1.0, place=n) for n in found}
+            tasks = {n: progress.add_task("waiting", total=1.0, place=n) for n in found}
 
-            leaders = _leaders(found)
+            # Learners first: in a shared folder, their packages are enough for actors too.
+            ordered = sorted(plan.places, key=lambda place: plan.role(place) == "actor")
+            leaders = _leaders({place.name: found[place.name] for place in ordered})
             done = {name: threading.Event() for name in found}
 
             def work(name: str) -> str:
@@ -56,22 +59,23 @@ def set_up(
             def work_alone(name: str) -> str:
                 machine = found[name]
                 if isinstance(machine, ClusterError):
-                    progress.update(tasks[name], description="cannot be used")
+                    progress.update(tasks[name], description="cannot connect")
                     raise machine
 
                 def report(share: float, text: str) -> None:
                     progress.update(tasks[name], completed=share, description=text)
 
-                learns = any(process.group for process in plan.on(machine.place))
+                role = plan.role(machine.place)
+                with_horovod = any(process.group for process in plan.on(machine.place))
                 try:
-                    text = set_up_machine(machine, root, learns, report)
+                    text = set_up_machine(machine, root, role, with_horovod, report)
                 except ClusterError:
                     report(0.0, "failed")
                     raise
                 report(1.0, "ready")
                 return text
 
-            # Who waits for somebody comes last, or the pool might be full of those who wait.
+            # Machines that wait for another come last, or they could fill the pool and block it.
             names = sorted(found, key=lambda name: leaders.get(name, name) != name)
             results = fleet.try_all(names, str, work)
     finally:
@@ -83,9 +87,9 @@ def set_up(
 
 
 def _leaders(found: Mapping[str, Machine | ClusterError]) -> dict[str, str]:
-    """Returns {machine: the one that sets up the folder which both see as theirs}.
+    """Returns {machine: the machine that sets up its folder}.
 
-    Machines with a home on a file server have one folder together, and one of them fills it.
+    Machines with their home on a file server share one folder, and the first of them sets it up.
     """
     machines = {n: m for n, m in found.items() if not isinstance(m, ClusterError)}
     remote = {n: m for n, m in machines.items() if not m.place.is_local}
@@ -95,7 +99,7 @@ def _leaders(found: Mapping[str, Machine | ClusterError]) -> dict[str, str]:
     def put(machine: Machine) -> None:
         machine.write(f"{machine.place.workdir}/{mark}{numbers[machine.place.name]}", b"")
 
-    def seen(machine: Machine) -> list[int]:
+    def visible(machine: Machine) -> list[int]:
         names = machine.run(["ls", "-A", machine.place.workdir]).stdout.splitlines()
         return [int(name.removeprefix(mark)) for name in names if name.startswith(mark)]
 
@@ -104,59 +108,63 @@ def _leaders(found: Mapping[str, Machine | ClusterError]) -> dict[str, str]:
         machine.run(["rm", "-f", path])
 
     fleet.try_all(remote.values(), lambda m: m.place.name, put)
-    sights = fleet.try_all(remote.values(), lambda m: m.place.name, seen)
+    marks = fleet.try_all(remote.values(), lambda m: m.place.name, visible)
     fleet.try_all(remote.values(), lambda m: m.place.name, remove)
     ordered = list(remote)
     return {
-        name: ordered[min(sight)] if not isinstance(sight, ClusterError) and sight else name
-        for name, sight in sights.items()
+        name: ordered[min(seen)] if not isinstance(seen, ClusterError) and seen else name
+        for name, seen in marks.items()
     }
 
 
-def set_up_machine(machine: Machine, root: Path, with_horovod: bool, report: Report) -> str:
-    """Sets up a machine; returns a line about it.
+def set_up_machine(
+    machine: Machine, root: Path, role: Role, with_horovod: bool, report: Report
+) -> str:
+    """Sets up a machine; returns one line about it.
 
-    Copies what differs, makes a virtual environment unless the CSV names an interpreter, and
-    installs what is not installed as pinned.
+    Copies the files that differ, creates a virtual environment unless the CSV names an interpreter,
+    and installs the packages of `role`, and Horovod if wanted, unless all are as pinned.
 
     Raises:
-      ClusterError: with the last line of what failed.
+      ClusterError: with the reason in one line.
     """
     place = machine.place
     copied = 0 if place.is_local else _copy(machine, root, report)
-    pins = requirements.pinned(root, with_horovod)
+    pins = requirements.pinned(role, with_horovod, root)
     own = place.is_local or place.python != REMOTE_PYTHON
     if not own:
         _make_environment(machine, report)
     wrong = _wrong_packages(machine, pins)
     if wrong and own:
         raise ClusterError(
-            f"{place.name}: {place.python} has {', '.join(wrong)}; install what constraints.txt "
-            "pins into it, or leave the column python empty"
+            f"{place.name}: {place.python} has {', '.join(wrong)}; install the versions that "
+            "constraints.txt pins, or leave the column python empty"
         )
     if wrong and with_horovod:
         _check_compiler(machine)
     if wrong:
-        _install(machine, root, with_horovod, report)
+        _install(machine, requirements.of_role(role, root), with_horovod, report)
         wrong = _wrong_packages(machine, pins)
         if wrong:
-            raise ClusterError(f"{place.name}: installed, and still: {', '.join(wrong)}")
+            raise ClusterError(
+                f"{place.name}: after the installation there is still {', '.join(wrong)}"
+            )
     return f"ready: {copied} files copied, {len(pins)} packages as pinned, in {place.workdir}"
 
 
 def _copy(machine: Machine, root: Path, report: Report) -> int:
-    """Copies what is missing or differs; returns how many files that was."""
+    """Copies the files that are missing or different; returns how many."""
     expected = project.manifest(root)
     names = list(expected)
     workdir = machine.place.workdir
     done = machine.run(["sha256sum", "--zero", "--", *(f"{workdir}/{name}" for name in names)])
-    there = {
+    present = {
         path.removeprefix(f"{workdir}/"): digest
         for digest, _, path in (line.partition("  ") for line in done.stdout.split("\0"))
     }
-    missing = [name for name in names if there.get(name) != expected[name]]
+    missing = [name for name in names if present.get(name) != expected[name]]
     for index, name in enumerate(missing):
-        report(_COPIED * index / len(missing), f"copies {name}")
+        report(_COPIED * index / len(missing), f"copying {name}")
         machine.write(f"{workdir}/{name}", (root / name).read_bytes(), 0o644)
     return len(missing)
 
@@ -165,7 +173,7 @@ def _make_environment(machine: Machine, report: Report) -> None:
     place = machine.place
     if machine.run(in_workdir(place, [place.python, "-m", "pip", "--version"])).status == 0:
         return
-    report(_COPIED, "makes a virtual environment")
+    report(_COPIED, "creating a virtual environment")
     oldest, newest = requirements.PYTHON_VERSIONS
     test = f"import sys; sys.exit(not {oldest} <= sys.version_info[:2] <= {newest})"
     for base in ("python3", "python3.12", "python3.11"):
@@ -173,11 +181,13 @@ def _make_environment(machine: Machine, report: Report) -> None:
             break
     else:
         raise ClusterError(
-            f"{place.name}: no Python {oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]} there"
+            f"{place.name}: Python {oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]} not found"
         )
     done = machine.run(in_workdir(place, [base, "-m", "venv", _VENV]), timeout_s=300.0)
     if done.status != 0:
-        raise ClusterError(f"{place.name}: {base} -m venv: {done.said} (python3-venv missing?)")
+        raise ClusterError(
+            f"{place.name}: {base} -m venv: {done.last_line} (is python3-venv installed?)"
+        )
 
 
 def _wrong_packages(machine: Machine, pins: dict[str, str]) -> list[str]:
@@ -188,7 +198,7 @@ def _wrong_packages(machine: Machine, pins: dict[str, str]) -> list[str]:
 
 
 def _check_compiler(machine: Machine) -> None:
-    """Raises ClusterError where Horovod cannot be compiled; said before minutes of downloads."""
+    """Raises ClusterError if what compiles Horovod is missing: before minutes of downloads."""
     place = machine.place
     missing = [tool for tool in ("cmake", "g++") if machine.run([tool, "--version"]).status != 0]
     header = (
@@ -198,20 +208,18 @@ def _check_compiler(machine: Machine) -> None:
         missing.append("python3-dev")
     if missing:
         raise ClusterError(
-            f"{place.name}: learners need Horovod, which is compiled there; missing: "
+            f"{place.name}: Horovod, which several learners need, cannot be compiled without "
             f"{', '.join(missing)}; on Debian: apt-get install {' '.join(missing)}"
         )
 
 
-def _install(machine: Machine, root: Path, with_horovod: bool, report: Report) -> None:
-    pip = [machine.place.python, "-m", "pip", "install", "--disable-pip-version-check",
-           "--progress-bar=off"]  # fmt: skip
-    constrained = [*pip, "-c", "constraints.txt"]
-    _pip(machine, [*constrained, *requirements.dependencies(root)], report)
+def _install(machine: Machine, wanted: list[str], with_horovod: bool, report: Report) -> None:
+    python = machine.place.python
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"]
+    _pip(machine, [*pip, "-c", "constraints.txt", *wanted], report)
     if with_horovod:
-        _pip(machine, [*constrained, *requirements.HOROVOD_BUILD_TOOLS], report)
-        build = [*pip, "--no-build-isolation", requirements.HOROVOD]
-        _pip(machine, ["env", *requirements.HOROVOD_BUILD_ENVIRONMENT, *build], report)
+        script = ["sh", "frontend/install_horovod.sh", python, "--progress-bar=off"]
+        _pip(machine, script, report)
 
 
 def _pip(machine: Machine, command: list[str], report: Report) -> None:
@@ -219,7 +227,7 @@ def _pip(machine: Machine, command: list[str], report: Report) -> None:
     last = error = ""
     for number, line in enumerate(running.lines()):
         last = line.strip() or last
-        # The first is the cause: without the index, pip ends with a conflict of versions.
+        # Keep the first error: if pip cannot reach the index, its last line is a version conflict.
         if not error and last.lower().startswith(("error: ", "could not fetch url ")):
             error = last
         share = _COPIED + (1 - _COPIED) * min(0.95, number / _INSTALL_LINES)

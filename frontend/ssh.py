@@ -1,4 +1,4 @@
-"""A machine elsewhere, over SSH. Host keys are verified; every command is quoted here, once."""
+"""Another machine, over SSH. Host keys are verified. Every command is quoted here and only here."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _KEEPALIVE_S = 15
 _CHUNK = 32768
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 
-# What goes wrong is raised to the caller as well; the log would show it twice, as a traceback.
+# The caller gets every error as an exception. paramiko would also log it, with a traceback.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
 class SshMachine:
-    """A machine elsewhere; see `frontend.machine.Machine`. Made by `connect`."""
+    """Another machine; see `frontend.machine.Machine`. Use `connect` to make one."""
 
     def __init__(self, place: Place, client: paramiko.SSHClient) -> None:
-        """Takes over an open connection; `place` may still be relative to the home folder there."""
+        """Takes over an open connection. Folders in `place` may be relative to the home folder."""
         self._name = place.name
         self._client = client
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class SshMachine:
             channel = self._channel(argv)
             channel.settimeout(timeout_s)
             errors: list[bytes] = []
-            # In a thread: a program that fills one of the two streams waits for its reader.
+            # In a thread: a program blocks when nobody reads one of its two streams.
             reader = threading.Thread(target=_drain_stderr, args=(channel, errors))
             reader.start()
             try:
@@ -78,13 +78,13 @@ class SshMachine:
 
     def write(self, path: str, content: bytes, mode: int = 0o600) -> None:
         """As in Machine."""
-        aside = f"{path}.{secrets.token_hex(4)}"
+        temporary = f"{path}.{secrets.token_hex(4)}"
         with self._errors(), self._lock:
             self._make_folders(posixpath.dirname(path))
-            with self._sftp.open(aside, "wbx") as file:
+            with self._sftp.open(temporary, "wbx") as file:
                 file.chmod(mode)
                 file.write(content)
-            self._sftp.posix_rename(aside, path)
+            self._sftp.posix_rename(temporary, path)
 
     def close(self) -> None:
         """As in Machine."""
@@ -104,7 +104,7 @@ class SshMachine:
             raise paramiko.SSHException("not connected")
         channel = transport.open_session(timeout=CONNECT_TIMEOUT_S)
         channel.set_combine_stderr(merge)
-        channel.exec_command(shlex.join(argv))  # the one place where commands become text
+        channel.exec_command(shlex.join(argv))  # the only place where a command becomes text
         return channel
 
     @contextlib.contextmanager
@@ -140,16 +140,17 @@ def connect(
     accept_new_host_keys: bool,
     known_hosts: Path | None = None,
 ) -> SshMachine:
-    """Logs in: the CSV's key, the agent's, the user's own in ~/.ssh, and then the password.
+    """Logs in. Tries the CSV's key, the SSH agent's, the user's in ~/.ssh, and then the password.
 
     Args:
-      place: where to, and as whom.
+      place: the machine and the user.
       password: tried last; never shown.
-      accept_new_host_keys: remember the key of a machine that is not known yet.
-      known_hosts: default ~/.ssh/known_hosts.
+      accept_new_host_keys: whether to trust and remember machines that are not known yet.
+      known_hosts: defaults to ~/.ssh/known_hosts.
 
     Raises:
-      ClusterError: one line that says why not; an unknown or changed host key with its fingerprint.
+      ClusterError: with the reason in one line. For an unknown or changed host key, it includes the
+        fingerprint.
     """
     known_hosts = known_hosts or Path.home() / ".ssh" / "known_hosts"
     client = paramiko.SSHClient()
@@ -189,8 +190,8 @@ def _why_not(place: Place, password: Secret | None, error: Exception) -> str:
         known = f"[{place.ip}]:{place.ssh_port}" if place.ssh_port != 22 else place.ip
         return (
             f"the host key has CHANGED: known {error.expected_key.fingerprint}, offered "
-            f"{error.key.fingerprint}; somebody may be in between. If you know why it changed: "
-            f"ssh-keygen -R '{known}'"
+            f"{error.key.fingerprint}; somebody may be intercepting the connection. If you know "
+            f"why it changed, run ssh-keygen -R '{known}'"
         )
     if isinstance(error, _UnknownHostKey):
         return str(error)
@@ -210,7 +211,7 @@ class _UnknownHostKey(paramiko.SSHException):
 
 
 class _Policy(paramiko.MissingHostKeyPolicy):
-    """Refuses a machine that is not known, or remembers it if the user said so."""
+    """Refuses unknown machines, or remembers their keys if the user said so."""
 
     _file_lock = threading.Lock()
 
@@ -223,8 +224,8 @@ class _Policy(paramiko.MissingHostKeyPolicy):
     ) -> None:
         if not self._accept:
             raise _UnknownHostKey(
-                f"unknown host key {key.get_name()} {key.fingerprint}; compare it with the "
-                "machine's own, then log in there once with ssh, or pass --accept_new_host_keys"
+                f"unknown host key {key.get_name()} {key.fingerprint}; check that it is the "
+                "machine's, then log in there once with ssh, or pass --accept_new_host_keys"
             )
         line = paramiko.hostkeys.HostKeyEntry([hostname], key).to_line()
         with self._file_lock:
@@ -240,7 +241,7 @@ def _drain_stderr(channel: paramiko.Channel, into: list[bytes]) -> None:
         try:
             chunk = channel.recv_stderr(_CHUNK)
         except TimeoutError:
-            continue  # Silence here is no failure: who reads the other stream decides, and closes.
+            continue  # Not an error here: the reader of the other stream decides, and closes both.
         if not chunk:
             return
         into.append(chunk)

@@ -1,6 +1,6 @@
 """Keeps one process running: `python -m frontend.supervisor SPEC`, the command of a tmux window.
 
-It lives beside the process and outlives the launcher. Standard library only.
+It runs on the process's machine, and continues when the launcher exits. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from frontend.group import GroupOverError, Membership, gloo_environment
 from frontend.process_state import ProcessState, Spec
 
 PARENT_VARIABLE = "IMPALA_TF_PARENT"
-"""Names this supervisor to the process, which ends when it does."""
+"""Tells the process the pid of its supervisor. The process exits when the supervisor does."""
 STOP_TIMEOUT_S = 90.0
-"""A learner stops and writes its checkpoint within about 20 s, on a busy machine a minute; what
-takes longer is killed."""
-QUICK_DEATH_S = 60.0
-_UNUSABLE = 2  # exit status of a process whose flags or files are unusable: starting anew is no use
+"""A learner takes about 20 s to stop and write its checkpoint, up to a minute on a busy machine. A
+process that takes longer than this is killed."""
+QUICK_FAILURE_S = 60.0
+_UNUSABLE = 2  # exit status for unusable flags or files, which a restart would not help
 _TICK_S = 0.2
 
 
-def restart_delay_s(quick_deaths: int) -> float:
-    """Returns how long to wait after so many lives in a row shorter than QUICK_DEATH_S."""
-    return min(10.0 * 2 ** (quick_deaths - 1), 120.0) if quick_deaths else 1.0
+def restart_delay_s(quick_failures: int) -> float:
+    """Returns how long to wait after this many runs in a row shorter than QUICK_FAILURE_S."""
+    return min(10.0 * 2 ** (quick_failures - 1), 120.0) if quick_failures else 1.0
 
 
 class Supervisor:
-    """Starts a process, and starts it again when it fails, until it is done or told to stop."""
+    """Starts a process and restarts it when it fails, until it is done or told to stop."""
 
     def __init__(
         self,
@@ -56,16 +56,16 @@ class Supervisor:
         self._state = ProcessState(spec.run_id, spec.name, pid, states.start_ticks(pid) or 0)
 
     def stop(self, *_: object) -> None:
-        """Lets `run` end the process and return; a signal handler."""
+        """Makes `run` stop the process and return. Can be a signal handler."""
         self._stopping = True
 
     def run(self) -> int:
-        """Runs until the process is done, cannot be run or was stopped; returns the exit status."""
+        """Runs until the process is done, was stopped or cannot be run; returns the exit status."""
         self._update(state="meeting" if self._spec.seat else "running")
         member: Membership | None = None
         try:
             if self._spec.seat is not None:
-                member = Membership(self._spec.seat, self._spec.run_id, self._say)
+                member = Membership(self._spec.seat, self._spec.run_id, self._log_event)
             self._keep_running(member)
         except GroupOverError as error:
             self._end("failed", f"the group of learners is over: {error}")
@@ -80,23 +80,23 @@ class Supervisor:
         return {"finished": 0, "stopped": 0, "refused": _UNUSABLE}.get(self._state.state, 1)
 
     def _keep_running(self, member: Membership | None) -> None:
-        quick_deaths = 0
+        quick_failures = 0
         while True:
             if member is not None:
                 self._update(state="meeting")
                 if not member.gather(lambda: self._stopping, self._wait):
-                    return self._end("stopped", "stopped before it was started")
-            begun_s = time.monotonic()
+                    return self._end("stopped", "before it was started")
+            start_s = time.monotonic()
             status = self._run_once(member)
-            lived_s = time.monotonic() - begun_s
-            if self._ended(status, lived_s):
+            ran_s = time.monotonic() - start_s
+            if self._ended(status, ran_s):
                 return None
-            quick_deaths = quick_deaths + 1 if lived_s < QUICK_DEATH_S else 0
-            if not self._wait_to_restart(status, lived_s, self._delay_s(quick_deaths)):
-                return self._end("stopped", "stopped while it was down")
+            quick_failures = quick_failures + 1 if ran_s < QUICK_FAILURE_S else 0
+            if not self._wait_to_restart(status, ran_s, self._delay_s(quick_failures)):
+                return self._end("stopped", "while it waited for its restart")
 
     def _run_once(self, member: Membership | None) -> int:
-        """Runs the process to its end, and returns its exit status; -N for signal N."""
+        """Runs the process until it exits; returns its exit status, or -N for signal N."""
         argv = self._spec.argv
         process = subprocess.Popen(
             member.command(argv) if member else argv,
@@ -127,40 +127,41 @@ class Supervisor:
                 stop_by_s = time.monotonic() + self._stop_timeout_s
                 process.terminate()
             if stop_by_s is not None and time.monotonic() > stop_by_s:
-                self._say(f"did not stop within {self._stop_timeout_s:g} s: killed")
+                self._log_event(f"did not stop within {self._stop_timeout_s:g} s, so it was killed")
                 process.kill()
                 stop_by_s = float("inf")
             self._wait(_TICK_S)
-        # Not reaped yet, so its group's number cannot be anybody else's: nothing outlives it.
+        # Kill what it left running. It is not reaped yet, so its group id cannot have been reused.
         os.killpg(process.pid, signal.SIGKILL)
         status = process.wait()
         self._update(child_pid=None, child_ticks=None, exit_status=status)
         return status
 
-    def _ended(self, status: int, lived_s: float) -> bool:
-        """Tells whether that was the end, and says so."""
+    def _ended(self, status: int, ran_s: float) -> bool:
+        """Tells whether the process is over for good; if it is, records how."""
         limit, restarts = self._spec.max_restarts, self._state.restarts
         if status == 0:
             self._end("stopped" if self._stopping else "finished", "done")
         elif self._stopping:
-            self._end("stopped", f"stopped, with {_words(status)}")
+            self._end("stopped", f"told to stop; {_describe(status)}")
         elif status == _UNUSABLE:
-            self._end("refused", f"unusable flags or files ({_words(status)}); see its log")
+            self._end("refused", f"unusable flags or files ({_describe(status)}); see its log")
         elif limit is not None and restarts >= limit:
-            self._end(
-                "failed", f"{_words(status)} after {lived_s:.0f} s; {limit} restarts are used up"
-            )
+            text = f"{_describe(status)} after {ran_s:.0f} s; no restart is left"
+            self._end("failed", f"{text} (--max_restarts={limit})")
         else:
             return False
         return True
 
-    def _wait_to_restart(self, status: int, lived_s: float, delay_s: float) -> bool:
-        """Waits before the next start; returns whether there is to be one."""
+    def _wait_to_restart(self, status: int, ran_s: float, delay_s: float) -> bool:
+        """Waits before a restart; returns False if told to stop meanwhile."""
         self._state.restarts += 1
         limit = self._spec.max_restarts
-        of = "" if limit is None else f" of {limit}"
-        self._update(state="waiting", detail=f"{_words(status)} after {lived_s:.0f} s")
-        self._say(f"{self._state.detail}; restart {self._state.restarts}{of} in {delay_s:g} s")
+        limit_text = "" if limit is None else f" of {limit}"
+        self._update(state="waiting", detail=f"{_describe(status)} after {ran_s:.0f} s")
+        self._log_event(
+            f"{self._state.detail}; restart {self._state.restarts}{limit_text} in {delay_s:g} s"
+        )
         until_s = time.monotonic() + delay_s
         while time.monotonic() < until_s and not self._stopping:
             self._wait(min(_TICK_S, until_s - time.monotonic()))
@@ -168,14 +169,14 @@ class Supervisor:
 
     def _end(self, state: states.State, detail: str) -> None:
         self._update(state=state, detail=detail, ended_unix_s=time.time())
-        self._say(f"{state}: {detail}")
+        self._log_event(f"{state}: {detail}")
 
     def _update(self, **changes: object) -> None:
         for name, value in changes.items():
             setattr(self._state, name, value)
         states.write_state(self._state_path, self._state)
 
-    def _say(self, text: str) -> None:
+    def _log_event(self, text: str) -> None:
         moment = time.strftime("%Y-%m-%d %H:%M:%S")
         self._log.write(f"--- {moment} {self._spec.name} {text}\n".encode())
         self._show_log()
@@ -185,7 +186,7 @@ class Supervisor:
         self._show_log()
 
     def _show_log(self) -> None:
-        """Shows in the window what has been added to the log."""
+        """Prints what was added to the log, so that the window shows it."""
         with self._log_path.open("rb") as file:
             file.seek(self._shown)
             fresh = file.read()
@@ -196,22 +197,22 @@ class Supervisor:
             self._window.write(fresh)
             self._window.flush()
         except OSError:
-            self._window = None  # The window is gone; the log goes on.
+            self._window = None  # The window was closed. The log continues.
 
 
 def _has_ended(pid: int) -> bool:
-    """Tells whether a child has ended, and leaves it to be waited for."""
+    """Tells whether a child has exited, without reaping it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _words(status: int) -> str:
+def _describe(status: int) -> str:
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     return f"exit status {status}"
 
 
 def main(arguments: list[str]) -> int:
-    """Supervises the process of a spec file until it is over."""
+    """Supervises the process of a spec file until it is over; returns the exit status."""
     if len(arguments) != 1:
         print("usage: python -m frontend.supervisor SPEC", file=sys.stderr)
         return _UNUSABLE

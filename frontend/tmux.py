@@ -1,4 +1,4 @@
-"""The tmux session of a run on a machine: a window a process, whose command is the process."""
+"""The tmux session of a run on a machine: one window per process, which runs that process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from frontend.errors import ClusterError
 from frontend.machine import NOT_FOUND, Completed, Machine
 
 _FORMAT = "#{window_id}:#{pane_pid}:#{pane_dead}:#{@impala_run}:#{window_name}"
-_SIZE = ("-x", "160", "-y", "48")  # until somebody attaches
+_SIZE = ("-x", "160", "-y", "48")  # until somebody attaches to the session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,54 +20,54 @@ class Window:
     name: str
     pid: int
     dead: bool
-    """Its process has ended. The status is the supervisor's to keep: tmux may miss an early one."""
+    """Its process has exited. The supervisor keeps the exit status: tmux may miss an early one."""
     run_id: str
-    """The run that made it; '' for a window that somebody else made."""
+    """The run that opened it; '' for a window that no run opened."""
 
 
 class Session:
-    """A tmux session on a machine, there or not."""
+    """A tmux session on a machine. It may not exist yet."""
 
     def __init__(self, machine: Machine, name: str) -> None:
-        """`name`: letters, digits, _ and -, as --tmux_sess allows."""
+        """`name`: letters, digits, _ and -, as in --tmux_sess."""
         self._machine = machine
         self._name = name
 
     def windows(self) -> list[Window] | None:
-        """Returns the session's windows, or None where there is no such session.
+        """Returns the session's windows, or None if the session does not exist.
 
-        Raises ClusterError where there is no tmux.
+        Raises ClusterError if tmux is not installed.
         """
         if self._tmux("has-session", "-t", f"={self._name}").status != 0:
             return None
         listed = self._tmux("list-panes", "-s", "-t", f"={self._name}", "-F", _FORMAT)
         if listed.status != 0:
-            return None  # It ended between the two questions.
+            return None  # The session ended between the two commands.
         return [_window(line) for line in listed.stdout.splitlines()]
 
     def open(self, window: str, argv: Sequence[str], run_id: str) -> None:
-        """Opens a window, and the session with the first one. It stays when its command ends.
+        """Opens a window, which stays when its command exits. Creates the session if necessary.
 
         Args:
           window: its name.
-          argv: the command, two words or more: tmux gives a single one to a shell.
-          run_id: whose it is.
+          argv: the command. At least two words, because tmux runs a single word in a shell.
+          run_id: the run that it belongs to.
 
         Raises:
-          ClusterError: with tmux' own words.
+          ClusterError: with tmux's own message.
         """
         where = f"={self._name}:={window}"
         exists = self._tmux("has-session", "-t", f"={self._name}").status == 0
         new = ("new-window", "-t", f"={self._name}:") if exists else (
             "new-session", "-s", self._name, *_SIZE)  # fmt: skip
-        # One command line: the window is set up before the server looks for processes that ended.
+        # One command line, so that tmux sets the options before it notices that the process exited.
         done = self._tmux(
             *new, "-d", "-n", window, "--", *map(_word, argv),
             ";", "set-option", "-w", "-t", where, "remain-on-exit", "on",
             ";", "set-option", "-w", "-t", where, "@impala_run", run_id,
         )  # fmt: skip
         if done.status != 0:
-            raise ClusterError(f"{self._machine.place.name}: tmux: {done.said}")
+            raise ClusterError(f"{self._machine.place.name}: tmux: {done.last_line}")
 
     def close(self, run_id: str) -> None:
         """Closes the windows of a run; the session ends with its last window."""
@@ -75,10 +75,10 @@ class Session:
             if window.run_id == run_id:
                 self._tmux("kill-window", "-t", window.id)
 
-    def last_words(self, window: str) -> str:
-        """Returns the last line that a window shows, or '' where there is none."""
+    def last_line(self, window: str) -> str:
+        """Returns the last line that a window shows, or '' if there is none."""
         done = self._tmux("capture-pane", "-p", "-J", "-S", "-", "-t", f"={self._name}:={window}")
-        # tmux adds its own "Pane is dead" below what the process printed.
+        # tmux adds "Pane is dead" below the output of the process.
         lines = [x for x in done.stdout.splitlines() if x.strip() and not x.startswith("Pane is")]
         return lines[-1].strip() if lines else ""
 
@@ -86,13 +86,13 @@ class Session:
         done = self._machine.run(["tmux", *words])
         if done.status == NOT_FOUND:
             raise ClusterError(
-                f"{self._machine.place.name}: no tmux there; install it (apt-get install tmux)"
+                f"{self._machine.place.name}: tmux is missing; on Debian: apt-get install tmux"
             )
         return done
 
 
 def _word(word: str) -> str:
-    """A word that ends with ';' would end tmux' command."""
+    """Escapes a ';' at the end of a word, which would end tmux's command."""
     return f"{word[:-1]}\\;" if word.endswith(";") else word
 
 

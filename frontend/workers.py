@@ -1,4 +1,4 @@
-"""The workers CSV: a process a row, the machine it runs on and how to log in there."""
+"""The workers CSV: one process per row, with the machine it runs on and how to log in there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from impala_tf.config import ConfigError
 
 
 class Secret:
-    """Text that shows itself nowhere: not in a repr, an f-string, a log or a traceback."""
+    """Text that is never shown: not in a repr, an f-string, a log or a traceback."""
 
     __slots__ = ("_text",)
 
@@ -37,15 +37,15 @@ class Secret:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of the file, checked. None: the column is absent or, but for the GPUs, empty."""
+    """A valid row of the file. None: the column is missing or, except for the GPUs, empty."""
 
     line: int
     job: Literal["learner", "actor"]
     ip: str
     tf_port: int | None = None
-    """Learners listen here; actors need none."""
+    """The port where a learner listens. Actors need none."""
     cuda_visible_devices: str | None = None
-    """'' and '-1' hide every GPU; None leaves the machine's own setting alone."""
+    """'' (an empty field) and '-1' hide every GPU. None, for no such column, changes nothing."""
     ssh_port: int = 22
     ssh_username: str | None = None
     ssh_password: Secret | None = None
@@ -63,18 +63,21 @@ _PLACE = ("ssh_password", "python", "workdir", "key_filename")
 def read_workers(path: Path) -> list[Row]:
     """Returns the rows of a workers CSV, in the file's order. Opens no connection.
 
-    Columns come by name in any order; lines that begin with '#', empty lines, a byte-order mark and
-    CRLF are taken.
+    The columns may be in any order. Lines that start with '#' and empty lines are skipped; a
+    byte-order mark and CRLF line ends are fine.
 
     Raises:
-      ConfigError: with every problem of the file, each as `file:line: column: what is wrong`.
+      ConfigError: with every problem of the file, one line each: `file:line: column: problem`.
     """
     found: list[str] = []
     records = _records(path, found)
     if found:
         raise ConfigError(found)
     if not records:
-        raise ConfigError(f"{path}:1: job: the file is empty; begin with {','.join(COLUMNS)}")
+        raise ConfigError(
+            f"{path}:1: job: the file is empty; its first line must name the columns, some of "
+            f"{','.join(COLUMNS)}"
+        )
     (header_line, names), *body = records
     columns = [name.strip().lower() for name in names]
     found += [f"{path}:{header_line}: {text}" for text in _header_problems(columns)]
@@ -86,8 +89,8 @@ def read_workers(path: Path) -> list[Row]:
     has_passwords = any(row.ssh_password and not is_loopback(row.ip) for row in good)
     if has_passwords and path.stat().st_mode & 0o077:
         found.append(
-            f"{path}:{header_line}: ssh_password: others may read this file; run chmod 600 {path}, "
-            "or log in with keys and leave the passwords out"
+            f"{path}:{header_line}: ssh_password: other users can read this file; run chmod 600 "
+            f"{path}, or leave the passwords out and log in with keys"
         )
     if found:
         raise ConfigError(sorted(found, key=_line_of))
@@ -95,7 +98,7 @@ def read_workers(path: Path) -> list[Row]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tells whether `host` is this machine for everyone who says so, whichever machine that is."""
+    """Tells whether `host` means the local machine on every machine, such as localhost."""
     if host.lower() == "localhost":
         return True
     try:
@@ -110,7 +113,7 @@ def _line_of(problem: str) -> int:
 
 
 def _records(path: Path, found: list[str]) -> list[tuple[int, list[str]]]:
-    """Returns (first line, fields) of every record that is neither a comment nor empty."""
+    """Returns (first line, fields) of every record that is neither empty nor a comment."""
     try:
         lines = path.read_bytes().decode("utf-8-sig").splitlines(keepends=True)
     except OSError as error:
@@ -118,9 +121,9 @@ def _records(path: Path, found: list[str]) -> list[tuple[int, list[str]]]:
         return []
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        found.append(f"{path}:{line}: job: not UTF-8 text; save the file as UTF-8")
+        found.append(f"{path}:{line}: job: not UTF-8; save the file as UTF-8")
         return []
-    # Blanked rather than dropped: the reader then counts lines as the file does.
+    # Comments become empty lines, so that the reader's line numbers are those of the file.
     reader = csv.reader(
         ("\n" if line.lstrip().startswith("#") else line for line in lines), strict=True
     )
@@ -131,17 +134,17 @@ def _records(path: Path, found: list[str]) -> list[tuple[int, list[str]]]:
                 records.append((first_line, fields))
             first_line = reader.line_num + 1
     except csv.Error as error:
-        found.append(f"{path}:{first_line}: job: not CSV from here on: {error}")
+        found.append(f"{path}:{first_line}: job: not valid CSV from here on: {error}")
     return records
 
 
 def _header_problems(columns: list[str]) -> Iterator[str]:
     for name in columns:
         if name not in COLUMNS:
-            yield f"{name!r}: no such column; there are {', '.join(COLUMNS)}"
+            yield f"{name!r}: no such column; the columns are {', '.join(COLUMNS)}"
     for name in dict.fromkeys(columns):
         if columns.count(name) > 1:
-            yield f"{name}: named more than once"
+            yield f"{name}: the column appears more than once"
     for name in _NEEDED:
         if name not in columns:
             yield f"{name}: the column is missing"
@@ -153,7 +156,7 @@ def _row(
     before = len(found)
     if len(values) > len(columns):
         more = len(values) - len(columns)
-        found.append(f"{path}:{line}: {columns[-1]}: {more} more field(s) after it than columns")
+        found.append(f"{path}:{line}: {columns[-1]}: {more} extra field(s) after this last column")
     fields: dict[str, Any] = {}
     texts = dict.fromkeys(columns, "") | dict(zip(columns, values, strict=False))
     for name, text in texts.items():
@@ -168,7 +171,7 @@ def _row(
         if "tf_port" not in fields and "tf_port" not in _named(found[before:]):
             found.append(f"{path}:{line}: tf_port: a learner needs a port to listen on")
         if "envs" in fields:
-            found.append(f"{path}:{line}: envs: only actors have environments; leave it empty")
+            found.append(f"{path}:{line}: envs: a learner has no environments; leave it empty")
     return None if len(found) > before else Row(line=line, **fields)
 
 
@@ -177,22 +180,25 @@ def _named(problems: list[str]) -> set[str]:
 
 
 def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[int, str]]:
-    """Yields (line, problem) of what rows say together; what a row says alone has been said."""
+    """Yields (line, problem) for rows that do not fit together. Each row was checked already."""
     all_read = len(good) == len(rows)
     for job in ("learner", "actor"):
         if all_read and not any(row.job == job for row in good):
-            yield 1, f"job: no {job}; a run needs at least one of each"
+            yield 1, f"job: no {job}; a run needs at least one learner and one actor"
     listening: dict[tuple[str, int | None], int] = {}
     places: dict[tuple[str, int, str | None], Row] = {}
     for row in good:
         if row.job == "learner":
             first = listening.setdefault((row.ip, row.tf_port), row.line)
             if first != row.line:
-                yield row.line, f"tf_port: {row.tf_port} is taken by the learner of line {first}"
+                yield (
+                    row.line,
+                    f"tf_port: {row.tf_port} is already used by the learner in line {first}",
+                )
         same = places.setdefault((row.ip, row.ssh_port, row.ssh_username), row)
         for name in _PLACE:
             if getattr(row, name) != getattr(same, name):
-                yield row.line, f"{name}: not what line {same.line} says of the same machine"
+                yield row.line, f"{name}: differs from line {same.line}, which has the same machine"
     elsewhere = next((row for row in good if not is_loopback(row.ip)), None)
     if elsewhere is None:
         return
@@ -200,8 +206,8 @@ def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[i
         if row.job == "learner" and is_loopback(row.ip):
             yield (
                 row.line,
-                f"ip: {row.ip} means another machine on {elsewhere.ip} (line {elsewhere.line}); "
-                "give the address that the others reach this learner by",
+                f"ip: on {elsewhere.ip} (line {elsewhere.line}), {row.ip} is another machine; "
+                "give the address at which the other machines reach this learner",
             )
 
 
@@ -217,12 +223,12 @@ def _host(text: str) -> str:
         return str(ipaddress.ip_address(bare))
     except ValueError:
         if re.fullmatch(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})", text) is None:
-            raise ValueError(f"{text!r}: must be an address or a host's name") from None
+            raise ValueError(f"{text!r}: must be an address or a host name") from None
         return text
 
 
 def _port(text: str) -> int | None:
-    return None if not text else _integer(text, 65535, "a port of 1 to 65535")
+    return None if not text else _integer(text, 65535, "a port from 1 to 65535")
 
 
 def _envs(text: str) -> int | None:
@@ -244,20 +250,20 @@ def _devices(text: str) -> str:
 
 def _username(text: str) -> str | None:
     if text and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?", text) is None:
-        raise ValueError(f"{text!r}: not a user's name")
+        raise ValueError(f"{text!r}: not a valid user name")
     return text or None
 
 
 def _path(text: str) -> str | None:
     if not text.isprintable():
-        raise ValueError(f"{text!r}: control characters are not taken")
+        raise ValueError(f"{text!r}: must not contain control characters")
     if text.startswith("-"):
-        raise ValueError(f"{text!r}: must not begin with '-'")
+        raise ValueError(f"{text!r}: must not start with '-'")
     return text or None
 
 
 def _python(text: str) -> str | None:
-    if "=" in text:  # env, which starts it, would take that for a variable
+    if "=" in text:  # It is started by env, which would take it for a variable.
         raise ValueError(f"{text!r}: must not contain '='")
     return _path(text)
 

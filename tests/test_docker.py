@@ -1,4 +1,4 @@
-"""Clusters of containers: they train, are scaled, killed, paused, taken down, and go on."""
+"""Clusters of containers: scaled, killed, paused and taken down, they resume their training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WINDOW_S = 60
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A copy of the project whose images have been built."""
+    """A copy of the project, with its images built."""
     check_engine()
     folder = copy_project(tmp_path_factory.mktemp("docker") / "project")
     Cluster(folder, "impala-tests").compose("build", timeout_s=1400)
@@ -54,7 +54,7 @@ def frames(cluster: Cluster, logdir: str = PONG) -> int:
 
 
 def wait_for_frames(cluster: Cluster, more: int = 1) -> int:
-    """Waits until so many frames more have been learned from; returns their number."""
+    """Waits until the learner has used `more` frames more; returns how many it has used in all."""
     target = frames(cluster) + more
 
     def reached() -> int:
@@ -66,7 +66,7 @@ def wait_for_frames(cluster: Cluster, more: int = 1) -> int:
 
 
 def actors(cluster: Cluster, silent_s: float = 10.0) -> dict[str, dict]:
-    """The actors that the learner has heard of lately."""
+    """The actors that the learner has heard from in the last seconds."""
     status = cluster.status(PONG)
     since = status["updated_unix_s"] - silent_s
     return {a["name"]: a for a in status["actors"] if a["last_contact_unix_s"] > since}
@@ -82,11 +82,11 @@ def rows(cluster: Cluster) -> list[dict[str, str]]:
 
 
 class Pace(NamedTuple):
-    """How fast a cluster trained for a while."""
+    """How fast a cluster trained over a period."""
 
     agent_steps_per_s: float
-    learner_idle: float  # share of its time that it waited for batches
-    machine_idle: float  # share of the processors' time that nobody wanted
+    learner_idle: float  # share of its time in which it waited for batches
+    machine_idle: float  # share of the processors' time that was unused
 
 
 def pace(cluster: Cluster, seconds: float) -> Pace:
@@ -108,7 +108,7 @@ def pace(cluster: Cluster, seconds: float) -> Pace:
 # --- images ---
 
 
-def test_the_empty_certificates_folder_is_no_obstacle(project, tmp_path):
+def test_images_can_be_built_without_certificates(project, tmp_path):
     bare = copy_project(tmp_path / "project")
     for certificate in (bare / "docker" / "certificates").glob("*.crt"):
         certificate.unlink()
@@ -120,7 +120,7 @@ def test_the_empty_certificates_folder_is_no_obstacle(project, tmp_path):
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_images_run_as_an_ordinary_user_without_compiler_pip_or_foreign_authorities(project, image):
+def test_images_run_unprivileged_and_have_no_compiler_pip_or_added_authorities(project, image):
     script = (
         "id -u; touch /opt/impala_tf/x 2>&1; command -v gcc g++ cmake pip;"
         "ls /usr/local/share/ca-certificates /etc/ssl/certs/ca-certificates.crt 2>/dev/null"
@@ -137,14 +137,14 @@ def test_images_run_as_an_ordinary_user_without_compiler_pip_or_foreign_authorit
     assert others == []
 
 
-def test_the_actors_image_is_the_small_one(project):
+def test_the_actor_image_is_the_smaller_one(project):
     sizes = [int(docker("image", "inspect", "-f", "{{.Size}}", image)) for image in IMAGES]
     assert sizes[0] < 1.6e9
     assert sizes[0] < sizes[1]
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_unusable_flags_are_a_line_and_status_2(project, image):
+def test_unusable_flags_give_one_line_and_exit_status_2(project, image):
     role = re.search("tf-([a-z]+)", image)[1]  # type: ignore[index]
     command = ["docker", "run", "--rm", image, role, "--learner_hosts=l:1", "--btach_size=3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -174,7 +174,7 @@ def test_two_actors_train_for_a_minute(cluster):
     )
 
 
-def test_every_process_is_an_ordinary_users(cluster):
+def test_every_process_runs_unprivileged(cluster):
     for service in ("learner", "actor", "tensorboard"):
         for container in cluster.containers(service, "running"):
             lines = docker("top", container, "-eo", "pid,uid,args").splitlines()[1:]
@@ -182,7 +182,7 @@ def test_every_process_is_an_ordinary_users(cluster):
             assert {int(line.split()[1]) for line in lines} == {ORDINARY_USER}
 
 
-def test_nothing_but_tensorboard_is_reached_and_that_from_here_alone(cluster):
+def test_only_tensorboard_can_be_reached_and_only_from_this_machine(cluster):
     for service in ("learner", "actor"):
         for container in cluster.containers(service, "running"):
             settings = cluster.inspect(container)["NetworkSettings"]
@@ -198,7 +198,7 @@ def test_nothing_but_tensorboard_is_reached_and_that_from_here_alone(cluster):
     assert b"TensorBoard" in page.read()
 
 
-def test_learner_and_actors_see_their_own_credentials_alone(cluster):
+def test_learner_and_actors_see_only_their_own_credentials(cluster):
     for role in ("learner", "actor"):
         container = cluster.containers(role, "running")[0]
         listed = docker("exec", container, "ls", "/credentials/learner", "/credentials/actor")
@@ -209,7 +209,7 @@ def test_learner_and_actors_see_their_own_credentials_alone(cluster):
         assert key == f"{ORDINARY_USER} 600"
 
 
-def test_actors_can_be_added_while_it_trains(cluster):
+def test_actors_can_be_added_during_training(cluster):
     two = pace(cluster, WINDOW_S / 3)
     cluster.up("--scale", "actor=4", "actor")
     wait_for("four actors", lambda: len(actors(cluster)) == 4, 120)
@@ -217,12 +217,12 @@ def test_actors_can_be_added_while_it_trains(cluster):
         each["agent_steps_per_s"] > 0 for each in actors(cluster).values()), 60)  # fmt: skip
     four = pace(cluster, WINDOW_S / 3)
     print(f"2 actors: {two}", f"4 actors: {four}", sep="\n")
-    # More actors help until the learner, or the machine that all share here, has no time left.
+    # More actors help until the learner or the machine, which all of them share here, is busy.
     faster = four.agent_steps_per_s > 1.1 * two.agent_steps_per_s
     assert faster or four.learner_idle < 0.1 or two.machine_idle < 0.2
 
 
-def test_an_actor_that_is_killed_is_not_missed(cluster):
+def test_training_continues_when_an_actor_is_killed(cluster):
     wait_for_frames(cluster)
     victim, *others = cluster.containers("actor", "running")
     docker("kill", victim)
@@ -231,7 +231,7 @@ def test_an_actor_that_is_killed_is_not_missed(cluster):
     assert set(others) <= set(cluster.containers("actor", "running"))
 
 
-def test_an_actor_that_fails_is_started_again(cluster):
+def test_a_failed_actor_is_restarted(cluster):
     container = cluster.containers("actor", "running")[0]
     docker("exec", container, "python", "-c",
            "import os, signal; [os.kill(int(p), 9) for p in os.listdir('/proc') if p.isdigit()"
@@ -244,7 +244,7 @@ def test_an_actor_that_fails_is_started_again(cluster):
     wait_for_frames(cluster, 5_000)
 
 
-def test_an_actor_that_is_paused_comes_back(cluster):
+def test_a_paused_actor_reconnects(cluster):
     running = cluster.containers("actor", "running")
     wait_for("all actors", lambda: len(actors(cluster)) == len(running), 120)
     docker("pause", running[0])
@@ -260,7 +260,7 @@ def test_an_actor_that_is_paused_comes_back(cluster):
     )  # fmt: skip
 
 
-def test_a_learner_that_is_killed_goes_on_from_its_checkpoint(cluster):
+def test_a_killed_learner_resumes_from_its_checkpoint(cluster):
     wait_for_frames(cluster, 5_000)
     (learner,) = cluster.containers("learner", "running")
     docker("kill", learner)
@@ -268,36 +268,36 @@ def test_a_learner_that_is_killed_goes_on_from_its_checkpoint(cluster):
     assert kept > 0
     cluster.up("learner")
     wait_for_frames(cluster, 5_000)
-    resumed = re.findall(r"going on from \S+, ([\d,]+) frames", cluster.logs("learner"))
+    resumed = re.findall(r"resuming from \S+, ([\d,]+) frames", cluster.logs("learner"))
     assert int(resumed[-1].replace(",", "")) >= kept
     assert_one_curve(cluster)
 
 
 def assert_one_curve(cluster: Cluster) -> None:
-    """Time and frames rise from row to row, whatever was cut off in between."""
+    """Asserts that time, frames and updates increase from row to row, whatever was interrupted."""
     found = rows(cluster)
     for column in ("wall_time_s", "environment_frames", "learner_updates"):
         values = [float(row[column]) for row in found]
         assert values == sorted(set(values)), column
 
 
-def test_stopping_takes_less_than_ten_seconds_and_saves(cluster):
+def test_stopping_takes_less_than_ten_seconds_and_writes_a_checkpoint(cluster):
     wait_for_frames(cluster, 2_000)
     (learner,) = cluster.containers("learner", "running")
-    begun = time.monotonic()
+    start = time.monotonic()
     docker("stop", "--time=30", learner)
-    took_s = time.monotonic() - begun
+    took_s = time.monotonic() - start
     print(f"docker stop took {took_s:.1f} s")
     state = cluster.inspect(learner)["State"]
     assert (state["ExitCode"], state["OOMKilled"]) == (0, False)
     assert took_s < 10
     status = cluster.status(PONG)
     assert status["checkpoint"]["environment_frames"] == status["environment_frames"]
-    begun = time.monotonic()
-    for actor in cluster.containers("actor", "running"):  # they wait for their learner
+    start = time.monotonic()
+    for actor in cluster.containers("actor", "running"):  # they are waiting for their learner
         docker("stop", "--time=30", actor)
         assert cluster.inspect(actor)["State"]["ExitCode"] == 0
-    assert time.monotonic() - begun < 40
+    assert time.monotonic() - start < 40
 
 
 def test_down_and_up_again_loses_nothing(cluster):
@@ -307,14 +307,14 @@ def test_down_and_up_again_loses_nothing(cluster):
     assert cluster.containers("learner") == cluster.containers("actor") == []
     cluster.up()
     wait_for_frames(cluster, 5_000)
-    assert "going on from" in cluster.logs("learner")
+    assert "resuming from" in cluster.logs("learner")
     assert_one_curve(cluster)
 
 
 # --- two learners ---
 
 
-def test_two_learners_train_to_the_end_and_stay_ended(project):
+def test_two_learners_finish_and_are_not_restarted(project):
     logdir = "/runs/CartPole-v1-MLPAgent"
     cluster = Cluster(
         project,
@@ -334,7 +334,7 @@ def test_two_learners_train_to_the_end_and_stay_ended(project):
             400,
             lambda: cluster.logs("learner-0")[-3000:] + cluster.logs("learner-1")[-3000:],
         )
-        time.sleep(10)  # longer than Docker waits before it starts something anew
+        time.sleep(10)  # longer than Docker waits before a restart
         for name in names:
             (container,) = cluster.containers(name, "exited")
             found = cluster.inspect(container)
@@ -342,7 +342,7 @@ def test_two_learners_train_to_the_end_and_stay_ended(project):
         status = cluster.status(logdir)
         assert status["state"] == "done"
         assert status["environment_frames"] >= 200_000
-        # Both learned from the unrolls of their own actors.
+        # Each learner has its own actor.
         assert len(status["actors"]) == 1
         other = cluster.read(f"{logdir}/status-1.json")
         assert '"state": "done"' in other

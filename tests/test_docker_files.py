@@ -1,4 +1,4 @@
-"""What containers start with, tried without any: entry point, health, credentials, Compose file."""
+"""What containers use, tested without any: entry point, health, credentials, packages, Compose."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ import grpc
 import pytest
 import yaml
 
+from frontend import requirements
 from impala_tf import config as configs
-from impala_tf import flags
-from impala_tf.heartbeat import Heartbeat
+from impala_tf.config import command_line
+from impala_tf.processes.heartbeat import Heartbeat
 from impala_tf.transport import credentials as run_credentials
 
 DOCKER = Path(__file__).parents[1] / "docker"
@@ -28,7 +29,6 @@ sys.path.insert(0, str(DOCKER))
 import credentials  # noqa: E402
 import entrypoint  # noqa: E402
 import health  # noqa: E402
-import packages  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -45,13 +45,13 @@ def note() -> dict[str, str]:
 def flags_of(command: list[str]) -> configs.Config:
     """The config of a command of run_experiment.py."""
     script = next(n for n, word in enumerate(command) if word.endswith("run_experiment.py"))
-    return flags.parse(command[script + 1 :])
+    return command_line.parse(command[script + 1 :])
 
 
 # --- the entry point ---
 
 
-def test_replicas_with_the_same_flags_are_different_actors(monkeypatch):
+def test_replicas_with_the_same_flags_get_different_numbers(monkeypatch):
     tasks = set()
     for name in ("0f3a9c21b7de", "c0ffee5a11ad", "actor-6d4f9-x2x7z"):
         monkeypatch.setattr(socket, "gethostname", lambda name=name: name)
@@ -63,12 +63,12 @@ def test_replicas_with_the_same_flags_are_different_actors(monkeypatch):
 
 
 @pytest.mark.parametrize("given", [["--task=3"], ["--task", "3"]])
-def test_a_task_that_is_given_stays(given):
+def test_a_given_task_is_kept(given):
     command = entrypoint.command("actor", ["--learner_hosts=l:1", *given])
     assert flags_of(command).process.task == 3
 
 
-def test_a_learner_is_noted_for_the_health_check():
+def test_a_learner_leaves_a_note_for_the_health_check():
     given = ["--learner_hosts=learner:8001", "--logdir=/runs/x", "--credentials=/c"]
     config = flags_of(entrypoint.command("learner", given))
     assert (config.process.job_name, config.run.logdir) == ("learner", "/runs/x")
@@ -80,7 +80,7 @@ def test_a_learner_is_noted_for_the_health_check():
     }
 
 
-def test_learners_of_a_group_meet_before_they_start(work_folder):
+def test_learners_of_a_group_wait_for_each_other_before_they_start(work_folder):
     hosts = "--learner_hosts=learner-0:8001,learner-1:8001"
     specs = []
     for task in (0, 1):
@@ -109,14 +109,14 @@ def test_learners_of_a_group_meet_before_they_start(work_folder):
         (["no-such-command"], "no-such-command: No such file"),
     ],
 )
-def test_unusable_words_are_said_in_a_line(arguments, problem, capsys):
+def test_unusable_arguments_give_one_line(arguments, problem, capsys):
     assert entrypoint.main(arguments) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert problem in said[0]
 
 
-def test_other_commands_are_run_as_they_are():
+def test_other_commands_are_run_unchanged():
     assert entrypoint.command("tensorboard", ["--logdir=/runs"]) == [
         "tensorboard",
         "--logdir=/runs",
@@ -128,7 +128,7 @@ def test_other_commands_are_run_as_they_are():
 
 @pytest.fixture
 def learner(tmp_path):
-    """A learner's port with its credentials, its status, and the note about both."""
+    """A server with a learner's credentials, its status file, and the note about both."""
     run_credentials.create(tmp_path / "credentials")
     server = grpc.server(futures.ThreadPoolExecutor(1))
     ours = run_credentials.server_credentials(tmp_path / "credentials")
@@ -146,16 +146,16 @@ def test_a_learner_that_answers_is_healthy(learner):
     assert health.trouble(learner, time.time()) == ""
 
 
-def test_a_learner_whose_status_is_old_is_not(learner):
+def test_a_learner_with_an_old_status_is_unhealthy(learner):
     assert "is 40 s old" in health.trouble(learner, time.time() + 40)
 
 
-def test_a_learner_that_has_not_begun_is_not(learner):
+def test_a_learner_that_has_not_started_is_unhealthy(learner):
     Path(learner["status"]).unlink()
-    assert health.trouble(learner, time.time()) == "the learner has not begun yet"
+    assert health.trouble(learner, time.time()) == "the learner has not started yet"
 
 
-def test_a_port_that_shows_another_runs_certificate_is_not_the_learner(learner, tmp_path):
+def test_a_certificate_of_another_run_is_not_the_learners(learner, tmp_path):
     run_credentials.create(tmp_path / "other")
     other = {**learner, "ca": str(tmp_path / "other" / "ca.pem")}
     assert "does not answer" in health.trouble(other, time.time())
@@ -168,7 +168,7 @@ def test_a_closed_port_is_not_the_learner(learner):
         assert "does not answer" in health.trouble(closed, time.time())
 
 
-def test_a_port_that_is_silent_is_given_up(learner, monkeypatch):
+def test_a_port_that_never_answers_times_out(learner, monkeypatch):
     monkeypatch.setattr(health, "_ANSWER_S", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -177,16 +177,16 @@ def test_a_port_that_is_silent_is_given_up(learner, monkeypatch):
         assert "does not answer" in health.trouble(hung, time.time())
 
 
-def test_an_actor_is_healthy_while_it_beats(tmp_path):
+def test_an_actor_is_healthy_while_its_heartbeat_is_recent(tmp_path):
     beat = Heartbeat(str(tmp_path / "beat"))
     actor = health.actor_note(tmp_path / "beat")
-    assert health.trouble(actor, time.time()) == "the actor has not begun yet"
+    assert health.trouble(actor, time.time()) == "the actor has not started yet"
     beat.beat()
     assert health.trouble(actor, time.time()) == ""
     assert "is 200 s old" in health.trouble(actor, time.time() + 200)
 
 
-def test_the_check_says_in_a_line_how_it_goes(tmp_path):
+def test_the_check_prints_one_line(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
 
     def check() -> subprocess.CompletedProcess[str]:
@@ -194,16 +194,19 @@ def test_the_check_says_in_a_line_how_it_goes(tmp_path):
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
     done = check()
-    assert (done.returncode, done.stdout) == (1, "no learner and no actor was started here\n")
+    assert (done.returncode, done.stdout) == (
+        1,
+        "no learner or actor was started in this container\n",
+    )
     (tmp_path / "beat").touch()
     written = health.actor_note(tmp_path / "beat")
     (tmp_path / "impala_tf-process.json").write_text(json.dumps(written))
     done = check()
-    assert (done.returncode, done.stdout) == (0, "works\n")
+    assert (done.returncode, done.stdout) == (0, "healthy\n")
 
 
-def test_the_check_costs_little():
-    """It runs beside the training for as long as that lasts."""
+def test_the_check_imports_little():
+    """It runs every few seconds during the whole training."""
     code = "import sys, health; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=DOCKER, capture_output=True, text=True, timeout=60
@@ -219,7 +222,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_learners_and_actors_get_their_own_files_alone(tmp_path):
+def test_learners_and_actors_get_only_their_own_files(tmp_path):
     learner, actor = tmp_path / "learner", tmp_path / "actor"
     assert credentials.main([str(learner), str(actor)]) == 0
     assert names(learner) == sorted(run_credentials.LEARNER_FILES)
@@ -228,7 +231,7 @@ def test_learners_and_actors_get_their_own_files_alone(tmp_path):
         assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
-def test_usable_credentials_are_left_alone(tmp_path):
+def test_usable_credentials_are_kept(tmp_path):
     learner, actor = tmp_path / "learner", tmp_path / "actor"
     assert credentials.ensure(learner, actor)
     before = (learner / "ca.pem").read_bytes()
@@ -237,7 +240,7 @@ def test_usable_credentials_are_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["learner/learner.key", "actor/actor.pem", "actor/ca.pem"])
-def test_credentials_that_do_not_fit_are_made_anew_for_both(tmp_path, name):
+def test_unusable_credentials_are_replaced_for_both(tmp_path, name):
     learner, actor = tmp_path / "learner", tmp_path / "actor"
     credentials.ensure(learner, actor)
     (tmp_path / name).unlink()
@@ -246,7 +249,7 @@ def test_credentials_that_do_not_fit_are_made_anew_for_both(tmp_path, name):
     assert names(actor) == sorted(run_credentials.ACTOR_FILES)
 
 
-def test_a_folder_that_cannot_hold_them_is_unusable(tmp_path, capsys):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert credentials.main([str(tmp_path / "file" / "x"), str(tmp_path / "actor")]) == 2
     assert "Not a directory" in capsys.readouterr().err
@@ -255,41 +258,31 @@ def test_a_folder_that_cannot_hold_them_is_unusable(tmp_path, capsys):
 # --- packages ---
 
 
-def test_an_image_has_the_projects_requirements_with_another_tensorflow():
-    learner = packages.packages("learner", "tensorflow[and-cuda]")
-    assert "tensorflow[and-cuda]==2.18.1" in learner
-    assert not [name for name in learner if name.startswith("tensorflow==")]
-    actor = packages.packages("actor", "tensorflow-cpu")
-    assert "tensorflow-cpu==2.18.1" in actor
-    assert {name.partition("==")[0] for name in learner} - {
-        name.partition("==")[0] for name in actor
-    } == {"tensorflow[and-cuda]", *packages.NOT_FOR_ACTORS}
-
-
-def test_an_actor_does_without_what_its_image_lacks():
+def test_an_actor_needs_only_the_packages_of_its_image():
+    # What pip installs and how it is imported. tensorflow itself requires tensorboard.
+    not_installed = {
+        "av": "av", "opencv-python-headless": "cv2", "paramiko": "paramiko", "pygame": "pygame",
+    }  # fmt: skip
+    extra = set(requirements.of_role("learner")) - set(requirements.of_role("actor"))
+    assert extra == {*not_installed, "tensorboard"}
     code = (
         "import sys\n"
-        "for name in ('av', 'cv2', 'paramiko', 'pygame', 'frontend'):\n"
-        "    sys.modules[name] = None  # whoever imports it gets an ImportError\n"
-        "import run_experiment, impala_tf.processes.actor\n"
-        "from impala_tf import flags\n"
-        "from impala_tf.environments import factory\n"
+        f"for name in {[*not_installed.values(), 'frontend']}:\n"
+        "    sys.modules[name] = None  # importing it raises ImportError\n"
+        "import run_experiment, impala_tf.processes.actor_main\n"
+        "from impala_tf.config import command_line\n"
+        "from impala_tf.environments import suites\n"
         "from impala_tf.processes import common\n"
         "for name in ('PongNoFrameskip-v4', 'CartPole-v1'):\n"
-        "    config, _ = common.resolve(flags.parse([f'--level_name={name}']))\n"
-        "    factory.make(config.environment, 2, 1).close()\n"
+        "    config, _ = common.resolve(command_line.parse([f'--level_name={name}']))\n"
+        "    suites.make(config.environment, 2, 1).close()\n"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=DOCKER.parent, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
 
 
-def test_unknown_lists_are_refused(capsys):
-    assert packages.main(["player"]) == 2
-    assert "usage" in capsys.readouterr().err
-
-
-# --- Compose's file ---
+# --- the Compose file ---
 
 
 def environment() -> dict[str, str]:
@@ -298,7 +291,7 @@ def environment() -> dict[str, str]:
 
 
 def compose() -> dict:
-    """The file with the variables of .env filled in."""
+    """docker-compose.yml with the variables of .env filled in."""
     text = (DOCKER / "docker-compose.yml").read_text()
     values = environment()
     return yaml.safe_load(re.sub(r"\$\{(\w+):-([^}]*)\}", lambda m: values.get(m[1]) or m[2], text))
@@ -318,24 +311,24 @@ def words(service: dict) -> list[str]:
 
 def config_of(name: str) -> configs.Config:
     role, *given = words(PROCESSES[name])
-    return flags.parse([f"--job_name={role}", *given])
+    return command_line.parse([f"--job_name={role}", *given])
 
 
 @pytest.mark.parametrize("name", PROCESSES)
-def test_the_flags_of_every_service_are_flags(name):
+def test_the_flags_of_every_service_are_valid(name):
     config = config_of(name)
     assert config.environment.level_name == environment()["LEVEL_NAME"]
     for host in configs.hosts(config.process.learner_hosts):
         assert host.partition(":")[0] in SERVICES
 
 
-def test_every_process_speaks_of_the_same_run():
+def test_all_processes_belong_to_the_same_run():
     digests = {configs.wire_digest(config_of(name)) for name in PROCESSES}
     assert len(digests) == 1
 
 
 @pytest.mark.parametrize("profile", ["one-learner", "two-learners"])
-def test_every_learner_of_a_profile_has_actors_and_no_other_profile_runs_beside(profile):
+def test_every_learner_of_a_profile_has_actors_and_one_profile_is_the_default(profile):
     members = {n: s for n, s in PROCESSES.items() if s["profiles"] == [profile]}
     hosts = {config_of(name).process.learner_hosts for name in members if name.startswith("actor")}
     learners = [name for name in members if name.startswith("learner")]
@@ -347,7 +340,7 @@ def test_every_learner_of_a_profile_has_actors_and_no_other_profile_runs_beside(
 
 
 @pytest.mark.parametrize("name", PROCESSES)
-def test_processes_have_no_way_out_and_see_only_their_own_credentials(name):
+def test_processes_are_isolated_and_see_only_their_own_credentials(name):
     service = PROCESSES[name]
     role = words(service)[0]
     assert service["networks"] == ["training"]
@@ -360,14 +353,14 @@ def test_processes_have_no_way_out_and_see_only_their_own_credentials(name):
     assert service["restart"].startswith("on-failure")
 
 
-def test_nothing_but_tensorboard_is_published_and_that_here_alone():
+def test_only_tensorboard_is_published_and_only_on_this_machine():
     published = {name: s["ports"] for name, s in SERVICES.items() if "ports" in s}
     assert published == {"tensorboard": ["127.0.0.1:6006:6006"]}
     assert compose()["networks"]["training"] == {"internal": True}
     assert SERVICES["tensorboard"]["networks"] == ["outside"]
 
 
-def test_what_is_built_is_what_runs():
+def test_every_service_runs_the_image_that_it_builds():
     for name, service in SERVICES.items():
         target = "actor" if name.startswith("actor") else "learner"
         assert service["build"]["target"] == target

@@ -1,4 +1,4 @@
-"""A launched run on this machine: shown, looked after from elsewhere, stopped, never doubled."""
+"""Launches of a stand-in run on this machine: show it, manage it from outside, stop it."""
 
 import dataclasses
 import os
@@ -20,7 +20,7 @@ pytest_plugins = ["tests.machines"]
 
 
 class RecordedDisplay:
-    """Keeps what it is told; calls `on_update` with the newest status."""
+    """Records its calls; passes the newest status to `on_update`."""
 
     def __init__(self, source, on_update):
         self._source = source
@@ -28,7 +28,7 @@ class RecordedDisplay:
         self.notes, self.final = [], None
 
     def start(self):
-        assert self._source() is None, "a status before the learner wrote one"
+        assert self._source() is None, "there is a status before the learner wrote one"
 
     def update(self):
         self._on_update(self._source())
@@ -84,7 +84,7 @@ def windows():
     return done.stdout.split("\n")[:-1]
 
 
-def test_a_detached_run_is_looked_after_and_stopped_from_elsewhere(run, capfd):
+def test_a_detached_run_can_be_managed_and_stopped(run, capfd):
     assert run.launch(detach=True) == 0
     assert windows() == ["learner-0 0", "actor-0 0", "actor-1 0"]
     wait_until((run.logdir / "status.json").exists)
@@ -101,7 +101,7 @@ def test_a_detached_run_is_looked_after_and_stopped_from_elsewhere(run, capfd):
     try:
         assert run.command("stop") == 0
         assert [living_pids(state) for state in states] == [[], [], []]
-        assert windows() == ["mine 0"], "a window that the user opened is not the run's"
+        assert windows() == ["mine 0"], "a window that the user opened was closed"
         assert mine.poll() is None
     finally:
         mine.kill()
@@ -111,27 +111,27 @@ def test_a_detached_run_is_looked_after_and_stopped_from_elsewhere(run, capfd):
     assert "stopped cleanly" in capfd.readouterr().out
 
 
-def test_a_second_launch_is_refused_with_what_is_there(run, capfd):
+def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
     assert run.launch(detach=True) == 0
     record = (run.logdir / "cluster.json").read_bytes()
     capfd.readouterr()
     assert run.launch(detach=True) == 1
     said = capfd.readouterr().err.splitlines()
-    assert "tmux session impala is there already, with learner-0, actor-0, actor-1" in said[0]
+    assert "tmux session impala exists already, with learner-0, actor-0, actor-1" in said[0]
     assert f"{run.logdir} is in use by actor-0 (pid {run.state('actor-0').pid})" in said[1]
     assert run.launch(detach=True, tmux_sess="other") == 1
     assert (run.logdir / "cluster.json").read_bytes() == record
     assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
 
 
-def test_a_session_of_the_users_own_is_left_alone(run, capfd):
+def test_a_session_that_the_user_opened_is_left_alone(run, capfd):
     subprocess.run(["tmux", "new-session", "-d", "-s", "impala", "-n", "mine"], check=True)
     assert run.launch(detach=True) == 1
-    assert "impala is there already, with mine" in capfd.readouterr().err
+    assert "impala exists already, with mine" in capfd.readouterr().err
     assert windows() == ["mine 0"]
 
 
-def test_the_launcher_shows_the_run_to_its_end_and_windows_stay_readable(run):
+def test_the_launcher_shows_the_run_until_it_ends_and_the_windows_stay(run):
     def finish(status):
         if status is not None:
             (run.project / "finish").touch()
@@ -139,11 +139,11 @@ def test_the_launcher_shows_the_run_to_its_end_and_windows_stay_readable(run):
     assert run.launch(finish) == 0
     assert run.display.final == f"done; logdir {run.logdir} on this machine"
     wait_until(lambda: windows() == ["learner-0 1", "actor-0 1", "actor-1 1"])
-    # What has ended is in nobody's way.
+    # Those windows do not prevent another launch.
     assert run.launch() == 0
 
 
-def test_a_run_whose_learner_fails_ends_with_its_name(run):
+def test_a_failed_learner_ends_the_run_and_is_named(run):
     (run.project / "finish").write_text("7")
     assert run.launch(max_restarts=0) == 1
     assert run.display.final.startswith("failed: learner-0 failed: exit status 7 after ")
@@ -151,16 +151,16 @@ def test_a_run_whose_learner_fails_ends_with_its_name(run):
     assert [living_pids(run.state(name)) for name in names] == [[], [], []]
 
 
-def test_actors_that_nobody_will_come_back_to_are_pointed_out(run, capfd):
-    """After --detach nobody ends them: they wait for a learner that has failed for good."""
+def test_status_reports_actors_that_wait_for_no_learner(run, capfd):
+    """With --detach nothing stops actors whose learner has failed for good."""
     assert run.launch(detach=True, max_restarts=0) == 0
     assert run.command("status") == 0
-    assert "no learner runs" not in capfd.readouterr().out
+    assert "no learner is left" not in capfd.readouterr().out
     (run.project / "fail").touch()
     wait_until(lambda: run.state("learner-0").state == "failed")
     assert run.command("status") == 0
     said = capfd.readouterr().out
-    assert "no learner runs any more, and 2 actor(s) wait for one" in said
+    assert "no learner is left, but 2 actor(s) wait for one" in said
     assert run.command("stop") == 0
 
 
@@ -171,12 +171,12 @@ def test_ctrl_c_in_the_launcher_leaves_the_run_running(run):
             time.sleep(0.1)
 
     assert run.launch(interrupt) == 0
-    assert run.display.final.startswith("left running: 3 processes run on 1 machine(s); ")
+    assert run.display.final.startswith("left running: 3 processes on 1 machine(s); ")
     assert run.state("learner-0").state == "running"
 
 
-def test_a_launcher_does_not_show_the_run_of_a_later_launch_as_its_own(run):
-    """Stopped from elsewhere and launched again, between two looks of the first launcher."""
+def test_a_launcher_does_not_show_the_run_of_a_later_launch(run):
+    """The run is stopped and launched again between two polls of the first launcher."""
     records: list[Record] = []
 
     def launch_again(status):
@@ -185,19 +185,19 @@ def test_a_launcher_does_not_show_the_run_of_a_later_launch_as_its_own(run):
             save(dataclasses.replace(records[0], run_id="another"), run.logdir)
 
     assert run.launch(launch_again) == 1
-    assert run.display.final == f"this run has ended; {run.logdir} is another launch's now"
-    assert run.state("learner-0").state == "running", "it is the other's to end"
+    assert run.display.final == f"this run has ended; {run.logdir} now belongs to a later launch"
+    assert run.state("learner-0").state == "running", "the first launcher stopped a later run"
     save(records[0], run.logdir)
 
 
-def test_a_project_that_cannot_start_is_said_with_its_last_words_and_leaves_nothing(run, capfd):
+def test_a_project_that_cannot_start_is_reported(run, capfd):
     (run.project / "run_experiment.py").unlink()
     (run.project / "run_experiment.py").write_text("import sys; sys.exit(2)")
     assert run.launch() == 1
     assert "learner-0 refused: unusable flags or files" in run.display.final
 
 
-def test_a_run_is_found_by_its_session(run, capfd, monkeypatch, tmp_path):
+def test_a_run_is_found_by_its_tmux_session(run, capfd, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     run.logdir = tmp_path / "runs" / "x"
     run.launch(detach=True, tmux_sess="mine")
@@ -224,10 +224,10 @@ def test_a_bad_csv_opens_no_connection(run, monkeypatch):
         (["dance"], "python -m frontend: argument COMMAND: invalid choice: 'dance'"),
         (["doctor"], "python -m frontend doctor: the following arguments are required"),
         (["doctor", "--workers_csv_path=/none"], "--workers_csv_path=/none: No such file"),
-        (["workers", "--learners=a"], "--actors: name a file with a machine a line"),
+        (["workers", "--learners=a"], "--actors: name a file with one machine per line"),
     ],
 )
-def test_unusable_words_are_answered_in_a_line_and_status_2(words, problem, capfd, monkeypatch):
+def test_unusable_arguments_give_one_line_and_exit_status_2(words, problem, capfd, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     assert main(words) == 2
     said = capfd.readouterr().err
@@ -235,16 +235,16 @@ def test_unusable_words_are_answered_in_a_line_and_status_2(words, problem, capf
     assert said.count("\n") == 1
 
 
-def test_an_unknown_process_is_answered_with_those_there_are(run, capfd):
+def test_an_unknown_process_is_answered_with_the_known_ones(run, capfd):
     run.launch(detach=True)
     capfd.readouterr()
     assert run.command("logs", "actor-7") == 2
     assert capfd.readouterr().err == (
-        "actor-7: no such process; there are learner-0, actor-0, actor-1\n"
+        "actor-7: no such process; this run has learner-0, actor-0, actor-1\n"
     )
 
 
-def test_the_doctor_finds_a_taken_port_and_passes_a_machine_that_will_do(run, capfd, tmp_path):
+def test_the_doctor_finds_a_port_in_use_and_accepts_a_good_machine(run, capfd, tmp_path):
     import socket
 
     with socket.socket() as taken:

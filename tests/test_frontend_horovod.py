@@ -1,4 +1,4 @@
-"""The meeting point speaks Horovod's language: real groups form, and form again after a death."""
+"""Real Horovod groups form through our rendezvous server, and form again after a restart."""
 
 import socket
 import subprocess
@@ -10,14 +10,14 @@ from frontend.process_state import Seat, Spec, log_path, read_state, state_path,
 from frontend.project import ROOT
 from tests.waiting import wait_until
 
-# Sums the ranks + 1 of all learners: 3 if both of this attempt have met, and nobody else.
+# Sums rank + 1 over all learners: 3 if exactly the two learners of this attempt have met.
 PROGRAM = """
 import os, pathlib, sys, horovod.tensorflow as hvd, tensorflow as tf
-lives = pathlib.Path(f"lives{os.environ['HOROVOD_RANK']}")
-first = not lives.exists()
-lives.touch()
+started = pathlib.Path(f"started{os.environ['HOROVOD_RANK']}")
+first = not started.exists()
+started.touch()
 if first and os.environ["HOROVOD_RANK"] == "1":
-    sys.exit(5)  # before it meets anybody
+    sys.exit(5)  # before it meets learner 0
 hvd.init()
 total = hvd.allreduce(tf.constant([hvd.rank() + 1.0]), op=hvd.Sum)
 print(f"rank {hvd.rank()} of {hvd.size()}: sum {total.numpy()[0]:g}", flush=True)
@@ -27,7 +27,7 @@ hvd.shutdown()
 
 @pytest.fixture
 def group(tmp_path):
-    """Starts the supervisors of two learners; ends what is left of them."""
+    """Starts the supervisors of two learners, and stops those that are left."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -39,7 +39,7 @@ def group(tmp_path):
             argv=(sys.executable, "-c", PROGRAM),
             workdir=str(tmp_path),
             logdir=str(tmp_path),
-            # Learner 0 waits in vain for the first learner 1; it is not to take a minute.
+            # Learner 0 waits in vain for the first learner 1. It should not wait a minute.
             environment={"HOROVOD_GLOO_TIMEOUT_SECONDS": "5"},
             max_restarts=2,
             seat=Seat(rank, 2, rank, 2, 0, 1, "127.0.0.1", "127.0.0.1", port),
@@ -54,7 +54,7 @@ def group(tmp_path):
         process.wait(timeout=60)
 
 
-def test_a_group_whose_learner_died_before_it_met_the_other_forms_anew(group, tmp_path):
+def test_a_group_forms_again_after_a_learner_died_before_it_met_the_other(group, tmp_path):
     wait_until(lambda: all(process.poll() is not None for process in group), 240)
     logs = [log_path(tmp_path, f"learner-{rank}").read_text() for rank in range(2)]
     assert "rank 0 of 2: sum 3\n" in logs[0], logs

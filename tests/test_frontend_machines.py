@@ -1,4 +1,4 @@
-"""A run over three machines, from bare to stopped, and who is refused. Needs root and iproute2."""
+"""A run on three machines, from setup to stop, and refused logins. Needs root and iproute2."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from frontend import cluster, ssh
 from frontend.__main__ import main
 from frontend.plan import Place
 from impala_tf.config import Config, replace
-from impala_tf.display import Display
+from impala_tf.monitoring.live_display import Display
 from impala_tf.transport import credentials
 from tests.netns import HERE, network_of
 from tests.sshd import fingerprint, make_key, public_key
@@ -35,7 +35,7 @@ def network(tmp_path_factory):
 
 @pytest.fixture
 def home(network, tmp_path, monkeypatch):
-    """A home folder with the user's key, and no machine known yet."""
+    """A home folder with the user's key and without known hosts."""
     _, user_key = network
     folder = tmp_path / "home" / ".ssh"
     folder.mkdir(parents=True, mode=0o700)
@@ -56,7 +56,7 @@ def write_csv(path, nodes, password=""):
         f"{node.workdir},{sys.executable}"
         for job, node, port in rows
     ]
-    lines.append(f"actor,{HERE},,-1,,,4,,")  # this machine has the project already
+    lines.append(f"actor,{HERE},,-1,,,4,,")  # This machine has the project already.
     path.write_text("\n".join(lines) + "\n")
     path.chmod(0o600)
     return path
@@ -128,24 +128,24 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
     states = {path.name: json.loads(path.read_text()) for path in files}
     assert len(states) == 6
     ends = {name: (state["state"], state["exit_status"]) for name, state in states.items()}
-    for rank in range(2):  # They stop together: one may be through before it was told itself.
+    for rank in range(2):  # They stop together, so one may finish before it is told to stop.
         assert ends.pop(f"learner-{rank}.state.json") in (("stopped", 0), ("finished", 0))
     assert set(ends.values()) == {("stopped", 0)}, ends
 
 
 def seen(path):
-    """Returns the names of the actors that a learner has heard of."""
+    """Returns the names of the actors in a learner's status."""
     if not path.exists():
         return None
     return sorted(actor["name"] for actor in json.loads(path.read_text())["actors"])
 
 
 def printed(capfd):
-    """Returns what was printed since the last time, with one space between columns of tables."""
+    """Returns what was printed since the last call, with one space between columns of tables."""
     return "\n".join(" ".join(line.split()) for line in capfd.readouterr().out.splitlines())
 
 
-def test_a_folder_that_machines_share_is_set_up_by_one_of_them(network, home, tmp_path, capfd):
+def test_a_folder_that_machines_share_is_set_up_only_once(network, home, tmp_path, capfd):
     nodes, _ = network
     know(home, nodes)
     shared = tmp_path / "home of all"
@@ -160,7 +160,7 @@ def test_a_folder_that_machines_share_is_set_up_by_one_of_them(network, home, tm
     assert not list(shared.glob(".setup-*"))
 
 
-def test_unknown_machines_are_refused_all_at_once(network, home, tmp_path, capfd):
+def test_all_unknown_machines_are_reported_together(network, home, tmp_path, capfd):
     nodes, _ = network
     csv = write_csv(tmp_path / "w.csv", nodes)
     assert launch(csv, tmp_path) == 1
@@ -172,7 +172,7 @@ def test_unknown_machines_are_refused_all_at_once(network, home, tmp_path, capfd
     assert not (home / "known_hosts").exists()
 
 
-def test_a_machine_with_another_key_is_refused_whatever_the_user_accepts(
+def test_a_changed_host_key_is_refused_even_with_accept_new_host_keys(
     network, home, tmp_path, capfd
 ):
     nodes, _ = network
@@ -188,7 +188,7 @@ def test_a_machine_with_another_key_is_refused_whatever_the_user_accepts(
     assert not nodes[1].workdir.joinpath("logs").exists()
 
 
-def test_a_wrong_password_is_refused_and_shown_nowhere(network, home, tmp_path, capfd, caplog):
+def test_a_wrong_password_is_refused_and_never_shown(network, home, tmp_path, capfd, caplog):
     nodes, _ = network
     know(home, nodes)
     (home / "id_ed25519").unlink()

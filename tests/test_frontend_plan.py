@@ -1,4 +1,4 @@
-"""The plan of a launch, compared whole: who runs what, where, with which flags."""
+"""The plan of a launch: which process runs where, with which flags."""
 
 import dataclasses
 import getpass
@@ -89,17 +89,17 @@ def test_the_whole_plan(tmp_path):
     )  # fmt: skip
 
 
-def test_a_single_learner_needs_no_group(tmp_path):
+def test_a_single_learner_has_no_group(tmp_path):
     plan = make_plan(CONFIG, [rows()[1], rows()[0]], here(tmp_path))
     assert [process.group for process in plan.processes] == [None, None]
 
 
-def test_ipv6_addresses_are_bracketed_where_a_port_follows(tmp_path):
+def test_ipv6_addresses_get_brackets_before_a_port(tmp_path):
     plan = make_plan(CONFIG, [Row(2, "learner", "fd00::1", 8001), rows()[0]], here(tmp_path))
     assert plan.learner_hosts == ("[fd00::1]:8001",)
 
 
-def test_two_logins_at_an_address_are_two_places(tmp_path):
+def test_two_logins_at_one_address_are_two_places(tmp_path):
     both = [Row(2, "learner", "h", 8001, ssh_port=p, ssh_username="u") for p in (22, 23)]
     plan = make_plan(CONFIG, [*both, rows()[0]], here(tmp_path))
     assert [place.name for place in plan.places] == ["u@h:22", "u@h:23", "this machine"]
@@ -115,7 +115,7 @@ def test_rows_of_this_machine_must_agree(tmp_path):
         make_plan(CONFIG, mixed, everywhere)
 
 
-def test_the_record_of_a_run_comes_back_and_holds_no_password(tmp_path):
+def test_a_record_can_be_loaded_again_and_holds_no_password(tmp_path):
     plan = make_plan(CONFIG, rows(), here(tmp_path))
     assert passwords(plan, rows()) == {"10.0.0.2": Secret("canary")}
     record = Record("id", 1.5, "/w.csv", plan)
@@ -124,9 +124,9 @@ def test_the_record_of_a_run_comes_back_and_holds_no_password(tmp_path):
     assert "canary" not in (tmp_path / "cluster.json").read_text()
 
 
-def test_a_record_that_is_none_is_named(tmp_path):
+def test_a_missing_or_damaged_record_is_named(tmp_path):
     with pytest.raises(ConfigError, match="holds no launched run"):
         load(tmp_path)
     (tmp_path / "cluster.json").write_text(json.dumps({"run_id": "x"}))
-    with pytest.raises(ConfigError, match="cluster.json: not what a launch wrote"):
+    with pytest.raises(ConfigError, match="cluster.json: not a record of a launch"):
         load(tmp_path)

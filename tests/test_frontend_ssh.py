@@ -1,4 +1,4 @@
-"""Machines over SSH, against a real sshd: who is trusted, what arrives, and what is never shown."""
+"""Machines over SSH, with a real sshd: host keys, logins, commands, files and setup."""
 
 import json
 import logging
@@ -40,7 +40,7 @@ def refusal(sshd, **arguments):
     return str(caught.value)
 
 
-def test_a_command_runs_there_and_words_arrive_byte_for_byte(machine, tmp_path):
+def test_arguments_of_a_command_arrive_byte_for_byte(machine, tmp_path):
     done = machine.run([
         sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))", *HOSTILE
     ])  # fmt: skip
@@ -48,19 +48,19 @@ def test_a_command_runs_there_and_words_arrive_byte_for_byte(machine, tmp_path):
     assert done.status == 0
 
 
-def test_status_input_and_both_outputs_come_back(machine):
+def test_a_command_has_status_input_and_both_outputs(machine):
     done = machine.run(["sh", "-c", "cat; echo bad >&2; exit 5"], stdin="héllo")
-    assert (done.status, done.stdout, done.stderr, done.said) == (5, "héllo", "bad\n", "bad")
+    assert (done.status, done.stdout, done.stderr, done.last_line) == (5, "héllo", "bad\n", "bad")
     assert machine.run(["/no/such/program"]).status == 127
 
 
-def test_more_output_than_a_window_holds_does_not_block(machine):
+def test_output_larger_than_the_ssh_window_does_not_block(machine):
     script = "import sys; [s.write('x' * 5_000_000) for s in (sys.stderr, sys.stdout)]"
     done = machine.run([sys.executable, "-c", script])
     assert len(done.stdout) == len(done.stderr) == 5_000_000
 
 
-def test_a_command_that_hangs_is_given_up(machine):
+def test_a_command_that_hangs_times_out(machine):
     with pytest.raises(ClusterError, match="node1: no answer in time"):
         machine.run(["sleep", "1000"], timeout_s=0.2)
 
@@ -71,7 +71,7 @@ def test_a_started_command_sees_the_end_of_its_input(machine):
     assert running.finish() == 4
 
 
-def test_files_travel_whole_and_private(machine, tmp_path):
+def test_written_files_are_complete_and_private(machine, tmp_path):
     path = tmp_path / "new folder; $(x)" / "key"
     machine.write(str(path), b"one\x00two")
     machine.write(str(path), b"three\x00four")
@@ -84,7 +84,7 @@ def test_files_travel_whole_and_private(machine, tmp_path):
         machine.read(str(tmp_path / "none"))
 
 
-def test_a_tmux_window_there_outlives_the_connection(sshd, tmp_path):
+def test_a_tmux_window_outlives_the_connection(sshd, tmp_path):
     first = connect(sshd)
     command = [sys.executable, "-c", KEEP_ARGUMENTS, *HOSTILE]
     Session(first, "impala").open("actor-0", ["env", "-C", str(tmp_path), *command], "run")
@@ -104,7 +104,7 @@ def test_a_tmux_window_there_outlives_the_connection(sshd, tmp_path):
         second.close()
 
 
-def test_an_unknown_host_key_is_refused_and_its_fingerprint_shown(sshd, tmp_path):
+def test_an_unknown_host_key_is_refused_with_its_fingerprint(sshd, tmp_path):
     text = refusal(sshd, known_hosts=tmp_path / "none")
     assert f"unknown host key ssh-ed25519 {fingerprint(sshd.host_key)}" in text
     assert not (tmp_path / "none").exists()
@@ -128,15 +128,15 @@ def test_a_changed_host_key_is_always_refused(sshd, tmp_path, accept):
     assert public_key(sshd.host_key) not in known.read_text()
 
 
-def test_a_host_known_by_a_key_of_another_kind_counts_as_changed(sshd, tmp_path):
+def test_a_host_key_of_another_type_counts_as_changed(sshd, tmp_path):
     other, known = tmp_path / "rsa", tmp_path / "known_hosts"
     subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(other)], check=True)
     known.write_text(f"[127.0.0.1]:{sshd.port} {public_key(other)}\n")
     assert "CHANGED" in refusal(sshd, accept=True, known_hosts=known)
 
 
-def test_a_wrong_password_is_refused_and_shown_nowhere(sshd, caplog, capfd, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))  # no keys there
+def test_a_wrong_password_is_refused_and_never_shown(sshd, caplog, capfd, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))  # without keys
     caplog.set_level(logging.DEBUG)
     with pytest.raises(ClusterError) as caught:
         connect(sshd, password=PASSWORD, key_filename=None)
@@ -147,11 +147,11 @@ def test_a_wrong_password_is_refused_and_shown_nowhere(sshd, caplog, capfd, monk
     assert PASSWORD.reveal() not in shown + processes + (sshd.folder / "sshd.log").read_text()
 
 
-def test_keys_come_before_the_password(sshd):
+def test_keys_are_tried_before_the_password(sshd):
     connect(sshd, password=PASSWORD).close()
 
 
-def test_no_key_and_no_password_is_said(sshd, monkeypatch, tmp_path):
+def test_a_login_without_key_and_password_is_refused(sshd, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert "node1: login of root refused; tried your keys (" in refusal(sshd, key_filename=None)
 
@@ -174,7 +174,7 @@ def test_a_lost_connection_is_a_cluster_error(sshd):
         machine.run(["true"])
 
 
-def test_set_up_copies_the_project_and_makes_an_environment(sshd, tmp_path):
+def test_setup_copies_the_project_and_installs_its_packages(sshd, tmp_path):
     project = tmp_path / "project"
     (project / "impala_tf").mkdir(parents=True)
     (project / "impala_tf" / "a.py").write_text("A = 1\n")
@@ -184,7 +184,11 @@ def test_set_up_copies_the_project_and_makes_an_environment(sshd, tmp_path):
     machine = connect(sshd, workdir=str(workdir), python=".venv/bin/python")
     try:
         said = []
-        text = set_up_machine(machine, project, False, lambda share, what: said.append(what))
+
+        def report(share, what):
+            said.append(what)
+
+        text = set_up_machine(machine, project, "actor", False, report)
         assert text.startswith("ready: 3 files copied, 1 packages as pinned")
         assert (workdir / "impala_tf" / "a.py").read_text() == "A = 1\n"
         listed = machine.run(in_workdir(machine.place, [
@@ -194,18 +198,22 @@ def test_set_up_copies_the_project_and_makes_an_environment(sshd, tmp_path):
         assert listed.stdout.startswith(str(workdir / ".venv"))
         assert any(line.startswith("Successfully installed iniconfig-2.1.0") for line in said)
         (project / "impala_tf" / "a.py").write_text("A = 2\n")
-        again = set_up_machine(machine, project, False, lambda share, what: said.append(what))
-        assert again.startswith("ready: 1 files copied"), "only what differs is copied again"
+        again = set_up_machine(machine, project, "actor", False, report)
+        assert again.startswith("ready: 1 files copied"), (
+            "a file that had not changed was copied again"
+        )
     finally:
         machine.close()
 
 
-def test_set_up_says_what_an_interpreter_of_the_users_own_lacks(sshd, tmp_path):
+def test_setup_reports_what_the_users_interpreter_lacks(sshd, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[project]\nname="x"\ndependencies=["iniconfig"]\n')
     (tmp_path / "constraints.txt").write_text("iniconfig==0.0.1\n")
     machine = connect(sshd, workdir=str(tmp_path / "there"))
     try:
-        with pytest.raises(ClusterError, match="has iniconfig .* instead of 0.0.1; install what"):
-            set_up_machine(machine, tmp_path, False, lambda share, what: None)
+        with pytest.raises(
+            ClusterError, match="has iniconfig .* instead of 0.0.1; install the versions"
+        ):
+            set_up_machine(machine, tmp_path, "actor", False, lambda share, what: None)
     finally:
         machine.close()

@@ -1,4 +1,4 @@
-"""tmux sessions, on a private server: windows run the process itself, byte for byte, and stay."""
+"""tmux sessions, on a private server: windows run the process itself and stay afterwards."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def session(private_tmux, tmp_path):
     return Session(LocalMachine(place), "impala")
 
 
-def test_there_is_no_session_before_the_first_window_and_after_the_last(session):
+def test_a_session_exists_only_while_it_has_windows(session):
     assert session.windows() is None
     session.open("learner-0", ["sleep", "1000"], "run")
     windows = session.windows()
@@ -40,18 +40,18 @@ def test_arguments_arrive_byte_for_byte_without_a_shell(session, tmp_path, monke
     wait_until(arrived.exists)
     arguments, pid = json.loads(arrived.read_text())
     assert arguments == HOSTILE
-    assert pid == session.windows()[0].pid, "the process is not the window's own command"
+    assert pid == session.windows()[0].pid, "the window does not run the process itself"
     assert not (tmp_path / "x").exists()
     assert not Path("x").exists()
 
 
-def test_a_window_whose_process_ended_at_once_can_still_be_read(session):
+def test_a_window_whose_process_exited_at_once_can_still_be_read(session):
     session.open("learner-0", ["sh", "-c", "echo out of memory; exit 3"], "run")
     wait_until(lambda: session.windows()[0].dead)
-    assert session.last_words("learner-0") == "out of memory"
+    assert session.last_line("learner-0") == "out of memory"
 
 
-def test_closing_a_run_leaves_other_windows_and_sessions_alone(session):
+def test_closing_a_run_leaves_other_windows_and_sessions_open(session):
     session.open("learner-0", ["sleep", "1000"], "run")
     session.open("mine", ["sleep", "1001"], "")
     subprocess.run(["tmux", "new-session", "-d", "-s", "impala-2", "sleep 1002"], check=True)
@@ -64,11 +64,11 @@ def test_closing_a_run_leaves_other_windows_and_sessions_alone(session):
 def test_a_machine_without_tmux_is_named(session, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     place = Place("node7", "", True, str(tmp_path), sys.executable, str(tmp_path))
-    with pytest.raises(ClusterError, match="node7: no tmux there"):
+    with pytest.raises(ClusterError, match="node7: tmux is missing"):
         Session(LocalMachine(place), "impala").windows()
 
 
-def test_a_tmux_that_the_launcher_runs_inside_of_is_not_used(session, monkeypatch, tmp_path):
+def test_a_launcher_inside_tmux_uses_the_default_server(session, monkeypatch, tmp_path):
     monkeypatch.setenv("TMUX", f"{tmp_path}/elsewhere,1,0")
     place = Place("this machine", "", True, str(tmp_path), sys.executable, str(tmp_path))
     Session(LocalMachine(place), "impala").open("learner-0", ["sleep", "1000"], "run")

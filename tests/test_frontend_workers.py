@@ -1,4 +1,4 @@
-"""The workers CSV: what people write into it is taken, and what is wrong is said in one go."""
+"""The workers CSV: every valid form is accepted, and all problems are reported together."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_the_example_is_two_learners_and_three_actors_on_this_machine():
     ]  # fmt: skip
 
 
-def test_columns_in_any_order_with_bom_crlf_comments_and_options(tmp_path):
+def test_any_column_order_bom_crlf_and_comments_are_accepted(tmp_path):
     text = (
         '\ufeff# made by "hand\r\n\r\n'
         "envs,key_filename,ip,job,python,tf_port,workdir,ssh_password\r\n"
@@ -48,7 +48,7 @@ def test_columns_in_any_order_with_bom_crlf_comments_and_options(tmp_path):
     ]  # fmt: skip
 
 
-def test_every_problem_of_a_file_is_said_at_once(tmp_path):
+def test_all_problems_of_a_file_are_reported_together(tmp_path):
     text = HEADER + (
         "boss,10.0.0.1,8001,,22,,\n"
         "learner,10.0.0.1,,0,22,,\n"
@@ -59,14 +59,14 @@ def test_every_problem_of_a_file_is_said_at_once(tmp_path):
     assert problems(tmp_path, text) == [
         "F:2: job: 'boss': must be learner or actor",
         "F:3: tf_port: a learner needs a port to listen on",
-        "F:4: tf_port: '99999': must be a port of 1 to 65535",
+        "F:4: tf_port: '99999': must be a port from 1 to 65535",
         "F:4: cuda_visible_devices: 'GPU 0': must be GPU numbers such as 0 or \"0,1\", "
         "or -1 for none",
-        "F:4: ssh_port: '0': must be a port of 1 to 65535",
-        "F:4: ssh_username: '-oProxyCommand=x': not a user's name",
-        "F:5: ip: '$(id)': must be an address or a host's name",
-        "F:5: ssh_username: 'a;touch x': not a user's name",
-        "F:6: ssh_password: 1 more field(s) after it than columns",
+        "F:4: ssh_port: '0': must be a port from 1 to 65535",
+        "F:4: ssh_username: '-oProxyCommand=x': not a valid user name",
+        "F:5: ip: '$(id)': must be an address or a host name",
+        "F:5: ssh_username: 'a;touch x': not a valid user name",
+        "F:6: ssh_password: 1 extra field(s) after this last column",
     ]
 
 
@@ -87,14 +87,14 @@ def test_every_problem_of_a_file_is_said_at_once(tmp_path):
         ("envs", "１"),  # noqa: RUF001 - a digit, but not one of 0-9
     ],
 )
-def test_fields_that_could_be_taken_for_something_else_are_refused(tmp_path, field, value):
+def test_fields_that_a_program_could_misread_are_refused(tmp_path, field, value):
     names = ["job", "ip"] if field == "ip" else ["job", "ip", field]
     values = ["actor", value] if field == "ip" else ["actor", "10.0.0.1", value]
     found = problems(tmp_path, f"{','.join(names)}\n{','.join(values)}\n")
     assert [line.split(": ")[:2] for line in found] == [["F:2", field]]
 
 
-def test_what_rows_say_together_is_checked(tmp_path):
+def test_rows_that_do_not_fit_together_are_refused(tmp_path):
     text = "job,ip,tf_port,workdir\n" + (
         "learner,localhost,8001,\n"
         "actor,10.0.0.2,,a\n"
@@ -103,24 +103,27 @@ def test_what_rows_say_together_is_checked(tmp_path):
         "learner,10.0.0.3,8001,\n"
     )
     assert problems(tmp_path, text) == [
-        "F:2: ip: localhost means another machine on 10.0.0.2 (line 3); give the address that the "
-        "others reach this learner by",
-        "F:4: workdir: not what line 3 says of the same machine",
-        "F:6: tf_port: 8001 is taken by the learner of line 5",
+        "F:2: ip: on 10.0.0.2 (line 3), localhost is another machine; give the address at which "
+        "the other machines reach this learner",
+        "F:4: workdir: differs from line 3, which has the same machine",
+        "F:6: tf_port: 8001 is already used by the learner in line 5",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "F:1: job: the file is empty; begin with job,ip,"),
-        ("job,port,job\n", "F:1: 'port': no such column; there are job, ip,"),
-        ("job,ip\nactor,localhost\n", "F:1: job: no learner; a run needs at least one of each"),
-        (b"job,ip\n\nactor,\xff\n", "F:3: job: not UTF-8 text"),
-        ('job,ip\nactor,"10.0.0.1', "F:2: job: not CSV from here on"),
+        ("", "F:1: job: the file is empty; its first line must name the columns, some of job,ip,"),
+        ("job,port,job\n", "F:1: 'port': no such column; the columns are job, ip,"),
+        (
+            "job,ip\nactor,localhost\n",
+            "F:1: job: no learner; a run needs at least one learner and one actor",
+        ),
+        (b"job,ip\n\nactor,\xff\n", "F:3: job: not UTF-8"),
+        ('job,ip\nactor,"10.0.0.1', "F:2: job: not valid CSV from here on"),
     ],
 )
-def test_a_file_that_is_no_workers_csv_is_named_with_its_line(tmp_path, text, problem):
+def test_a_file_that_is_not_a_workers_csv_is_named_with_its_line(tmp_path, text, problem):
     assert problems(tmp_path, text)[0].startswith(problem)
 
 
@@ -129,11 +132,11 @@ def test_a_missing_file_is_named_with_its_flag(tmp_path):
         read_workers(tmp_path / "none.csv")
 
 
-def test_a_password_that_others_can_read_is_refused_without_being_shown(tmp_path):
+def test_passwords_that_other_users_can_read_are_refused_and_not_shown(tmp_path):
     text = HEADER + "learner,10.0.0.1,8001,,22,me,canary\nactor,10.0.0.2,,,22,me,canary\n"
     found = problems(tmp_path, text, mode=0o640)
     assert len(found) == 1
-    assert found[0].startswith("F:1: ssh_password: others may read this file; run chmod 600 ")
+    assert found[0].startswith("F:1: ssh_password: other users can read this file; run chmod 600 ")
     assert "canary" not in found[0]
     rows = read(tmp_path, text)
     assert rows[0].ssh_password is not None
@@ -141,7 +144,7 @@ def test_a_password_that_others_can_read_is_refused_without_being_shown(tmp_path
     assert "canary" not in f"{rows} {rows[0].ssh_password}"
 
 
-def test_a_list_of_machines_becomes_a_csv_that_can_be_launched(tmp_path):
+def test_a_list_of_machines_becomes_a_valid_csv(tmp_path):
     exported = tmp_path / "machines.txt"
     exported.write_text("# name zone\n10.0.0.2 eu-1 RUNNING\n\n10.0.0.3,eu-1\n")
     path = tmp_path / "w.csv"
@@ -163,6 +166,6 @@ def test_a_slurm_nodelist_is_expanded():
 
 
 @pytest.mark.parametrize("nodelist", ["n[3-1]", "$(id)", "n[", "-oProxyCommand=x"])
-def test_what_is_no_nodelist_is_refused(nodelist):
+def test_an_invalid_nodelist_is_refused(nodelist):
     with pytest.raises(ConfigError, match="SLURM_JOB_NODELIST"):
         slurm_hosts(nodelist)

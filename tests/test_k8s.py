@@ -1,4 +1,4 @@
-"""The manifests of docker/k8s: valid, and of one piece. No cluster has been asked."""
+"""The manifests of docker/k8s: valid and consistent. These tests need no cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from impala_tf import config as configs
-from impala_tf import flags
+from impala_tf.config import command_line
 from impala_tf.transport.credentials import ACTOR_FILES, LEARNER_FILES
 
 ROOT = Path(__file__).parents[1]
@@ -52,15 +52,15 @@ def container(role: str) -> dict[str, Any]:
 def config_of(role: str) -> configs.Config:
     job, *given = container(role)["args"]
     assert job == role
-    return flags.parse([f"--job_name={role}", *given])
+    return command_line.parse([f"--job_name={role}", *given])
 
 
 @pytest.mark.parametrize("key", DOCUMENTS, ids="-".join)
-def test_manifests_are_what_kubernetes_takes(key):
+def test_manifests_match_the_schema_of_kubernetes(key):
     kubernetes_validate.validate(DOCUMENTS[key], VERSION, strict=True)
 
 
-def test_the_validator_would_say_if_they_were_not():
+def test_the_validator_finds_a_misspelt_field():
     broken = copy.deepcopy(DOCUMENTS["Deployment", "actor"])
     broken["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -73,7 +73,7 @@ def test_everything_is_in_the_namespace():
             assert ("Namespace", document["metadata"]["namespace"]) in DOCUMENTS
 
 
-def test_selectors_find_their_own_pods_and_no_others():
+def test_selectors_select_only_their_own_pods():
     for role, spec in (("learner", LEARNER), ("actor", ACTOR)):
         assert fits(spec["selector"], role)
     assert fits(LEARNER["selector"], "learner") and not fits(LEARNER["selector"], "actor")
@@ -83,7 +83,7 @@ def test_selectors_find_their_own_pods_and_no_others():
     assert LEARNER["serviceName"] == "learner" and service["clusterIP"] == "None"
 
 
-def test_actors_are_sent_to_the_port_that_the_learner_serves():
+def test_actors_use_the_port_that_the_learner_serves():
     (host,) = configs.hosts(config_of("actor").process.learner_hosts)
     (port,) = DOCUMENTS["Service", "learner"]["spec"]["ports"]
     (listens,) = container("learner")["ports"]
@@ -94,7 +94,7 @@ def test_actors_are_sent_to_the_port_that_the_learner_serves():
     assert "ports" not in container("actor")
 
 
-def test_only_this_runs_actors_reach_the_learners_port():
+def test_only_actors_of_this_run_can_reach_the_learners_port():
     closed = DOCUMENTS["NetworkPolicy", "nobody-reaches-the-run"]["spec"]
     assert fits(closed["podSelector"], "learner") and fits(closed["podSelector"], "actor")
     assert closed["policyTypes"] == ["Ingress"] and "ingress" not in closed
@@ -103,13 +103,13 @@ def test_only_this_runs_actors_reach_the_learners_port():
     (rule,) = opened["ingress"]
     (source,) = rule["from"]
     assert fits(source["podSelector"], "actor") and not fits(source["podSelector"], "learner")
-    assert labels(source["podSelector"]) & labels(closed["podSelector"])  # of this run
+    assert labels(source["podSelector"]) & labels(closed["podSelector"])  # both name this run
     (port,) = rule["ports"]
     assert port == {"protocol": "TCP", "port": container("learner")["ports"][0]["name"]}
 
 
 @pytest.mark.parametrize("role", PODS)
-def test_pods_run_as_an_ordinary_user_who_can_gain_nothing(role):
+def test_pods_run_unprivileged_and_cannot_gain_privileges(role):
     context = PODS[role]["securityContext"]
     assert context["runAsNonRoot"] is True
     assert (context["runAsUser"], context["fsGroup"]) == (1000, 1000)
@@ -125,7 +125,7 @@ def test_pods_run_as_an_ordinary_user_who_can_gain_nothing(role):
 
 
 @pytest.mark.parametrize("role", PODS)
-def test_the_images_health_check_is_the_probe(role):
+def test_the_probes_run_the_images_health_check(role):
     check = (ROOT / "docker" / "Dockerfile").read_text()
     assert 'CMD ["python", "docker/health.py"]' in check
     command = ["python", "/opt/impala_tf/docker/health.py"]
@@ -135,7 +135,7 @@ def test_the_images_health_check_is_the_probe(role):
 
 
 @pytest.mark.parametrize(("role", "files"), [("learner", LEARNER_FILES), ("actor", ACTOR_FILES)])
-def test_each_role_gets_its_own_credentials_alone(role, files):
+def test_each_role_gets_only_its_own_credentials(role, files):
     volumes = {volume["name"]: volume for volume in PODS[role]["volumes"]}
     secrets = [v["secret"]["secretName"] for v in PODS[role]["volumes"] if "secret" in v]
     assert secrets == [f"{role}-credentials"]
@@ -152,7 +152,7 @@ def test_each_role_gets_its_own_credentials_alone(role, files):
     assert paths["tmp"] == "/tmp"
 
 
-def test_checkpoints_lie_on_the_claimed_volume():
+def test_checkpoints_are_on_the_claimed_volume():
     (claim,) = LEARNER["volumeClaimTemplates"]
     paths = {mount["name"]: mount["mountPath"] for mount in container("learner")["volumeMounts"]}
     logdir = config_of("learner").run.logdir
@@ -160,11 +160,11 @@ def test_checkpoints_lie_on_the_claimed_volume():
     assert logdir.startswith(f"{paths[claim['metadata']['name']]}/")
 
 
-def test_learner_and_actors_speak_of_the_same_run():
+def test_learner_and_actors_belong_to_the_same_run():
     assert configs.wire_digest(config_of("learner")) == configs.wire_digest(config_of("actor"))
 
 
-def test_the_readme_says_what_has_not_been_done():
+def test_the_readme_says_that_no_cluster_has_run_this():
     text = (FOLDER / "README.md").read_text()
     assert "not been run on a cluster" in text
     for role in PODS:
