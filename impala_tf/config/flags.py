@@ -70,7 +70,7 @@ class AgentConfig:
     """The network."""
 
     agent_name: str = "auto"
-    """A name from the README's table.
+    """A name from the table in docs/levels_and_agents.md.
     auto: SimpleConvNetAgent on images, MLPAgent on vectors."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """What the torso computes in on images; everything else is float32.

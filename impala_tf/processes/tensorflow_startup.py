@@ -53,9 +53,7 @@ def select_device(device: str) -> None:
     elif not gpus and device == "gpu":
         raise ConfigError(f"--device=gpu: TensorFlow finds no GPU; {_gpu_hint(tf)}")
     elif not gpus and _gpu_expected():
-        _log.warning(
-            "this machine seems to have a GPU, but TensorFlow finds none; %s", _gpu_hint(tf)
-        )
+        _log.warning("expected a GPU, but TensorFlow finds none; %s", _gpu_hint(tf))
     if gpus:
         names = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
         _log.info("computing on GPU: %s", ", ".join(map(str, names)))

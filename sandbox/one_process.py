@@ -1,0 +1,121 @@
+"""All of IMPALA in one process. Read this first; a debugger works in it.
+
+    python sandbox/one_process.py [LEVEL] [--flag=value ...]
+
+Two threads act, the main thread learns. `Mailbox` takes the place of the network; the other parts
+are those of a real run. A real run adds processes (impala_tf/processes), gRPC
+(impala_tf/transport), checkpoints, metrics, and more than one learner.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from impala_tf.processes import tensorflow_startup  # noqa: E402
+
+tensorflow_startup.import_tensorflow()
+
+import tensorflow as tf  # noqa: E402
+
+from impala_tf import config as configs  # noqa: E402
+from impala_tf.actor import Actor  # noqa: E402
+from impala_tf.agents.agent import make_agent  # noqa: E402
+from impala_tf.config import Config, command_line, resolved  # noqa: E402
+from impala_tf.environments import suites  # noqa: E402
+from impala_tf.environments.batched import BatchedEnvironment  # noqa: E402
+from impala_tf.learner.group import SingleLearner  # noqa: E402
+from impala_tf.learner.signals import ControlFlags  # noqa: E402
+from impala_tf.learner.update import Learner  # noqa: E402
+from impala_tf.transport import RunOver  # noqa: E402
+from impala_tf.types import EnvironmentSpec, Episode, Unroll  # noqa: E402
+
+NUM_ACTORS = 2
+NOTHING_TO_DO = ControlFlags(stop=False, write_row=False, checkpoint=False)
+
+
+class Mailbox:
+    """What an actor knows of its learner: it fetches parameters and pushes unrolls."""
+
+    def __init__(self) -> None:
+        self.parameters: tuple[int, list[np.ndarray]]  # (parameter_version, arrays)
+        self.unrolls: queue.Queue[tuple[Unroll, list[Episode]]] = queue.Queue(maxsize=2)
+        self.over = threading.Event()
+
+    def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
+        """Returns the newest parameters, unless the actor has them."""
+        return None if self.parameters[0] == known_version else self.parameters
+
+    def push(self, unroll: Unroll, episodes: list[Episode], agent_steps_per_s: float) -> None:
+        """Queues a copy of an unroll; waits while the queue is full, so that none gets stale."""
+        copy = tf.nest.map_structure(tf.constant, unroll)
+        while not self.over.is_set():
+            try:
+                return self.unrolls.put((copy, episodes), timeout=0.2)
+            except queue.Full:
+                continue
+        raise RunOver
+
+
+def act(config: Config, spec: EnvironmentSpec, mailbox: Mailbox, task: int) -> None:
+    """Steps N environments with parameters that may be some updates old, and sends unrolls."""
+    num_envs = config.optimizer.batch_size  # so that what one actor sends is one batch
+    agent = make_agent(config.agent.agent_name, spec)
+    environment = BatchedEnvironment(suites.make(config.environment, num_envs, seed=task))
+    actor = Actor(
+        agent, environment, mailbox, spec, num_envs, config.optimizer.unroll_length, seed=task
+    )
+    try:
+        actor.run(mailbox.over.is_set)
+    except RunOver:
+        environment.close()
+
+
+def train(config: Config) -> float:
+    """Trains to the end of the run's frames; returns the mean return of the last 100 episodes."""
+    spec = suites.spec(config.environment)
+    config = configs.resolve(config, spec.kind)
+    tf.random.set_seed(config.run.seed)
+    learner = Learner(make_agent(config.agent.agent_name, spec), spec, config, SingleLearner())
+    mailbox = Mailbox()
+    mailbox.parameters = (learner.parameter_version, learner.parameters())
+    actors = [
+        threading.Thread(target=act, args=(config, spec, mailbox, task))
+        for task in range(NUM_ACTORS)
+    ]
+    for thread in actors:
+        thread.start()
+    returns: list[float] = []
+    while not learner.done:
+        batch, episodes = mailbox.unrolls.get()
+        returns = [*returns, *(episode.episode_return for episode in episodes)][-100:]
+        # V-trace corrects for the difference between the actors' parameters and these.
+        stats, _ = learner.update(batch, NOTHING_TO_DO)
+        mailbox.parameters = (learner.parameter_version, learner.parameters())
+        if learner.learner_updates % 200 == 0:
+            print(
+                f"{learner.environment_frames:9,} of"
+                f" {resolved(config.run.total_environment_frames):,} frames,"
+                f" return {np.mean(returns):6.1f}, entropy {stats.entropy:.2f},"
+                f" policy lag {stats.policy_lag_mean:.1f} updates"
+            )
+    mailbox.over.set()
+    for thread in actors:
+        thread.join()
+    return float(np.mean(returns))
+
+
+if __name__ == "__main__":
+    level = sys.argv[1] if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "CartPole-v1"
+    flags = [argument for argument in sys.argv[1:] if argument.startswith("--")]
+    defaults = ["--total_environment_frames=750000", f"--level_name={level}"]
+    mean_return = train(command_line.parse(defaults + flags))
+    print(f"mean return of the last 100 episodes: {mean_return:.1f}")

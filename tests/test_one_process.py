@@ -1,0 +1,24 @@
+"""sandbox/one_process.py is what newcomers read first: it must learn, not only run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_it_learns_cartpole() -> None:
+    """A random policy reaches 22, and this one about 200 after so many frames."""
+    done = subprocess.run(
+        [sys.executable, "sandbox/one_process.py", "--total_environment_frames=250000"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    found = re.search(r"mean return of the last 100 episodes: ([\d.]+)", done.stdout)
+    assert found is not None, done.stdout
+    assert float(found[1]) > 100
