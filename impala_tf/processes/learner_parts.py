@@ -67,7 +67,12 @@ def build(
     recorder = _recorder(config, logdir, queue, group)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
-    resumed = _restore(run_state, learner, group, config)
+    resumed = False
+    if group.rank == 0:
+        resumed = run_state.restore(config.run.logdir)
+        credentials.ensure(credentials_dir(config))
+    # The ranks wait for each other here, so all find the credentials afterwards.
+    _copy_from_rank_0(run_state, learner, group)
     store = ParameterStore()
     store.publish(learner.parameter_version, learner.parameters())
     server = LearnerServer(
@@ -93,16 +98,11 @@ def build(
     )
 
 
-def _restore(run_state: RunState, learner: Learner, group: LearnerGroup, config: Config) -> bool:
-    """Brings every rank to rank 0's checkpoint; returns whether there was one."""
-    resumed = False
-    if group.rank == 0:
-        resumed = run_state.restore(config.run.logdir)
-        credentials.ensure(credentials_dir(config))
+def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup) -> None:
+    """Gives every rank the run id, counters, parameters and optimizer slots of rank 0."""
     shared = group.gather({"run_id": run_state.run_id, "counters": learner.counters()})[0]
     run_state.adopt(shared["run_id"], shared["counters"])
     learner.synchronize()
-    return resumed
 
 
 def _recorder(
