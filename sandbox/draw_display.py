@@ -1,13 +1,13 @@
 """Draws the terminal display of a run as a picture: python sandbox/draw_display.py LOGDIR OUT.svg.
 
-Run it while the run trains: it shows what the terminal shows at that moment.
+Call it while the run trains: it draws what the terminal shows at that moment.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import sys
-import time
 from pathlib import Path
 
 from rich.console import Console
@@ -24,8 +24,12 @@ def main(logdir: str, out: str) -> None:
         sys.exit(f"{logdir}: holds no run (no status.json)")
     row = status["row"] or {}
     console = Console(record=True, width=102, file=io.StringIO())
-    console.print(panel(status, row.get("frames_per_s") or 0.0, time.time(), max_actors=8))
-    console.save_svg(out, title="make train")
+    console.print(
+        panel(status, row.get("frames_per_s") or 0.0, status["updated_unix_s"], max_actors=8)
+    )
+    svg = console.export_svg(title="make train")
+    # rich names a font that viewers would download; their own monospace font will do.
+    Path(out).write_text(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))
 
 
 if __name__ == "__main__":
