@@ -1,6 +1,9 @@
 # make train [ARGS="--flag=..."]   set up, then train on this machine
-# make test                        set up with Horovod and the test tools, then lint, types, all tests
+# make check                       lint, types, and the tests without clusters and containers
+# make test                        lint, types, and all tests
+# make test-GROUP                  one group of tests: docker, cluster, faults or end_to_end
 # make setup | make setup-dev      only the set-up
+# All tests take ARGS for pytest:  make check ARGS="-k vtrace"
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,19 +15,29 @@ TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --agent_name=ShallowConvNetAgent 
     --learning_rate=0.00085 --epsilon=0.00001 \
     --total_environment_frames=12000000
 
-.PHONY: train test setup setup-dev lint format clean
+# Tests with real processes often wait, so one worker more than there are processors.
+PYTEST := $(VENV)/bin/python -m pytest -n $(shell expr $$(nproc) + 1)
+
+.PHONY: train check test setup setup-dev lint format clean
 .DEFAULT_GOAL := train
 
 train: setup
 	@$(VENV)/bin/python run_experiment.py $(TRAIN_FLAGS) $(ARGS)
 
+check: setup-dev lint
+	@$(PYTEST) -m "not (docker or cluster or faults or end_to_end)" $(ARGS)
+
 test: setup-dev lint
-	@$(VENV)/bin/python -m pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
+
+test-%: setup-dev
+	@$(PYTEST) -m $* $(ARGS)
 
 lint: setup-dev
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
 
 format: setup-dev
 	@$(VENV)/bin/ruff check --fix .

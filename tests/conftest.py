@@ -1,4 +1,4 @@
-"""What every test shares, and what a machine must be able to do for some of them."""
+"""What all tests share, and which tests are skipped on machines that cannot run them."""
 
 import os
 import shutil
@@ -8,23 +8,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.recorder_clock import Clock
+from tests.helpers.clock import Clock
+
+pytest_plugins = ["tests.helpers.run_fixtures"]
 
 # Quiet TensorFlow before anything imports it, in this process and in the ones that tests start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-# Shells start what runs in the background with Ctrl-C ignored, which children inherit.
+# A shell starts background jobs with Ctrl-C ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Where this is set, as in .ci/run, a test that the machine cannot hold fails instead of being
-# left out.
+# If this is set, as in .ci/run, a test that the machine cannot run fails instead of being skipped.
 EVERYTHING_VARIABLE = "IMPALA_TF_TEST_EVERYTHING"
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """What `impala_tf.monitoring.recorder` takes the time from."""
+    """The clock that `impala_tf.monitoring.recorder` reads."""
     clock = Clock()
     monkeypatch.setattr("impala_tf.monitoring.recorder.time", SimpleNamespace(monotonic=clock))
     return clock
@@ -53,8 +54,19 @@ CAPABILITIES = {
 }
 
 
+# The groups that take long come first, so that no worker of pytest-xdist is left with one of them
+# at the end.
+SLOWEST_FIRST = ("docker", "faults", "cluster", "end_to_end", "xdist_group")
+
+
+def _rank(item):
+    markers = {marker.name for marker in item.iter_markers()}
+    return min((SLOWEST_FIRST.index(name) for name in markers & set(SLOWEST_FIRST)), default=9)
+
+
 def pytest_collection_modifyitems(items):
-    """Leaves out, with the reason, what a machine cannot hold: namespaces in a container, say."""
+    """Orders the tests; skips, with the reason, those that need what this machine lacks."""
+    items.sort(key=_rank)
     if os.environ.get(EVERYTHING_VARIABLE):
         return
     for marker, (has, reason) in CAPABILITIES.items():

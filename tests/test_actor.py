@@ -1,4 +1,4 @@
-"""An actor in real environments, against a learner that only keeps what it is sent."""
+"""An actor in real environments, with a learner that only records what it receives."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.transport import RunOver
 from impala_tf.types import EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
 
+pytestmark = pytest.mark.xdist_group("actor")
+
 T, UNROLLS = 5, 8
 
-# Games of a few steps, so that they begin and end everywhere in an unroll.
+# Games of a few steps, so that they start and end everywhere in an unroll.
 PONG = EnvironmentConfig(
     level_name="PongNoFrameskip-v4", max_episode_frames=30, noop_max=5, width=24, height=20
 )
 CARTPOLE = EnvironmentConfig(level_name="CartPole-v1")
-PICTURES = EnvironmentConfig(level_name="tests.worlds:Pictures-v0")
+PICTURES = EnvironmentConfig(level_name="tests.helpers.worlds:Pictures-v0")
 
 
 class Spy:
-    """An environment that records what it showed and which actions it was given."""
+    """An environment that records what it showed and which actions it received."""
 
     def __init__(self, env: EnvironmentConfig, num_envs: int) -> None:
         self._environment = BatchedEnvironment(suites.make(env, num_envs, seed=3))
@@ -56,7 +58,7 @@ class Spy:
 
 
 class FakeLearner:
-    """Answers parameter requests from a script, in turn, and copies what is pushed."""
+    """Answers parameter requests from a script, and copies what is pushed."""
 
     def __init__(self, script: list[tuple[int, list[np.ndarray]] | None]) -> None:
         self._script = iter(script)
@@ -89,15 +91,15 @@ def parameters(agent: Agent, seed: int) -> list[np.ndarray]:
 
 
 def play(env: EnvironmentConfig, agent_name: str, num_envs: int, seed: int = 7) -> Played:
-    """Acts for UNROLLS unrolls; new parameters come before the first, third and sixth of them."""
+    """Acts for UNROLLS unrolls; there are new parameters before the first, third and sixth."""
     spec = suites.spec(env)
     agent = make_agent(agent_name, spec)
-    news = {
+    script = {
         0: (3, parameters(agent, 3)),
         2: (4, parameters(agent, 4)),
         5: (9, parameters(agent, 9)),
     }
-    learner = FakeLearner([news.get(unroll) for unroll in range(UNROLLS)])
+    learner = FakeLearner([script.get(unroll) for unroll in range(UNROLLS)])
     environment = Spy(env, num_envs)
     try:
         actor = Actor(agent, environment, learner, spec, num_envs, T, seed)
@@ -122,24 +124,24 @@ def played(request: pytest.FixtureRequest) -> Played:
 
 
 def observations(played: Played, unroll: Unroll) -> np.ndarray:
-    """An unroll's observations as the learner sees them, [T + 1, N, ...]."""
+    """Returns an unroll's observations as the learner sees them, [T + 1, N, ...]."""
     env_outputs = tree.map_structure(tf.constant, unroll.env_outputs)
     return layout_of(played.spec).time_major(env_outputs).observation.numpy()
 
 
 def as_seen(step: EnvOutput, spec: EnvironmentSpec) -> EnvOutput:
-    """A step as the network sees it."""
+    """Returns a step as the network sees it."""
     return layout_of(spec).to_network(tree.map_structure(tf.constant, step))
 
 
-def test_unrolls_hold_what_the_environments_showed(played: Played) -> None:
-    """A step lost, doubled or shifted between two unrolls teaches the wrong consequence."""
+def test_unrolls_contain_every_step_in_order(played: Played) -> None:
+    """A step that is lost, doubled or shifted between unrolls would teach wrong consequences."""
     shown = played.environment.shown
     assert len(shown) == UNROLLS * T + 1
     assert sum(step.autoreset.any() for step in shown[1:]) >= 2
     for k, unroll in enumerate(played.learner.unrolls):
         seen = observations(played, unroll)
-        # T + 1 steps from k * T on: the last one comes again as the first of the next unroll.
+        # T + 1 steps from k * T: the last one is also the first of the next unroll.
         for t, step in enumerate(shown[k * T : (k + 1) * T + 1]):
             for name in EnvOutput._fields:
                 if name != "observation":
@@ -149,8 +151,8 @@ def test_unrolls_hold_what_the_environments_showed(played: Played) -> None:
             np.testing.assert_array_equal(seen[t], as_seen(step, played.spec).observation)
 
 
-def test_recorded_actions_are_those_that_were_taken(played: Played) -> None:
-    """Learning from an action that was not taken is noise, and nothing would crash."""
+def test_recorded_actions_are_those_that_the_environments_received(played: Played) -> None:
+    """Learning from other actions would be noise, and nothing would crash."""
     taken = iter(played.environment.actions)
     for unroll in played.learner.unrolls:
         for t in range(T):
@@ -162,7 +164,7 @@ def test_recorded_actions_are_those_that_were_taken(played: Played) -> None:
 
 
 def test_behaviour_policy_and_core_state_can_be_recomputed(played: Played) -> None:
-    """V-trace's ratios are only right for the logits of the parameters that really acted."""
+    """V-trace needs the logits of the parameters that were used."""
     agent = make_agent(played.agent_name, played.spec)
     state = agent.initial_state(played.num_envs)
     step = agent.step
@@ -188,14 +190,14 @@ def assert_close(got: Nest, expected: Nest) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_parameters_are_asked_for_once_an_unroll_and_only_newer_ones(played: Played) -> None:
-    """Or every actor downloads the network again for nothing, or acts with an old one for ever."""
+def test_newer_parameters_are_requested_once_per_unroll(played: Played) -> None:
+    """More often costs network traffic; less often makes the parameters staler."""
     assert played.learner.asked == [-1, 3, 3, 4, 4, 4, 9, 9]
 
 
-def test_every_game_is_handed_over_once(played: Played) -> None:
-    """Returns in the curves would be counted twice, or games would be missing from them."""
-    handed_over = list(itertools.chain(*played.learner.episodes))
+def test_every_episode_is_reported_once(played: Played) -> None:
+    """Otherwise the curve of returns would be wrong."""
+    reported = list(itertools.chain(*played.learner.episodes))
     expected = []
     for n in range(played.num_envs):
         rewards: list[float] = []
@@ -205,12 +207,12 @@ def test_every_game_is_handed_over_once(played: Played) -> None:
             if step.terminated[n] or step.truncated[n]:
                 expected.append(Episode(sum(rewards), len(rewards)))
                 rewards = []
-    assert sorted(handed_over) == sorted(expected)
+    assert sorted(reported) == sorted(expected)
     assert len(expected) >= 2
 
 
-def test_the_seed_decides_the_actions() -> None:
-    """--seed repeats a run; actors with seeds of their own must not all play the same game."""
+def test_the_seed_determines_the_actions() -> None:
+    """--seed repeats a run, and actors with different seeds play different games."""
     first, again, other = (
         play(CARTPOLE, "MLPAgent", 2, seed).environment.actions for seed in (1, 1, 2)
     )
@@ -218,16 +220,15 @@ def test_the_seed_decides_the_actions() -> None:
     assert np.any(np.array(first) != np.array(other))
 
 
-def test_the_rate_is_that_of_the_unroll_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is what `frontend status` shows of an actor: agent steps a second, waits included."""
+def test_the_reported_rate_is_that_of_the_previous_unroll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`frontend status` shows it: agent steps per second, including waits."""
     times = itertools.count(step=2.0)
     monkeypatch.setattr("impala_tf.actor.time", SimpleNamespace(monotonic=lambda: next(times)))
     rates = play(CARTPOLE, "MLPAgent", 3).learner.rates
     assert rates == [0.0] + [3 * T / 2.0] * (UNROLLS - 1)
 
 
-def test_the_end_of_the_run_ends_the_actor() -> None:
-    """An actor that swallowed it would play on for ever after its learner is done."""
+def test_an_actor_exits_when_the_run_is_over() -> None:
     spec = suites.spec(CARTPOLE)
     environment = Spy(CARTPOLE, 1)
 

@@ -81,9 +81,9 @@ def _captured(errors: io.StringIO) -> Iterator[None]:
 
 
 def _one_line(box: str) -> str:
-    """Returns the first line of the text in tyro's box."""
+    """Returns the first line of the text in tyro's box, which has lines of - without UTF-8."""
     lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]]
-    return f"{next(filter(None, lines), 'invalid flags')} (see --help)"
+    return f"{next((line for line in lines if line.strip('-')), 'invalid flags')} (see --help)"
 
 
 def fail(error: ConfigError) -> int:

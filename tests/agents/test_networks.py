@@ -1,0 +1,163 @@
+"""Torsos and cores compared with the papers, layer by layer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sonnet as snt
+import tensorflow as tf
+
+from impala_tf.agents import networks
+
+
+def pixels(*shape: int, seed: int = 0) -> tf.Tensor:
+    """Returns float32 in [0, 1] with the 256 values that images have."""
+    shades = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+    return networks.to_unit_floats(tf.constant(shades), tf.float32)
+
+
+def randomize(module: snt.Module) -> None:
+    """Gives every variable, including biases, random values."""
+    rng = np.random.default_rng(0)
+    for variable in module.trainable_variables:
+        variable.assign(0.2 * rng.normal(size=variable.shape))
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_images_are_scaled_to_one(dtype: tf.DType) -> None:
+    """With pixels up to 255, training would silently be worse."""
+    shades = tf.constant([0, 51, 128, 255], tf.uint8)
+    scaled = networks.to_unit_floats(shades, dtype)
+    assert scaled.dtype == dtype
+    np.testing.assert_allclose(tf.cast(scaled, tf.float32), [0, 0.2, 128 / 255, 1], rtol=2**-8)
+
+
+@pytest.mark.parametrize(
+    ("torso", "observation", "features", "parameters"),
+    [
+        ("shallow", (84, 84, 4), 256, 4_112 + 8_224 + 9 * 9 * 32 * 256 + 256),
+        ("nature", (84, 84, 4), 512, 8_224 + 32_832 + 36_928 + 7 * 7 * 64 * 512 + 512),
+        ("impala", (84, 84, 4), 256, 97_744 + 11 * 11 * 32 * 256 + 256),
+        ("impala", (64, 64, 3), 256, 97_600 + 8 * 8 * 32 * 256 + 256),
+        ("impoola", (84, 84, 4), 256, 97_744 + 32 * 256 + 256),
+        ("impoola", (31, 52, 3), 256, 97_600 + 32 * 256 + 256),
+        ("mlp", (5,), 64, 5 * 64 + 64 + 64 * 64 + 64),
+    ],
+)
+def test_a_torso_has_the_published_size(
+    torso: str, observation: tuple[int, ...], features: int, parameters: int
+) -> None:
+    """With another layer, scores could not be compared with those of the papers."""
+    module = networks.TORSOS[torso]()
+    inputs = pixels(3, *observation) if len(observation) == 3 else tf.ones((3, *observation))
+    outputs = module(inputs)
+    assert outputs.shape == (3, features)
+    assert outputs.dtype == tf.float32
+    assert sum(int(tf.size(v)) for v in module.trainable_variables) == parameters
+
+
+def test_the_conv_torso_equals_loops_over_its_pixels() -> None:
+    """A missing ReLU or another padding would silently train worse."""
+    torso = networks.ConvTorso(((2, 3, 2), (3, 2, 1)), hidden=4)
+    images = pixels(2, 9, 7, 2)
+    torso(images)
+    randomize(torso)
+    *convs, linear_b, linear_w = [v.numpy() for v in torso.trainable_variables]
+
+    features = images.numpy()
+    for bias, weights, stride in ((convs[0], convs[1], 2), (convs[2], convs[3], 1)):
+        k = len(weights)
+        height, width = ((size - k) // stride + 1 for size in features.shape[1:3])
+        out = np.zeros((2, height, width, len(bias)))
+        for i, j in np.ndindex(height, width):
+            window = features[:, i * stride : i * stride + k, j * stride : j * stride + k]
+            out[:, i, j] = np.einsum("mhwc,hwco->mo", window, weights) + bias
+        features = np.maximum(out, 0)
+    expected = np.maximum(features.reshape(2, -1) @ linear_w + linear_b, 0)
+
+    assert (expected > 0).any() and (expected == 0).any()
+    np.testing.assert_allclose(torso(images), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("average_pool", [False, True])
+def test_the_residual_torso_equals_figure_3_of_the_paper(average_pool: bool) -> None:
+    """With another pooling or without a shortcut, it would be another network."""
+    torso = networks.ResNetTorso((3, 4), hidden=5, average_pool=average_pool)
+    images = pixels(2, 9, 10, 2)  # "SAME" pads these sizes on one side and on both sides
+    torso(images)
+    randomize(torso)
+    variables = iter(torso.trainable_variables)
+    linear_b, linear_w = next(variables), next(variables)
+
+    def conv(features: tf.Tensor) -> tf.Tensor:
+        bias, weights = next(variables), next(variables)
+        return tf.nn.conv2d(features, weights, strides=1, padding="SAME") + bias
+
+    features = images
+    for _ in range(2):
+        features = tf.nn.max_pool2d(conv(features), ksize=3, strides=2, padding="SAME")
+        for _ in range(2):
+            features += conv(tf.nn.relu(conv(tf.nn.relu(features))))
+    features = tf.nn.relu(features).numpy()
+    flat = features.mean(axis=(1, 2)) if average_pool else features.reshape(2, -1)
+    expected = np.maximum(flat @ linear_w.numpy() + linear_b.numpy(), 0)
+
+    assert next(variables, None) is None
+    assert (expected > 0).any()
+    np.testing.assert_allclose(torso(images), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_lstm_state_is_reset_where_an_episode_starts_and_nowhere_else() -> None:
+    """Otherwise memory of one game would reach the next, or be lost inside a game."""
+    core = networks.LSTMCore()
+    features = tf.random.stateless_normal((4, 2, 3), seed=(0, 1))
+    start = np.zeros((4, 2), np.bool_)
+    start[2, 0] = True  # in the first of two environments
+    before = tuple(tf.random.stateless_normal((2, networks.LSTM_SIZE), (0, k)) for k in range(2))
+
+    outputs, after = core(features, tf.constant(start), before)
+
+    fresh, fresh_after = core(features[2:], tf.zeros((2, 2), tf.bool), core.initial_state(2))
+    unbroken, unbroken_after = core(features, tf.zeros((4, 2), tf.bool), before)
+    np.testing.assert_allclose(outputs[2:, 0], fresh[:, 0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(outputs[:, 1], unbroken[:, 1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(outputs[:2, 0], unbroken[:2, 0], rtol=1e-5, atol=1e-6)
+    assert np.abs(outputs[2:, 0] - unbroken[2:, 0]).max() > 0.01
+    for part, of_fresh, of_unbroken in zip(after, fresh_after, unbroken_after, strict=True):
+        np.testing.assert_allclose(part[0], of_fresh[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(part[1], of_unbroken[1], rtol=1e-5, atol=1e-6)
+
+
+def test_lstm_gradients_reach_back_to_the_start_of_the_episode() -> None:
+    """Without them it would not learn to remember; gradients from other games are noise."""
+    core = networks.LSTMCore()
+    features = tf.random.stateless_normal((4, 1, 3), seed=(0, 1))
+    start = tf.constant([[False], [False], [True], [False]])
+    for step, seen in ((3, [False, False, True, True]), (1, [True, True, False, False])):
+        with tf.GradientTape() as tape:
+            tape.watch(features)
+            outputs, _ = core(features, start, core.initial_state(1))
+            last = tf.reduce_sum(outputs[step])
+        gradient = tape.gradient(last, features)
+        assert [bool(tf.reduce_any(g != 0)) for g in gradient] == seen
+
+
+def test_the_lstm_state_starts_at_zero() -> None:
+    state = networks.LSTMCore().initial_state(3)
+    assert [part.shape for part in state] == [(3, networks.LSTM_SIZE)] * 2
+    assert not any(np.any(part) for part in state)
+
+
+def test_the_heads_are_linear() -> None:
+    """Bounded logits or a baseline that cannot be negative would limit learning."""
+    heads = networks.Heads(num_actions=3)
+    inputs = tf.random.stateless_normal((5, 7), seed=(0, 1))
+    heads(inputs)
+    randomize(heads)
+    baseline_b, baseline_w, policy_b, policy_w = [v.numpy() for v in heads.trainable_variables]
+    outputs = heads(inputs)
+    assert outputs.baseline.shape == (5,)
+    np.testing.assert_allclose(outputs.policy_logits, inputs @ policy_w + policy_b, rtol=1e-4)
+    np.testing.assert_allclose(
+        outputs.baseline, (inputs @ baseline_w + baseline_b)[:, 0], rtol=1e-4, atol=1e-6
+    )

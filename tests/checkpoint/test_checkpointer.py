@@ -1,0 +1,353 @@
+"""Checkpoints survive kills and damage: a run resumes from a whole one or says why it cannot."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sonnet as snt
+import tensorflow as tf
+
+from impala_tf.checkpoint.checkpointer import Checkpointer
+from impala_tf.checkpoint.compatibility import check_compatible
+from impala_tf.checkpoint.files import checkpoints, find
+from impala_tf.config import ConfigError
+
+# Each kill happens in a fork of one process, which has imported TensorFlow but not used it yet.
+KILLED_CHILDREN = """
+import json, os, signal, sys
+import tensorflow as tf
+from impala_tf.checkpoint.checkpointer import Checkpointer
+
+def run(directory, kill_at):
+    weights = tf.Variable([0.0] * 1000)
+
+    def stage(name):
+        if name == kill_at and saving == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    checkpointer = Checkpointer(directory, {"weights": weights}, stage=stage)
+    for saving in (1, 2, 3, 4, 5):
+        weights.assign([float(saving)] * 1000)
+        checkpointer.save({"learner_updates": saving}, saving)
+
+signals = {}
+for kill_at in sys.argv[2:]:
+    pid = os.fork()
+    if pid == 0:
+        run(os.path.join(sys.argv[1], kill_at), kill_at)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    signals[kill_at] = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+print(json.dumps(signals))
+"""
+BEFORE_RENAME = ("folder", "variables", "state", "manifest", "flushed")
+AFTER_RENAME = ("renamed", "removing")
+
+
+class Run:
+    """A small network with an optimizer that has slots, like a learner's."""
+
+    def __init__(self, directory: Path, outputs: int = 3, keep: int = 3) -> None:
+        self.network = snt.Linear(outputs)
+        self.network(tf.zeros([1, 2]))
+        self.optimizer = snt.optimizers.RMSProp(tf.Variable(0.1), momentum=0.5)
+        self.optimizer._initialize(self.network.trainable_variables)
+        self.checkpointer = Checkpointer(
+            directory, {"agent": self.network, "optimizer": self.optimizer}, keep=keep
+        )
+
+    def train(self, gradient: float = 1.0) -> None:
+        variables = self.network.trainable_variables
+        self.optimizer.apply([gradient * tf.ones_like(v) for v in variables], variables)
+
+    def values(self) -> list[np.ndarray]:
+        return [v.numpy() for v in (*self.network.variables, *self.optimizer.variables)]
+
+
+def assert_same(found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def saved_run(directory: Path, steps: int) -> dict[int, list[np.ndarray]]:
+    run = Run(directory)
+    values = {}
+    for step in range(1, steps + 1):
+        run.train(step)
+        run.checkpointer.save({"learner_updates": step}, step)
+        values[step] = run.values()
+    return values
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory) -> Path:
+    """One folder per stage, of a process that was killed in that stage of saving step 5."""
+    folder = tmp_path_factory.mktemp("killed")
+    stages = BEFORE_RENAME + AFTER_RENAME
+    result = subprocess.run(
+        [sys.executable, "-c", KILLED_CHILDREN, str(folder), *stages],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert result.returncode == 0, result.stderr
+    signals = json.loads(result.stdout.splitlines()[-1])
+    assert signals == dict.fromkeys(stages, signal.SIGKILL)
+    return folder
+
+
+@pytest.mark.xdist_group("killed")
+@pytest.mark.parametrize(
+    ("stage", "step"),
+    [(stage, 4) for stage in BEFORE_RENAME] + [(stage, 5) for stage in AFTER_RENAME],
+)
+def test_a_kill_at_any_stage_leaves_the_previous_or_the_new_checkpoint_whole(killed, stage, step):
+    directory = killed / stage
+    weights = tf.Variable([0.0] * 1000)
+    checkpointer = Checkpointer(directory, {"weights": weights})
+    assert checkpointer.restore() == {"learner_updates": step}
+    np.testing.assert_array_equal(weights.numpy(), np.full(1000, step, np.float32))
+    assert checkpointer.latest == directory / f"ckpt-{step:012d}"
+
+    # The next run removes what the killed one left, and keeps three again.
+    leftovers = [path.name for path in directory.iterdir() if path.name.startswith(".tmp-")]
+    assert bool(leftovers) == (stage != "renamed")
+    checkpointer.save({"learner_updates": 6}, 6)
+    names = sorted(path.name for path in directory.iterdir())
+    assert len(names) == 3
+    assert names[-1] == "ckpt-000000000006"
+    assert all(name.startswith("ckpt-") for name in names)
+
+
+def test_a_resumed_run_continues_exactly_as_if_it_had_not_stopped(tmp_path):
+    run = Run(tmp_path)
+    run.train()
+    run.checkpointer.save({"learner_updates": 1, "rows": [1.5, None]}, 1)
+    run.train()
+
+    resumed = Run(tmp_path)
+    assert resumed.checkpointer.restore() == {"learner_updates": 1, "rows": [1.5, None]}
+    assert resumed.checkpointer.latest == tmp_path / "ckpt-000000000001"
+    resumed.train()
+    assert_same(resumed.values(), run.values())
+
+
+def test_a_fresh_folder_restores_nothing_and_is_not_created(tmp_path):
+    assert Run(tmp_path / "checkpoints").checkpointer.restore() is None
+    assert not (tmp_path / "checkpoints").exists()
+    assert find(tmp_path / "checkpoints") is None
+
+
+def test_the_three_newest_checkpoints_are_kept(tmp_path):
+    saved_run(tmp_path, 5)
+    assert [path.name for path in checkpoints(tmp_path)] == [
+        f"ckpt-{step:012d}" for step in (3, 4, 5)
+    ]
+    found = find(tmp_path)
+    assert found is not None
+    assert found.path == tmp_path / "ckpt-000000000005"
+
+
+def test_saving_a_step_again_keeps_the_existing_checkpoint(tmp_path):
+    run = Run(tmp_path)
+    first = run.checkpointer.save({"take": 1}, 7)
+    assert run.checkpointer.save({"take": 2}, 7) == first
+    assert Run(tmp_path).checkpointer.restore() == {"take": 1}
+
+
+def truncate(folder: Path) -> None:
+    file = folder / "variables.data-00000-of-00001"
+    os.truncate(file, file.stat().st_size - 1)
+
+
+def flip_a_bit(folder: Path) -> None:
+    file = folder / "variables.data-00000-of-00001"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def remove_the_index(folder: Path) -> None:
+    (folder / "variables.index").unlink()
+
+
+def empty_the_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_text("")
+
+
+def remove_the_manifest(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+
+
+def forge_the_manifest(folder: Path) -> None:
+    """Damage that only TensorFlow can find, because the manifest does not list the file."""
+    flip_a_bit(folder)
+    (folder / "manifest.json").write_text('{"format": 1, "files": {}}')
+
+
+DAMAGES = {
+    truncate: r"variables\.data-00000-of-00001 has [\d,]+ bytes, not [\d,]+",
+    flip_a_bit: "variables.data-00000-of-00001 has changed .* SHA-256 differs",
+    remove_the_index: "variables.index: No such file",
+    empty_the_manifest: "manifest.json is unreadable",
+    remove_the_manifest: "manifest.json: No such file",
+    forge_the_manifest: "[Cc]hecksum does not match",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(tmp_path, caplog, damage):
+    values = saved_run(tmp_path, 3)
+    damage(tmp_path / "ckpt-000000000003")
+    run = Run(tmp_path)
+    assert run.checkpointer.restore() == {"learner_updates": 2}
+    assert_same(run.values(), values[2])
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    message = record.getMessage()
+    assert message.startswith(f"{tmp_path / 'ckpt-000000000003'} is damaged (")
+    assert message.endswith("; using ckpt-000000000002")
+    assert re.search(DAMAGES[damage], message)
+
+
+def test_a_damaged_checkpoint_does_not_count_among_the_three(tmp_path, caplog):
+    run = Run(tmp_path)
+    for step in (10, 20, 30):
+        run.checkpointer.save({"learner_updates": step}, step)
+    flip_a_bit(tmp_path / "ckpt-000000000030")
+    resumed = Run(tmp_path)
+    assert resumed.checkpointer.restore() == {"learner_updates": 20}
+    for step in (21, 22, 23):
+        resumed.checkpointer.save({"learner_updates": step}, step)
+    assert [path.name[-2:] for path in checkpoints(tmp_path)] == ["21", "22", "23"]
+    assert (tmp_path / "damaged-ckpt-000000000030").is_dir()
+    caplog.clear()
+    assert Run(tmp_path).checkpointer.restore() == {"learner_updates": 23}
+    assert caplog.records == []
+
+
+def test_a_damaged_checkpoint_of_the_same_step_is_replaced(tmp_path):
+    run = Run(tmp_path)
+    flip_a_bit(run.checkpointer.save({"take": 1}, 3))
+    run.checkpointer.save({"take": 2}, 3)
+    assert Run(tmp_path).checkpointer.restore() == {"take": 2}
+
+
+def test_an_evaluation_changes_nothing_in_the_folder(tmp_path):
+    saved_run(tmp_path, 2)
+    flip_a_bit(tmp_path / "ckpt-000000000002")
+    (tmp_path / ".tmp-000000000003-1").mkdir()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    Run(tmp_path).checkpointer.restore(partial=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_if_all_checkpoints_are_damaged_each_one_is_named(tmp_path):
+    saved_run(tmp_path, 3)
+    for path, damage in zip(
+        checkpoints(tmp_path), (truncate, remove_the_index, empty_the_manifest), strict=True
+    ):
+        damage(path)
+    with pytest.raises(ConfigError) as refusal:
+        Run(tmp_path).checkpointer.restore()
+    *damaged, advice = refusal.value.problems
+    assert [line.partition(": is damaged (")[0] for line in damaged] == [
+        str(tmp_path / f"ckpt-{step:012d}") for step in (3, 2, 1)
+    ]
+    assert advice.startswith(f"{tmp_path}: no checkpoint is whole")
+    assert "another --logdir" in advice
+
+
+def test_temporary_folders_of_running_processes_are_kept(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for pid in (ended.pid, os.getpid(), os.getppid()):
+        (tmp_path / f".tmp-000000000001-{pid}").mkdir()
+    Run(tmp_path).checkpointer.save({}, 2)
+    assert [p.name for p in tmp_path.glob(".tmp-*")] == [f".tmp-000000000001-{os.getppid()}"]
+
+
+def test_a_state_that_is_not_json_leaves_no_files(tmp_path):
+    run = Run(tmp_path)
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        run.checkpointer.save({"loss": tf.constant(1.0)}, 1)
+    assert list(tmp_path.iterdir()) == []
+    run.checkpointer.save({"loss": 1.0}, 1)
+    assert Run(tmp_path).checkpointer.restore() == {"loss": 1.0}
+
+
+def test_an_evaluation_restores_only_the_agent(tmp_path):
+    values = saved_run(tmp_path, 1)
+    network = Run(tmp_path).network
+    checkpointer = Checkpointer(tmp_path, {"agent": network})
+    with pytest.raises(ConfigError, match="does not fit.*optimizer"):
+        checkpointer.restore()
+    assert checkpointer.restore(partial=True) == {"learner_updates": 1}
+    assert_same([v.numpy() for v in network.variables], values[1][:2])
+
+
+def test_a_checkpoint_of_another_shape_or_without_a_variable_is_refused(tmp_path):
+    saved_run(tmp_path, 1)
+    with pytest.raises(ConfigError, match=r"ckpt-000000000001: does not fit .*shape"):
+        Run(tmp_path, outputs=4).checkpointer.restore()
+    extra = {"agent": Run(tmp_path).network, "extra": tf.Variable(1.0)}
+    with pytest.raises(ConfigError, match="does not fit"):
+        Checkpointer(tmp_path, extra).restore(partial=True)
+
+
+def test_missing_optimizer_slots_are_an_error(tmp_path):
+    saved_run(tmp_path, 1)
+    network = Run(tmp_path).network
+    optimizer = snt.optimizers.RMSProp(tf.Variable(0.1), momentum=0.5)
+    with pytest.raises(ConfigError, match=r"optimizer\.mom\.0"):
+        Checkpointer(tmp_path, {"agent": network, "optimizer": optimizer}).restore()
+
+
+def test_a_newer_format_is_not_reported_as_damage(tmp_path):
+    saved_run(tmp_path, 2)
+    file = tmp_path / "ckpt-000000000002" / "manifest.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 2}))
+    with pytest.raises(ConfigError, match=r"manifest\.json: a newer version"):
+        Run(tmp_path).checkpointer.restore()
+
+
+PONG = {
+    "level_name": "PongNoFrameskip-v4",
+    "agent_name": "ResNetAgent",
+    "num_actions": 6,
+    "observation_shape": (84, 84, 4),
+}
+
+
+def test_another_level_is_refused_before_any_variable_changes(tmp_path):
+    run = Run(tmp_path)
+    run.checkpointer.save({"identity": PONG}, 1)
+    other = Run(tmp_path, outputs=18)
+    before = other.values()
+    breakout = {**PONG, "level_name": "BreakoutNoFrameskip-v4", "num_actions": 4}
+    with pytest.raises(ConfigError) as refusal:
+        other.checkpointer.restore(
+            check=lambda state: check_compatible(state["identity"], breakout, "runs/x")
+        )
+    assert refusal.value.problems == [
+        "--logdir=runs/x: holds a run with level PongNoFrameskip-v4, but this run has level"
+        " BreakoutNoFrameskip-v4; choose another --logdir",
+        "--logdir=runs/x: holds a run with number of actions 6, but this run has number of"
+        " actions 4; choose another --logdir",
+    ]
+    assert_same(other.values(), before)
+
+
+def test_the_same_level_and_agent_are_accepted(tmp_path):
+    run = Run(tmp_path)
+    run.checkpointer.save({"identity": PONG}, 1)
+    assert run.checkpointer.restore(check=lambda state: check_compatible(state["identity"], PONG))

@@ -1,0 +1,231 @@
+"""The command line: what is accepted, what is refused, and what --help says."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import os
+import re
+import subprocess
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from impala_tf import config as configs
+from impala_tf.config import Config, ConfigError, command_line
+from impala_tf.config import flags as flags_module
+from tests.config.test_flags import DEFAULTS, TYPES
+
+REPOSITORY = Path(__file__).parents[2]
+
+# Anything that a shell can pass on, with many characters that are special on a command line.
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("-=, '\"\\$\t"), max_size=20
+)
+OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+    bool: st.booleans(),
+    int: st.integers(1, 65_535),
+    float: st.floats(min_value=1e-300, max_value=1.0),
+    str: TEXT,
+}
+# Flags that do not accept every value of their type.
+SPECIAL: dict[str, st.SearchStrategy[Any]] = {
+    "agent_name": st.sampled_from(["auto", *configs.AGENTS]),
+    "learner_hosts": st.sampled_from(["", "a:1", "a:1,[::1]:2"]),
+    "tmux_sess": st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,9}", fullmatch=True),
+}
+
+
+def values(name: str) -> st.SearchStrategy[Any]:
+    """Returns values of a flag, by its type."""
+    if name in SPECIAL:
+        return SPECIAL[name]
+    hint = TYPES[name]
+    choices = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return st.sampled_from(choices)
+    if choices:  # X | None; users type None as the text "None"
+        given = OF_TYPE[choices[0]].filter(lambda value: value != "None")
+        return st.none() | given
+    return OF_TYPE[hint]
+
+
+@settings(max_examples=60, deadline=None)
+@given(chosen=st.fixed_dictionaries({}, optional={name: values(name) for name in DEFAULTS}))
+def test_a_config_survives_the_command_line(chosen: dict[str, Any]) -> None:
+    """A run passes its config to every process as flags."""
+    config = configs.replace(Config(), **chosen)
+    assume(not configs.problems(config))
+    assert command_line.parse(configs.to_flags(config)) == config
+
+
+def test_defaults_are_left_out_of_the_flags() -> None:
+    """So that command lines stay readable, for example in `ps`."""
+    assert configs.to_flags(Config()) == []
+    assert command_line.parse([]) == Config()
+    config = configs.replace(Config(), seed=3, video=True, terminal_on_life_loss=False)
+    assert configs.to_flags(config) == ["--seed=3", "--no_terminal_on_life_loss", "--video"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--seed", "7"], {"seed": 7}),
+        (["--seed=7"], {"seed": 7}),
+        (["--batch-size=4"], {"batch_size": 4}),
+        (["--seed=1", "--seed=2"], {"seed": 2}),
+        (["--learning_rate=1e-3"], {"learning_rate": 0.001}),
+        (["--video", "--no_video"], {"video": False}),
+        (["--learner_hosts=a:1,b:2"], {"learner_hosts": "a:1,b:2"}),
+    ],
+)
+def test_flags_can_be_typed_in_the_usual_ways(
+    arguments: list[str], expected: dict[str, Any]
+) -> None:
+    assert command_line.parse(arguments) == configs.replace(Config(), **expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problems"),
+    [
+        (
+            ["--level_nmae=PongNoFrameskip-v4"],
+            ["--level_nmae: no such flag; did you mean --level_name?"],
+        ),
+        (
+            ["--batch_sze", "3", "--num_action=2"],
+            [
+                "--batch_sze: no such flag; did you mean --batch_size?",
+                "3: no such flag (see --help)",
+                "--num_action: no such flag; did you mean --num_actors?",
+            ],
+        ),
+        (["--xyzzy=1"], ["--xyzzy: no such flag (see --help)"]),
+        (["-seed=1"], ["-seed: no such flag; did you mean --seed?"]),
+        (["train"], ["train: no such flag (see --help)"]),
+        (["--video=yes"], ["--video=yes: takes no value; give --video or --no_video"]),
+        (
+            ["--no_video=1", "--seed=3"],
+            ["--no_video=1: takes no value; give --video or --no_video"],
+        ),
+    ],
+)
+def test_an_unknown_flag_is_refused_with_the_nearest_one(
+    arguments: list[str], problems: list[str]
+) -> None:
+    """Otherwise a typo would train for hours with a default."""
+    with pytest.raises(ConfigError) as caught:
+        command_line.parse(arguments)
+    assert caught.value.problems == problems
+
+
+@pytest.mark.parametrize(
+    ("argument", "flag", "says"),
+    [
+        ("--batch_size=many", "--batch_size", "'many'"),
+        ("--batch_size=1.5", "--batch_size", "'1.5'"),
+        ("--learning_rate=fast", "--learning_rate", "'fast'"),
+        ("--num_actors=x", "--num_actors", "'x'"),
+        ("--decay=0,9", "--decay", "'0,9'"),
+        ("--mode=play", "--mode", "'train', 'test'"),
+        ("--reward_clipping=some", "--reward_clipping", "'abs_one'"),
+        ("--batch_size", "--batch_size", "Missing value"),
+        ("--batch_size=0", "--batch_size", "greater than 0"),
+        ("--learning_rate=nan", "--learning_rate", "number"),
+        ("--agent_name=Res", "--agent_name", "ResNetAgent"),
+        ("--job_name=actor", "--job_name", "--learner_hosts"),
+    ],
+)
+def test_a_wrong_value_gives_one_line(argument: str, flag: str, says: str) -> None:
+    """It names the flag and the problem. No traceback, no box with the usage."""
+    with pytest.raises(ConfigError) as caught:
+        command_line.parse([argument])
+    (line,) = caught.value.problems
+    assert flag in line and says in line
+    assert "\n" not in line and not set("│╭╮╰╯") & set(line)
+
+
+def test_a_long_value_is_not_wrapped_and_the_terminal_is_unchanged(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Parsing sets COLUMNS for a moment."""
+    for columns in (None, "77"):
+        if columns is None:
+            monkeypatch.delenv("COLUMNS", raising=False)
+        else:
+            monkeypatch.setenv("COLUMNS", columns)
+        with pytest.raises(ConfigError) as caught:
+            command_line.parse(["--reward_clipping=" + "x" * 300])
+        assert "x" * 300 in caught.value.problems[0]
+        assert os.environ.get("COLUMNS") == columns
+    assert capfd.readouterr() == ("", "")
+
+
+def documented() -> dict[str, str]:
+    """Returns {flag: the string below its field in config/flags.py, in one line}."""
+    texts = {}
+    for node in ast.parse(Path(flags_module.__file__).read_text()).body:
+        if not isinstance(node, ast.ClassDef) or node.name == "Config":
+            continue
+        for field, below in itertools.pairwise(node.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                assert isinstance(field.target, ast.Name) and isinstance(below.value, ast.Constant)
+                texts[field.target.id] = " ".join(str(below.value.value).split())
+    return texts
+
+
+def test_every_flag_has_a_help_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--help shows it and exits with status 0."""
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit) as end:
+        command_line.parse(["--seed=1", "--help"])
+    assert end.value.code == 0
+    lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
+    help_text = " ".join(" ".join(lines).split())
+    texts = documented()
+    for name, default in DEFAULTS.items():
+        assert len(texts[name].split()) >= 2
+        shown = default if not isinstance(default, str) else default or "''"
+        assert re.search(
+            rf"--{name}[ ,].{{0,90}} {re.escape(texts[name])} \(default: {re.escape(str(shown))}",
+            help_text,
+        ), name
+
+
+def test_every_problem_is_one_line_on_standard_error() -> None:
+    """With exit status 2, which scripts can tell from a failure during the run."""
+    done = subprocess.run(
+        [sys.executable, "run_experiment.py", "--batch_size=0", "--decay=2"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "run_experiment.py: --batch_size=0: must be greater than 0",
+        "run_experiment.py: --decay=2.0: must be between 0 and 1",
+    ]
+
+
+def test_a_wrong_value_is_named_without_utf8() -> None:
+    """Tyro then draws its box with other characters."""
+    done = subprocess.run(
+        [sys.executable, "run_experiment.py", "--batch_size=many"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("run_experiment.py: Error parsing --batch_size: "), done.stderr
+    assert "'many'" in done.stderr

@@ -1,0 +1,341 @@
+"""Flags: their ranges, what the level decides, and what learners and actors must share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import typing
+from typing import Any
+
+import pytest
+
+from impala_tf import config as configs
+from impala_tf.config import (
+    AGENTS,
+    DEFAULTS_BY_KIND,
+    Config,
+    ConfigError,
+    EnvironmentConfig,
+    flat_items,
+)
+from impala_tf.types import Kind
+
+DEFAULTS = dict(flat_items(Config()))
+TYPES: dict[str, Any] = {
+    name: hint
+    for group in dataclasses.fields(Config)
+    for name, hint in typing.get_type_hints(type(getattr(Config(), group.name))).items()
+}
+FLOATS = [name for name, hint in TYPES.items() if hint in (float, float | None)]
+NUMBERS = [*FLOATS, *(name for name, hint in TYPES.items() if hint in (int, int | None))]
+KINDS: list[Kind] = ["atari", "image", "vector"]
+
+# The flags that the project promises by name.
+CONTRACT = (
+    "logdir", "mode", "test_num_episodes", "job_name", "task", "learner_hosts", "actor_hosts",
+    "total_environment_frames", "num_actors", "batch_size", "unroll_length", "num_action_repeats",
+    "seed", "agent_name", "entropy_cost", "baseline_cost", "discounting", "reward_clipping",
+    "gradients_clipping", "level_name", "width", "height", "learning_rate", "decay", "momentum",
+    "epsilon", "workers_csv_path", "tmux_sess", "envs_per_actor", "video",
+)  # fmt: skip
+
+# Values just outside the range of every flag that is a number.
+ZERO, BELOW_ZERO, NO_SHARE = (0, -1), (-1,), (-0.01, 1.01)
+OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
+    "seed": BELOW_ZERO,
+    "total_environment_frames": ZERO,
+    "checkpoint_interval_s": ZERO,
+    "metrics_interval_s": ZERO,
+    "num_action_repeats": ZERO,
+    "frame_skip": ZERO,
+    "width": ZERO,
+    "height": ZERO,
+    "stacked_frames": ZERO,
+    "noop_max": BELOW_ZERO,
+    "max_episode_frames": ZERO,
+    "repeat_action_probability": NO_SHARE,
+    "discounting": NO_SHARE,
+    "baseline_cost": (-0.01,),
+    "entropy_cost": (-0.01,),
+    "clip_rho_threshold": ZERO,
+    "clip_pg_rho_threshold": ZERO,
+    "clip_c_threshold": ZERO,
+    "vtrace_lambda": NO_SHARE,
+    "batch_size": ZERO,
+    "unroll_length": ZERO,
+    "learning_rate": ZERO,
+    "decay": NO_SHARE,
+    "momentum": NO_SHARE,
+    "epsilon": ZERO,
+    "gradients_clipping": (-0.01,),
+    "num_actors": ZERO,
+    "envs_per_actor": ZERO,
+    "queue_capacity": ZERO,
+    "task": BELOW_ZERO,
+    "max_restarts": BELOW_ZERO,
+    "rendezvous_port": (0, -1, 65_536),
+    "test_num_episodes": ZERO,
+    "updates_per_batch": ZERO,
+}
+
+
+def changed(**flags: Any) -> Config:
+    return configs.replace(Config(), **flags)
+
+
+def test_no_promised_flag_is_missing() -> None:
+    """Command lines of the earlier projects and of users name them."""
+    assert set(CONTRACT) <= set(DEFAULTS)
+
+
+def test_no_flag_is_in_two_groups() -> None:
+    """On the command line, a flag has no group, so one of the two could not be set."""
+    names = [name for name, _ in flat_items(Config())]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_the_defaults_are_valid() -> None:
+    assert configs.problems(Config()) == []
+    for kind in KINDS:
+        assert configs.problems(configs.resolve(Config(), kind)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in OUT_OF_RANGE.items() for value in values]
+)
+def test_a_value_out_of_range_is_named(name: str, value: float) -> None:
+    """It is found before anything starts, and not as NaN or a crash hours later."""
+    (line,) = configs.problems(changed(**{name: value}))
+    assert line.startswith(f"--{name}={value}: must be ")
+
+
+def test_every_number_has_a_range() -> None:
+    """Add the range of a new flag to OUT_OF_RANGE."""
+    assert set(NUMBERS) == set(OUT_OF_RANGE)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinity_are_named(name: str, value: float) -> None:
+    """NaN is neither below nor above a limit, so it would pass simple checks."""
+    (line,) = configs.problems(changed(**{name: value}))
+    assert line.startswith(f"--{name}={value}: give a number")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gradients_clipping", 0.0),
+        ("entropy_cost", 0.0),
+        ("discounting", 1.0),
+        ("discounting", 0.0),
+        ("noop_max", 0),
+        ("seed", 0),
+        ("max_restarts", 0),
+        ("rendezvous_port", 65_535),
+    ],
+)
+def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
+    assert configs.problems(changed(**{name: value})) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "start"),
+    [
+        ({"agent_name": "ResNet"}, "--agent_name=ResNet: no such agent; use one of"),
+        ({"learner_hosts": "a:1,b"}, "--learner_hosts: 'b' is not host:port"),
+        ({"learner_hosts": "a:99999"}, "--learner_hosts: 'a:99999' is not host:port"),
+        ({"job_name": "actor"}, "--job_name=actor: needs --learner_hosts"),
+        (
+            {"job_name": "learner", "learner_hosts": "a:1,b:1", "task": 2},
+            "--task=2: --learner_hosts names 2 learner(s)",
+        ),
+        (
+            {"job_name": "actor", "learner_hosts": "a:1", "actor_hosts": "c", "task": 1},
+            "--task=1: --actor_hosts names 1 actor(s)",
+        ),
+        (
+            {"job_name": "actor", "learner_hosts": "a:1", "workers_csv_path": "w.csv"},
+            "--workers_csv_path: ",
+        ),
+        ({"tmux_sess": "a.b"}, "--tmux_sess='a.b': letters, digits, _ and - only"),
+        ({"tmux_sess": "-a"}, "--tmux_sess='-a': "),
+        ({"tmux_sess": ""}, "--tmux_sess='': "),
+    ],
+)
+def test_a_contradiction_is_named(flags: dict[str, Any], start: str) -> None:
+    (line,) = configs.problems(changed(**flags))
+    assert line.startswith(start)
+    assert "\n" not in line
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    """Users should not need one attempt per problem."""
+    found = configs.problems(changed(batch_size=0, decay=2.0, agent_name="X", tmux_sess=" "))
+    assert [line.partition("=")[0] for line in found] == [
+        "--batch_size",
+        "--decay",
+        "--agent_name",
+        "--tmux_sess",
+    ]
+
+
+def test_a_config_error_has_one_line_per_problem() -> None:
+    assert ConfigError("one").problems == ["one"]
+    assert str(ConfigError(["one", "two"])) == "one\ntwo"
+
+
+@pytest.mark.parametrize("name", list(AGENTS))
+def test_every_agent_in_the_table_is_valid(name: str) -> None:
+    assert configs.problems(changed(agent_name=name)) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_level_decides_the_flags_that_were_not_given(kind: Kind) -> None:
+    """A flag that is still None or "auto" would crash where it is first used."""
+    before = changed(level_name="ALE/Pong-v5", batch_size=7)
+    resolved = dict(flat_items(configs.resolve(before, kind)))
+    for name, value in DEFAULTS_BY_KIND[kind].items():
+        assert resolved[name] == value
+        assert DEFAULTS[name] in (None, "auto")
+    assert resolved["num_actors"] == len(os.sched_getaffinity(0))
+    assert resolved["queue_capacity"] == 7
+    assert resolved["logdir"] == f"runs/ALE-Pong-v5-{DEFAULTS_BY_KIND[kind]['agent_name']}"
+    unresolved = {name for name, value in resolved.items() if value in (None, "auto")}
+    paths = {"credentials", "heartbeat_path", "workers_csv_path"}
+    assert unresolved == {*paths, "rendezvous_port", "device"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_given_flags_are_kept(kind: Kind) -> None:
+    """Also if the value is 0."""
+    given = {
+        "agent_name": "ResNetLSTMAgent",
+        "total_environment_frames": 123,
+        "learning_rate": 0.5,
+        "epsilon": 0.25,
+        "baseline_cost": 0.0,
+        "entropy_cost": 0.0,
+        "reward_clipping": "soft_asymmetric",
+        "envs_per_actor": 3,
+        "num_action_repeats": 2,
+        "num_actors": 9,
+        "queue_capacity": 5,
+        "logdir": "somewhere",
+    }
+    assert set(DEFAULTS_BY_KIND[kind]) <= set(given)
+    resolved = dict(flat_items(configs.resolve(changed(**given), kind)))
+    assert {name: resolved[name] for name in given} == given
+    untouched = set(DEFAULTS) - set(given)
+    assert {name: resolved[name] for name in untouched} == {n: DEFAULTS[n] for n in untouched}
+
+
+def test_resolving_twice_changes_nothing() -> None:
+    """Every process of a run resolves its flags again."""
+    for kind in KINDS:
+        once = configs.resolve(Config(), kind)
+        assert configs.resolve(once, kind) == once
+
+
+def test_reading_an_unresolved_flag_is_an_error() -> None:
+    assert configs.resolved(0) == 0
+    with pytest.raises(ValueError, match="before `resolve`"):
+        configs.resolved(None)
+
+
+def test_replace_changes_the_named_flags_and_refuses_unknown_ones() -> None:
+    config = changed(seed=5, decay=0.5)
+    assert (config.run.seed, config.optimizer.decay) == (5, 0.5)
+    assert configs.replace(config, seed=1, decay=DEFAULTS["decay"]) == Config()
+    with pytest.raises(TypeError, match="no such flags: sede"):
+        configs.replace(config, sede=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ()),
+        ("  ", ()),
+        ("a:1", ("a:1",)),
+        ("a:1, b:2 ,[::1]:3", ("a:1", "b:2", "[::1]:3")),
+    ],
+)
+def test_hosts_are_comma_separated(text: str, expected: tuple[str, ...]) -> None:
+    assert configs.hosts(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("localhost:1", True),
+        ("10.0.0.1:65535", True),
+        ("my-host_1.example:8000", True),
+        ("[::1]:8000", True),
+        ("[fe80::1.2.3.4]:8000", True),
+        ("host", False),
+        ("host:", False),
+        (":8000", False),
+        ("host:0", False),
+        ("host:65536", False),
+        ("host:x", False),
+        ("::1:8000", False),
+        ("[::1]", False),
+        ("user@host:22", False),
+        ("host:80\n", False),
+    ],
+)
+def test_a_host_and_port_are_checked(text: str, valid: bool) -> None:
+    """They are used on the command lines of other machines."""
+    assert configs.valid_host_port(text) is valid
+
+
+@pytest.mark.parametrize(
+    ("level_name", "folder"),
+    [
+        ("ALE/Pong-v5", "ALE-Pong-v5"),
+        ("tests.helpers.worlds:Scripted-v0", "tests.helpers.worlds-Scripted-v0"),
+        ("../../etc", "..-..-etc"),
+    ],
+)
+def test_a_level_gives_a_folder_a_safe_name(level_name: str, folder: str) -> None:
+    assert configs.slug(level_name) == folder
+
+
+# The level and its protocol, the network, and the shape of an unroll.
+WIRE_FLAGS = {
+    *(field.name for field in dataclasses.fields(EnvironmentConfig)),
+    "agent_name",
+    "unroll_length",
+}
+OTHER_VALUES: dict[str, Any] = {
+    "mode": "test",
+    "device": "cpu",
+    "agent_name": "ResNetAgent",
+    "reward_clipping": "none",
+    "job_name": "actor",
+    "test_policy": "greedy",
+}
+
+
+def another(name: str) -> Any:
+    """Returns a value of the flag's type that is not its default."""
+    if name in OTHER_VALUES:
+        return OTHER_VALUES[name]
+    default = DEFAULTS[name]
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, str):
+        return default + "x"
+    if default is None:
+        return 3 if name in NUMBERS else "x"
+    return default + 1
+
+
+@pytest.mark.parametrize("name", list(DEFAULTS))
+def test_the_wire_digest_depends_on_the_flags_that_must_agree_and_on_no_others(name: str) -> None:
+    """Too few: an actor plays another game. Too many: a harmless flag locks actors out."""
+    before = configs.wire_digest(Config())
+    assert before == configs.wire_digest(Config())
+    after = configs.wire_digest(changed(**{name: another(name)}))
+    assert (after != before) is (name in WIRE_FLAGS)

@@ -1,0 +1,102 @@
+"""TF_CONFIG: a scheduler describes a process with it. What is unusable gives one line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from impala_tf.config import Config, ConfigError, command_line
+
+CLUSTER: dict[str, Any] = {"learner": ["10.0.0.1:8001", "[::1]:8002"], "actor": ["a", "b:1", "c"]}
+
+
+def parse(monkeypatch: pytest.MonkeyPatch, value: Any, *arguments: str) -> Config:
+    text = value if isinstance(value, str) else json.dumps(value)
+    monkeypatch.setenv("TF_CONFIG", text)
+    return command_line.parse(arguments)
+
+
+def described(job: Any = "actor", index: Any = 2, **cluster: Any) -> dict[str, Any]:
+    return {"cluster": {**CLUSTER, **cluster}, "task": {"type": job, "index": index}}
+
+
+def role(config: Config) -> tuple[str, int, str, str]:
+    process = config.process
+    return process.job_name, process.task, process.learner_hosts, process.actor_hosts
+
+
+def test_it_gives_the_role_the_task_and_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    learners = "10.0.0.1:8001,[::1]:8002"
+    actor = parse(monkeypatch, described(), "--seed=3")
+    assert role(actor) == ("actor", 2, learners, "a,b:1,c")
+    assert actor.run.seed == 3
+    assert role(parse(monkeypatch, described("learner", 1))) == (
+        "learner", 1, learners, "a,b:1,c",
+    )  # fmt: skip
+
+
+def test_actors_need_not_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = {"cluster": {"learner": ["h:1"]}, "task": {"type": "actor", "index": 70}}
+    assert role(parse(monkeypatch, value)) == ("actor", 70, "h:1", "")
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+def test_an_empty_one_is_ignored(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    assert role(parse(monkeypatch, value)) == ("", 0, "", "")
+
+
+def test_each_flag_on_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = parse(monkeypatch, described(), "--task=0", "--learner_hosts=h:1")
+    assert role(found) == ("actor", 0, "h:1", "a,b:1,c")
+    assert parse(monkeypatch, described(), "--task", "0").process.task == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--job_name=learner", "--learner_hosts=h:1"],
+        ["--workers_csv_path=workers.csv"],
+        ["--mode=test", "--logdir=run"],
+    ],
+)
+def test_it_is_ignored_if_the_command_line_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """A process inherits the environment of the process that started it."""
+    found = parse(monkeypatch, "{not even JSON", *arguments)
+    assert found.process.task == 0
+    assert found.process.job_name in ("", "learner")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("{", "TF_CONFIG: is not JSON: Expecting property name"),
+        ("[]", "TF_CONFIG: cluster: must be an object"),
+        ("3", "TF_CONFIG: cluster: must be an object"),
+        ({"cluster": CLUSTER}, "TF_CONFIG: task: must be an object"),
+        (described("worker"), "TF_CONFIG: task.type: 'worker': must be learner or actor"),
+        (described(["actor"]), "TF_CONFIG: task.type: ['actor']: must be learner or actor"),
+        (described(index="1"), "TF_CONFIG: task.index: '1': must be a number"),
+        (described(index=True), "TF_CONFIG: task.index: True: must be a number"),
+        (described(index=-1), "TF_CONFIG: task.index: -1: must be a number"),
+        (described(index=None), "TF_CONFIG: task.index: None: must be a number"),
+        (described(index=3), "TF_CONFIG: task.index: 3: cluster.actor names 3"),
+        (described("learner", 2), "TF_CONFIG: task.index: 2: cluster.learner names 2"),
+        (described(learner=[]), "TF_CONFIG: cluster.learner: names no learner"),
+        (described(learner="h:1"), "TF_CONFIG: cluster.learner: must be a list of strings"),
+        (described(learner=["h"]), "TF_CONFIG: cluster.learner[0]: 'h' is not host:port"),
+        (described(actor=["a", 3]), "TF_CONFIG: cluster.actor: must be a list of strings"),
+        (described(actor=["a,b"]), "TF_CONFIG: cluster.actor[0]: 'a,b': must be one machine"),
+    ],
+)
+def test_an_unusable_value_gives_one_line(
+    monkeypatch: pytest.MonkeyPatch, value: Any, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(monkeypatch, value)
+    (line,) = caught.value.problems
+    assert line.startswith(problem)
+    assert "\n" not in line

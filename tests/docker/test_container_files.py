@@ -1,0 +1,360 @@
+"""What containers run, tested without containers: entry point, health check, credentials, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import pytest
+import yaml
+
+from frontend import requirements
+from impala_tf import config as configs
+from impala_tf.config import command_line
+from impala_tf.processes.heartbeat import Heartbeat
+from impala_tf.transport import credentials as run_credentials
+from tests.helpers.ports import free_port
+
+DOCKER = Path(__file__).parents[2] / "docker"
+sys.path.insert(0, str(DOCKER))
+
+import credentials  # noqa: E402
+import entrypoint  # noqa: E402
+import health  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def work_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(entrypoint, "_WORK", tmp_path)
+    monkeypatch.setattr(health, "NOTE", tmp_path / "note.json")
+    return tmp_path
+
+
+def note() -> dict[str, str]:
+    return json.loads(health.NOTE.read_text())
+
+
+def flags_of(command: list[str]) -> configs.Config:
+    """The config of a command of run_experiment.py."""
+    script = next(n for n, word in enumerate(command) if word.endswith("run_experiment.py"))
+    return command_line.parse(command[script + 1 :])
+
+
+# --- the entry point ---
+
+
+def test_replicas_with_the_same_flags_get_different_numbers(monkeypatch):
+    tasks = set()
+    for name in ("0f3a9c21b7de", "c0ffee5a11ad", "actor-6d4f9-x2x7z"):
+        monkeypatch.setattr(socket, "gethostname", lambda name=name: name)
+        commands = [entrypoint.command("actor", ["--learner_hosts=l:1"]) for _ in range(2)]
+        assert commands[0] == commands[1]
+        tasks.add(flags_of(commands[0]).process.task)
+    assert len(tasks) == 3
+    assert all(0 <= task < 2**31 for task in tasks)
+
+
+@pytest.mark.parametrize("given", [["--task=3"], ["--task", "3"]])
+def test_a_given_task_is_kept(given):
+    command = entrypoint.command("actor", ["--learner_hosts=l:1", *given])
+    assert flags_of(command).process.task == 3
+
+
+def test_a_learner_leaves_a_note_for_the_health_check():
+    given = ["--learner_hosts=learner:8001", "--logdir=/runs/x", "--credentials=/c"]
+    config = flags_of(entrypoint.command("learner", given))
+    assert (config.process.job_name, config.run.logdir) == ("learner", "/runs/x")
+    assert note() == {
+        "status": "/runs/x/status.json",
+        "address": "learner:8001",
+        "ca": "/c/ca.pem",
+        "name": run_credentials.LEARNER_NAME,
+    }
+
+
+def test_learners_of_a_group_wait_for_each_other_before_they_start(work_folder):
+    hosts = "--learner_hosts=learner-0:8001,learner-1:8001"
+    specs = []
+    for task in (0, 1):
+        command = entrypoint.command("learner", [hosts, "--logdir=/runs/x", f"--task={task}"])
+        assert command[1:3] == ["-m", "frontend.supervisor"]
+        specs.append(json.loads(Path(command[3]).read_text()))
+        assert flags_of(specs[task]["argv"]).process.task == task
+    assert specs[0]["run_id"] == specs[1]["run_id"]
+    seats = [spec["seat"] for spec in specs]
+    assert [seat["rank"] for seat in seats] == [0, 1]
+    assert [seat["host"] for seat in seats] == ["learner-0", "learner-1"]
+    for seat in seats:
+        assert (seat["size"], seat["local_size"], seat["cross_size"]) == (2, 1, 2)
+        assert (seat["rendezvous_host"], seat["rendezvous_port"]) == ("learner-0", 8002)
+    assert note()["status"] == "/runs/x/status-1.json"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "name a role: learner, actor or credentials"),
+        (["learner", "--learner_hosts=l:1"], "--logdir: name a folder on a volume"),
+        (["learner", "--learner_hosts=l:1", "--logdir=x", "--task=1"], "--task=1: "),
+        (["actor"], "--job_name=actor: needs --learner_hosts"),
+        (["actor", "--learner_hosts=l:1", "--levle_name=x"], "--levle_name: no such flag"),
+        (["no-such-command"], "no-such-command: No such file"),
+    ],
+)
+def test_unusable_arguments_give_one_line(arguments, problem, capsys):
+    assert entrypoint.main(arguments) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert problem in said[0]
+
+
+def test_other_commands_are_run_unchanged():
+    assert entrypoint.command("tensorboard", ["--logdir=/runs"]) == [
+        "tensorboard",
+        "--logdir=/runs",
+    ]
+
+
+# --- the health check ---
+
+
+@pytest.fixture
+def learner(tmp_path):
+    """Yields the note about a server with a learner's credentials and a status file."""
+    run_credentials.create(tmp_path / "credentials")
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    ours = run_credentials.server_credentials(tmp_path / "credentials")
+    port = server.add_secure_port("127.0.0.1:0", ours)
+    server.start()
+    status = tmp_path / "status.json"
+    status.write_text(json.dumps({"updated_unix_s": time.time()}))
+    authority = tmp_path / "credentials" / "ca.pem"
+    name = run_credentials.LEARNER_NAME
+    yield health.learner_note(status, f"127.0.0.1:{port}", authority, name)
+    server.stop(None)
+
+
+def test_a_learner_that_answers_is_healthy(learner):
+    assert health.trouble(learner, time.time()) == ""
+
+
+def test_a_learner_with_an_old_status_is_unhealthy(learner):
+    assert "is 40 s old" in health.trouble(learner, time.time() + 40)
+
+
+def test_a_learner_that_has_not_started_is_unhealthy(learner):
+    Path(learner["status"]).unlink()
+    assert health.trouble(learner, time.time()) == "the learner has not started yet"
+
+
+def test_a_learner_of_another_run_is_unhealthy(learner, tmp_path):
+    run_credentials.create(tmp_path / "other")
+    other = {**learner, "ca": str(tmp_path / "other" / "ca.pem")}
+    assert "does not answer" in health.trouble(other, time.time())
+
+
+def test_a_learner_whose_port_is_closed_is_unhealthy(learner):
+    closed = {**learner, "address": f"127.0.0.1:{free_port()}"}
+    assert "does not answer" in health.trouble(closed, time.time())
+
+
+def test_a_learner_that_does_not_answer_in_time_is_unhealthy(learner, monkeypatch):
+    monkeypatch.setattr(health, "_ANSWER_S", 0.3)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        hung = {**learner, "address": f"127.0.0.1:{silent.getsockname()[1]}"}
+        assert "does not answer" in health.trouble(hung, time.time())
+
+
+def test_an_actor_is_healthy_while_its_heartbeat_is_recent(tmp_path):
+    beat = Heartbeat(str(tmp_path / "beat"))
+    actor = health.actor_note(tmp_path / "beat")
+    assert health.trouble(actor, time.time()) == "the actor has not started yet"
+    beat.beat()
+    assert health.trouble(actor, time.time()) == ""
+    assert "is 200 s old" in health.trouble(actor, time.time() + 200)
+
+
+def test_the_check_prints_one_line(tmp_path):
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+
+    def check() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(DOCKER / "health.py")]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+    done = check()
+    assert (done.returncode, done.stdout) == (
+        1,
+        "no learner or actor was started in this container\n",
+    )
+    (tmp_path / "beat").touch()
+    written = health.actor_note(tmp_path / "beat")
+    (tmp_path / "impala_tf-process.json").write_text(json.dumps(written))
+    done = check()
+    assert (done.returncode, done.stdout) == (0, "healthy\n")
+
+
+def test_the_check_imports_little():
+    """It runs every few seconds during a run."""
+    code = "import sys, health; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=DOCKER, capture_output=True, text=True, timeout=60
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"impala_tf", "grpc", "numpy", "tensorflow", "cryptography"}
+
+
+# --- credentials ---
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_learners_and_actors_get_only_their_own_files(tmp_path):
+    learner, actor = tmp_path / "learner", tmp_path / "actor"
+    assert credentials.main([str(learner), str(actor)]) == 0
+    assert names(learner) == sorted(run_credentials.LEARNER_FILES)
+    assert names(actor) == sorted(run_credentials.ACTOR_FILES)
+    for folder in (learner, actor):
+        assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+def test_usable_credentials_are_kept(tmp_path):
+    learner, actor = tmp_path / "learner", tmp_path / "actor"
+    assert credentials.ensure(learner, actor)
+    before = (learner / "ca.pem").read_bytes()
+    assert not credentials.ensure(learner, actor)
+    assert (learner / "ca.pem").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["learner/learner.key", "actor/actor.pem", "actor/ca.pem"])
+def test_unusable_credentials_are_replaced_for_both(tmp_path, name):
+    learner, actor = tmp_path / "learner", tmp_path / "actor"
+    credentials.ensure(learner, actor)
+    (tmp_path / name).unlink()
+    assert credentials.ensure(learner, actor)
+    assert (learner / "ca.pem").read_bytes() == (actor / "ca.pem").read_bytes()
+    assert names(actor) == sorted(run_credentials.ACTOR_FILES)
+
+
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert credentials.main([str(tmp_path / "file" / "x"), str(tmp_path / "actor")]) == 2
+    assert "Not a directory" in capsys.readouterr().err
+
+
+# --- packages ---
+
+
+def test_an_actor_needs_only_the_packages_of_its_image():
+    # {what pip installs: how it is imported}. TensorFlow itself requires TensorBoard.
+    not_installed = {
+        "av": "av", "opencv-python-headless": "cv2", "paramiko": "paramiko", "pygame": "pygame",
+    }  # fmt: skip
+    extra = set(requirements.of_role("learner")) - set(requirements.of_role("actor"))
+    assert extra == {*not_installed, "tensorboard"}
+    code = (
+        "import sys\n"
+        f"for name in {[*not_installed.values(), 'frontend']}:\n"
+        "    sys.modules[name] = None  # importing it raises ImportError\n"
+        "import run_experiment, impala_tf.processes.actor_main\n"
+        "from impala_tf.config import command_line\n"
+        "from impala_tf.environments import suites\n"
+        "from impala_tf.processes import common\n"
+        "for name in ('PongNoFrameskip-v4', 'CartPole-v1'):\n"
+        "    config, _ = common.resolve(command_line.parse([f'--level_name={name}']))\n"
+        "    suites.make(config.environment, 2, 1).close()\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=DOCKER.parent, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+
+
+# --- the Compose file ---
+
+
+def environment() -> dict[str, str]:
+    lines = (DOCKER / ".env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def compose() -> dict:
+    """docker-compose.yml with the variables of .env filled in."""
+    text = (DOCKER / "docker-compose.yml").read_text()
+    values = environment()
+    return yaml.safe_load(re.sub(r"\$\{(\w+):-([^}]*)\}", lambda m: values.get(m[1]) or m[2], text))
+
+
+SERVICES = compose()["services"]
+PROCESSES = {
+    name: service
+    for name, service in SERVICES.items()
+    if shlex.split(service["command"])[0] in ("learner", "actor")
+}
+
+
+def words(service: dict) -> list[str]:
+    return shlex.split(service["command"])
+
+
+def config_of(name: str) -> configs.Config:
+    role, *given = words(PROCESSES[name])
+    return command_line.parse([f"--job_name={role}", *given])
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_the_flags_of_every_service_are_valid(name):
+    config = config_of(name)
+    assert config.environment.level_name == environment()["LEVEL_NAME"]
+    for host in configs.hosts(config.process.learner_hosts):
+        assert host.partition(":")[0] in SERVICES
+
+
+def test_all_processes_belong_to_the_same_run():
+    digests = {configs.wire_digest(config_of(name)) for name in PROCESSES}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("profile", ["one-learner", "two-learners"])
+def test_every_learner_of_a_profile_has_actors_and_one_profile_is_the_default(profile):
+    members = {n: s for n, s in PROCESSES.items() if s["profiles"] == [profile]}
+    hosts = {config_of(name).process.learner_hosts for name in members if name.startswith("actor")}
+    learners = [name for name in members if name.startswith("learner")]
+    assert hosts == {f"{name}:8001" for name in learners}
+    for name in learners:
+        config = config_of(name).process
+        assert configs.hosts(config.learner_hosts)[config.task] == f"{name}:8001"
+    assert environment()["COMPOSE_PROFILES"] == "one-learner"
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_processes_are_isolated_and_see_only_their_own_credentials(name):
+    service = PROCESSES[name]
+    role = words(service)[0]
+    assert service["networks"] == ["training"]
+    assert "ports" not in service and "network_mode" not in service
+    assert service["cap_drop"] == ["ALL"] and service["read_only"] is True
+    mounted = {volume.split(":")[0] for volume in service["volumes"]}
+    expected = {f"{role}-credentials"} | ({"runs"} if role == "learner" else set())
+    assert mounted == expected
+    assert config_of(name).process.credentials == f"/credentials/{role}"
+    assert service["restart"].startswith("on-failure")
+
+
+def test_only_tensorboard_is_published_and_only_on_this_machine():
+    published = {name: s["ports"] for name, s in SERVICES.items() if "ports" in s}
+    assert set(published) == {"tensorboard"}
+    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
+    assert "training" not in SERVICES["tensorboard"]["networks"]
+    assert compose()["networks"]["training"]["internal"] is True

@@ -1,0 +1,96 @@
+"""Gymnasium levels whose environments run in processes of their own."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv
+
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
+from tests.helpers.games import WORLDS, actions, environment_of, level
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_processes_behave_like_single_environments() -> None:
+    """An action, reward or observation must not reach another environment than its own."""
+    environment = environment_of(level(f"{WORLDS}:Pictures-v0"), num_envs=3)
+    alone = [gymnasium.make("Pictures-v0") for _ in range(3)]
+    environment.reset()
+    for env in alone:
+        env.reset()
+    for t in range(7):
+        chosen = actions(t % 2, 1, 0)
+        output = environment.step(chosen)
+        for n, env in enumerate(alone):
+            observation, reward, terminated, _, _ = env.step(chosen[n])
+            np.testing.assert_array_equal(output.observation[n], observation)
+            assert (output.reward[n], output.terminated[n]) == (reward, terminated)
+    environment.close()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Makes Ctrl-C work even if the tests run in the background, where shells ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_processes_survive_ctrl_c() -> None:
+    """Ctrl-C reaches every process. The actor finishes its unroll, so it still needs them."""
+    env = suites.make(level(f"{WORLDS}:Pictures-v0"), 2, seed=1)
+    environment = BatchedEnvironment(env)
+    environment.reset()
+    assert isinstance(env.unwrapped, AsyncVectorEnv)
+    for process in env.unwrapped.processes:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, signal.SIGHUP)
+    try:
+        rewards = environment.step(actions(0, 1)).reward
+    except KeyboardInterrupt:
+        pytest.fail("Ctrl-C ended a process")
+    assert rewards.tolist() == [0, 1]
+    environment.close()
+
+
+STEPS_FOREVER = f"""
+import time, numpy as np
+from impala_tf.config import EnvironmentConfig
+from impala_tf.environments import suites
+env = suites.make(EnvironmentConfig(level_name="{WORLDS}:Hanging-v0"), 2, seed=1)
+env.reset()
+env.unwrapped.step_async(np.zeros(2, np.int64))
+print(*[process.pid for process in env.unwrapped.processes], flush=True)
+time.sleep(3600)
+"""
+
+
+def test_processes_end_with_a_killed_actor() -> None:
+    """Otherwise every killed actor would leave processes that fill the machine."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STEPS_FOREVER], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as actor:
+        assert actor.stdout is not None
+        workers = [os.pidfd_open(int(pid)) for pid in actor.stdout.readline().split()]
+        actor.kill()
+    try:
+        assert len(workers) == 2
+        for worker in workers:
+            gone, _, _ = select.select([worker], [], [], 20)
+            assert gone, "a process is still running after its actor"
+    finally:
+        for worker in workers:
+            if not select.select([worker], [], [], 0)[0]:
+                signal.pidfd_send_signal(worker, signal.SIGKILL)
+            os.close(worker)

@@ -1,0 +1,142 @@
+"""Frames are sent once and stacked again: the learner must see exactly what the actor saw."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tree
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from impala_tf.environments import observations
+from impala_tf.environments.observations import layout_of
+from impala_tf.types import EnvOutput
+from tests.helpers.games import environment_of, level
+from tests.helpers.samples import image_spec
+from tests.helpers.unrolls import random_unrolls
+
+
+def pack(steps: list[np.ndarray], stacked_frames: int) -> np.ndarray:
+    """Packs T + 1 observations [N, K, H, W] as an actor does, into [N, T + K, H, W]."""
+    num_envs, _, height, width = steps[0].shape
+    layout = layout_of(image_spec((height, width, stacked_frames), stacked_frames))
+    unroll = tree.map_structure(
+        lambda spec: np.empty((num_envs, *spec.shape), spec.dtype.as_numpy_dtype),
+        layout.unroll_specs(len(steps) - 1),
+    )
+    zeros = np.zeros(num_envs)
+    for t, observation in enumerate(steps):
+        step = EnvOutput(*(zeros for _ in EnvOutput._fields))._replace(observation=observation)
+        layout.record(t, step, unroll)
+    return unroll.observation
+
+
+def assert_rebuilt(steps: list[np.ndarray], autoreset: list[np.ndarray]) -> None:
+    """Asserts that the packed observations come back bit for bit, [T + 1, B, H, W, K]."""
+    frames = pack(steps, stacked_frames=steps[0].shape[1])
+    rebuilt = observations.rebuild_stacks(frames, np.stack(autoreset, axis=1))
+    assert rebuilt.dtype == tf.uint8
+    for t, observation in enumerate(steps):
+        np.testing.assert_array_equal(rebuilt[t], np.moveaxis(observation, 1, -1), f"step {t}")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.sampled_from([(1, 4), (3, 4), (8, 4), (5, 1), (5, 2), (4, 3), (3, 6)]),
+    resets=st.lists(st.lists(st.booleans(), min_size=16, max_size=16), min_size=3, max_size=3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_packed_stacks_are_rebuilt_wherever_games_start(
+    sizes: tuple[int, int], resets: list[list[bool]], seed: int
+) -> None:
+    """A learner that mixed frames of two games, or lost one, would train on what no actor saw."""
+    unroll_length, stacked_frames = sizes
+    # There are steps before the unroll, so that its first stack can have frames of older games.
+    autoreset = np.array(resets)[:, : stacked_frames + 1 + unroll_length + 1]
+    autoreset[:, 0] = True
+    frames = np.random.default_rng(seed).integers(1, 256, (*autoreset.shape, 2, 3), np.uint8)
+    stack = np.zeros((len(resets), stacked_frames, 2, 3), np.uint8)
+    stacks = []
+    for t in range(autoreset.shape[1]):
+        stack = np.where(autoreset[:, t, None, None, None], 0, np.roll(stack, -1, axis=1))
+        stack[:, -1] = frames[:, t]
+        stacks.append(stack)
+    assert_rebuilt(stacks[-unroll_length - 1 :], list(autoreset[:, -unroll_length - 1 :].T))
+
+
+@pytest.mark.parametrize(
+    ("game", "stacked_frames", "max_episode_frames"),
+    [("Pong", 4, 22), ("Breakout", 4, 50), ("Breakout", 3, 9), ("Pong", 1, 30)],
+)
+def test_stacks_of_real_games_are_rebuilt(
+    game: str, stacked_frames: int, max_episode_frames: int
+) -> None:
+    """What counts is how the real emulator stacks frames after a reset."""
+    config = level(
+        f"{game}NoFrameskip-v4",
+        stacked_frames=stacked_frames,
+        max_episode_frames=max_episode_frames,
+        width=40,
+        height=30,
+    )
+    environment = environment_of(config, num_envs=4, seed=3)
+    rng = np.random.default_rng(0)
+    env_outputs = [environment.reset()]
+    for _ in range(5 * 11):
+        env_outputs.append(environment.step(rng.integers(0, 4, 4).astype(np.int32)))
+    environment.close()
+    assert sum(output.autoreset.any() for output in env_outputs) > 3
+    for start in range(0, 5 * 11, 5):  # consecutive unrolls of 5 steps share one observation
+        unroll = env_outputs[start : start + 6]
+        assert_rebuilt([o.observation for o in unroll], [o.autoreset for o in unroll])
+
+
+def test_stacks_are_rebuilt_in_a_graph_with_an_unknown_batch_size() -> None:
+    """The learner traces its update once, for batches of every size."""
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (2, 9, 3, 3), np.uint8)
+    autoreset = rng.random((2, 6)) < 0.3
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec((None, 9, 3, 3), tf.uint8),
+            tf.TensorSpec((None, 6), tf.bool),
+        ]
+    )
+    def graph(frames: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
+        return observations.rebuild_stacks(frames, autoreset)
+
+    np.testing.assert_array_equal(
+        graph(frames, autoreset), observations.rebuild_stacks(frames, autoreset)
+    )
+
+
+def test_actor_and_learner_give_the_network_the_same_channels() -> None:
+    """With another order of channels, the learner would correct for another policy."""
+    observation = np.arange(2 * 4 * 3 * 3, dtype=np.uint8).reshape(2, 4, 3, 3)
+    acted_on = observations.channels_last(observation)
+    learned_from = observations.rebuild_stacks(pack([observation], 4), np.zeros((2, 1), np.bool_))
+    np.testing.assert_array_equal(acted_on, learned_from[0])
+
+
+def test_the_learner_rebuilds_stacks_as_the_definition_says() -> None:
+    """The newest frame comes last; frames from before a reset are zeros."""
+    B, T = 3, 4
+    layout = layout_of(image_spec((6, 7, 3), stacked_frames=3))
+    before = random_unrolls(layout.unroll_specs(T), B)
+    frames, autoreset = before.observation, before.autoreset
+    autoreset[:, 0] = False  # the first stack has frames from before the unroll
+    assert frames.shape == (B, T + 3, 6, 7)
+    assert autoreset[:, 1:].any()
+    expected = np.zeros((T + 1, B, 6, 7, 3), np.uint8)
+    for t, b, k in itertools.product(range(T + 1), range(B), range(3)):
+        # Channel k of step t is frame t + k. Frames 0 to 2 are the first stack, which the actor
+        # sends as it is; later frame t + k came with step t + k - 2.
+        since = max(t + k - 2, 0) + 1
+        if not autoreset[b, since : t + 1].any():
+            expected[t, b, :, :, k] = frames[b, t + k]
+    after = layout.time_major(tree.map_structure(tf.constant, before))
+    np.testing.assert_array_equal(after.observation, expected)
+    np.testing.assert_array_equal(after.autoreset, autoreset.T)
+    np.testing.assert_array_equal(after.reward, before.reward.T)

@@ -1,0 +1,93 @@
+"""Rendered games: a video shows what the agent played."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from impala_tf.config import ConfigError
+from impala_tf.environments import atari, suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.rendering import RenderedGame
+from tests.helpers.games import (
+    WORLDS,
+    actions,
+    breakout,
+    environment_of,
+    level,
+    random_steps,
+)
+
+
+def test_a_frame_shows_the_current_step() -> None:
+    """A video of other moments than those that the agent saw would mislead."""
+    game = RenderedGame(level(f"{WORLDS}:Pictures-v0"), seed=1)
+    assert game.fps == 10
+    output = game.environment.reset()
+    for _ in range(9):
+        np.testing.assert_array_equal(game.frame(), output.observation[0])
+        output = game.environment.step(actions(0))
+    game.close()
+
+
+def test_a_vector_level_is_rendered_at_its_own_speed() -> None:
+    """With action repeats, a video has fewer frames per second."""
+    game = RenderedGame(level("CartPole-v1", num_action_repeats=2), seed=1)
+    game.environment.reset()
+    before = game.frame()
+    for _ in range(4):
+        game.environment.step(actions(1))
+    assert (before.shape, before.dtype, game.fps) == ((400, 600, 3), np.uint8, 25)
+    assert (game.frame() != before).any()
+    game.close()
+
+
+def test_a_level_that_cannot_be_rendered_refuses_video() -> None:
+    """Before the game is played, not after it."""
+    with pytest.raises(ConfigError, match=f"^--video: --level_name={WORLDS}:Blind-v0 has no"):
+        RenderedGame(level(f"{WORLDS}:Blind-v0"), seed=1)
+
+
+def test_a_video_shows_the_game_that_the_agent_plays() -> None:
+    """Frames come from a second emulator. It must play the same game, with sticky actions too."""
+    env = breakout(repeat_action_probability=0.25, max_episode_frames=500)
+    game = RenderedGame(env, seed=5)
+    assert game.fps == 15
+    played_alone = random_steps(environment_of(env, seed=5), 4, 300)
+    played = []
+    rng = np.random.default_rng(0)
+    output = game.environment.reset()
+    for _ in range(301):
+        played.append(output)
+        screen = game.frame()
+        assert (screen.shape, screen.dtype) == ((210, 160, 3), np.uint8)
+        # The agent sees the screen in grey.
+        grey = cv2.resize(
+            cv2.cvtColor(screen, cv2.COLOR_RGB2GRAY), (84, 84), interpolation=cv2.INTER_AREA
+        )
+        assert np.abs(grey.astype(int) - output.observation[0, -1]).max() <= 3
+        output = game.environment.step(rng.integers(0, 4, 1).astype(np.int32))
+    for alone, filmed in zip(played_alone, played, strict=True):
+        for ours, theirs in zip(alone, filmed, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert len(game.environment.pop_episodes()) >= 2
+    game.close()
+
+
+def test_a_frame_has_the_size_of_the_screen() -> None:
+    """Not every game has 210 lines."""
+    game = RenderedGame(level("ALE/JourneyEscape-v5"), seed=1)
+    game.environment.reset()
+    assert game.frame().shape == (230, 160, 3)
+    game.close()
+
+
+def test_two_emulators_that_differ_are_an_error() -> None:
+    """The video would show a game that the agent did not play."""
+    twin = atari.render_twin(breakout(max_episode_frames=44))
+    environment = BatchedEnvironment(
+        suites.Seeded(atari.Twin(atari.make(breakout(), 1, 1), twin), seed=1)
+    )
+    with pytest.raises(RuntimeError, match="no longer the game that the agent plays"):
+        random_steps(environment, 4, 11)

@@ -1,0 +1,84 @@
+"""Levels: what is known about them, and which are refused."""
+
+from __future__ import annotations
+
+import gymnasium
+import pytest
+
+from impala_tf.config import ConfigError
+from impala_tf.environments import suites
+from impala_tf.types import EnvironmentSpec
+from tests.helpers.games import WORLDS, level
+
+
+def test_spec_of_a_vector_level() -> None:
+    """A run's agent and the defaults of its flags depend on it."""
+    assert suites.spec(level(f"{WORLDS}:MaskedCartPole-v1")) == EnvironmentSpec(
+        level_name=f"{WORLDS}:MaskedCartPole-v1",
+        kind="vector",
+        observation_shape=(2,),
+        observation_dtype="float32",
+        num_actions=2,
+        stacked_frames=0,
+        frames_per_step=1,
+        protocol=f"Gymnasium {WORLDS}:MaskedCartPole-v1, vector 2, 2 actions, action repeat 1, "
+        "at most 500 frames",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("Pictures-v0", (24, 32, 3)), ("GreyPictures-v0", (24, 32, 1))],
+)
+def test_spec_of_an_image_level(name: str, shape: tuple[int, ...]) -> None:
+    """Grey images get a channel axis, which convolutions need."""
+    spec = suites.spec(level(f"{WORLDS}:{name}", num_action_repeats=3))
+    assert (spec.kind, spec.observation_shape, spec.observation_dtype) == ("image", shape, "uint8")
+    assert (spec.stacked_frames, spec.frames_per_step) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("Breakot-v4", "no such level; near matches: Breakout-v4"),
+        ("cartpole-v1", "no such level; near matches: CartPole-v1"),
+        ("CartPole", "no such level; near matches: CartPole-v1"),
+        ("ALE/Combat-v5", "no such level"),
+        (
+            f"{WORLDS}:MaskedCartpole-v1",
+            "no such level; near matches: MaskedCartPole-v1",
+        ),
+        ("#!?", "no such level; no id is similar"),
+        ("no_such_module:Env-v0", "cannot import the module 'no_such_module'"),
+        ("Pendulum-v1", r"has actions Box\(.*only discrete actions"),
+        ("FrozenLake-v1", r"has observations Discrete\(16\); only discrete"),
+        ("Blackjack-v1", r"has observations Tuple\("),
+        (f"{WORLDS}:FloatPictures-v0", r"has observations Box\(.*float32\)"),
+        (
+            f"{WORLDS}:ChannelsFirst-v0",
+            r"\(3, 24, 32\), which looks like channels first",
+        ),
+        (f"{WORLDS}:SameStep-v0", "autoreset mode AutoresetMode.SAME_STEP; only .*NEXT"),
+        (
+            f"{WORLDS}:NeedsUninstalled-v0",
+            "not installed: Moon .* run `pip install moon`",
+        ),
+    ],
+)
+def test_an_unusable_level_is_one_line_that_says_what_would_work(name: str, problem: str) -> None:
+    """Not a traceback after the launch."""
+    with pytest.raises(ConfigError, match=problem) as caught:
+        suites.spec(level(name))
+    (line,) = caught.value.problems
+    assert line.startswith("--level_name=")
+    assert "\n" not in line
+
+
+def test_a_level_that_exists_only_natively_refuses_the_flags_that_it_cannot_support() -> None:
+    gymnasium.register(
+        "OnlyNative-v0",
+        vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
+    )
+    suites.make(level("OnlyNative-v0"), 2, seed=0).close()
+    with pytest.raises(ConfigError, match="leave out --num_action_repeats and --video"):
+        suites.spec(level("OnlyNative-v0", num_action_repeats=2))

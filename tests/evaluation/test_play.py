@@ -1,0 +1,190 @@
+"""An evaluation plays whole games and summarises them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.agents.agent import make_agent
+from impala_tf.agents.policy import compile_policy
+from impala_tf.config import EnvironmentConfig
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.observations import layout_of
+from impala_tf.evaluation import play
+from impala_tf.types import AgentOutput, EnvOutput, Episode, Nest
+
+CARTPOLE = EnvironmentConfig(level_name="CartPole-v1")
+PONG = EnvironmentConfig(
+    level_name="PongNoFrameskip-v4", max_episode_frames=60, noop_max=3, width=24, height=20
+)
+SCRIPTED = EnvironmentConfig(level_name="tests.helpers.worlds:Scripted-v0")
+
+
+class RecordingEnvironment(BatchedEnvironment):
+    """An environment that records what it showed and which actions it received."""
+
+    def __init__(self, env: EnvironmentConfig, num_envs: int) -> None:
+        super().__init__(suites.make(env, num_envs, seed=5))
+        self.shown: list[EnvOutput] = []
+        self.actions: list[np.ndarray] = []
+
+    def reset(self) -> EnvOutput:
+        self.shown.append(copy.deepcopy(super().reset()))
+        return self.shown[-1]
+
+    def step(self, actions: np.ndarray) -> EnvOutput:
+        self.actions.append(actions.copy())
+        self.shown.append(copy.deepcopy(super().step(actions)))
+        return self.shown[-1]
+
+
+def always_0(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+    num_envs = len(env_output.reward)
+    return AgentOutput(tf.zeros(num_envs, tf.int32), tf.zeros((num_envs, 2))), core_state
+
+
+class Lengths:
+    """N environments with reward 1 per step; every game of environment n lasts lengths[n] steps."""
+
+    def __init__(self, *lengths: int) -> None:
+        self._lengths = np.array(lengths)
+        self.steps = 0
+
+    def _output(self, reward: np.ndarray, ended: np.ndarray, fresh: np.ndarray) -> EnvOutput:
+        nowhere = np.zeros_like(ended)
+        return EnvOutput(
+            reward=reward.astype(np.float32),
+            terminated=ended,
+            truncated=nowhere,
+            autoreset=fresh,
+            episode_start=fresh,
+            observation=np.zeros((len(ended), 1), np.float32),
+            last_action=np.zeros(len(ended), np.int32),
+        )
+
+    def reset(self) -> EnvOutput:
+        self._at = np.zeros_like(self._lengths)
+        everywhere = np.ones(len(self._lengths), np.bool_)
+        return self._output(np.zeros(len(self._lengths)), ~everywhere, everywhere)
+
+    def step(self, actions: np.ndarray) -> EnvOutput:
+        self.steps += 1
+        fresh = self._at == self._lengths
+        self._at = np.where(fresh, 0, self._at + 1)
+        return self._output(~fresh, self._at == self._lengths, fresh)
+
+
+def games(steps: Iterator[Episode | None]) -> list[Episode]:
+    return [episode for episode in steps if episode is not None]
+
+
+def test_every_environment_plays_the_same_number_of_games() -> None:
+    """The games that end first are the short ones, so taking those would bias the result."""
+    environment = Lengths(2, 9, 4)
+    found = games(play.play(always_0, (), environment, num_envs=3, num_episodes=8))
+    assert sorted(found) == [Episode(2.0, 2)] * 3 + [Episode(4.0, 4)] * 2 + [Episode(9.0, 9)] * 3
+    # It lasts as long as the slowest environment needs, with one reset step per game.
+    assert environment.steps == 3 * (9 + 1)
+
+
+@pytest.mark.parametrize(("num_envs", "num_episodes"), [(1, 1), (1, 3), (2, 1), (3, 3), (2, 5)])
+def test_as_many_games_are_played_as_were_asked_for(num_envs: int, num_episodes: int) -> None:
+    environment = Lengths(*range(3, 3 + num_envs))
+    found = games(play.play(always_0, (), environment, num_envs, num_episodes))
+    assert len(found) == num_episodes
+
+
+def test_returns_and_lengths_are_those_of_the_games() -> None:
+    """The games have 3, 2 and 4 steps with rewards 1, 2, 3, ... A reset is not a step."""
+    environment = RecordingEnvironment(SCRIPTED, num_envs=1)
+    found = games(play.play(always_0, (), environment, 1, 4))
+    environment.close()
+    assert found == [Episode(6.0, 3), Episode(3.0, 2), Episode(10.0, 4), Episode(6.0, 3)]
+
+
+def test_an_evaluation_counts_episodes_as_training_does() -> None:
+    """Otherwise the scores of the two could not be compared."""
+    environment = RecordingEnvironment(CARTPOLE, num_envs=1)
+    agent = make_agent("MLPAgent", suites.spec(CARTPOLE))
+    act = compile_policy(agent, suites.spec(CARTPOLE), 1, seed=1)
+    found = games(play.play(act, agent.initial_state(1), environment, 1, 5))
+    assert found == environment.pop_episodes()
+    environment.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "agent_name"),
+    [(CARTPOLE, "MLPLSTMAgent"), (PONG, "ResNetLSTMAgent")],
+    ids=["vector", "stacked frames"],
+)
+def test_greedy_games_take_the_most_likely_action_and_keep_the_core_state(
+    env: EnvironmentConfig, agent_name: str
+) -> None:
+    """An evaluation that loses the core state or swaps channels would play worse."""
+    spec = suites.spec(env)
+    agent = make_agent(agent_name, spec)
+    rng = np.random.default_rng(1)
+    for variable in agent.trainable_variables:
+        variable.assign(0.3 * rng.normal(size=variable.shape))
+    act = compile_policy(agent, spec, 2, seed=1, choice="greedy")
+    environment = RecordingEnvironment(env, num_envs=2)
+    assert len(games(play.play(act, agent.initial_state(2), environment, 2, 2))) == 2
+    environment.close()
+    state = agent.initial_state(2)
+    for shown, actions in zip(environment.shown, environment.actions, strict=False):
+        seen = layout_of(spec).to_network(tf.nest.map_structure(tf.constant, shown))
+        outputs, state = agent.step(seen, state)
+        np.testing.assert_array_equal(actions, np.argmax(outputs.policy_logits, axis=-1))
+    assert len(environment.actions) >= 8
+    assert len({tuple(actions) for actions in environment.actions}) > 1
+
+
+def test_sampled_games_depend_on_the_seed_and_greedy_ones_do_not() -> None:
+    """--seed repeats an evaluation."""
+    spec = suites.spec(CARTPOLE)
+    agent = make_agent("MLPAgent", spec)
+
+    def played(choice: Literal["greedy", "sampled"], seed: int) -> list[list[int]]:
+        act = compile_policy(agent, spec, 2, seed, choice)
+        environment = RecordingEnvironment(CARTPOLE, num_envs=2)
+        games(play.play(act, agent.initial_state(2), environment, 2, 2))
+        environment.close()
+        return [actions.tolist() for actions in environment.actions]
+
+    assert played("sampled", 1) == played("sampled", 1)
+    assert played("sampled", 1) != played("sampled", 2)
+    assert played("greedy", 1) == played("greedy", 2)
+    assert played("greedy", 1) != played("sampled", 1)
+
+
+def test_play_yields_once_per_frame_of_a_video() -> None:
+    """From the first to the last frame of the game, and no frame of the next one."""
+    environment = Lengths(4)
+    filmed = []
+    for episode in play.play(always_0, (), environment, 1, 1):
+        filmed.append(environment.steps if episode is None else episode)
+    assert filmed == [0, 1, 2, 3, 4, Episode(4.0, 4)]
+
+
+def test_a_summary_has_mean_median_spread_and_every_episode() -> None:
+    found = play.summary([Episode(1.0, 10), Episode(2.0, 20), Episode(6.0, 30)])
+    assert found == {
+        "num_episodes": 3,
+        "mean": 3.0,
+        "median": 2.0,
+        "std": pytest.approx(7.0**0.5),  # of the sample: (4 + 1 + 9) / 2
+        "min": 1.0,
+        "max": 6.0,
+        "episode_returns": [1.0, 2.0, 6.0],
+        "episode_lengths": [10, 20, 30],
+    }
+
+
+def test_the_spread_of_one_game_is_zero() -> None:
+    assert play.summary([Episode(5.0, 1)])["std"] == 0.0

@@ -1,0 +1,84 @@
+"""Videos play everywhere and show every frame."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from impala_tf.evaluation import video
+
+
+def moving_square(count: int, height: int = 210, width: int = 160) -> Iterator[np.ndarray]:
+    """Yields frames of an orange square that moves over a blue background."""
+    for n in range(count):
+        frame = np.full((height, width, 3), (20, 40, 160), np.uint8)
+        frame[50:80, 10 + 3 * n : 40 + 3 * n] = (220, 120, 30)
+        yield frame
+
+
+def decode(path: Path) -> tuple[av.VideoStream, list[np.ndarray]]:
+    with av.open(path) as container:
+        stream = container.streams.video[0]
+        return stream, [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
+
+
+def test_a_video_has_every_frame(tmp_path: Path) -> None:
+    """In order and in colour, in the format that all browsers decode."""
+    path = tmp_path / "game.mp4"
+    video.write_mp4(path, moving_square(20), fps=15)
+    stream, pictures = decode(path)
+    assert (stream.codec_context.name, stream.codec_context.pix_fmt) == ("h264", "yuv420p")
+    assert float(stream.average_rate) == 15
+    assert [picture.shape for picture in pictures] == [(420, 320, 3)] * 20
+    for picture, frame in zip(pictures, moving_square(20), strict=True):
+        difference = np.abs(picture[::2, ::2].astype(int) - frame)
+        assert difference.mean() < 4
+    assert [path.name for path in tmp_path.iterdir()] == ["game.mp4"]
+
+
+def test_browsers_can_play_a_video_before_it_is_loaded_completely(tmp_path: Path) -> None:
+    """With the index at the end, a browser has to load the whole file first."""
+    path = tmp_path / "game.mp4"
+    video.write_mp4(path, moving_square(3), fps=15)
+    content = path.read_bytes()
+    assert 0 < content.index(b"moov") < content.index(b"mdat")
+
+
+@pytest.mark.parametrize(
+    ("size", "written"),
+    [((64, 64), (512, 512)), ((401, 601), (402, 602)), ((230, 160), (460, 320))],
+)
+def test_small_frames_are_enlarged_and_odd_sizes_are_padded(
+    tmp_path: Path, size: tuple[int, int], written: tuple[int, int]
+) -> None:
+    """64 pixels are too few to watch, and encoders refuse odd sizes."""
+    path = tmp_path / "game.mp4"
+    video.write_mp4(path, moving_square(2, *size), fps=29.97)
+    _, pictures = decode(path)
+    assert [picture.shape[:2] for picture in pictures] == [written] * 2
+
+
+def test_a_failure_keeps_the_old_video(tmp_path: Path) -> None:
+    """Half a file must not replace the last good one."""
+    path = tmp_path / "game.mp4"
+    path.write_bytes(b"the old one")
+
+    def fails() -> Iterator[np.ndarray]:
+        yield from moving_square(100)  # more than the encoder buffers, so some are written
+        raise RuntimeError("the game failed")
+
+    with pytest.raises(RuntimeError, match="the game failed"):
+        video.write_mp4(path, fails(), fps=15)
+    assert path.read_bytes() == b"the old one"
+    assert [path.name for path in tmp_path.iterdir()] == ["game.mp4"]
+
+
+def test_no_frames_or_frames_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one frame"):
+        video.write_mp4(tmp_path / "none.mp4", [], fps=15)
+    mixed = [np.zeros((32, 32, 3), np.uint8), np.zeros((32, 48, 3), np.uint8)]
+    with pytest.raises(ValueError, match=r"\(32, 48, 3\) among frames of shape \(32, 32, 3\)"):
+        video.write_mp4(tmp_path / "mixed.mp4", mixed, fps=15)
+    assert not list(tmp_path.iterdir())

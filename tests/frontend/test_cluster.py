@@ -1,0 +1,282 @@
+"""Launches of a stand-in run on this machine: show it, manage it from outside, stop it."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from frontend import cluster
+from frontend.__main__ import main
+from frontend.process_state import living_pids, read_state, state_path
+from frontend.record import Record, load, save
+from impala_tf.config import Config, ConfigError, replace
+from tests.helpers.stand_in import make_project, write_csv
+from tests.helpers.waiting import wait_until
+
+
+class RecordedDisplay:
+    """Records its calls; passes the newest status to `on_update`."""
+
+    def __init__(self, source, on_update):
+        self._source = source
+        self._on_update = on_update
+        self.notes, self.final = [], None
+
+    def start(self):
+        assert self._source() is None, "there is a status before the learner wrote one"
+
+    def update(self):
+        self._on_update(self._source())
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def stop(self, final_line):
+        self.final = final_line
+
+
+class Run:
+    """A run of the stand-in project."""
+
+    def __init__(self, tmp_path):
+        self.logdir = tmp_path / "logs"
+        self.project = make_project(tmp_path / "a project; $(touch x)")
+        self.csv = write_csv(tmp_path / "w.csv", self.project)
+        self.display = None
+
+    def launch(self, on_update=lambda status: None, **flags):
+        config = replace(Config(), workers_csv_path=str(self.csv), logdir=str(self.logdir), **flags)
+
+        def make_display(source):
+            self.display = RecordedDisplay(source, on_update)
+            return self.display
+
+        return cluster.launch(config, make_credentials=make_credentials, make_display=make_display)
+
+    def state(self, name):
+        return read_state(state_path(self.logdir, name))
+
+    def command(self, *words):
+        return main([words[0], f"--logdir={self.logdir}", *words[1:]])
+
+
+def make_credentials(folder):
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "ca.pem").write_text("-")
+
+
+@pytest.fixture
+def run(private_tmux, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster, "_STATUS_S", 0.1)
+    monkeypatch.setattr(cluster, "_REPORT_S", 0.2)
+    made = Run(tmp_path)
+    yield made
+    if (made.logdir / "cluster.json").exists():
+        made.command("stop", "--timeout_s=20")
+
+
+def windows():
+    command = ["tmux", "list-panes", "-s", "-t", "=impala", "-F", "#{window_name} #{pane_dead}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.split("\n")[:-1]
+
+
+def test_a_detached_run_can_be_managed_and_stopped(run, capfd):
+    assert run.launch(detach=True) == 0
+    assert windows() == ["learner-0 0", "actor-0 0", "actor-1 0"]
+    wait_until((run.logdir / "status.json").exists)
+    capfd.readouterr()
+    assert run.command("status") == 0
+    shown = {line.split()[0]: line for line in capfd.readouterr().out.splitlines()}
+    for name, rate, lag in (("actor-1", "1,234", "2.5"), ("learner-0", "5,678", "3.2")):
+        assert all(word in shown[name] for word in ("running", rate, lag, " s ago")), shown[name]
+    assert run.command("logs", "actor-1") == 0
+    assert "actor 1 is up with -1\n" in capfd.readouterr().out
+    states = [run.state(name) for name in ("learner-0", "actor-0", "actor-1")]
+    mine = subprocess.Popen(["sleep", "1000"], cwd=run.project)
+    subprocess.run(["tmux", "new-window", "-d", "-t", "=impala:", "-n", "mine"], check=True)
+    try:
+        assert run.command("stop") == 0
+        assert [living_pids(state) for state in states] == [[], [], []]
+        assert windows() == ["mine 0"], "a window that the user opened was closed"
+        assert mine.poll() is None
+    finally:
+        mine.kill()
+        mine.wait()
+    capfd.readouterr()
+    run.command("logs", "learner-0")
+    assert "stopped cleanly" in capfd.readouterr().out
+
+
+def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
+    assert run.launch(detach=True) == 0
+    record = (run.logdir / "cluster.json").read_bytes()
+    capfd.readouterr()
+    assert run.launch(detach=True) == 1
+    said = capfd.readouterr().err.splitlines()
+    assert "tmux session impala exists already, with learner-0, actor-0, actor-1" in said[0]
+    assert f"{run.logdir} is in use by actor-0 (pid {run.state('actor-0').pid})" in said[1]
+    assert run.launch(detach=True, tmux_sess="other") == 1
+    assert (run.logdir / "cluster.json").read_bytes() == record
+    assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
+
+
+def test_a_session_that_the_user_opened_is_left_alone(run, capfd):
+    subprocess.run(["tmux", "new-session", "-d", "-s", "impala", "-n", "mine"], check=True)
+    assert run.launch(detach=True) == 1
+    assert "impala exists already, with mine" in capfd.readouterr().err
+    assert windows() == ["mine 0"]
+
+
+def test_the_launcher_shows_the_run_until_it_ends_and_the_windows_stay(run):
+    def finish(status):
+        if status is not None:
+            (run.project / "finish").touch()
+
+    assert run.launch(finish) == 0
+    assert run.display.final == f"done; logdir {run.logdir} on this machine"
+    wait_until(lambda: windows() == ["learner-0 1", "actor-0 1", "actor-1 1"])
+    # Those windows do not prevent another launch.
+    assert run.launch() == 0
+
+
+def test_a_failed_learner_ends_the_run_and_is_named(run):
+    (run.project / "finish").write_text("7")
+    assert run.launch(max_restarts=0) == 1
+    assert run.display.final.startswith("failed: learner-0 failed: exit status 7 after ")
+    names = ("learner-0", "actor-0", "actor-1")
+    assert [living_pids(run.state(name)) for name in names] == [[], [], []]
+
+
+def test_status_reports_actors_that_wait_for_no_learner(run, capfd):
+    """With --detach nothing stops actors whose learner has failed for good."""
+    assert run.launch(detach=True, max_restarts=0) == 0
+    assert run.command("status") == 0
+    assert "no learner is left" not in capfd.readouterr().out
+    (run.project / "fail").touch()
+    wait_until(lambda: run.state("learner-0").state == "failed")
+    assert run.command("status") == 0
+    said = capfd.readouterr().out
+    assert "no learner is left, but 2 actor(s) wait for one" in said
+    assert run.command("stop") == 0
+
+
+def test_ctrl_c_in_the_launcher_leaves_the_run_running(run):
+    def interrupt(status):
+        if status is not None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+
+    assert run.launch(interrupt) == 0
+    assert run.display.final.startswith("left running: 3 processes on 1 machine(s); ")
+    assert run.state("learner-0").state == "running"
+
+
+def test_a_launcher_does_not_show_the_run_of_a_later_launch(run):
+    """The run is stopped and launched again between two polls of the first launcher."""
+    records: list[Record] = []
+
+    def launch_again(status):
+        if status is not None and not records:
+            records.append(load(run.logdir))
+            save(dataclasses.replace(records[0], run_id="another"), run.logdir)
+
+    assert run.launch(launch_again) == 1
+    assert run.display.final == f"this run has ended; {run.logdir} now belongs to a later launch"
+    assert run.state("learner-0").state == "running", "the first launcher stopped a later run"
+    save(records[0], run.logdir)
+
+
+def test_a_project_that_cannot_start_is_reported(run, capfd):
+    (run.project / "run_experiment.py").unlink()
+    (run.project / "run_experiment.py").write_text("import sys; sys.exit(2)")
+    assert run.launch() == 1
+    assert "learner-0 refused: unusable flags or files" in run.display.final
+
+
+def test_a_run_is_found_by_its_tmux_session(run, capfd, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run.logdir = tmp_path / "runs" / "x"
+    run.launch(detach=True, tmux_sess="mine")
+    capfd.readouterr()
+    assert main(["status", "--tmux_sess=mine"]) == 0
+    assert "learner-0" in capfd.readouterr().out
+    assert main(["status"]) == 2
+    assert capfd.readouterr().err.startswith("--tmux_sess=impala: no run under runs/")
+
+
+def test_a_bad_csv_opens_no_connection(run, monkeypatch):
+    run.csv.write_text("job,ip\nactor,10.0.0.1\nboss,$(id)\n")
+    monkeypatch.setattr("frontend.ssh.connect", lambda *_: pytest.fail("connected"))
+    monkeypatch.setattr("frontend.machine.LocalMachine.run", lambda *_: pytest.fail("ran"))
+    with pytest.raises(ConfigError) as caught:
+        run.launch()
+    assert len(caught.value.problems) == 2
+
+
+def test_the_default_logdir_of_a_launched_run_names_its_agent(
+    private_tmux, run_here, tmp_path, monkeypatch
+):
+    """The name runs/LEVEL-auto would mix up the runs of different agents."""
+    csv = write_csv(tmp_path / "w.csv", make_project(tmp_path / "project"))
+    monkeypatch.chdir(tmp_path)
+    flags = [f"--workers_csv_path={csv}", "--level_name=CartPole-v1", "--detach"]
+    code, _, err = run_here(*flags)
+    assert code == 0, err
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["CartPole-v1-MLPAgent"]
+    assert main(["stop", "--logdir=runs/CartPole-v1-MLPAgent"]) == 0
+
+
+def test_an_unknown_level_is_refused_before_any_machine_is_used(run, run_here, monkeypatch):
+    monkeypatch.setattr("frontend.ssh.connect", lambda *_: pytest.fail("connected"))
+    monkeypatch.setattr("frontend.machine.LocalMachine.run", lambda *_: pytest.fail("ran"))
+    flags = [f"--workers_csv_path={run.csv}", "--level_name=CartPoel-v1", f"--logdir={run.logdir}"]
+    code, out, err = run_here(*flags)
+    assert (code, out) == (2, "")
+    assert err.startswith("run_experiment.py: --level_name=CartPoel-v1: no such level; near"), err
+    assert len(err.splitlines()) == 1
+    assert not run.logdir.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["stop", "--logdir=/none"], "--logdir=/none: holds no launched run (No such file"),
+        (["dance"], "python -m frontend: argument COMMAND: invalid choice: 'dance'"),
+        (["doctor"], "python -m frontend doctor: the following arguments are required"),
+        (["doctor", "--workers_csv_path=/none"], "--workers_csv_path=/none: No such file"),
+        (["workers", "--learners=a"], "--actors: name a file with one machine per line"),
+    ],
+)
+def test_unusable_arguments_give_one_line_and_exit_status_2(words, problem, capfd, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    assert main(words) == 2
+    said = capfd.readouterr().err
+    assert said.startswith(problem)
+    assert said.count("\n") == 1
+
+
+def test_an_unknown_process_is_answered_with_the_known_ones(run, capfd):
+    run.launch(detach=True)
+    capfd.readouterr()
+    assert run.command("logs", "actor-7") == 2
+    assert capfd.readouterr().err == (
+        "actor-7: no such process; this run has learner-0, actor-0, actor-1\n"
+    )
+
+
+def test_the_doctor_finds_a_port_in_use_and_accepts_a_good_machine(run, capfd, tmp_path):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        csv = write_csv(tmp_path / "taken.csv", run.project, learners=[str(port)])
+        assert main(["doctor", f"--workers_csv_path={csv}", f"--logdir={run.logdir}"]) == 1
+        assert "Address already in use" in capfd.readouterr().out
+    assert main(["doctor", f"--workers_csv_path={csv}", f"--logdir={run.logdir}"]) == 0
+    assert f"reaches localhost:{port}" in capfd.readouterr().out

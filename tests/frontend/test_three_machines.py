@@ -1,0 +1,211 @@
+"""A run on three machines, from setup to stop, and refused logins. Needs root and iproute2."""
+
+import functools
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from frontend import cluster, ssh
+from frontend.__main__ import main
+from frontend.plan import Place
+from impala_tf.config import Config, replace
+from impala_tf.monitoring.live_display import Display
+from impala_tf.transport import credentials
+from tests.helpers.netns import HERE, network_of
+from tests.helpers.sshd import fingerprint, make_key, public_key
+from tests.helpers.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("cluster"),
+]
+CANARY = "canary-52ab"
+TRAINING = {"level_name": "CartPole-v1", "batch_size": 4, "total_environment_frames": 100_000_000}
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    with network_of(tmp_path_factory.mktemp("network"), 3) as found:
+        yield found
+
+
+@pytest.fixture
+def home(network, tmp_path, monkeypatch):
+    """A home folder with the user's key and without known hosts."""
+    _, user_key = network
+    folder = tmp_path / "home" / ".ssh"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "id_ed25519").write_bytes(user_key.read_bytes())
+    (folder / "id_ed25519").chmod(0o600)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return folder
+
+
+def write_csv(path, nodes, password=""):
+    first, second, third = nodes
+    rows = [("learner", first, 8001), ("learner", second, 8001), ("actor", first, ""),
+            ("actor", second, ""), ("actor", third, "")]  # fmt: skip
+    lines = ["job,ip,tf_port,cuda_visible_devices,ssh_username,ssh_password,envs,workdir,python"]
+    lines += [
+        f"{job},{node.address},{port},-1,root,{password},{4 if job == 'actor' else ''},"
+        f"{node.workdir},{sys.executable}"
+        for job, node, port in rows
+    ]
+    lines.append(f"actor,{HERE},,-1,,,4,,")  # This machine has the project already.
+    path.write_text("\n".join(lines) + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def processes_on(node):
+    place = Place(node.address, node.address, False, "/", "python3", "/", 22, "root")
+    machine = ssh.connect(place, None, False)
+    try:
+        return machine.run(["ps", "-e", "-ww", "-o", "args="]).stdout
+    finally:
+        machine.close()
+
+
+def know(home, nodes):
+    lines = [f"{node.address} {public_key(node.host_key)}\n" for node in nodes]
+    (home / "known_hosts").write_text("".join(lines))
+
+
+def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd, monkeypatch):
+    nodes, _ = network
+    csv, logdir = write_csv(tmp_path / "w.csv", nodes), tmp_path / "here" / "runs"
+    logdir.parent.mkdir()
+    monkeypatch.chdir(logdir.parent)
+    monkeypatch.setenv("COLUMNS", "300")
+    flag = f"--workers_csv_path={csv}"
+
+    assert main(["doctor", flag, "--accept_new_host_keys", "--logdir=runs"]) == 1
+    assert f"not in {nodes[0].workdir}; run python -m frontend setup" in printed(capfd)
+    assert main(["setup", flag]) == 0
+    assert printed(capfd).count("ready: ") == 4
+    healthy = main(["doctor", flag, "--logdir=runs"])
+    found = printed(capfd)
+    assert healthy == 0, found
+    for listener, caller in ((0, 2), (1, 1)):
+        reached = f"{nodes[caller].address} reaches {nodes[listener].address}:8001 ok"
+        assert reached in found, found
+
+    config = replace(
+        Config(), workers_csv_path=str(csv), logdir="runs", detach=True, **TRAINING
+    )  # fmt: skip
+    assert cluster.launch(
+        config, make_credentials=credentials.ensure, make_display=Display
+    ) == 0, capfd.readouterr().err  # fmt: skip
+    logdirs = [node.workdir / "runs" for node in nodes]
+    actors_of = (["actor-0", "actor-2"], ["actor-1", "actor-3"])
+    try:
+        for rank, name in enumerate(("status.json", "status-1.json")):
+            wait_until(functools.partial(sees, logdirs[rank] / name, actors_of[rank]), 300)
+        capfd.readouterr()
+        assert main(["status", "--logdir=runs"]) == 0
+        status = printed(capfd)
+        for name in ("learner-0", "learner-1", *actors_of[0], *actors_of[1]):
+            assert f"\n{name} " in f"\n{status}"
+        assert status.count(" running ") == 6
+        assert main(["logs", "actor-2", "--logdir=runs"]) == 0
+        private = list((logdirs[2] / "credentials").iterdir())
+        assert sorted(path.name for path in private) == ["actor.key", "actor.pem", "ca.pem"]
+        assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
+        assert main(["stop", "--logdir=runs"]) == 0, capfd.readouterr().err
+    finally:
+        main(["stop", "--logdir=runs"])
+    for node in nodes:
+        assert "run_experiment" not in processes_on(node)
+        assert "tmux" not in processes_on(node)
+    assert any((logdirs[0] / "checkpoints").iterdir()), "no checkpoint was written at the end"
+    files = [path for folder in (*logdirs, logdir)
+             for path in (folder / "processes").glob("*.state.json")]  # fmt: skip
+    states = {path.name: json.loads(path.read_text()) for path in files}
+    assert len(states) == 6
+    ends = {name: (state["state"], state["exit_status"]) for name, state in states.items()}
+    for rank in range(2):  # They stop together, so one may finish before it is told to stop.
+        assert ends.pop(f"learner-{rank}.state.json") in (("stopped", 0), ("finished", 0))
+    assert set(ends.values()) == {("stopped", 0)}, ends
+
+
+def sees(path, names):
+    """Tells whether a learner's status names exactly these actors."""
+    if not path.exists():
+        return False
+    return sorted(actor["name"] for actor in json.loads(path.read_text())["actors"]) == names
+
+
+def printed(capfd):
+    """Returns what was printed since the last call, with one space between columns of tables."""
+    return "\n".join(" ".join(line.split()) for line in capfd.readouterr().out.splitlines())
+
+
+def test_a_folder_that_machines_share_is_set_up_only_once(network, home, tmp_path, capfd):
+    nodes, _ = network
+    know(home, nodes)
+    shared = tmp_path / "home of all"
+    lines = ["job,ip,tf_port,workdir,python,ssh_username"]
+    lines += [f"learner,{nodes[0].address},8001,{shared},{sys.executable},root"]
+    lines += [f"actor,{node.address},,{shared},{sys.executable},root" for node in nodes]
+    csv = tmp_path / "w.csv"
+    csv.write_text("\n".join(lines) + "\n")
+    assert main(["setup", f"--workers_csv_path={csv}"]) == 0
+    said = printed(capfd)
+    assert said.count("ready: 0 files copied") == 2, said
+    assert not list(shared.glob(".setup-*"))
+
+
+def test_all_unknown_machines_are_reported_together(network, home, tmp_path, capfd):
+    nodes, _ = network
+    csv = write_csv(tmp_path / "w.csv", nodes)
+    assert launch(csv, tmp_path) == 1
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 3
+    for node, line in zip(nodes, said, strict=True):
+        assert line.startswith(f"{node.address}: unknown host key")
+        assert fingerprint(node.host_key) in line
+    assert not (home / "known_hosts").exists()
+
+
+def test_a_changed_host_key_is_refused_even_with_accept_new_host_keys(
+    network, home, tmp_path, capfd
+):
+    nodes, _ = network
+    know(home, nodes[:1])
+    other = make_key(tmp_path / "other")
+    with (home / "known_hosts").open("a") as file:
+        file.write(f"{nodes[1].address} {public_key(other)}\n")
+    csv = write_csv(tmp_path / "w.csv", nodes)
+    assert launch(csv, tmp_path, accept_new_host_keys=True) == 1
+    said = capfd.readouterr().err
+    assert said.startswith(f"{nodes[1].address}: the host key has CHANGED")
+    assert fingerprint(nodes[1].host_key) in said
+    assert not nodes[1].workdir.joinpath("logs").exists()
+
+
+def test_a_wrong_password_is_refused_and_never_shown(network, home, tmp_path, capfd, caplog):
+    nodes, _ = network
+    know(home, nodes)
+    (home / "id_ed25519").unlink()
+    csv = write_csv(tmp_path / "w.csv", nodes, password=CANARY)
+    caplog.set_level(logging.DEBUG)
+    assert launch(csv, tmp_path) == 1
+    said = capfd.readouterr()
+    assert said.err.count("login of root refused; tried your keys and the CSV's password") == 3
+    processes = subprocess.check_output(["ps", "axeww"], text=True)
+    written = [path.read_text(errors="replace") for folder in (tmp_path, *(n.folder for n in nodes))
+               for path in Path(folder).rglob("*") if path.is_file() and path != csv]  # fmt: skip
+    assert CANARY not in "".join([said.out, said.err, caplog.text, processes, *written])
+
+
+def launch(csv, tmp_path, **flags):
+    config = replace(
+        Config(), workers_csv_path=str(csv), logdir=str(tmp_path / "logs"), detach=True, **flags
+    )
+    return cluster.launch(config, make_credentials=credentials.ensure, make_display=Display)

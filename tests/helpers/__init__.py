@@ -1,0 +1,1 @@
+"""What tests share: stand-ins, starters of real processes, small levels and random data."""

@@ -1,0 +1,131 @@
+"""Run under horovodrun by tests/learner/test_group.py: two learners train and write JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from impala_tf import config as configs
+from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.checkpoint.checkpointer import Checkpointer
+from impala_tf.learner.group import HorovodGroup, LearnerGroup
+from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.update import Learner
+from impala_tf.types import EnvironmentSpec, Unroll
+from tests.helpers.unrolls import random_unrolls
+
+SPEC = EnvironmentSpec("World-v0", "vector", (3,), "float32", 4, 0, 2, "made up")
+B, T, UPDATES = 4, 5, 20
+NO_FLAGS = ControlFlags(False, False, False)
+
+
+class MeanOfTwo:
+    """A group of one learner with the batches of both: its gradient is their sum."""
+
+    rank, size = 0, 2
+
+    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        *gradients, control = tensors
+        return [*gradients, control * 2.0]
+
+
+def learner(group: Any, batch_size: int = B) -> Learner:
+    config = configs.replace(
+        configs.Config(), batch_size=batch_size, unroll_length=T, gradients_clipping=5.0
+    )
+    tf.random.set_seed(1 + group.rank)  # differs, so that only the broadcast makes them equal
+    config = configs.resolve(config, "vector")
+    return Learner(make_agent("MLPLSTMAgent", SPEC), SPEC, config, group)
+
+
+def batch(specs: Unroll, rank: int, update: int) -> Unroll:
+    """Returns unrolls [B, ...] that depend on rank and update only."""
+    return tf.nest.map_structure(tf.constant, random_unrolls(specs, B, (rank, update)))
+
+
+def digest(of: Learner) -> str:
+    arrays = [v.numpy().tobytes() for v in (*of.parameters_and_slots(),)]
+    return hashlib.sha256(b"".join(arrays)).hexdigest()
+
+
+def train(group: LearnerGroup, mine: Learner, updates: range) -> list[str]:
+    """Returns a digest of parameters and slots after every update."""
+    specs = unroll_specs(mine.agent, SPEC, T)
+    digests = []
+    for update in updates:
+        mine.update(batch(specs, group.rank, update), NO_FLAGS)
+        digests.append(digest(mine))
+    return digests
+
+
+def reference() -> Learner:
+    """One learner on the batches of both."""
+    alone = learner(MeanOfTwo(), 2 * B)
+    specs = unroll_specs(alone.agent, SPEC, T)
+    for update in range(UPDATES):
+        both = [batch(specs, rank, update) for rank in (0, 1)]
+        alone.update(tf.nest.map_structure(lambda *p: tf.concat(p, 0), *both), NO_FLAGS)
+    return alone
+
+
+def main(directory: str) -> None:
+    group = HorovodGroup()
+    first = learner(group)
+    before = digest(first)
+    first.synchronize()
+    digests = train(group, first, range(10))
+    checkpoint = Checkpointer(Path(directory), first.trackables())
+    if group.rank == 0:
+        checkpoint.save(first.counters(), first.learner_updates)
+    digests += train(group, first, range(10, UPDATES))
+
+    resumed = learner(group)
+    state = None
+    if group.rank == 0:
+        state = Checkpointer(Path(directory), resumed.trackables()).restore()
+    resumed.restore_counters(group.gather(state)[0])
+    resumed.synchronize()
+    after_resume = train(group, resumed, range(10, UPDATES))
+
+    joined = learner(group)
+    joined.synchronize()
+    specs = unroll_specs(joined.agent, SPEC, T)
+    stop = ControlFlags(True, False, False)
+    if group.rank == 0:
+        _, agreed = joined.update(batch(specs, 0, 0), NO_FLAGS)
+    else:
+        agreed = joined.update_without_batch(stop)
+
+    found = {
+        "rank": group.rank,
+        "before": before,
+        "digests": digests,
+        "after_resume": after_resume,
+        "agent_steps": first.agent_steps,
+        "environment_frames": first.environment_frames,
+        "resumed_updates": resumed.learner_updates,
+        "joined": [digest(joined), joined.agent_steps, agreed.stop],
+    }
+    everything = group.gather(found)
+    if group.rank == 0:
+        alone = reference()
+        distance = max(
+            float(np.max(np.abs(a - b)))
+            for a, b in zip(first.parameters(), alone.parameters(), strict=True)
+        )
+        moved = max(
+            float(np.max(np.abs(a - b)))
+            for a, b in zip(first.parameters(), learner(group).parameters(), strict=True)
+        )
+        result = {"ranks": everything, "distance": distance, "moved": moved}
+        Path(directory, "result.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

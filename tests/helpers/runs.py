@@ -1,0 +1,116 @@
+"""Starts real runs and finds the processes that they leave behind."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.helpers import patched_run
+from tests.helpers.waiting import wait_until
+
+PROJECT = Path(__file__).resolve().parents[2]
+_MARK = "IMPALA_TF_TEST_MARK"
+
+
+class Run:
+    """One `run_experiment.py` and every process that it starts.
+
+    Args:
+      flags: of run_experiment.py.
+      cwd: where it runs.
+      launcher: a command that starts it, such as horovodrun -np 2.
+      environment: variables in addition to those of this process.
+      patches: {"module.NAME": value}: constants that its process has with other values, so that a
+        test need not wait for long. Processes that it starts are not patched.
+    """
+
+    def __init__(
+        self,
+        *flags: str,
+        cwd: Path = PROJECT,
+        launcher: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        patches: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._mark = f"{_MARK}={uuid.uuid4().hex}"
+        name, value = self._mark.split("=")
+        script = [str(PROJECT / "run_experiment.py")]
+        if patches:
+            script = [str(patched_run.__file__), json.dumps(dict(patches))]
+        self.process = subprocess.Popen(
+            [*launcher, sys.executable, *script, *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(PROJECT), name: value, **(environment or {})},
+        )
+
+    def wait(self, timeout_s: float = 240) -> tuple[int, str, str]:
+        """Returns exit status, standard output and standard error."""
+        out, err = self.process.communicate(timeout=timeout_s)
+        return self.process.returncode, out, err
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 240) -> None:
+        """Waits for `condition` during the run; AssertionError if the run ends first."""
+
+        def true_or_ended() -> bool:
+            return condition() or self.process.poll() is not None
+
+        wait_until(true_or_ended, timeout_s, poll_s=0.1)
+        assert condition(), f"ended with {self.process.returncode}: {self.process.communicate()}"
+
+    def alive(self) -> list[int]:
+        """Returns the ids of all processes that descend from the run and are not dead."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                marked = self._mark.encode() in (folder / "environ").read_bytes().split(b"\0")
+                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue  # it ended a moment ago
+            if marked and state not in "ZX":
+                found.append(int(folder.name))
+        return found
+
+    def pid_of(self, flag: str) -> int:
+        """Returns the id of a process of this run that has `flag` on its command line."""
+        for pid in self.alive():
+            if flag.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return pid
+        raise AssertionError(f"no process with {flag}")
+
+    def end(self) -> None:
+        """Kills every process that is left."""
+        for pid in self.alive():
+            os.kill(pid, 9)
+        self.process.wait()
+
+
+def rows(logdir: Path) -> list[dict[str, str]]:
+    """Returns the rows of metrics.csv; [] if there is none yet."""
+    path = logdir / "metrics.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def status(logdir: Path, name: str = "status.json") -> dict[str, Any]:
+    """Returns the newest status of a learner; {} if there is none yet."""
+    path = logdir / name
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def checkpointed_frames(logdir: Path) -> int:
+    """Returns the environment frames of the newest checkpoint; 0 if there is none yet."""
+    checkpoint = status(logdir).get("checkpoint")
+    return int(checkpoint["environment_frames"]) if checkpoint else 0

@@ -1,0 +1,93 @@
+"""A real sshd on a free port of this machine, with its own keys, for one test module."""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from frontend.plan import Place
+from tests.helpers.ports import free_port
+from tests.helpers.waiting import wait_until
+
+
+@dataclasses.dataclass
+class Sshd:
+    """A running server."""
+
+    folder: Path
+    port: int
+    host_key: Path
+    user_key: Path
+    known_hosts: Path
+
+    def place(self, **changes):
+        """Returns the server as a place that can run processes, with a key that it accepts."""
+        place = Place(
+            "node1", "127.0.0.1", False, str(self.folder / "work"), sys.executable, "logs",
+            self.port, "root", str(self.user_key),
+        )  # fmt: skip
+        return dataclasses.replace(place, **changes)
+
+
+def make_key(path):
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    return path
+
+
+def public_key(path):
+    """Returns the type and the key of a public key file, without the comment."""
+    return " ".join(path.with_name(f"{path.name}.pub").read_text().split()[:2])
+
+
+def fingerprint(path):
+    done = subprocess.check_output(["ssh-keygen", "-l", "-f", f"{path}.pub"], text=True)
+    return done.split()[1]
+
+
+def configuration(folder, port, host_key, authorized_keys, more=()):
+    """Returns the text of an sshd_config."""
+    lines = [
+        f"Port {port}", f"HostKey {host_key}", f"AuthorizedKeysFile {authorized_keys}",
+        f"PidFile {folder}/sshd.pid", "PermitRootLogin yes", "PasswordAuthentication yes",
+        "KbdInteractiveAuthentication no", "UsePAM no", "StrictModes no",
+        "Subsystem sftp internal-sftp", *more,
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def running_sshd(folder):
+    """Runs a server until the block ends; its sessions share a private tmux server."""
+    sshd = shutil.which("sshd") or "/usr/sbin/sshd"
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    host_key, user_key = make_key(folder / "host_key"), make_key(folder / "user_key")
+    (folder / "authorized_keys").write_text(public_key(user_key) + "\n")
+    (folder / "work").mkdir()
+    port = free_port()
+    tmux = folder / "tmux"
+    tmux.mkdir(mode=0o700)
+    more = ["ListenAddress 127.0.0.1", f"SetEnv TMUX_TMPDIR={tmux}"]
+    config = folder / "sshd_config"
+    config.write_text(configuration(folder, port, host_key, folder / "authorized_keys", more))
+    known_hosts = folder / "known_hosts"
+    known_hosts.write_text(f"[127.0.0.1]:{port} {public_key(host_key)}\n")
+    command = [sshd, "-D", "-e", "-f", str(config)]
+    with (folder / "sshd.log").open("wb") as log:
+        process = subprocess.Popen(command, stderr=log)
+    try:
+        wait_until(lambda: _listens(port))
+        yield Sshd(folder, port, host_key, user_key, known_hosts)
+    finally:
+        process.terminate()
+        process.wait(timeout=10)
+        environment = {**os.environ, "TMUX_TMPDIR": str(tmux)}
+        subprocess.run(["tmux", "kill-server"], capture_output=True, env=environment)
+
+
+def _listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,178 @@
+"""What the tests of the transport share: specs, messages, and a learner behind a server."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tree
+
+from impala_tf.transport import (
+    PROTOCOL_VERSION,
+    ActorClient,
+    LearnerServer,
+    ParameterStore,
+    PushReport,
+    QueueClosed,
+    RunIdentity,
+    impala_pb2,
+)
+from impala_tf.transport.codec import NestCodec
+from impala_tf.transport.handshake import spec_messages
+from impala_tf.types import AgentOutput, EnvOutput, Nest, Unroll
+from tests.helpers.unrolls import random_array
+
+Serve = Callable[..., LearnerServer]
+Connect = Callable[..., ActorClient]
+StubOf = Callable[[LearnerServer], Any]
+
+T, A = 3, 5
+PATIENCE_S = 30.0
+"""Longer than anything here takes: a test that waits this long has failed."""
+
+
+def unroll_specs(observation_shape: tuple[int, ...] = (4, 4, 1)) -> Unroll:
+    """Returns the specs of an LSTM agent's unroll, with every dtype that is sent."""
+    flags = ((T + 1,), "bool")
+    return Unroll(
+        parameter_version=((), "int64"),
+        core_state=(((8,), "float32"), ((8,), "float32")),
+        env_outputs=EnvOutput(
+            reward=((T + 1,), "float32"),
+            terminated=flags,
+            truncated=flags,
+            autoreset=flags,
+            episode_start=flags,
+            observation=((T + 1, *observation_shape), "uint8"),
+            last_action=((T + 1,), "int32"),
+        ),
+        agent_outputs=AgentOutput(action=((T,), "int32"), policy_logits=((T, A), "float32")),
+    )
+
+
+SPECS = unroll_specs()
+CODEC = NestCodec(SPECS)
+RUN = RunIdentity(
+    protocol_version=PROTOCOL_VERSION,
+    run_id="run-1",
+    config_digest="digest-1",
+    unroll_specs=SPECS,
+    parameter_specs=[("torso/w", (64, 32), "float32"), ("head/b", (A,), "float32")],
+)
+
+
+def make_unroll(version: int, n: int = 2) -> Unroll:
+    """Returns random unrolls with a NaN and an infinity; `version` is also the seed."""
+    rng = np.random.default_rng(version)
+    arrays = [random_array(spec, (n,), rng) for spec in CODEC.specs]
+    unroll = tree.unflatten_as(CODEC.decode(1, _zeros()), arrays)
+    unroll.agent_outputs.policy_logits[0, :2, 0] = np.nan, -np.inf
+    return unroll._replace(parameter_version=np.full([n], version, np.int64))
+
+
+def make_parameters(value: float) -> list[np.ndarray]:
+    """Returns parameters of RUN that all have one value."""
+    return [np.full(shape, value, dtype) for _, shape, dtype in RUN.parameter_specs]
+
+
+def bits(nest: Nest) -> list[tuple[str, tuple[int, ...], bytes]]:
+    """Returns everything about the arrays of a nest; floats are equal only if their bits are."""
+    return [(str(array.dtype), array.shape, array.tobytes()) for array in tree.flatten(nest)]
+
+
+def handshake_request(**changes: Any) -> impala_pb2.HandshakeRequest:
+    """Returns a handshake that fits RUN, except for `changes`."""
+    fields: dict[str, Any] = {
+        "actor_id": "raw",
+        "session": 7,
+        "protocol_version": PROTOCOL_VERSION,
+        "config_digest": "digest-1",
+        "unroll_specs": spec_messages(CODEC.specs),
+    }
+    return impala_pb2.HandshakeRequest(**{**fields, **changes})
+
+
+def push_request(sequence: int, **changes: Any) -> impala_pb2.PushUnrollRequest:
+    """Returns a push of make_unroll(sequence), except for `changes`."""
+    n, tensors = CODEC.encode(make_unroll(sequence))
+    fields: dict[str, Any] = {
+        "actor_id": "raw",
+        "session": 7,
+        "run_id": "run-1",
+        "sequence": sequence,
+        "num_environments": n,
+        "tensors": tensors,
+    }
+    return impala_pb2.PushUnrollRequest(**{**fields, **changes})
+
+
+class FakeLearner:
+    """What a server needs: a queue that can be full or closed, parameters, a list of reports."""
+
+    def __init__(self) -> None:
+        self.unrolls: queue.Queue[Unroll] = queue.Queue()
+        self.reports: queue.Queue[PushReport] = queue.Queue()
+        self.parameters = ParameterStore()
+        self.has_room = threading.Event()
+        self.has_room.set()
+        self.failure: Exception | None = None
+        self._entered = threading.Semaphore(0)
+
+    def put(self, unroll: Unroll) -> None:
+        """Waits while there is no room, then keeps the unroll or raises `failure`."""
+        self._entered.release()
+        assert self.has_room.wait(2 * PATIENCE_S)  # the caller times out first
+        if self.failure is not None:
+            raise self.failure
+        self.unrolls.put(unroll)
+
+    def wait_for_put(self) -> None:
+        """Waits until one more call of `put` has begun."""
+        assert self._entered.acquire(timeout=PATIENCE_S)
+
+    def close_queue(self) -> None:
+        """Makes every waiting `put` raise QueueClosed."""
+        self.failure = QueueClosed("the queue is closed")
+        self.has_room.set()
+
+    def reported(self, count: int) -> list[int]:
+        """Returns the versions of the next `count` reports; they identify the pushes."""
+        return [self.reports.get(timeout=PATIENCE_S).parameter_version for _ in range(count)]
+
+    def versions(self) -> list[int]:
+        """Returns the versions of all unrolls put so far."""
+        return [int(unroll.parameter_version[0]) for unroll in list(self.unrolls.queue)]
+
+
+class InThread:
+    """A call in a thread, because it may block."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.result: Any = None
+        self._function = function
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._function()
+        except Exception as error:  # the test looks at it
+            self.result = error
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the call has not returned yet."""
+        return self._thread.is_alive()
+
+    def wait(self) -> Any:
+        """Returns what the call returned or raised."""
+        self._thread.join(PATIENCE_S)
+        assert not self.blocked
+        return self.result
+
+
+def _zeros() -> list[bytes]:
+    return [bytes(np.dtype(s.dtype).itemsize * int(np.prod(s.shape))) for s in CODEC.specs]

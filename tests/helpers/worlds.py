@@ -1,0 +1,169 @@
+"""Small levels for tests. Gymnasium finds them as `tests.helpers.worlds:NAME`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+_SEEN = [0, 2]  # out of cart position, cart velocity, pole angle, pole velocity
+_LIMITS = np.array([4.8, np.pi / 7.5], np.float32)  # as in CartPole
+_MASKED = Box(-_LIMITS, _LIMITS, dtype=np.float32)
+
+
+class MaskedCartPole(CartPoleEnv):
+    """CartPole without its velocities: to balance the pole, an agent must remember."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode=render_mode)
+        self.observation_space = _MASKED
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        observation, info = super().reset(**kwargs)
+        return observation[_SEEN], info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation[_SEEN], reward, terminated, truncated, info
+
+
+class MaskedCartPoleVector(CartPoleVectorEnv):
+    """The same level as a native vector environment."""
+
+    def __init__(self, num_envs: int = 1, max_episode_steps: int = 500) -> None:
+        super().__init__(num_envs=num_envs, max_episode_steps=max_episode_steps)
+        self.single_observation_space = _MASKED
+        self.observation_space = batch_space(_MASKED, num_envs)
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        observation, info = super().reset(**kwargs)
+        return observation[:, _SEEN], info
+
+    def step(self, action: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation[:, _SEEN], reward, terminated, truncated, info
+
+
+class Scripted(gymnasium.Env[np.ndarray, Any]):
+    """Ends its episodes as the script says; observes (episode, step, last action as received).
+
+    Step k of an episode rewards with k. Actions are called 5, 6 and 7.
+    """
+
+    def __init__(self, script: tuple[tuple[int, bool, bool], ...]) -> None:
+        """`script`: (steps, terminated, truncated) of every episode; repeated from the start."""
+        self._script = script
+        self._episode = -1
+        self.observation_space = Box(-1, 1000, (3,), np.float64)
+        self.action_space = Discrete(3, start=5)
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(**kwargs)
+        self._episode, self._step = self._episode + 1, 0
+        return np.array([self._episode, 0.0, -1.0]), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._step += 1
+        steps, terminated, truncated = self._script[self._episode % len(self._script)]
+        over = self._step == steps
+        observation = np.array([self._episode, self._step, action], np.float64)
+        return observation, float(self._step), over and terminated, over and truncated, {}
+
+
+class Pictures(gymnasium.Env[np.ndarray, Any]):
+    """Shows pictures that get a little brighter at each step; episodes last 7 steps."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(
+        self,
+        shape: tuple[int, ...] = (24, 32, 3),
+        dtype: str = "uint8",
+        render_mode: str | None = None,
+    ) -> None:
+        self.render_mode = render_mode
+        self.observation_space = Box(0, 255, shape, np.dtype(dtype).type)
+        self.action_space = Discrete(2)
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(**kwargs)
+        self._step = 0
+        return self._picture(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._step += 1
+        return self._picture(), float(action), self._step == 7, False, {}
+
+    def render(self) -> np.ndarray:
+        return self._picture()
+
+    def _picture(self) -> np.ndarray:
+        space = self.observation_space
+        assert space.shape is not None
+        slope = np.arange(np.prod(space.shape)).reshape(space.shape) % 100
+        return (slope + 20 * self._step).astype(space.dtype)
+
+
+class Blind(Pictures):
+    """Has images as observations, but cannot be rendered."""
+
+    metadata: dict[str, Any] = {"render_modes": []}
+
+
+class Hanging(Pictures):
+    """Takes an hour for a step."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        time.sleep(3600)
+        return super().step(action)
+
+
+class SameStepCartPole(CartPoleVectorEnv):
+    """Claims an autoreset mode that is not supported."""
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+
+class NeedsUninstalled(Pictures):
+    """Needs a package that is not installed."""
+
+    def __init__(self) -> None:
+        raise gymnasium.error.DependencyNotInstalled(
+            "Moon is not installed,\nrun `pip install moon`"
+        )
+
+
+# Episodes: 3 steps, truncated; 2 steps, terminated; 4 steps with both flags.
+SCRIPT = ((3, False, True), (2, True, False), (4, True, True))
+
+
+def _register(name: str, entry_point: str | None, **settings: Any) -> None:
+    gymnasium.register(
+        name,
+        entry_point=entry_point and f"tests.helpers.worlds:{entry_point}",
+        disable_env_checker=True,
+        **settings,
+    )
+
+
+_register(
+    "MaskedCartPole-v1",
+    "MaskedCartPole",
+    vector_entry_point="tests.helpers.worlds:MaskedCartPoleVector",
+    max_episode_steps=500,
+)
+_register("Scripted-v0", "Scripted", kwargs={"script": SCRIPT})
+_register("Pictures-v0", "Pictures")
+_register("GreyPictures-v0", "Pictures", kwargs={"shape": (24, 32)})
+_register("ChannelsFirst-v0", "Pictures", kwargs={"shape": (3, 24, 32)})
+_register("FloatPictures-v0", "Pictures", kwargs={"dtype": "float32"})
+_register("Blind-v0", "Blind")
+_register("Hanging-v0", "Hanging")
+_register("NeedsUninstalled-v0", "NeedsUninstalled")
+_register("SameStep-v0", None, vector_entry_point="tests.helpers.worlds:SameStepCartPole")

@@ -1,0 +1,174 @@
+"""The IMPALA loss: its gradient, its sums, and which steps count."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.config import LossConfig
+from impala_tf.learner import vtrace
+from impala_tf.learner.algorithms import impala
+from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput
+
+CONFIG = LossConfig(baseline_cost=0.5, entropy_cost=0.05, reward_clipping="abs_one")
+T, B, A = 6, 3, 4
+
+
+def unroll(seed=0):
+    """Returns env outputs [T + 1, B] with a termination, a truncation and resets, and answers."""
+    rng = np.random.default_rng(seed)
+    terminated = np.zeros((T + 1, B), bool)
+    truncated, autoreset = terminated.copy(), terminated.copy()
+    terminated[2, 0] = autoreset[3, 0] = True
+    truncated[4, 1] = autoreset[5, 1] = True
+    env_outputs = EnvOutput(
+        reward=tf.constant(rng.normal(size=(T + 1, B)) * 2, tf.float32),
+        terminated=tf.constant(terminated),
+        truncated=tf.constant(truncated),
+        autoreset=tf.constant(autoreset),
+        episode_start=tf.constant(autoreset),
+        observation=tf.constant(rng.normal(size=(T + 1, B, 2)), tf.float32),
+        last_action=tf.zeros((T + 1, B), tf.int32),
+    )
+    answers = AgentOutput(
+        action=tf.constant(rng.integers(0, A, (T, B)), tf.int32),
+        policy_logits=tf.constant(rng.normal(size=(T, B, A)), tf.float32),
+    )
+    return env_outputs, answers
+
+
+def network(weights, observation):
+    """A small linear network: logits and baseline from two inputs."""
+    out = tf.einsum("tbi,io->tbo", observation, weights)
+    return NetworkOutput(policy_logits=out[..., :A], baseline=out[..., A])
+
+
+def test_the_gradient_equals_finite_differences():
+    env_outputs, answers = unroll()
+    start = np.random.default_rng(3).normal(size=(2, A + 1)) * 0.5
+    weights = tf.Variable(start, dtype=tf.float64)
+    as64 = tf.nest.map_structure(
+        lambda t: tf.cast(t, tf.float64) if t.dtype == tf.float32 else t, (env_outputs, answers)
+    )
+
+    with tf.GradientTape() as tape:
+        total = reference_total(weights, weights, *as64)
+    numeric = np.zeros_like(start)
+    for i in np.ndindex(*start.shape):
+        for sign in (1, -1):
+            moved = start.copy()
+            moved[i] += sign * 1e-5
+            numeric[i] += sign * float(reference_total(tf.constant(moved), weights, *as64))
+    numeric /= 2e-5
+    np.testing.assert_allclose(tape.gradient(total, weights), numeric, rtol=1e-4, atol=1e-6)
+
+    # The reference equals the real loss, in value and gradient.
+    weights32 = tf.Variable(start, dtype=tf.float32)
+    with tf.GradientTape() as tape32:
+        ours = impala.compute(
+            network(weights32, env_outputs.observation), env_outputs, answers, CONFIG
+        )
+    np.testing.assert_allclose(ours.total, total, rtol=1e-4)
+    np.testing.assert_allclose(
+        tape32.gradient(ours.total, weights32), numeric, rtol=1e-3, atol=1e-4
+    )
+
+
+def reference_total(weights, frozen_at, env_outputs, answers):
+    """Returns the loss, written step by step, with the V-trace targets of `frozen_at`."""
+    frozen = tf.nest.map_structure(
+        lambda t: tf.cast(t, tf.float32), network(frozen_at, env_outputs.observation)
+    )
+    returns = vtrace.from_logits(
+        tf.cast(answers.policy_logits, tf.float32),
+        frozen.policy_logits[:-1],
+        answers.action,
+        0.99 * (1.0 - tf.cast(env_outputs.terminated[1:], tf.float32)),
+        tf.clip_by_value(tf.cast(env_outputs.reward[1:], tf.float32), -1, 1),
+        frozen.baseline[:-1],
+        frozen.baseline[-1],
+        mask=~env_outputs.autoreset[1:],
+    )
+    outputs = network(weights, env_outputs.observation)
+    total = tf.constant(0.0, tf.float64)
+    for t in range(T):
+        for b in range(B):
+            if bool(env_outputs.autoreset[t + 1, b]):
+                continue
+            log_policy = tf.nn.log_softmax(outputs.policy_logits[t, b])
+            advantage = tf.cast(returns.pg_advantages[t, b], tf.float64)
+            target = tf.cast(returns.vs[t, b], tf.float64)
+            total -= log_policy[answers.action[t, b]] * advantage
+            total += 0.5 * 0.5 * (target - outputs.baseline[t, b]) ** 2
+            total += 0.05 * tf.reduce_sum(tf.exp(log_policy) * log_policy)
+    return total
+
+
+def test_the_step_into_a_reset_does_not_count():
+    env_outputs, answers = unroll()
+    rng = np.random.default_rng(5)
+    outputs = NetworkOutput(
+        tf.constant(rng.normal(size=(T + 1, B, A)), tf.float32),
+        tf.constant(rng.normal(size=(T + 1, B)), tf.float32),
+    )
+    before = impala.compute(outputs, env_outputs, answers, CONFIG)
+    # The environment ignored the action on the final observation (step 2 of column 0).
+    action = answers.action.numpy()
+    action[2, 0] = (action[2, 0] + 1) % A
+    reward = env_outputs.reward.numpy()
+    reward[3, 0] = 77.0
+    after = impala.compute(
+        outputs,
+        env_outputs._replace(reward=tf.constant(reward)),
+        answers._replace(action=tf.constant(action)),
+        CONFIG,
+    )
+    for name, got, expected in zip(impala.Losses._fields, after, before, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6, err_msg=name)
+
+
+def test_losses_are_summed_over_the_batch():
+    env_outputs, answers = unroll()
+    outputs = NetworkOutput(tf.ones((T + 1, B, A)), tf.ones((T + 1, B)))
+    single = impala.compute(outputs, env_outputs, answers, CONFIG)
+    outputs, env_outputs, answers = tf.nest.map_structure(
+        lambda t: tf.concat([t, t], axis=1), (outputs, env_outputs, answers)
+    )
+    doubled = impala.compute(outputs, env_outputs, answers, CONFIG)
+    np.testing.assert_allclose(doubled.total, 2 * single.total, rtol=1e-5)
+    np.testing.assert_allclose(doubled.entropy, single.entropy, rtol=1e-5)
+    np.testing.assert_allclose(single.entropy, np.log(A), rtol=1e-5)
+
+
+def test_the_clip_fraction_is_the_share_of_ratios_above_rho_bar():
+    env_outputs, answers = unroll()
+    never_reset = env_outputs._replace(autoreset=tf.zeros((T + 1, B), tf.bool))
+    outputs = NetworkOutput(
+        tf.constant(np.random.default_rng(6).normal(size=(T + 1, B, A)), tf.float32),
+        tf.zeros((T + 1, B)),
+    )
+    config = dataclasses.replace(CONFIG, clip_rho_threshold=1.3)
+    found = impala.compute(outputs, never_reset, answers, config)
+    log_rhos = vtrace.log_probs_from_logits_and_actions(
+        outputs.policy_logits[:-1], answers.action
+    ) - vtrace.log_probs_from_logits_and_actions(answers.policy_logits, answers.action)
+    share = np.mean(np.exp(log_rhos) > 1.3)
+    assert 0 < share < 1
+    np.testing.assert_allclose(found.rho_clip_fraction, share, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("clipping", "expected"),
+    [
+        ("abs_one", [-1.0, -0.5, 0.0, 1.0]),
+        (
+            "soft_asymmetric",
+            [0.3 * 5 * np.tanh(-2), 0.3 * 5 * np.tanh(-0.1), 0.0, 5 * np.tanh(2)],
+        ),
+        ("none", [-10.0, -0.5, 0.0, 10.0]),
+    ],
+)
+def test_rewards_are_clipped_as_the_flag_says(clipping, expected):
+    clipped = impala.clip_rewards(tf.constant([-10.0, -0.5, 0.0, 10.0]), clipping)
+    np.testing.assert_allclose(clipped, expected, rtol=1e-6)

@@ -1,0 +1,97 @@
+"""A learner that has waited for a minute logs what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from impala_tf.learner import peer_watch
+from impala_tf.learner.stall_watch import StallWatch
+from tests.helpers.ports import free_port
+
+
+class Watched:
+    """One of three learners, with the ports of the others closed, and a clock."""
+
+    def __init__(self, size: int = 3, rank: int = 0) -> None:
+        self.now = 100.0
+        self.absent: tuple[int, ...] = ()
+        hosts = [f"127.0.0.1:{free_port()}" for _ in range(size)]
+        self.stall_watch = StallWatch(hosts, rank, lambda: self.absent, lambda: self.now)
+        self.batches = self.stall_watch.watch(iter("abc"))
+
+    def warn_after(self, seconds: float) -> None:
+        self.now += seconds
+        self.stall_watch.warn(["actor-0", "actor-3"])
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_without_unrolls_the_actors_are_named_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched = Watched()
+    for seconds in (59.0, 2.0, 58.0, 3.0):
+        watched.warn_after(seconds)
+    watched.now += 60.0
+    watched.stall_watch.warn([])
+    assert messages(caplog) == [
+        "no batch for 61 s; waiting for unrolls from actor-0, actor-3",
+        "no batch for 122 s; waiting for unrolls from actor-0, actor-3",
+        "no batch for 182 s; waiting for unrolls from actors, but none has connected",
+    ]
+
+
+def test_an_update_without_a_batch_does_not_end_the_wait_for_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched = Watched()
+
+    def starved() -> Iterator[None]:
+        for _ in range(2):
+            watched.warn_after(61.0)
+            yield None
+
+    assert list(watched.stall_watch.watch(starved())) == [None, None]
+    assert [line.partition(";")[0] for line in messages(caplog)] == [
+        "no batch for 61 s",
+        "no batch for 122 s",
+    ]
+
+
+def test_in_an_update_the_other_learners_are_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched()
+    next(watched.batches)
+    monkeypatch.setattr(peer_watch, "unreachable", lambda hosts, rank: [])
+    watched.warn_after(61.0)
+    monkeypatch.setattr(peer_watch, "unreachable", lambda hosts, rank: [2])
+    watched.warn_after(61.0)
+    assert messages(caplog) == [
+        "learner-0: has waited 61 s for one of learner-1, learner-2",
+        "learner-0: has waited 122 s for learner-2, which does not answer",
+    ]
+
+
+def test_after_a_slow_update_the_learners_without_a_batch_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched = Watched(rank=1)
+    next(watched.batches)
+    watched.now += 60.2
+    watched.absent = (1, 2)  # it does not name itself
+    next(watched.batches)
+    watched.now += 1.0
+    next(watched.batches)  # a quick update
+    assert messages(caplog) == ["learner-1: has waited 60 s for learner-2: no batch"]
+
+
+def test_a_single_learner_waits_for_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    watched = Watched(size=1)
+    next(watched.batches)
+    watched.warn_after(1000.0)
+    assert messages(caplog) == []

@@ -1,0 +1,259 @@
+"""The training loop: when it writes rows and checkpoints, and how it ends."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.training_loop import TrainingLoop
+from impala_tf.learner.update import UpdateStats
+from tests.helpers.clock import Clock
+
+
+class FakeLearner:
+    """Counts updates; is done after `total`, fails at the update named `fails_at`."""
+
+    def __init__(self, total: int, fails_at: int | None = None, agreed: Any = None) -> None:
+        self.learner_updates = 0
+        self.total = total
+        self.fails_at = fails_at
+        self.agreed: dict[int, ControlFlags] = agreed or {}
+        self.flags: list[ControlFlags] = []
+        self.batches: list[Any] = []
+        self.joined: list[int] = []
+
+    @property
+    def done(self) -> bool:
+        return self.learner_updates >= self.total
+
+    @property
+    def parameter_version(self) -> int:
+        return self.learner_updates
+
+    def parameters(self) -> list[int]:
+        return [100 + self.learner_updates]
+
+    def update(self, unrolls: Any, control: ControlFlags) -> tuple[Any, ControlFlags]:
+        if self.learner_updates == self.fails_at:
+            raise FloatingPointError("no update")
+        self.batches.append(unrolls)
+        return f"stats of {self.learner_updates + 1}", self._step(control)
+
+    def update_without_batch(self, control: ControlFlags) -> ControlFlags:
+        self.joined.append(self.learner_updates + 1)
+        return self._step(control)
+
+    def _step(self, control: ControlFlags) -> ControlFlags:
+        self.flags.append(control)
+        self.learner_updates += 1
+        return self.agreed.get(self.learner_updates, control)
+
+
+class World:
+    """A loop with fakes around it, and the events in it, in order."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        learner: FakeLearner,
+        rank: int = 0,
+        row_due_at: tuple[int, ...] = (),
+        checkpoint_interval_s: float = 60.0,
+    ) -> None:
+        self.clock = Clock()
+        monkeypatch.setattr(
+            "impala_tf.learner.training_loop.time", SimpleNamespace(monotonic=self.clock)
+        )
+        self.learner = learner
+        self.rank, self.size = rank, 2
+        self.row_due_at = row_due_at
+        self.events: list[tuple[Any, ...]] = []
+        self.published: list[tuple[int, list[Any]]] = []
+        self.idle_s: list[float] = []
+        self.without_batch: list[bool] = []
+        self.loop = TrainingLoop(
+            learner,  # type: ignore[arg-type]
+            lambda version, arrays: self.published.append((version, arrays)),
+            self,
+            lambda: self.events.append(("checkpoint", learner.learner_updates)),
+            self,  # type: ignore[arg-type]
+            checkpoint_interval_s,
+        )
+
+    def run(self, batches: Iterator[Any] | None = None, stop_at: int | None = None) -> None:
+        """Runs on `batches` (default: endless); a stop is requested before update `stop_at`."""
+        self.loop.run(
+            itertools.count() if batches is None else batches,  # type: ignore[arg-type]
+            lambda: stop_at is not None and self.learner.learner_updates >= stop_at - 1,
+        )
+
+    # What the loop calls on its recorder ...
+
+    def record_update(self, stats: UpdateStats | None, idle_s: float) -> None:
+        assert stats in (None, f"stats of {self.learner.learner_updates}")
+        self.without_batch.append(stats is None)
+        self.idle_s.append(idle_s)
+
+    def row_due(self) -> bool:
+        return self.learner.learner_updates + 1 in self.row_due_at
+
+    def interval(self) -> dict[str, Any]:
+        return {"of": self.rank}
+
+    def write_row(self, intervals: list[dict[str, Any]], learner: Any) -> None:
+        assert learner is self.learner
+        self.events.append(("row", self.learner.learner_updates, intervals))
+
+    # ... and on its group.
+
+    def gather(self, value: dict[str, Any]) -> list[dict[str, Any]]:
+        self.events.append(("gather", self.learner.learner_updates))
+        return [value, {"of": "another"}]
+
+    def of_kind(self, *kinds: str) -> list[tuple[str, int]]:
+        return [(event[0], event[1]) for event in self.events if event[0] in kinds]
+
+
+LAST = "row", "checkpoint"
+
+
+def test_training_ends_after_the_total_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, FakeLearner(total=3))
+    batches = iter("abcdef")
+    world.run(batches)
+    assert world.learner.batches == ["a", "b", "c"]
+    assert next(batches) == "d"  # no batch was taken for nothing
+    assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
+
+
+def test_every_update_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise actors would act with stale parameters."""
+    world = World(monkeypatch, FakeLearner(total=2))
+    world.run()
+    assert world.published == [(1, [101]), (2, [102])]
+
+
+def test_a_complete_run_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, FakeLearner(total=0))
+    world.run(iter(()))
+    assert world.published == []
+    assert world.of_kind(*LAST) == [("row", 0), ("checkpoint", 0)]
+
+
+def test_a_stop_request_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C must not lose the work since the last checkpoint."""
+    world = World(monkeypatch, FakeLearner(total=100))
+    world.run(stop_at=4)
+    assert world.learner.learner_updates == 4
+    assert [flags.stop for flags in world.learner.flags] == [False, False, False, True]
+    assert world.of_kind(*LAST) == [("row", 4), ("checkpoint", 4)]
+
+
+def test_a_stop_request_to_another_learner_ends_this_one_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop = {3: ControlFlags(stop=True, write_row=False, checkpoint=False)}
+    world = World(monkeypatch, FakeLearner(total=100, agreed=stop))
+    world.run()
+    assert world.learner.learner_updates == 3
+    assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
+
+
+def test_a_closed_queue_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, FakeLearner(total=100))
+    world.run(iter("ab"))
+    assert world.learner.learner_updates == 2
+    assert world.of_kind(*LAST) == [("row", 2), ("checkpoint", 2)]
+
+
+def test_a_failed_update_writes_no_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters after an error must not replace good ones."""
+    world = World(monkeypatch, FakeLearner(total=100, fails_at=2))
+    with pytest.raises(FloatingPointError):
+        world.run()
+    assert world.events == []
+
+
+def test_rows_are_written_when_they_are_due_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, FakeLearner(total=5), row_due_at=(2, 4))
+    world.run()
+    assert world.of_kind("row") == [("row", 2), ("row", 4), ("row", 5)]
+    assert world.events[1] == ("row", 2, [{"of": 0}, {"of": "another"}])
+
+
+def test_checkpoints_are_written_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted from the end of the last one, so that slow saves do not follow each other."""
+    world = World(monkeypatch, FakeLearner(total=8), checkpoint_interval_s=25.0)
+
+    def ten_seconds_each() -> Iterator[int]:
+        while True:
+            world.clock.now += 10.0
+            yield 0
+
+    world.run(ten_seconds_each())
+    # Due after 30 s and 60 s; 80 s is the end.
+    assert world.of_kind("checkpoint") == [("checkpoint", 3), ("checkpoint", 6), ("checkpoint", 8)]
+
+
+def test_only_the_wait_for_batches_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """learner_idle_fraction must say whether more actors would help."""
+
+    class Slow(FakeLearner):
+        def update(self, unrolls: Any, control: ControlFlags) -> tuple[Any, ControlFlags]:
+            world.clock.now += 100.0
+            return super().update(unrolls, control)
+
+    world = World(monkeypatch, Slow(total=3), row_due_at=(1,))
+
+    def three_seconds_each() -> Iterator[int]:
+        while True:
+            world.clock.now += 3.0
+            yield 0
+
+    world.run(three_seconds_each())
+    assert world.idle_s == [3.0, 3.0, 3.0]
+
+
+def test_only_rank_0_writes_rows_and_checkpoints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two writers would damage checkpoints and metrics.csv."""
+    agreed = {2: ControlFlags(stop=False, write_row=True, checkpoint=True)}
+    learner = FakeLearner(total=100, agreed=agreed)
+    world = World(monkeypatch, learner, rank=1, row_due_at=(1, 2, 3), checkpoint_interval_s=1e-9)
+    world.clock.now += 1.0
+    world.run(stop_at=3)
+    assert [tuple(flags) for flags in learner.flags] == [
+        (False, False, False),
+        (False, False, False),
+        (True, False, False),
+    ]
+    # It sends its part of both rows; rank 0 waits for that.
+    assert world.events == [("gather", 2), ("gather", 3)]
+
+
+def test_without_a_batch_a_learner_joins_the_update_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step is published and carries its flags, but has no losses to record."""
+    world = World(monkeypatch, FakeLearner(total=100), row_due_at=(2,))
+    world.run(itertools.chain(["a", None], itertools.repeat(None)), stop_at=3)
+    assert world.learner.batches == ["a"]
+    assert world.learner.joined == [2, 3]
+    assert [flags.stop for flags in world.learner.flags] == [False, False, True]
+    assert [version for version, _ in world.published] == [1, 2, 3]
+    assert world.without_batch == [False, True, True]
+    assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
+
+
+def test_a_row_is_written_before_each_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint stores where the rows end. Episodes since the last row would be lost."""
+    agreed = {2: ControlFlags(stop=False, write_row=False, checkpoint=True)}
+    world = World(monkeypatch, FakeLearner(total=3, agreed=agreed))
+    world.run()
+    assert world.of_kind(*LAST)[:2] == [("row", 2), ("checkpoint", 2)]

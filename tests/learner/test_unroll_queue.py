@@ -1,0 +1,276 @@
+"""The queue between transport and update: exact, bounded, and it never blocks a shutdown."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tree
+
+from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.learner.unroll_queue import UnrollQueue, batches, batches_or_none
+from impala_tf.transport import QueueClosed
+from impala_tf.types import Unroll
+from tests.helpers.samples import image_spec, vector_spec
+from tests.helpers.unrolls import random_unrolls
+from tests.helpers.waiting import wait_until
+from tests.helpers.wire import PATIENCE_S, InThread, bits
+
+LSTM_SPECS = unroll_specs(
+    make_agent("ResNetLSTMAgent", image_spec((6, 7, 3))), image_spec((6, 7, 3)), unroll_length=3
+)
+MLP_SPECS = unroll_specs(make_agent("MLPAgent", vector_spec()), vector_spec(), unroll_length=3)
+# A call that does not wait has returned after this time, even on a busy machine.
+A_WHILE_S = 0.5
+
+
+def numbered(first: int, count: int) -> Unroll:
+    """Returns unrolls with different versions: first, first + 1, ..."""
+    versions = np.arange(first, first + count, dtype=np.int64)
+    return random_unrolls(MLP_SPECS, count)._replace(parameter_version=versions)
+
+
+def versions(batch: Unroll) -> list[int]:
+    return batch.parameter_version.numpy().tolist()
+
+
+def upcoming(coming: Iterator[Unroll | None]) -> InThread:
+    """Takes the next batch in a thread; its result is the versions, or None at the end."""
+
+    def take() -> list[int] | None:
+        batch = next(coming, None)
+        return None if batch is None else versions(batch)
+
+    return InThread(take)
+
+
+@pytest.mark.parametrize("specs", [LSTM_SPECS, MLP_SPECS], ids=["LSTM", "feedforward"])
+def test_batches_are_bit_for_bit_what_was_put(specs: Unroll) -> None:
+    """If two fields of one shape were swapped, training would still run."""
+    queue = UnrollQueue(specs, capacity=8)
+    first, second = random_unrolls(specs, 3, seed=1), random_unrolls(specs, 3, seed=2)
+    first.env_outputs.reward[:2, 0] = np.nan, -np.inf
+    queue.put(first)
+    queue.put(second)
+    coming = batches(queue, batch_size=2)
+    together = tree.map_structure(lambda a, b: np.concatenate([a, b]), first, second)
+    for start in (0, 2, 4):
+        batch = next(coming)
+        tree.assert_same_structure(batch, specs)
+        expected = tree.map_structure(lambda a, k=start: a[k : k + 2], together)
+        assert bits(tree.map_structure(lambda t: t.numpy(), batch)) == bits(expected)
+    queue.close()
+
+
+def test_the_oldest_unrolls_come_first() -> None:
+    """Unrolls that wait for longer have a larger policy lag."""
+    queue = UnrollQueue(MLP_SPECS, capacity=3)  # less than a batch, and less than a put
+
+    def feed() -> None:
+        for k in range(0, 20, 5):
+            queue.put(numbered(k, 5))
+
+    feeding = InThread(feed)
+    coming = batches(queue, batch_size=4)
+    assert [versions(next(coming)) for _ in range(5)] == [
+        list(range(k, k + 4)) for k in range(0, 20, 4)
+    ]
+    assert feeding.wait() is None
+    queue.close()
+
+
+def test_a_full_queue_makes_actors_wait() -> None:
+    """Otherwise the learner's memory would fill with unrolls that are too old to learn from."""
+    queue = UnrollQueue(MLP_SPECS, capacity=2)
+    queue.put(numbered(0, 2))
+    putting = InThread(lambda: queue.put(numbered(2, 1)))
+    threading.Event().wait(A_WHILE_S)
+    assert putting.blocked
+    assert queue.size() == 2
+    coming = batches(queue, batch_size=2)
+    assert versions(next(coming)) == [0, 1]
+    assert putting.wait() is None
+    queue.put(numbered(3, 1))
+    assert versions(next(coming)) == [2, 3]
+    queue.close()
+
+
+def test_closing_wakes_an_actor_that_waits_for_room() -> None:
+    """A server thread that hangs in a put would keep the learner running."""
+    queue = UnrollQueue(MLP_SPECS, capacity=1)
+    queue.put(numbered(0, 1))
+    putting = [InThread(lambda: queue.put(numbered(1, 4))) for _ in range(3)]
+    assert InThread(queue.close).wait() is None
+    assert all(isinstance(put.wait(), QueueClosed) for put in putting)
+    with pytest.raises(QueueClosed):
+        queue.put(numbered(5, 1))
+
+
+@pytest.mark.parametrize("waiting", [0, 1, 2])
+def test_closing_wakes_a_learner_that_waits_for_a_batch(waiting: int) -> None:
+    """Without actors, Ctrl-C must still write a checkpoint and not hang."""
+    queue = UnrollQueue(MLP_SPECS, capacity=8)
+    coming = batches(queue, batch_size=3)
+    queue.put(numbered(0, 3))
+    assert versions(next(coming)) == [0, 1, 2]
+    if waiting:
+        queue.put(numbered(3, waiting))
+    batch = upcoming(coming)
+    threading.Event().wait(A_WHILE_S)
+    assert batch.blocked
+    queue.close()
+    assert batch.wait() is None
+    assert next(coming, None) is None
+
+
+def test_whole_batches_that_are_left_at_the_end_are_used() -> None:
+    queue = UnrollQueue(MLP_SPECS, capacity=8)
+    queue.put(numbered(0, 5))
+    coming = batches(queue, batch_size=2)
+    first = versions(next(coming))
+    queue.close()
+    assert [first, *map(versions, coming)] == [[0, 1], [2, 3]]
+
+
+def test_there_are_no_batches_after_the_end() -> None:
+    """A stop request may come before the training loop starts."""
+    queue = UnrollQueue(MLP_SPECS, capacity=8)
+    queue.close()
+    assert upcoming(batches(queue, batch_size=2)).wait() is None
+
+
+def test_closing_twice_is_harmless() -> None:
+    """A stop request closes the queue, and the end of the learner closes it again."""
+    queue = UnrollQueue(MLP_SPECS, capacity=1)
+    queue.close()
+    queue.close()
+
+
+def test_an_error_is_not_mistaken_for_the_end_of_the_run() -> None:
+    """The run would end early and say that it is done."""
+    queue = UnrollQueue(MLP_SPECS, capacity=1)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        next(batches(queue, batch_size=-1))
+    queue.close()
+
+
+def has_at_most(queue: UnrollQueue, count: int) -> bool:
+    return queue.size() <= count
+
+
+@pytest.mark.parametrize("in_a_group", [False, True])
+def test_exactly_one_batch_is_taken_ahead_of_the_update(in_a_group: bool) -> None:
+    """None ahead makes the learner wait; more than one makes the batches staler."""
+    queue = UnrollQueue(MLP_SPECS, capacity=8)
+    queue.put(numbered(0, 8))
+    coming: Iterator[Unroll | None] = (
+        batches_or_none(queue, 2, PATIENCE_S) if in_a_group else batches(queue, 2)
+    )
+    for first, left in ((0, 4), (2, 2)):
+        batch = next(coming)
+        assert batch is not None
+        assert versions(batch) == [first, first + 1]
+        wait_until(functools.partial(has_at_most, queue, left), what="batch taken ahead")
+        threading.Event().wait(A_WHILE_S)
+        assert queue.size() == left
+    queue.close()
+
+
+def test_the_size_is_the_number_of_waiting_unrolls() -> None:
+    """It is queue_size in metrics.csv, where 0 says that actors are the bottleneck."""
+    queue = UnrollQueue(MLP_SPECS, capacity=5)
+    assert queue.size() == 0
+    queue.put(numbered(0, 3))
+    assert queue.size() == 3
+    queue.close()
+
+
+class HeldQueue:
+    """A queue that gives out a batch when the test allows it."""
+
+    def __init__(self, *batches: object) -> None:
+        self._batches = list(batches)
+        self._allowed = threading.Semaphore(0)
+
+    def allow(self, count: int) -> None:
+        self._allowed.release(count)
+
+    def take(self, batch_size: int) -> Any:
+        if not self._batches:
+            raise QueueClosed
+        assert self._allowed.acquire(timeout=2 * PATIENCE_S)
+        batch = self._batches.pop(0)
+        if isinstance(batch, Exception):
+            raise batch
+        return batch
+
+
+def first_batch(coming: Iterator[Any]) -> Any:
+    """Returns the first batch that is not None."""
+    return next(batch for batch in coming if batch is not None)
+
+
+def test_a_learner_without_a_batch_does_not_make_its_group_wait() -> None:
+    """If its actors are gone, the other learners would wait for it in every update."""
+    held = HeldQueue("a", "b", "c")
+    coming = batches_or_none(cast(UnrollQueue, held), 1, patience_s=0.0)
+    assert [next(coming) for _ in range(3)] == [None] * 3
+    held.allow(2)
+    assert [first_batch(coming) for _ in range(2)] == ["a", "b"]
+    assert next(coming) is None
+    held.allow(1)
+    assert first_batch(coming) == "c"
+
+
+def test_a_learner_waits_for_its_batch_unless_the_run_is_to_stop() -> None:
+    """If it joined without a batch at every slow moment, half of the work would be lost."""
+    held, give_up = HeldQueue("a", "b"), threading.Event()
+    coming = batches_or_none(cast(UnrollQueue, held), 1, 10 * PATIENCE_S, give_up.is_set)
+    upcoming = InThread(lambda: next(coming))
+    threading.Event().wait(A_WHILE_S)
+    assert upcoming.blocked
+    held.allow(1)
+    assert upcoming.wait() == "a"
+    upcoming = InThread(lambda: next(coming))
+    give_up.set()  # the run is to stop
+    assert upcoming.wait() is None
+
+
+def test_the_wait_for_a_batch_starts_again_with_every_batch() -> None:
+    """Otherwise a learner that once waited for long would never wait again."""
+    held = HeldQueue("a", "b")
+    coming = batches_or_none(cast(UnrollQueue, held), 1, patience_s=1.0)
+    assert next(coming) is None
+    held.allow(1)
+    assert first_batch(coming) == "a"
+    upcoming = InThread(lambda: next(coming))
+    threading.Event().wait(A_WHILE_S)
+    assert upcoming.blocked
+    held.allow(1)
+    assert upcoming.wait() == "b"
+
+
+def test_a_learner_whose_queue_is_closed_still_joins_updates() -> None:
+    """A stop request closes the queue, and the others learn of it in the next update."""
+    held = HeldQueue("a")
+    held.allow(1)
+    coming = batches_or_none(cast(UnrollQueue, held), 1, 10 * PATIENCE_S)
+    assert next(coming) == "a"
+    upcoming = InThread(lambda: [next(coming) for _ in range(3)])
+    assert upcoming.wait() == [None] * 3
+
+
+def test_an_error_in_the_queue_is_raised() -> None:
+    """It must not look like a batch that is late."""
+    held = HeldQueue("a", ValueError("broken"))
+    held.allow(1)
+    coming = batches_or_none(cast(UnrollQueue, held), 1, 10 * PATIENCE_S)
+    assert next(coming) == "a"
+    held.allow(1)
+    with pytest.raises(ValueError, match="broken"):
+        first_batch(coming)

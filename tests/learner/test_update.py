@@ -1,0 +1,364 @@
+"""The learner's update compared with one made by hand, alone and in a group."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tree
+
+from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.config import Config, resolved
+from impala_tf.environments.observations import layout_of
+from impala_tf.learner.algorithms import impala
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.training_loop import TrainingLoop
+from impala_tf.learner.update import Learner, time_major
+from impala_tf.types import EnvOutput, Unroll
+from tests.helpers.samples import resolved_config, vector_spec
+from tests.helpers.unrolls import random_unrolls
+
+B, T = 3, 4
+SPEC = vector_spec(frames_per_step=4)
+NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)
+
+
+def config(**flags: Any) -> Config:
+    """Returns the config of a run that one learner completes in 10 updates."""
+    defaults = {
+        "batch_size": B,
+        "unroll_length": T,
+        "total_environment_frames": 10 * B * T * SPEC.frames_per_step,
+        "learning_rate": 0.05,
+        "epsilon": 0.2,  # large enough to show whether it is inside the root
+    }
+    return resolved_config(**{**defaults, **flags})
+
+
+def batch(agent: Agent, seed: int = 0) -> Unroll:
+    unrolls = random_unrolls(unroll_specs(agent, SPEC, T), B, seed)
+    return tree.map_structure(tf.constant, unrolls)
+
+
+def make(agent_name: str = "MLPLSTMAgent", **flags: Any) -> tuple[Learner, Agent]:
+    agent = make_agent(agent_name, SPEC)
+    return Learner(agent, SPEC, config(**flags), SingleLearner()), agent
+
+
+def gradients_of(agent: Agent, unrolls: Unroll, settings: Config) -> list[np.ndarray]:
+    """Returns the gradients of the summed loss, computed eagerly."""
+    env_outputs, answers = tree.map_structure(
+        lambda a: tf.constant(np.swapaxes(a.numpy(), 0, 1)),
+        (unrolls.env_outputs, unrolls.agent_outputs),
+    )
+    with tf.GradientTape() as tape:
+        outputs, _ = agent.unroll(env_outputs, unrolls.core_state)
+        total = impala.compute(outputs, env_outputs, answers, settings.loss).total
+    return [g.numpy().astype(np.float64) for g in tape.gradient(total, agent.trainable_variables)]
+
+
+def global_norm(arrays: list[np.ndarray]) -> float:
+    return float(np.sqrt(sum(np.sum(np.square(array)) for array in arrays)))
+
+
+class ByHand:
+    """RMSProp after clipping, in NumPy: epsilon inside the root, mean squares that start at 1."""
+
+    def __init__(self, settings: Config, arrays: list[np.ndarray]) -> None:
+        self._optimizer = settings.optimizer
+        self._before = [array.astype(np.float64) for array in arrays]
+        self._arrays = list(self._before)
+        self._squares = [np.ones_like(array) for array in self._arrays]
+        self._moments = [np.zeros_like(array) for array in self._arrays]
+
+    def update(self, gradients: list[np.ndarray], learning_rate: float) -> None:
+        o = self._optimizer
+        scale = 1.0
+        if o.gradients_clipping > 0:
+            scale = min(1.0, o.gradients_clipping / global_norm(gradients))
+        for k, gradient in enumerate(gradients):
+            g = scale * gradient
+            self._squares[k] = o.decay * self._squares[k] + (1 - o.decay) * g * g
+            step = learning_rate * g / np.sqrt(self._squares[k] + resolved(o.epsilon))
+            self._moments[k] = o.momentum * self._moments[k] + step
+            self._arrays[k] = self._arrays[k] - self._moments[k]
+
+    def assert_equals(self, learner: Learner) -> None:
+        """Compares the changes: in the arrays themselves, a wrong small step would not show."""
+        for got, expected, before in zip(
+            learner.parameters(), self._arrays, self._before, strict=True
+        ):
+            np.testing.assert_allclose(got - before, expected - before, rtol=2e-3, atol=1e-6)
+
+
+def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None:
+    """Otherwise a run would end early and anneal the learning rate twice as fast."""
+    twice, agent = make("MLPAgent", updates_per_batch=2)
+    once, _ = make("MLPAgent")
+    for theirs, mine in zip(once.parameters_and_slots(), twice.parameters_and_slots(), strict=True):
+        theirs.assign(mine)
+    unrolls = batch(agent)
+    stats, _ = twice.update(unrolls, NO_FLAGS)
+    start = once.counters()
+    first, _ = once.update(unrolls, NO_FLAGS)
+    once.restore_counters(start)  # so that the learning rate is the same for the second step
+    once.update(unrolls, NO_FLAGS)
+    assert (twice.learner_updates, twice.agent_steps, twice.environment_frames) == (
+        2,
+        B * T,
+        4 * B * T,
+    )
+    assert stats.loss_total == first.loss_total  # of the first step
+    for theirs, mine in zip(once.parameters(), twice.parameters(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+    twice.update_without_batch(NO_FLAGS)
+    assert (twice.learner_updates, twice.agent_steps) == (4, B * T)
+
+
+@pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent"])
+@pytest.mark.parametrize(
+    ("gradients_clipping", "momentum", "decay"),
+    [(0.5, 0.0, 0.99), (1e6, 0.0, 0.9), (0.0, 0.7, 0.99)],
+    ids=["clipped", "not reached", "off, momentum"],
+)
+def test_three_updates_equal_those_by_hand(
+    agent_name: str, gradients_clipping: float, momentum: float, decay: float
+) -> None:
+    """What the table of hyperparameters says is what happens to the parameters."""
+    learner, agent = make(
+        agent_name, gradients_clipping=gradients_clipping, momentum=momentum, decay=decay
+    )
+    settings = config(
+        agent_name=agent_name,
+        gradients_clipping=gradients_clipping,
+        momentum=momentum,
+        decay=decay,
+    )
+    by_hand = ByHand(settings, learner.parameters())
+    for update in range(3):
+        unrolls = batch(agent, seed=update)
+        gradients = gradients_of(agent, unrolls, settings)
+        assert global_norm(gradients) > 0.5  # above one of the clips, below the other
+        stats, _ = learner.update(unrolls, NO_FLAGS)
+        np.testing.assert_allclose(stats.gradient_norm, global_norm(gradients), rtol=1e-4)
+        # Annealed linearly from 0.05 at frame 0 to 0 after 10 updates.
+        by_hand.update(gradients, learning_rate=0.05 * (1 - update / 10))
+        by_hand.assert_equals(learner)
+
+
+def test_every_statistic_has_its_own_value() -> None:
+    """A curve under the name of another one would mislead."""
+    learner, agent = make()
+    unrolls = batch(agent)
+    swapped = time_major(unrolls, layout_of(SPEC))
+    outputs, _ = agent.unroll(swapped.env_outputs, swapped.core_state)
+    found = impala.compute(outputs, swapped.env_outputs, swapped.agent_outputs, config().loss)
+    learner.restore_counters({"learner_updates": 7, "agent_steps": 0, "environment_frames": 0})
+    stats, _ = learner.update(
+        unrolls._replace(parameter_version=tf.constant([7, 4, 2], tf.int64)), NO_FLAGS
+    )
+    for name, expected in {
+        "loss_total": found.total,
+        "loss_policy_gradient": found.policy_gradient,
+        "loss_baseline": found.baseline,
+        "entropy": found.entropy,
+        "rho_clip_fraction": found.rho_clip_fraction,
+        "c_clip_fraction": found.c_clip_fraction,
+        "policy_lag_mean": (0 + 3 + 5) / 3,
+        "policy_lag_max": 5,
+    }.items():
+        np.testing.assert_allclose(getattr(stats, name), expected, rtol=1e-4, err_msg=name)
+
+
+class GroupOf:
+    """This learner and others, which send what the test says: gradients and a control vector.
+
+    A control vector says whether a learner has a batch (1 or 0), then holds its three flags.
+    """
+
+    rank = 0
+
+    def __init__(self, *others: list[np.ndarray]) -> None:
+        self.size = 1 + len(others)
+        self._others = [
+            [*arrays, self._signals(rank, *control)]
+            for rank, (*arrays, control) in enumerate(others, start=1)
+        ]
+
+    def _signals(self, rank: int, has_batch: float, *flags: float) -> np.ndarray:
+        """Returns the flags, then one place for every learner; each learner fills its own."""
+        places = [has_batch if place == rank else 0 for place in range(self.size)]
+        return np.array([*flags, *places], np.float32)
+
+    def sum(self, tensors: list[Any]) -> list[Any]:
+        return [sum(column) for column in zip(tensors, *self._others, strict=True)]
+
+
+def sent(agent: Agent, seed: int, *control: float) -> list[np.ndarray]:
+    """Returns what another learner sends; without a batch, its gradients are zero."""
+    rng = np.random.default_rng(seed)
+    shapes = [variable.shape for variable in agent.trainable_variables]
+    arrays = [control[0] * rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    return [*arrays, np.array(control, np.float32)]
+
+
+def test_several_learners_apply_the_mean_of_their_gradients() -> None:
+    """If each clipped its own gradient before the mean, N learners would not equal one."""
+    agent = make_agent("MLPLSTMAgent", SPEC)
+    others = [sent(agent, 1, 1, 0, 0, 0), sent(agent, 2, 1, 0, 0, 0), sent(agent, 3, 0, 0, 0, 0)]
+    settings = config(gradients_clipping=0.5)
+    learner = Learner(agent, SPEC, settings, GroupOf(*others))  # type: ignore[arg-type]
+    unrolls = batch(agent)
+    mine = gradients_of(agent, unrolls, settings)
+    # One of the four learners has no batch, and must not make the step of the others smaller.
+    mean = [(a + b + c) / 3 for a, b, c in zip(mine, others[0][:-1], others[1][:-1], strict=True)]
+    by_hand = ByHand(settings, learner.parameters())
+    by_hand.update(mean, learning_rate=0.05)
+    stats, _ = learner.update(unrolls, NO_FLAGS)
+    np.testing.assert_allclose(stats.gradient_norm, global_norm(mean), rtol=1e-4)
+    by_hand.assert_equals(learner)
+    # Frames count over all learners: three batches, 4 frames a step.
+    assert learner.agent_steps == 3 * B * T
+    assert learner.environment_frames == 4 * 3 * B * T
+    assert learner.ranks_without_batch == (3,)
+
+
+def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
+    """Otherwise it would have another network from then on, and so would its actors."""
+    agent = make_agent("MLPAgent", SPEC)
+    settings = config()
+    other = sent(agent, 1, 1, 0, 1, 0)
+    learner = Learner(agent, SPEC, settings, GroupOf(other))  # type: ignore[arg-type]
+    by_hand = ByHand(settings, learner.parameters())
+    by_hand.update([array.astype(np.float64) for array in other[:-1]], learning_rate=0.05)
+    assert learner.update_without_batch(NO_FLAGS) == ControlFlags(
+        stop=False, write_row=True, checkpoint=False
+    )
+    by_hand.assert_equals(learner)
+    assert learner.ranks_without_batch == (0,)
+    assert learner.counters() == {
+        "learner_updates": 1,
+        "agent_steps": B * T,
+        "environment_frames": 4 * B * T,
+    }
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "agreed"),
+    [
+        ((False, False, False), (0, 0, 0), (False, False, False)),
+        ((True, False, False), (0, 0, 0), (True, False, False)),
+        ((False, True, False), (0, 0, 0), (False, True, False)),
+        ((False, False, True), (0, 0, 0), (False, False, True)),
+        ((False, False, False), (0, 1, 0), (False, True, False)),
+        ((True, False, True), (1, 1, 0), (True, True, True)),
+    ],
+)
+def test_a_flag_of_one_learner_is_set_for_all(
+    mine: tuple[bool, ...], others: tuple[float, ...], agreed: tuple[bool, ...]
+) -> None:
+    """Learners that disagree about the end would wait for each other for ever."""
+    agent = make_agent("MLPAgent", SPEC)
+    group = GroupOf(sent(agent, 1, 1, *others), sent(agent, 2, 0, 0, 0, 0))
+    learner = Learner(agent, SPEC, config(), group)  # type: ignore[arg-type]
+    _, control = learner.update(batch(agent), ControlFlags(*mine))
+    assert control == ControlFlags(*agreed)
+
+
+def test_the_learning_rate_falls_linearly_to_zero_over_the_frames() -> None:
+    learner, agent = make()
+    rates = []
+    while not learner.done:
+        rates.append(learner.learning_rate)
+        learner.update(batch(agent), NO_FLAGS)
+    np.testing.assert_allclose(rates, 0.05 * (1 - np.arange(10) / 10), rtol=1e-6)
+    assert learner.learning_rate == 0
+    assert learner.counters() == {
+        "learner_updates": 10,
+        "agent_steps": 10 * B * T,
+        "environment_frames": 40 * B * T,
+    }
+    learner.update(batch(agent), NO_FLAGS)  # one more: a group may need it
+    assert learner.learning_rate == 0
+
+
+def test_a_learner_resumes_from_its_variables_and_counters() -> None:
+    """Without the optimizer's slots or the counters, a resumed run would train differently."""
+    first, agent = make(momentum=0.5)
+    unrolls = [batch(agent, seed=k) for k in range(4)]
+    for each in unrolls[:2]:
+        first.update(each, NO_FLAGS)
+    saved = {name: [v.numpy() for v in part.variables] for name, part in first.trackables().items()}
+    counters = first.counters()
+    for each in unrolls[2:]:
+        first.update(each, NO_FLAGS)
+
+    second, _ = make(momentum=0.5)
+    for name, part in second.trackables().items():
+        for variable, array in zip(part.variables, saved[name], strict=True):
+            variable.assign(array)
+    second.restore_counters(counters)
+    for each in unrolls[2:]:
+        second.update(each, NO_FLAGS)
+
+    assert second.counters() == first.counters()
+    for got, expected in zip(second.parameters(), first.parameters(), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_published_parameters_do_not_change_with_the_next_update() -> None:
+    """Actors fetch them during the next update, and must not get half of each."""
+    learner, agent = make()
+    published = learner.parameters()
+    before = copy.deepcopy(published)
+    learner.update(batch(agent), NO_FLAGS)
+    for array, kept in zip(published, before, strict=True):
+        np.testing.assert_array_equal(array, kept)
+    assert any(np.any(a != b) for a, b in zip(published, learner.parameters(), strict=True))
+
+
+def test_a_real_learner_and_the_training_loop_complete_a_run() -> None:
+    learner, agent = make()
+    versions: list[int] = []
+    saves: list[int] = []
+    recorded: list[float] = []
+    recorder = SimpleNamespace(
+        record_update=lambda stats, idle_s: recorded.append(float(stats.loss_total)),
+        row_due=lambda: False,
+        interval=dict,
+        write_row=lambda intervals, learner: None,
+    )
+    loop = TrainingLoop(
+        learner,
+        lambda version, arrays: versions.append(version),
+        recorder,
+        lambda: saves.append(learner.environment_frames),
+        SingleLearner(),
+        checkpoint_interval_s=1e9,
+    )
+    loop.run((batch(agent, seed=k) for k in itertools.count()), lambda: False)
+    assert versions == list(range(1, 11))
+    assert len(recorded) == 10 and np.isfinite(recorded).all()
+    assert saves == [10 * B * T * SPEC.frames_per_step]
+
+
+def test_a_batch_becomes_time_major_and_nothing_else_moves() -> None:
+    """Mixing up time and batch would train on steps of other environments, without an error."""
+    agent = make_agent("MLPLSTMAgent", SPEC)
+    before = batch(agent)
+    after = time_major(before, layout_of(SPEC))
+    tree.assert_same_structure(after, before)
+    for name in EnvOutput._fields:
+        array = getattr(before.env_outputs, name).numpy()
+        np.testing.assert_array_equal(getattr(after.env_outputs, name), np.swapaxes(array, 0, 1))
+    for got, array in zip(after.agent_outputs, before.agent_outputs, strict=True):
+        np.testing.assert_array_equal(got, np.swapaxes(array.numpy(), 0, 1))
+    for got, array in zip(after.core_state, before.core_state, strict=True):
+        np.testing.assert_array_equal(got, array)
+    np.testing.assert_array_equal(after.parameter_version, before.parameter_version)

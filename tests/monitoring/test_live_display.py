@@ -1,0 +1,280 @@
+"""What a user sees during a run, on a terminal and in a log, and the status.json behind it."""
+
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from impala_tf.monitoring.live_display import Display, FrameRate
+from impala_tf.monitoring.render import duration, panel, plain_line
+from impala_tf.monitoring.status import ActorStatus, Status, StatusWriter, read_status
+from tests.helpers.clock import Clock
+
+NOW_S = 1_800_000_000.0
+
+
+def an_actor(index: int, silent_s: float = 0.0, host: str = "127.0.0.1") -> ActorStatus:
+    return {
+        "name": f"actor-{index}",
+        "host": host,
+        "agent_steps_per_s": 1506.2,
+        "parameter_lag": 3.14,
+        "push_wait_fraction": 0.12,
+        "last_contact_unix_s": NOW_S - silent_s,
+    }
+
+
+def a_status(**changes) -> Status:
+    status: Status = {
+        "state": "training",
+        "level_name": "PongNoFrameskip-v4",
+        "agent_name": "SimpleConvNetAgent",
+        "logdir": "runs/PongNoFrameskip-v4-SimpleConvNetAgent",
+        "agent_steps": 307_200,
+        "environment_frames": 1_228_800,
+        "total_environment_frames": 10_000_000,
+        "frames_per_step": 4,
+        "queue_capacity": 32,
+        "row": {
+            "agent_steps_per_s": 3012.3,
+            "frames_per_s": 12049.2,
+            "episodes": 153,
+            "episode_return_mean": -18.42,
+            "policy_lag_mean": 3.14,
+            "policy_lag_max": 9.0,
+            "queue_size": 12,
+            "learner_idle_fraction": 0.043,
+        },
+        "learners": [],
+        "actors": [an_actor(0), an_actor(1)],
+        "checkpoint": {
+            "path": "runs/x/checkpoints/ckpt-000000012000",
+            "environment_frames": 1_200_000,
+        },
+        "pid": 4711,
+        "updated_unix_s": NOW_S,
+    }
+    return {**status, **changes}  # type: ignore[typeddict-item]
+
+
+STARTING = a_status(state="starting", environment_frames=0, row=None, checkpoint=None, actors=[])
+
+
+def shown(status: Status | None, width: int = 80, frames_per_s: float = 12049.0) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(panel(status, frames_per_s, NOW_S, max_actors=6))
+    text = console.export_text()
+    assert all(len(line) == width for line in text.splitlines()), text
+    return text
+
+
+def test_the_panel_at_eighty_columns():
+    assert (
+        shown(a_status())
+        == """\
+╭─────────────────  PongNoFrameskip-v4 · SimpleConvNetAgent  ──────────────────╮
+│ training  ━━━━━╸                                            12%, 12 min left │
+│                                                                              │
+│ frames      1,228,800 of 10,000,000 (1 agent step = 4 frames)                │
+│ speed       3,012 agent steps/s = 12,049 frames/s                            │
+│ return      -18.4 (last 100 episodes), 153 so far                            │
+│ policy lag  mean 3.1, max 9 updates                                          │
+│ learner     idle 4%, queue 12 of 32 unrolls                                  │
+│ checkpoint  ckpt-000000012000 at 1,200,000 frames                            │
+│                                                                              │
+│ actor    host       agent steps/s  lag  waits  last seen                     │
+│ actor-0  127.0.0.1          1,506  3.1    12%    0 s ago                     │
+│ actor-1  127.0.0.1          1,506  3.1    12%    0 s ago                     │
+╰────────────────  runs/PongNoFrameskip-v4-SimpleConvNetAgent  ────────────────╯
+"""
+    )
+
+
+def a_learner(rank: int, **changes) -> dict[str, float | int | None]:
+    row: dict[str, float | int | None] = {
+        "learner": rank,
+        "agent_steps_per_s": 1506.2,
+        "episode_return_mean": -18.42,
+        "policy_lag_mean": 3.14,
+        "queue_size": 6,
+        "learner_idle_fraction": 0.043,
+    }
+    return {**row, **changes}
+
+
+def test_each_of_several_learners_has_a_row():
+    starved = dict.fromkeys(("policy_lag_mean", "episode_return_mean"))
+    learners = [a_learner(0), a_learner(1, agent_steps_per_s=0.0, queue_size=0, **starved)]
+    assert """\
+│                                                                              │
+│ learner    agent steps/s  return  lag  queue  idle                           │
+│ learner-0          1,506  -18.42  3.1      6    4%                           │
+│ learner-1              0       -    -      0    4%                           │
+│                                                                              │
+│ actor    host       agent steps/s  lag  waits  last seen                     │
+""" in shown(a_status(learners=learners))
+
+
+def test_the_panel_says_what_the_run_is_waiting_for():
+    assert "waiting for the learner" in shown(None)
+    assert "waiting for the first unrolls" in shown(STARTING)
+    measuring = shown(a_status(row=None, checkpoint=None))
+    assert "speed       measuring" in measuring
+    assert "checkpoint  none yet" in measuring
+
+
+def test_missing_values_are_not_shown_as_numbers():
+    young = shown(a_status(row={"episodes": 0, "episode_return_mean": None}))
+    assert "no episode finished yet" in young
+    assert "idle -, queue - of 32" in young
+    assert "None" not in young
+
+
+def test_long_names_and_many_actors_do_not_break_the_panel():
+    hosts = "gpu-worker-17.eu-central-1.compute.internal"
+    actors = [an_actor(index, 31.0 if index == 12 else 0.0, hosts) for index in range(16)]
+    text = shown(a_status(actors=actors, logdir="runs/" + "long" * 30))
+    rows = [line for line in text.splitlines() if "gpu-worker-17.eu" in line]
+    # The silent actor comes first, then the others by their numbers.
+    assert [row.split()[1] for row in rows] == [f"actor-{n}" for n in (12, 0, 1, 2, 3, 4)]
+    assert rows[0].endswith("1,506  3.1    12%   31 s ago   │")
+    assert "and 10 more" in text
+
+
+def test_a_narrow_terminal_shortens_the_values_and_not_their_names():
+    text = shown(a_status(), width=50)
+    assert "│ policy lag  mean 3.1, max 9 updates" in text
+    assert "│ frames      1,228,800 of 10,000,000 (1 agent … │" in text
+
+
+def test_a_silent_learner_is_reported_and_a_finished_one_is_not():
+    silent = a_status(updated_unix_s=NOW_S - 300)
+    assert "no status from the learner for 5 min" in shown(silent)
+    done = shown({**silent, "state": "done", "environment_frames": 10_000_128})
+    assert "no status" not in done
+    assert "100%" in done
+    assert "left" not in done
+
+
+def test_the_plain_line_of_a_log():
+    assert plain_line(a_status(), 12049.0) == (
+        "12% 1,228,800 of 10,000,000 frames, 3,012 agent steps/s, 12,049 frames/s,"
+        " return -18.4 (last 100 episodes), lag 3.1, learner idle 4%, 12 min left"
+    )
+
+
+def test_the_plain_line_leaves_out_missing_values():
+    assert plain_line(None, 0.0) == "starting: waiting for the learner"
+    assert plain_line(STARTING, 0.0) == "starting: waiting for the first unrolls"
+    assert plain_line(a_status(row=None), 0.0) == (
+        "12% 1,228,800 of 10,000,000 frames, no episode finished yet"
+    )
+    one = a_status(state="stopping", row={"episodes": 1, "episode_return_mean": 0.5})
+    assert plain_line(one, 12049.0) == (
+        "stopping: 12% 1,228,800 of 10,000,000 frames, return 0.50 (last 1 episode)"
+    )
+
+
+def test_a_run_is_not_called_complete_before_it_is():
+    assert plain_line(a_status(environment_frames=9_999_999), 0.0).startswith("99% ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (48, "48 s"),
+        (89.4, "89 s"),
+        (90, "2 min"),
+        (11 * 60 + 20, "11 min"),
+        (59 * 60 + 40, "1 h 00 min"),
+        (2 * 3600 + 5 * 60, "2 h 05 min"),
+        (24 * 3600 - 1, "1 d 00 h"),
+        (76 * 3600, "3 d 04 h"),
+    ],
+)
+def test_durations_have_one_or_two_units(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_the_rate_is_smoothed_and_ignores_frames_from_before_a_resume():
+    rate = FrameRate(time_constant_s=60.0)
+    rate.update(5_000_000, 100.0)
+    assert rate.per_s == 0.0
+    for second in range(1, 300):
+        rate.update(5_000_000 + 100 * second, 100.0 + second)
+        rate.update(5_000_000 + 100 * second, 100.0 + second)  # the same status, read twice
+    assert rate.per_s == pytest.approx(100.0)
+    rate.update(5_029_900, 399.0 - 3600.0)  # the clock was set back
+    assert rate.per_s == pytest.approx(100.0)
+    rate.update(5_029_900, 429.0 - 3600.0)  # half a minute without a frame
+    assert 40.0 < rate.per_s < 80.0
+
+
+def test_without_a_terminal_one_plain_line_is_printed_per_interval():
+    clock, output, statuses = Clock(NOW_S), io.StringIO(), [STARTING]
+    display = Display(
+        lambda: statuses[-1], Console(file=output, width=40), interval_s=10.0, clock=clock
+    )
+    display.start()
+    for quarter in range(1, 81):
+        clock.now = NOW_S + quarter / 4
+        frames = 4000 * quarter
+        statuses.append(a_status(environment_frames=frames, updated_unix_s=clock.now))
+        display.update()
+    display.note("actor-1 restarted [exit status 1]")
+    display.stop("done")
+    first, *lines, note, last = output.getvalue().splitlines()
+    assert first == "starting: waiting for the first unrolls"
+    assert [line.split(",")[0:2] for line in lines] == [
+        ["1% 160", "000 of 10"],
+        ["3% 320", "000 of 10"],
+    ]
+    assert lines[0].endswith(", 10 min left")
+    assert note.endswith(" actor-1 restarted [exit status 1]")
+    assert last == "done"
+    assert "\x1b" not in output.getvalue()
+
+
+def terminal(output: io.StringIO) -> Console:
+    return Console(file=output, force_terminal=True, width=80, height=24, color_system=None)
+
+
+def test_on_a_terminal_notes_stay_above_the_panel_and_the_last_line_is_below(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    output, statuses = io.StringIO(), [STARTING]
+    display = Display(lambda: statuses[-1], terminal(output), clock=Clock(NOW_S))
+    display.start()
+    assert "waiting for the first unrolls" in output.getvalue()
+    display.note("actor-1 restarted")
+    statuses.append(a_status())
+    display.update()
+    statuses.append(a_status(state="done", environment_frames=10_000_000))
+    display.stop("done: 10,000,000 frames")
+    note, panel_at, last = (
+        output.getvalue().rindex(text)
+        for text in (" actor-1 restarted", "10,000,000 of 10,000,000", "done: 10,000,000 frames")
+    )
+    assert note < panel_at < last
+    assert output.getvalue().endswith("done: 10,000,000 frames\n")
+    assert output.getvalue().count("\x1b[?25l") == output.getvalue().count("\x1b[?25h") == 1
+
+
+def test_a_reader_never_sees_half_a_status_and_a_missing_one_is_no_error(tmp_path):
+    path = tmp_path / "logdir" / "status.json"
+    assert read_status(path) is None
+    writer = StatusWriter(path)
+    writer.write(a_status())
+    reader = path.open()  # it keeps the file that it opened
+    writer.write(a_status(state="done", environment_frames=np.int64(7)))
+    with reader:
+        assert json.load(reader)["state"] == "training"
+    found = read_status(path)
+    assert found is not None
+    assert (found["state"], found["environment_frames"]) == ("done", 7)
+    assert found["pid"] == os.getpid()
+    assert found["updated_unix_s"] > 0
+    assert [file.name for file in path.parent.iterdir()] == ["status.json"]

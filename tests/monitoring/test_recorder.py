@@ -1,0 +1,267 @@
+"""Rows of metrics: how they are made from all learners, and after a resume."""
+
+from __future__ import annotations
+
+import csv
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from impala_tf.learner.update import UpdateStats
+from impala_tf.monitoring.metrics import METRICS
+from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+from impala_tf.types import Episode
+from tests.helpers.clock import Clock
+from tests.helpers.wire import InThread
+
+# A row that does not wait is made within this time, even on a busy machine.
+A_WHILE_S = 0.5
+
+
+class Rows:
+    """A writer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.closed = False
+
+    def write(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+    def position(self) -> dict[str, int]:
+        return {"rows": len(self.rows)}
+
+    def rewind(self, position: dict[str, int] | None) -> None:
+        del self.rows[0 if position is None else position["rows"] :]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def recorder(
+    rows: Any = None, queue_size: int = 0, interval_s: float = 10.0, **more_writers: Any
+) -> RunRecorder:
+    writers = {"rows": Rows() if rows is None else rows, **more_writers}
+    return RunRecorder(writers, lambda: queue_size, interval_s)
+
+
+def stats(value: float, lag: float = 0.0) -> UpdateStats:
+    """Returns statistics that all have one value, except for the lags."""
+    return UpdateStats(*[value] * 9)._replace(policy_lag_mean=lag, policy_lag_max=2 * lag)
+
+
+def progress(updates: int) -> Any:
+    return SimpleNamespace(
+        learner_updates=updates,
+        agent_steps=100 * updates,
+        environment_frames=400 * updates,
+        learning_rate=0.5 / updates,
+    )
+
+
+def as_sent(part: dict[str, Any]) -> dict[str, Any]:
+    """Returns what rank 0 receives of another learner's part, which is sent as JSON."""
+    return json.loads(json.dumps(part))
+
+
+def test_a_row_combines_all_learners(clock: Clock) -> None:
+    """If only rank 0 counted, N learners would look like one."""
+    rows = Rows()
+    first, second = recorder(rows, queue_size=3), recorder(queue_size=4)
+    first.record_update(stats(1.0, lag=1.0), idle_s=1.0)
+    first.record_update(stats(5.0, lag=2.0), idle_s=1.0)
+    second.record_update(stats(10.0, lag=7.0), idle_s=6.0)
+    second.record_update(stats(20.0, lag=1.0), idle_s=2.0)
+    first.record_episodes([Episode(10.0, 5)])
+    second.record_episodes([Episode(30.0, 7), Episode(50.0, 9)])
+    clock.now += 20.0
+
+    first.write_row([as_sent(r.interval()) for r in (first, second)], progress(2))
+
+    (row,) = rows.rows
+    assert row["wall_time_s"] == 20.0
+    assert (row["learner_updates"], row["agent_steps"], row["environment_frames"]) == (2, 200, 800)
+    assert row["learning_rate"] == 0.25
+    assert row["loss_total"] == row["entropy"] == row["gradient_norm"] == (1 + 5 + 10 + 20) / 4
+    assert row["policy_lag_mean"] == (1 + 2 + 7 + 1) / 4
+    assert row["policy_lag_max"] == 14
+    assert row["queue_size"] == 7
+    assert row["learner_idle_fraction"] == pytest.approx((2 / 20 + 8 / 20) / 2)
+    assert row["episodes"] == 3
+    assert row["episode_return_mean"] == 30.0
+    assert row["episode_length_mean"] == 7.0
+    assert row["agent_steps_per_s"] == pytest.approx(row["frames_per_s"] / 4)
+    assert set(row) == set(METRICS)
+    assert first.last_row is row
+
+
+def test_a_row_describes_its_own_interval(clock: Clock) -> None:
+    """Only the number of episodes is a total."""
+    rows = Rows()
+    one = recorder(rows)
+    for updates, value in ((1, 2.0), (2, 8.0)):
+        one.record_update(stats(value, lag=value), idle_s=5.0)
+        one.record_episodes([Episode(value, 1)])
+        clock.now += 10.0 * updates
+        one.write_row([one.interval()], progress(updates))
+    assert [row["loss_total"] for row in rows.rows] == [2.0, 8.0]
+    assert [row["policy_lag_max"] for row in rows.rows] == [4.0, 16.0]
+    assert [row["learner_idle_fraction"] for row in rows.rows] == [0.5, 0.25]
+    assert [row["episodes"] for row in rows.rows] == [1, 2]
+    assert [row["episode_return_mean"] for row in rows.rows] == [2.0, 5.0]
+
+
+def test_without_an_update_there_is_no_row_and_episodes_are_kept(clock: Clock) -> None:
+    """A waiting learner would fill the file with empty rows."""
+    rows = Rows()
+    one = recorder(rows)
+    one.record_episodes([Episode(1.0, 1)])
+    clock.now += 10.0
+    one.write_row([one.interval()], progress(1))
+    assert rows.rows == []
+    assert one.last_row is None
+    one.record_update(stats(1.0), idle_s=0.0)
+    one.record_episodes([Episode(3.0, 1)])
+    clock.now += 10.0
+    one.write_row([one.interval()], progress(1))
+    assert [(row["episodes"], row["episode_return_mean"]) for row in rows.rows] == [(2, 2.0)]
+
+
+def test_a_learner_without_an_update_does_not_change_the_means(clock: Clock) -> None:
+    rows = Rows()
+    busy, starved = recorder(rows), recorder()
+    busy.record_update(stats(6.0, lag=1.0), idle_s=0.0)
+    clock.now += 10.0
+    busy.write_row([as_sent(r.interval()) for r in (busy, starved)], progress(1))
+    assert rows.rows[0]["loss_total"] == 6.0
+
+
+def test_waiting_without_a_batch_is_idle_time(clock: Clock) -> None:
+    """A starved learner must not look busy because it joins the others' updates."""
+    starved = recorder()
+    clock.now += 10.0
+    starved.record_update(None, idle_s=8.0)
+    assert starved.interval()["learner_idle_fraction"] == pytest.approx(0.8)
+
+
+def test_a_row_is_due_one_interval_after_the_last(clock: Clock) -> None:
+    one = recorder(interval_s=10.0)
+    clock.now += 9.5
+    assert not one.row_due()
+    clock.now += 0.5
+    assert one.row_due()
+    one.interval()
+    assert not one.row_due()
+
+
+def test_time_is_counted_from_the_start_of_training(clock: Clock) -> None:
+    """The seconds that a learner needs to start are neither training nor idle time."""
+    rows = Rows()
+    one = recorder(rows)
+    clock.now += 300.0
+    one.begin(0, 0)
+    one.record_update(stats(1.0), idle_s=4.0)
+    clock.now += 8.0
+    one.write_row([one.interval()], progress(1))
+    assert rows.rows[0]["wall_time_s"] == 8.0
+    assert rows.rows[0]["learner_idle_fraction"] == 0.5
+
+
+def test_a_resumed_run_continues_at_its_checkpoint(clock: Clock) -> None:
+    """Time and episodes continue, and rows after the checkpoint are removed: they come again."""
+    rows = Rows()
+    first = recorder(rows)
+    for updates in (1, 2):
+        first.record_update(stats(1.0), idle_s=0.0)
+        first.record_episodes([Episode(4.0 * updates, updates)])
+        clock.now += 15.0
+        first.write_row([first.interval()], progress(updates))
+    state = as_sent(first.state())
+    first.record_update(stats(99.0), idle_s=0.0)
+    first.record_episodes([Episode(99.0, 99)])
+    first.write_row([first.interval()], progress(3))
+    assert len(rows.rows) == 3
+
+    clock.now += 1e6  # the run was stopped
+    second = recorder(rows)
+    second.restore(state)
+    assert [row["learner_updates"] for row in rows.rows] == [1, 2]
+    assert as_sent(second.state()) == state
+    second.begin(200, 800)
+    second.record_update(stats(1.0), idle_s=0.0)
+    second.record_episodes([Episode(0.0, 3)])
+    clock.now += 5.0
+    second.write_row([second.interval()], progress(3))
+    row = rows.rows[2]
+    assert row["wall_time_s"] == 35.0
+    assert row["episodes"] == 3
+    assert row["episode_return_mean"] == (4.0 + 8.0 + 0.0) / 3
+    assert row["episode_length_mean"] == 2.0
+
+
+def test_a_new_run_starts_with_empty_files(clock: Clock) -> None:
+    rows = Rows()
+    rows.rows.append({"left": "over"})
+    one = recorder(rows)
+    one.restore(None)
+    assert rows.rows == []
+    assert one.state()["episodes"]["count"] == 0
+    one.close()
+    assert rows.closed
+
+
+def test_rows_fit_the_real_files(tmp_path: Path) -> None:
+    """Every name is a column, and a resume cuts both files."""
+    csv_path = tmp_path / "metrics.csv"
+
+    def start() -> RunRecorder:
+        return RunRecorder(
+            {"csv": CsvWriter(csv_path), "tensorboard": TensorBoardWriter(tmp_path / "tb")},
+            lambda: 2,
+            interval_s=0.0,
+        )
+
+    def write(one: RunRecorder, updates: int) -> None:
+        one.record_update(stats(float(updates)), idle_s=0.0)
+        one.write_row([one.interval()], progress(updates))
+
+    def updates_written() -> list[str]:
+        with csv_path.open() as lines:
+            return [row["learner_updates"] for row in csv.DictReader(lines)]
+
+    first = start()
+    first.restore(None)
+    write(first, 1)
+    state = as_sent(first.state())
+    write(first, 2)
+    first.close()
+    assert updates_written() == ["1", "2"]
+
+    second = start()
+    second.restore(state)
+    write(second, 3)
+    second.close()
+    assert updates_written() == ["1", "3"]
+    assert len(list((tmp_path / "tb").iterdir())) >= 1
+
+
+def test_episodes_that_arrive_while_a_row_is_made_count_once(clock: Clock) -> None:
+    """They arrive in the threads of the transport."""
+    one = recorder()
+    rows: list[InThread] = []
+
+    def reported() -> Iterator[Episode]:
+        yield Episode(1.0, 1)
+        rows.append(InThread(one.interval))  # in the middle of the report
+        threading.Event().wait(A_WHILE_S)
+        yield Episode(2.0, 2)
+
+    one.record_episodes(reported())  # type: ignore[arg-type]
+    found = rows[0].wait()["episodes"] + one.interval()["episodes"]
+    assert found == [[1.0, 1], [2.0, 2]]

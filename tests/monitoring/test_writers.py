@@ -1,0 +1,222 @@
+"""Files of metrics: whole rows, cut back to the checkpoint, never mixed with another run."""
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.util.event_pb2 import Event
+
+from impala_tf.config import ConfigError
+from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS, EpisodeWindow
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+
+REPOSITORY = Path(__file__).parents[2]
+# fmt: on
+
+
+def row(frames: int, **values: float | None) -> dict[str, float | int | None]:
+    return {"environment_frames": frames, **values}
+
+
+def frames_in(path: Path) -> list[int]:
+    """Returns the frames column of a file; every line must be whole."""
+    text = path.read_text()
+    assert text.endswith("\n")
+    rows = list(csv.DictReader(text.splitlines()))
+    assert all(set(found) == set(METRICS) and None not in found.values() for found in rows)
+    return [int(found["environment_frames"]) for found in rows]
+
+
+def curve(directory: Path, tag: str) -> list[tuple[int, float]]:
+    """Returns every point in the event files, in order; a torn one is an error."""
+    files = sorted(str(path) for path in directory.glob("events.out.tfevents.*"))
+    events = [Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(files)]
+    return [
+        (event.step, float(tf.make_ndarray(value.tensor)))
+        for event in events
+        for value in event.summary.value
+        if value.tag == tag
+    ]
+
+
+def test_a_missing_value_is_an_empty_cell(tmp_path):
+    writer = CsvWriter(tmp_path / "metrics.csv")
+    writer.write({**row(640, loss_total=-1.5, entropy=math.nan), **EpisodeWindow().row()})
+    numpys: dict[str, Any] = {"policy_lag_max": np.float32(3), "agent_steps": np.int64(2**40)}
+    writer.write(row(1280, **numpys))
+    first, second = csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines())
+    assert (first["episodes"], first["episode_return_mean"], first["learning_rate"]) == (
+        "0", "", "",
+    )  # fmt: skip
+    assert (first["loss_total"], first["entropy"]) == ("-1.5", "nan")
+    assert (second["policy_lag_max"], second["agent_steps"]) == ("3", str(2**40))
+
+
+def test_a_misspelt_metric_is_an_error(tmp_path):
+    with pytest.raises(KeyError, match="episode_returns"):
+        CsvWriter(tmp_path / "metrics.csv").write(row(1, episode_returns=3.0))
+
+
+def test_rows_after_the_checkpoint_are_removed_before_new_ones_are_added(tmp_path):
+    path = tmp_path / "metrics.csv"
+    writer = CsvWriter(path)
+    writer.write(row(100))
+    position = json.loads(json.dumps(writer.position()))
+    writer.write(row(200))
+    writer.close()
+    with path.open("a") as file:
+        file.write("12.5,torn")
+
+    resumed = CsvWriter(path)
+    resumed.rewind(position)
+    resumed.write(row(250))
+    assert frames_in(path) == [100, 250]
+
+
+# Each writer is killed in a fork of one process, which has imported TensorFlow but not used it yet.
+KILLED_WRITERS = """
+import json, os, signal, sys
+from pathlib import Path
+import tensorflow
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+
+folder = Path(sys.argv[1])
+
+def write(all_frames, positions):
+    writers = CsvWriter(folder / "metrics.csv"), TensorBoardWriter(folder / "tensorboard")
+    for writer, position in zip(writers, positions):
+        writer.rewind(position)
+    for frames in all_frames:
+        for writer in writers:
+            writer.write({"environment_frames": frames, "loss_total": frames / 2})
+        if frames % 10 == 0:  # as a checkpoint does
+            positions = [writer.position() for writer in writers]
+            (folder / "positions.json").write_text(json.dumps(positions))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+positions = [None, None]
+for all_frames in ([5, 10, 15], [12], [14, 20]):
+    pid = os.fork()
+    if pid == 0:
+        write(all_frames, positions)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, status
+    positions = json.loads((folder / "positions.json").read_text())
+"""
+
+
+def test_curves_have_no_repeated_point_after_kills_and_resumes(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_WRITERS, str(tmp_path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    whole = [5, 10, 14, 20]
+    assert frames_in(tmp_path / "metrics.csv") == whole
+    assert curve(tmp_path / "tensorboard", "loss/total") == [(n, n / 2) for n in whole]
+
+
+def test_a_new_run_does_not_add_to_the_file_of_another_run(tmp_path):
+    path = tmp_path / "metrics.csv"
+    other = CsvWriter(path)
+    other.write(row(100))
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(
+        ConfigError, match=r"metrics\.csv: holds the rows of a run, but there is no"
+    ):
+        CsvWriter(path).rewind(None)
+    assert path.read_bytes() == before
+
+
+def test_a_run_killed_before_its_first_row_can_be_started_again(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text(",".join(METRICS)[:30])
+    writer = CsvWriter(path)
+    writer.rewind(None)
+    writer.write(row(100))
+    assert frames_in(path) == [100]
+
+
+def test_two_runs_cannot_write_one_file(tmp_path):
+    path = tmp_path / "metrics.csv"
+    first = CsvWriter(path)
+    first.rewind(None)
+    with pytest.raises(ConfigError, match=r"metrics\.csv: another process is writing it"):
+        CsvWriter(path).rewind(None)
+    first.close()
+    CsvWriter(path).rewind(None)
+
+
+def test_a_missing_or_shortened_file_is_named(tmp_path):
+    path = tmp_path / "metrics.csv"
+    writer = CsvWriter(path)
+    writer.write(row(100))
+    position = writer.position()
+    writer.close()
+    os.truncate(path, position["offset"] - 1)
+    with pytest.raises(ConfigError, match=r"metrics\.csv: has [\d,]+ bytes, but had [\d,]+ at"):
+        CsvWriter(path).rewind(position)
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"metrics\.csv: is missing"):
+        CsvWriter(path).rewind(position)
+    assert not path.exists()
+
+
+def test_an_edited_file_is_refused_rather_than_cut_inside_a_row(tmp_path):
+    path = tmp_path / "metrics.csv"
+    writer = CsvWriter(path)
+    writer.write(row(100))
+    position = writer.position()
+    writer.close()
+    path.write_text(path.read_text().replace("100", "100000") + "more\n")
+    with pytest.raises(ConfigError, match=r"metrics\.csv: was changed: no row ends at byte"):
+        CsvWriter(path).rewind(position)
+
+
+def test_columns_of_another_version_are_named(tmp_path):
+    path = tmp_path / "metrics.csv"
+    columns = ["old_column", *(name for name in METRICS if name != "queue_size")]
+    path.write_text(",".join(columns) + "\n")
+    with pytest.raises(ConfigError, match=r"different columns \(old_column, queue_size\); choose"):
+        CsvWriter(path).rewind({"offset": path.stat().st_size})
+
+
+def test_tensorboard_has_every_metric_over_frames(tmp_path):
+    writer = TensorBoardWriter(tmp_path)
+    values = {name: float(index) for index, name in enumerate(METRICS)}
+    writer.write({**values, "environment_frames": 5_000_000_000})
+    writer.write({"environment_frames": 6_000_000_000, "episode_return_mean": None})
+    for name, value in values.items():
+        if name != "environment_frames":
+            assert curve(tmp_path, TENSORBOARD_TAGS[name]) == [(5_000_000_000, value)]
+    assert [step for step, _ in curve(tmp_path, "progress/environment_frames")] == [
+        5_000_000_000, 6_000_000_000,
+    ]  # fmt: skip
+
+
+def test_an_event_file_that_is_missing_or_of_another_run_is_refused(tmp_path):
+    writer = TensorBoardWriter(tmp_path)
+    writer.write(row(1, loss_total=1.0))
+    position = writer.position()
+    writer.close()
+    (name,) = position
+    with pytest.raises(ConfigError, match="holds the events of a run, but there is no checkpoint"):
+        TensorBoardWriter(tmp_path).rewind(None)
+    os.truncate(tmp_path / name, position[name] - 1)
+    with pytest.raises(ConfigError, match=rf"{name}: is missing or shorter"):
+        TensorBoardWriter(tmp_path).rewind(position)
+    (tmp_path / name).unlink()
+    with pytest.raises(ConfigError, match=rf"{name}: is missing or shorter"):
+        TensorBoardWriter(tmp_path).rewind(position)

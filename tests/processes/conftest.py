@@ -1,0 +1,43 @@
+"""The parts of a small learner process, made in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from impala_tf import config as configs
+from impala_tf.config import Config
+from impala_tf.learner.group import SingleLearner
+from impala_tf.processes import learner_parts
+from impala_tf.processes.common import logdir_of, resolve
+from impala_tf.processes.learner_parts import LearnerParts
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Callable[[], LearnerParts]]:
+    """Makes a learner's parts; always in the same logdir, so that a second one resumes."""
+    made: list[LearnerParts] = []
+
+    def close() -> None:
+        for parts in made:
+            parts.queue.close()
+            parts.server.stop(0)
+            parts.recorder.close()
+        made.clear()
+
+    def make() -> LearnerParts:
+        close()
+        flags = configs.replace(
+            Config(),
+            level_name="CartPole-v1",
+            logdir=str(tmp_path / "run"),
+            learner_hosts="127.0.0.1:0",
+        )
+        config, spec = resolve(flags)
+        made.append(learner_parts.build(config, spec, logdir_of(config), SingleLearner()))
+        return made[-1]
+
+    yield make
+    close()

@@ -1,0 +1,126 @@
+"""A learner of a group dies or hangs: the others exit, name it, and a relaunch resumes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from frontend.group import gloo_environment
+from frontend.process_state import Seat
+from frontend.rendezvous import RendezvousServer
+from tests.helpers.ports import free_port
+from tests.helpers.runs import Run, checkpointed_frames, rows, status
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+
+HOROVODRUN = Path(sys.executable).with_name("horovodrun")
+START_S = 400.0
+"""Time to start and to train a little, on a busy machine."""
+PEER_CHECK_S = 0.2
+GLOO_TIMEOUT_S = 10
+
+
+def flags_of(logdir: Path, hosts: list[str], *more: str) -> tuple[str, ...]:
+    return (
+        f"--logdir={logdir}",
+        f"--learner_hosts={','.join(hosts)}",
+        "--level_name=CartPole-v1",
+        "--envs_per_actor=8",
+        "--metrics_interval_s=1",
+        "--checkpoint_interval_s=1",
+        *more,
+    )
+
+
+def learner(run: Run, rank: int) -> int:
+    """Returns the process of a learner that horovodrun started."""
+    for pid in run.alive():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if b"--job_name=learner" in words and f"HOROVOD_RANK={rank}".encode() in variables:
+            return pid
+    raise AssertionError(f"no learner of rank {rank}")
+
+
+def test_a_killed_learner_ends_the_group_and_a_relaunch_resumes(start, tmp_path: Path):
+    hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    flags = flags_of(tmp_path, hosts, "--total_environment_frames=100000")
+    under_horovodrun = {"launcher": (str(HOROVODRUN), "-np", "2")}
+
+    first = start(*flags, "--job_name=learner", **under_horovodrun)
+    # The credentials that actors need are there before the status is.
+    first.wait_until(lambda: status(tmp_path) != {}, START_S)
+    actors = [start(*flags, "--job_name=actor", f"--task={task}") for task in range(2)]
+    first.wait_until(
+        lambda: len(rows(tmp_path)) >= 2 and checkpointed_frames(tmp_path) > 0, START_S
+    )
+    states = [status(tmp_path, name)["state"] for name in ("status.json", "status-1.json")]
+    assert states == ["training"] * 2
+    killed_at = time.monotonic()
+    os.kill(learner(first, rank=1), signal.SIGKILL)
+    code, out, err = first.wait(60)
+    assert time.monotonic() - killed_at < 60
+    assert code != 0
+    assert f"learner-0: lost learner-1 at {hosts[1]} (no answer)" in out, out + err
+    assert first.alive() == []
+    before = rows(tmp_path)
+    assert int(before[-1]["environment_frames"]) < 100_000
+
+    second = start(*flags, "--job_name=learner", **under_horovodrun)
+    code, out, err = second.wait(START_S)
+    assert code == 0, out + err
+    assert "resuming from" in out
+    ends = dict(re.findall(r"(learner-\d): final parameters (\w+)", out))
+    assert set(ends) == {"learner-0", "learner-1"}
+    assert ends["learner-0"] == ends["learner-1"]
+    frames = [int(row["environment_frames"]) for row in rows(tmp_path)]
+    assert frames == sorted(frames)
+    assert frames[0] == int(before[0]["environment_frames"])
+    assert frames[-1] >= 100_000
+    # The actors waited for the relaunch, continued, and were told that the run is over.
+    assert [actor.wait(60)[0] for actor in actors] == [0, 0]
+
+
+@pytest.fixture
+def pair(start, tmp_path: Path) -> Iterator[tuple[list[str], list[Run]]]:
+    """Two learners without actors; nothing restarts them."""
+    hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    port = free_port()
+    server = RendezvousServer("127.0.0.1", port, "run", 2)
+    runs = []
+    for rank in range(2):
+        seat = Seat(rank, 2, rank, 2, 0, 1, "127.0.0.1", "127.0.0.1", port)
+        gloo = {**gloo_environment(seat), "HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_S)}
+        flags = flags_of(tmp_path, hosts, "--job_name=learner")
+        patches = {"impala_tf.learner.peer_watch._INTERVAL_S": PEER_CHECK_S}
+        runs.append(start(*flags, environment=gloo, patches=patches))
+    yield hosts, runs
+    server.close()
+
+
+@pytest.mark.parametrize(("blow", "victim"), [(signal.SIGKILL, 0), (signal.SIGSTOP, 1)])
+def test_a_learner_that_waits_for_a_batch_notices_a_lost_peer(
+    pair: tuple[list[str], list[Run]], blow: int, victim: int, tmp_path: Path
+):
+    """Without a check it would only notice in its next update, a minute later."""
+    hosts, runs = pair
+    survivor = runs[1 - victim]
+    both = ("status.json", "status-1.json")
+    survivor.wait_until(lambda: all(status(tmp_path, name) for name in both), START_S)
+    time.sleep(10 * PEER_CHECK_S)  # while it waits, it sees that its peer answers
+    struck_at = time.monotonic()
+    os.kill(runs[victim].process.pid, blow)
+    code, out, err = survivor.wait(60)
+    # Gloo's timeout, 3 s to find out which peer does not answer, and the exit.
+    assert time.monotonic() - struck_at < GLOO_TIMEOUT_S + 20
+    assert code == 1, out + err
+    expected = f"learner-{1 - victim}: lost learner-{victim} at {hosts[victim]} (no answer); exit"
+    assert expected in out
+    assert "Traceback" not in out + err

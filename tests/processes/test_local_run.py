@@ -1,0 +1,225 @@
+"""Whole runs on this machine: they learn, stop, resume, and leave no process behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from impala_tf.process_lifetime import PARENT_VARIABLE
+from tests.helpers.runs import Run, checkpointed_frames, rows, status
+from tests.helpers.waiting import wait_until
+
+pytestmark = pytest.mark.end_to_end
+
+QUICK = ("--num_actors=1", "--metrics_interval_s=1", "--seed=7")
+ENDLESS = (*QUICK, "--level_name=CartPole-v1", "--total_environment_frames=1000000000")
+COMPLETE = (*QUICK, "--level_name=CartPole-v1", "--total_environment_frames=400000")
+# One worker of pytest-xdist runs these tests, so that they share one trained run.
+SHARES_THE_TRAINED_RUN = pytest.mark.xdist_group("trained_run")
+
+
+@pytest.fixture(scope="module")
+def trained_run(tmp_path_factory) -> tuple[Path, str]:
+    """The logdir of a complete run, and what the run printed."""
+    logdir = tmp_path_factory.mktemp("trained") / "run"
+    run = Run(*COMPLETE, "--checkpoint_interval_s=2", f"--logdir={logdir}")
+    try:
+        code, out, err = run.wait()
+        assert code == 0, err + out
+        assert run.alive() == []
+    finally:
+        run.end()
+    return logdir, out
+
+
+@pytest.fixture
+def copied_run(trained_run, tmp_path) -> Path:
+    """A copy of the trained run's logdir, which the test may change."""
+    return Path(shutil.copytree(trained_run[0], tmp_path / "copy"))
+
+
+@SHARES_THE_TRAINED_RUN
+def test_a_run_learns_cartpole_and_says_what_to_do_next(trained_run):
+    logdir, printed = trained_run
+    last = rows(logdir)[-1]
+    assert int(last["environment_frames"]) >= 400_000
+    assert float(last["episode_return_mean"]) > 150
+    assert status(logdir)["state"] == "done"
+    assert "400,000 of 400,000 frames" in printed
+    assert "to evaluate: python run_experiment.py --mode=test" in printed
+    assert list((logdir / "tensorboard").glob("events.*"))
+    config = json.loads((logdir / "config.json").read_text())
+    assert config["flags"]["seed"] == 7
+    assert config["versions"]["tensorflow"]
+
+
+@SHARES_THE_TRAINED_RUN
+def test_a_trained_agent_can_be_evaluated_and_filmed(start, copied_run):
+    code, out, err = start(
+        "--mode=test", f"--logdir={copied_run}", "--test_num_episodes=20", "--video"
+    ).wait()
+    assert code == 0, err + out
+    result = json.loads((copied_run / "evaluation.json").read_text())
+    assert result["num_episodes"] == len(result["episode_returns"]) == 20
+    assert result["mean"] > 100
+    assert f"mean {result['mean']:.2f}" in out
+    assert result["protocol"] in out
+    assert (copied_run / "evaluation.mp4").stat().st_size > 1000
+
+
+@SHARES_THE_TRAINED_RUN
+def test_a_complete_run_is_not_trained_further(run_here, copied_run):
+    before = rows(copied_run)
+    code, out, err = run_here(*COMPLETE, f"--logdir={copied_run}")
+    assert code == 0, err
+    assert "has already had all of its 400,000 frames" in out
+    assert rows(copied_run) == before
+
+
+@SHARES_THE_TRAINED_RUN
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (["--level_name=Acrobot-v1"], "level CartPole-v1, but this run has level Acrobot-v1"),
+        (["--agent_name=MLPLSTMAgent"], "agent MLPAgent, but this run has agent MLPLSTMAgent"),
+    ],
+)
+def test_a_logdir_of_another_run_is_refused(run_here, copied_run, change, difference):
+    before = sorted(copied_run.rglob("*"))
+    code, _, err = run_here(*ENDLESS, *change, f"--logdir={copied_run}")
+    assert code == 2
+    assert difference in err
+    assert sorted(copied_run.rglob("*")) == before
+
+
+@SHARES_THE_TRAINED_RUN
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused(run_here, copied_run):
+    """Starting from scratch would overwrite what the user wanted to continue."""
+    for checkpoint in (copied_run / "checkpoints").glob("ckpt-*"):
+        (checkpoint / "manifest.json").write_text("")
+    code, _, err = run_here(*ENDLESS, f"--logdir={copied_run}")
+    assert code == 2
+    assert "is damaged" in err
+    assert "no checkpoint is whole" in err
+
+
+@SHARES_THE_TRAINED_RUN
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(start, copied_run):
+    newest = sorted((copied_run / "checkpoints").glob("ckpt-*"))[-1]
+    data = next(newest.glob("variables.data*"))
+    data.write_bytes(data.read_bytes()[:-10])
+    before = len(rows(copied_run))
+    run = start(*ENDLESS, f"--logdir={copied_run}")
+    run.wait_until(lambda: len(rows(copied_run)) > before)
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.wait()
+    assert code == 0, err
+    assert f"{newest} is damaged" in out
+
+
+def strictly_rising(found: list[dict[str, str]], column: str) -> bool:
+    values = [float(row[column]) for row in found]
+    return all(a < b for a, b in zip(values, values[1:], strict=False))
+
+
+def test_a_killed_run_resumes_from_its_last_checkpoint(start, tmp_path):
+    logdir = tmp_path / "run"
+    flags = (*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=2")
+    killed = start(*flags)
+    killed.wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) >= 4)
+    killed.process.kill()
+    killed.process.wait()
+    wait_until(lambda: killed.alive() == [], what="end of every process")
+    before = rows(logdir)
+    # A kill in the middle of a write leaves a torn row, which must not stay.
+    with (logdir / "metrics.csv").open("a") as file:
+        file.write("123.4,5")
+
+    resumed = start(*flags)
+    resumed.wait_until(lambda: len(rows(logdir)) >= len(before) + 3)
+    resumed.process.send_signal(signal.SIGTERM)
+    code, out, err = resumed.wait()
+    assert code == 0, err + out
+    assert "resuming from" in out
+    assert status(logdir)["state"] == "stopped"
+    after = rows(logdir)
+    for column in ("wall_time_s", "agent_steps", "environment_frames", "learner_updates"):
+        assert strictly_rising(after, column), column
+    assert all(None not in row.values() and None not in row for row in after)
+    episodes = [int(row["episodes"]) for row in after]
+    assert episodes == sorted(episodes)
+    assert resumed.alive() == []
+
+
+def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(start, tmp_path):
+    logdir = tmp_path / "run"
+    run = start(*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=1000")
+    run.wait_until(lambda: len(rows(logdir)) >= 2)
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.wait(120)
+    assert code == 0, err + out
+    assert "to resume:   python run_experiment.py" in out
+    assert f"--logdir={logdir}" in out
+    assert "to evaluate: python run_experiment.py --mode=test" in out
+    assert status(logdir)["state"] == "stopped"
+    frames = int(rows(logdir)[-1]["environment_frames"])
+    assert checkpointed_frames(logdir) == frames > 0
+    assert run.alive() == []
+
+
+def test_a_second_ctrl_c_stops_at_once(start, tmp_path):
+    run = start(*ENDLESS, f"--logdir={tmp_path / 'run'}")
+    run.wait_until(lambda: len(run.alive()) >= 3)
+    learner = run.pid_of("--job_name=learner")
+    os.kill(learner, signal.SIGSTOP)  # so that one request is not enough
+    run.process.send_signal(signal.SIGINT)
+    assert any("Ctrl-C again: stop now" in line for line in run.process.stdout)
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(30) == 128 + signal.SIGINT
+    os.kill(learner, signal.SIGCONT)
+    wait_until(lambda: run.alive() == [], what="end of every process")
+
+
+def test_a_process_whose_parent_is_already_gone_exits(start, tmp_path):
+    """It takes seconds to start, and the user may press Ctrl-C twice meanwhile."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    flags = ("--job_name=actor", "--learner_hosts=127.0.0.1:1", f"--logdir={tmp_path}")
+    run = start(*ENDLESS, *flags, environment={PARENT_VARIABLE: str(gone.pid)})
+    assert run.wait(60)[0] == -signal.SIGTERM
+
+
+def test_a_dead_actor_is_replaced_and_a_second_run_is_refused(start, run_here, tmp_path):
+    """Neither a lost actor nor a second run in the same logdir may disturb a running one."""
+    logdir = tmp_path / "run"
+    run = start(*ENDLESS, f"--logdir={logdir}")
+    run.wait_until(lambda: len(rows(logdir)) >= 1)
+
+    code, _, err = run_here(*ENDLESS, f"--logdir={logdir}")
+    assert code == 2
+    assert f"--logdir={logdir}: another run is writing there" in err
+
+    os.kill(run.pid_of("--job_name=actor"), signal.SIGKILL)
+    steps = int(rows(logdir)[-1]["agent_steps"])
+    run.wait_until(lambda: int(rows(logdir)[-1]["agent_steps"]) > steps + 50_000)
+    run.process.send_signal(signal.SIGINT)
+    code, out, _ = run.wait()
+    assert code == 0
+    assert "actor-0 exited with -9" in out
+
+
+def test_environments_in_their_own_processes_end_with_the_run(start, tmp_path):
+    """Levels without a native vector environment run in separate processes."""
+    logdir = tmp_path / "run"
+    run = start(*QUICK, "--level_name=Acrobot-v1", "--envs_per_actor=3", f"--logdir={logdir}")
+    run.wait_until(lambda: len(rows(logdir)) >= 1)
+    assert len(run.alive()) >= 6  # parent, learner, actor, three environments
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: run.alive() == [], what="end of every process")

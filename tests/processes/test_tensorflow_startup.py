@@ -1,0 +1,81 @@
+"""--device: what a process computes on is what the user asked for, and its log says so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from impala_tf.config import ConfigError
+from impala_tf.processes.tensorflow_startup import select_device
+
+Says = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def log_of(caplog: pytest.LogCaptureFixture) -> Says:
+    """Selects a device; returns what was logged."""
+
+    def select(device: str) -> list[str]:
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "impala_tf"):
+            select_device(device)
+        return [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
+
+    return select
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
+    """The GPUs that TensorFlow finds; none unless the test adds some."""
+    found: list[SimpleNamespace] = []
+
+    def show(devices: list[SimpleNamespace], kind: str) -> None:
+        assert kind == "GPU"
+        found[:] = devices
+
+    def details(gpu: SimpleNamespace) -> dict[str, str]:
+        return {"device_name": gpu.name}
+
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: list(found))
+    monkeypatch.setattr(tf.config, "set_visible_devices", show)
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", details)
+    return found
+
+
+@pytest.mark.parametrize("device", ["auto", "gpu"])
+def test_gpus_are_used_and_named(gpus: list[SimpleNamespace], log_of: Says, device: str) -> None:
+    gpus += [SimpleNamespace(name="H200"), SimpleNamespace(name="L4")]
+    assert log_of(device) == ["INFO computing on GPU: H200, L4"]
+    assert len(gpus) == 2
+
+
+def test_on_request_gpus_are_not_used(gpus: list[SimpleNamespace], log_of: Says) -> None:
+    """A GPU that TensorFlow still sees would have its memory reserved."""
+    gpus.append(SimpleNamespace(name="H200"))
+    (line,) = log_of("cpu")
+    assert line.startswith("INFO computing on CPU, ")
+    assert gpus == []
+
+
+def test_a_gpu_that_was_asked_for_and_is_missing_is_an_error(gpus: list[SimpleNamespace]) -> None:
+    with pytest.raises(ConfigError, match="^--device=gpu: TensorFlow finds no GPU; .+"):
+        select_device("gpu")
+
+
+@pytest.mark.parametrize(("variable", "warns"), [("0", True), ("-1", False), ("", False)])
+def test_a_missing_gpu_that_the_machine_was_told_to_use_is_a_warning(
+    gpus: list[SimpleNamespace],
+    log_of: Says,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    warns: bool,
+) -> None:
+    """A broken CUDA installation must not train on the CPU in silence."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    *warnings, last = log_of("auto")
+    assert [line.startswith("WARNING expected a GPU") for line in warnings] == [True] * warns
+    assert last.startswith("INFO computing on CPU, ")

@@ -1,0 +1,92 @@
+"""Unusable flags and files: one line that names the problem, status 2, and nothing is started."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.runs import PROJECT
+
+CARTPOLE = "--level_name=CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--level_name=PongNoFrameskp-v4"], "PongNoFrameskip-v4"),
+        ([CARTPOLE, "--agent_name=CartAgent"], "MLPAgent"),
+        ([CARTPOLE, "--agent_name=ResNetAgent"], "--agent_name=ResNetAgent"),
+        (["--level_name=Pendulum-v1"], "--level_name=Pendulum-v1"),
+        (["--batch_size=0"], "--batch_size=0"),
+        (["--batch_size=many"], "--batch_size"),
+        (["--bacth_size=3"], "--batch_size"),
+        (["--discounting=1.5"], "--discounting=1.5"),
+        (["--logdir=/proc/nowhere/run"], "--logdir=/proc/nowhere/run"),
+        (["--job_name=actor"], "--learner_hosts"),
+        (["--mode=test", "--logdir=/nowhere"], "--logdir=/nowhere"),
+    ],
+)
+def test_unusable_flags_give_one_line_and_status_2(
+    run_here, tmp_path, monkeypatch, flags, expected
+):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run_here(*flags)
+    assert code == 2
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    assert expected in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_in_use_is_named_before_anything_is_started(run_here, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        flags = (CARTPOLE, f"--learner_hosts={address}", f"--logdir={tmp_path / 'run'}")
+        code, _, err = run_here(*flags)
+    assert code == 2
+    assert address in err
+    assert len(err.splitlines()) == 1, err
+
+
+def test_a_learner_whose_port_is_in_use_gives_one_line_and_status_2(start, tmp_path):
+    """The same through the real command line. Before that, the learner says what it computes on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        flags = (CARTPOLE, f"--learner_hosts={address}", f"--logdir={tmp_path / 'run'}")
+        code, out, err = start(*flags, "--job_name=learner", "--device=cpu").wait(120)
+    assert code == 2, err
+    assert address in err
+    assert len(err.splitlines()) == 1, err
+    assert "computing on CPU" in out
+
+
+def test_a_missing_gpu_gives_one_line_and_status_2(start, tmp_path):
+    """--device=gpu that computes on the CPU would train for days without a word."""
+    flags = (CARTPOLE, "--learner_hosts=127.0.0.1:1", f"--logdir={tmp_path / 'run'}")
+    code, out, err = start(*flags, "--job_name=learner", "--device=gpu").wait(120)
+    assert code == 2, err
+    assert err.startswith("run_experiment.py: --device=gpu: TensorFlow finds no GPU; "), err
+    assert len(err.splitlines()) == 1, err
+    assert "computing on" not in out
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_stop_request_during_the_exit_does_not_change_the_status():
+    """Two learners stop together. One may receive the request when Python is already exiting."""
+    script = """if True:
+        import os, signal, sys
+        import run_experiment
+
+        class Late:
+            def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+                kill(pid, number)
+
+        late = Late()
+        sys.argv = ["run_experiment.py", "--batch_size=0"]
+        sys.exit(run_experiment.main())
+    """
+    done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True)
+    assert done.returncode == 2, done.stderr

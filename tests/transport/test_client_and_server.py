@@ -1,0 +1,308 @@
+"""Actors and a learner over real gRPC: what arrives, how often it counts, who may connect."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tree
+
+from impala_tf.transport import (
+    HandshakeRefused,
+    PushReport,
+    TransportError,
+    impala_pb2,
+    service,
+)
+from impala_tf.types import EnvOutput, Episode, Unroll
+from tests.helpers.wire import (
+    PATIENCE_S,
+    RUN,
+    SPECS,
+    Connect,
+    FakeLearner,
+    InThread,
+    Serve,
+    StubOf,
+    bits,
+    handshake_request,
+    make_parameters,
+    make_unroll,
+    push_request,
+    unroll_specs,
+)
+
+# --- what arrives ---
+
+
+def test_an_unroll_and_its_report_arrive_bit_for_bit(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    actor = connect(one.port)
+    sent = make_unroll(version=12, n=4)
+    expected = bits(sent)
+    actor.push(sent, [Episode(-21.0, 900), Episode(3.5, 40)], agent_steps_per_s=1234.5)
+    for array in tree.flatten(sent):
+        array[...] = 0  # the actor reuses its arrays
+    report = learner.reports.get(timeout=PATIENCE_S)
+    assert report._replace(push_wait_fraction=0.0) == PushReport(
+        "actor-0", 4, 12, [Episode(-21.0, 900), Episode(3.5, 40)], 1234.5, 0.0
+    )
+    got = learner.unrolls.get()
+    assert isinstance(got, Unroll)
+    assert isinstance(got.env_outputs, EnvOutput)
+    assert bits(got) == expected
+
+
+def test_the_learner_sees_its_actors(serve: Serve, connect: Connect, learner: FakeLearner) -> None:
+    one = serve(learner)
+    assert one.actors() == []
+    before = time.time()
+    first, second = connect(one.port, "actor-1"), connect(one.port, "actor-0")
+    first.handshake()
+    second.push(make_unroll(3, n=2), agent_steps_per_s=10.0)
+    second.push(make_unroll(4, n=5), agent_steps_per_s=20.0)
+    assert learner.reported(2) == [3, 4]
+    busy, idle = one.actors()
+    assert (busy.actor_id, busy.host, busy.unrolls) == ("actor-0", "127.0.0.1", 7)
+    assert (busy.parameter_version, busy.agent_steps_per_s) == (4, 20.0)
+    assert (idle.actor_id, idle.unrolls, idle.parameter_version) == ("actor-1", 0, -1)
+    assert before <= idle.last_contact <= busy.last_contact <= time.time()
+    assert not busy.told_run_over
+
+
+def test_an_actor_waits_for_the_first_parameters_and_gets_each_version_once(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    actor = connect(serve(learner).port)
+    assert actor.handshake() == RUN.parameter_specs
+    waiting = InThread(lambda: actor.fetch_parameters(-1))
+    threading.Event().wait(0.5)
+    assert waiting.blocked  # the learner has none yet; no actor may act with random ones
+    learner.parameters.publish(0, make_parameters(0.5))
+    got = waiting.wait()
+    assert got is not None
+    assert got[0] == 0
+    assert bits(got[1]) == bits(make_parameters(0.5))
+    assert actor.fetch_parameters(0) is None
+    learner.parameters.publish(7, make_parameters(7.0))
+    got = actor.fetch_parameters(0)
+    assert got is not None
+    assert (got[0], got[1][0].max()) == (7, 7.0)
+
+
+def test_an_actor_never_sees_half_a_version(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    actor = connect(serve(learner).port)
+    done = threading.Event()
+
+    def publish() -> int:
+        version = 0
+        while not done.is_set():
+            version += 1
+            learner.parameters.publish(version, make_parameters(version))
+        return version
+
+    publisher = InThread(publish)
+    seen = [-1]
+    try:
+        while len(seen) < 200:
+            got = actor.fetch_parameters(seen[-1])
+            if got is not None:
+                seen.append(got[0])
+                assert all((tensor == got[0]).all() for tensor in got[1])
+    finally:
+        done.set()
+    assert seen[-1] <= publisher.wait()
+    assert sorted(set(seen)) == seen
+
+
+def test_parameters_of_another_shape_than_agreed_are_an_error(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    actor = connect(serve(learner).port)
+    learner.parameters.publish(0, [np.zeros([64, 32], np.float32), np.zeros([6], np.float32)])
+    with pytest.raises(TransportError, match="head/b: expected 20 bytes"):
+        actor.fetch_parameters(-1)
+
+
+# --- how often it counts ---
+
+
+def test_a_repeated_push_counts_once(serve: Serve, stub_of: StubOf, learner: FakeLearner) -> None:
+    """The answer to a push may be lost, and the actor then sends it again."""
+    stub = stub_of(serve(learner))
+    stub.Handshake(handshake_request())
+    outcomes = [stub.PushUnroll(push_request(seq)).outcome for seq in (0, 0, 1, 0, 1, 2)]
+    ok, duplicate = impala_pb2.OK, impala_pb2.DUPLICATE
+    assert outcomes == [ok, duplicate, ok, duplicate, duplicate, ok]
+    assert learner.versions() == [0, 1, 2]
+    assert learner.reports.qsize() == 3
+    stub.Handshake(handshake_request())  # another handshake changes nothing
+    assert stub.PushUnroll(push_request(2)).outcome == duplicate
+
+
+def test_a_restarted_actor_counts_from_zero_again(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner
+) -> None:
+    stub = stub_of(serve(learner))
+    stub.Handshake(handshake_request(session=1))
+    stub.PushUnroll(push_request(0, session=1))
+    stub.Handshake(handshake_request(session=2))
+    assert stub.PushUnroll(push_request(0, session=2)).outcome == impala_pb2.OK
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.PushUnroll(push_request(1, session=1))  # from the earlier process
+    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_a_retry_waits_for_the_first_attempt_and_counts_once(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner
+) -> None:
+    """The queue may be full for longer than the deadline of a push."""
+    one = serve(learner)
+    stub = stub_of(one)
+    stub.Handshake(handshake_request())
+    learner.has_room.clear()
+    first = stub.PushUnroll.future(push_request(0), timeout=PATIENCE_S)
+    learner.wait_for_put()
+    first.cancel()  # as its deadline does
+    second = stub.PushUnroll.future(push_request(0), timeout=0.2)
+    assert second.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    seen = one.actors()[0].last_contact
+    retry = stub.PushUnroll.future(push_request(0), timeout=PATIENCE_S)
+    while one.actors()[0].last_contact == seen:
+        time.sleep(0.001)
+    assert not retry.done()
+    learner.has_room.set()
+    assert retry.result().outcome == impala_pb2.DUPLICATE
+    assert learner.versions() == [0]
+    assert learner.reports.qsize() == 1
+
+
+def test_a_push_that_failed_is_not_counted(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner, caplog: pytest.LogCaptureFixture
+) -> None:
+    stub = stub_of(serve(learner))
+    stub.Handshake(handshake_request())
+    learner.failure = RuntimeError("out of memory")
+    with pytest.raises(grpc.RpcError) as failed, caplog.at_level(logging.ERROR):
+        stub.PushUnroll(push_request(0))
+    assert failed.value.code() == grpc.StatusCode.INTERNAL
+    assert "PushUnroll of actor raw failed" in caplog.text
+    assert "RuntimeError: out of memory" in caplog.text  # the traceback, for the learner's log
+    learner.failure = None
+    assert stub.PushUnroll(push_request(0)).outcome == impala_pb2.OK
+    assert learner.versions() == [0]
+
+
+def test_malformed_pushes_are_refused_and_the_learner_continues(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner
+) -> None:
+    stub = stub_of(serve(learner))
+    stub.Handshake(handshake_request())
+    short = push_request(0)
+    short.tensors[8] = short.tensors[8][:-1]
+    for request, said in (
+        (short, "env_outputs.observation: expected 128 bytes of uint8[2, 4, 4, 4, 1], got 127"),
+        (push_request(0, num_environments=3), "parameter_version: expected 24 bytes"),
+        (push_request(0, tensors=[]), "expected 12 tensors, got 0"),
+        (push_request(0, episode_returns=[1.0]), "episode_lengths: expected 1"),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.PushUnroll(request)
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert said in str(refused.value.details())
+    assert stub.PushUnroll(push_request(0)).outcome == impala_pb2.OK
+    assert learner.versions() == [0]
+
+
+# --- who may connect ---
+
+
+@pytest.mark.parametrize("call", ["PushUnroll", "GetParameters"])
+def test_every_call_needs_a_handshake_first(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner, call: str
+) -> None:
+    stub = stub_of(serve(learner))
+    request = push_request(0) if call == "PushUnroll" else impala_pb2.GetParametersRequest()
+    with pytest.raises(grpc.RpcError) as refused:
+        getattr(stub, call)(request)
+    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert refused.value.details() == "handshake first"
+    assert learner.versions() == []
+
+
+@pytest.mark.parametrize(
+    ("differs", "said"),
+    [
+        ({"digest": "other"}, "config digest: the actor has other, the learner has digest-1"),
+        (
+            {"specs": unroll_specs((8, 8, 1))},
+            "env_outputs.observation: the actor has env_outputs.observation uint8[4, 8, 8, 1], "
+            "the learner has env_outputs.observation uint8[4, 4, 4, 1]",
+        ),
+        (
+            {"specs": SPECS._replace(core_state=())},
+            "tensor core_state.0: the actor has nothing, the learner has core_state.0 float32[8]",
+        ),
+    ],
+)
+def test_an_actor_that_does_not_fit_is_refused_with_both_values(
+    serve: Serve, connect: Connect, learner: FakeLearner, differs: dict[str, Any], said: str
+) -> None:
+    one = serve(learner)
+    with pytest.raises(HandshakeRefused) as refused:
+        connect(one.port, "misfit", **differs).handshake()
+    assert said in str(refused.value)
+    connect(one.port, "good").push(make_unroll(1))
+    assert learner.reported(1) == [1]
+    assert [view.actor_id for view in one.actors()] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 2"),
+        ({"run_id": "run-0"}, "run: the actor has run-0, the learner has run-1"),
+    ],
+)
+def test_an_actor_of_another_release_or_run_is_refused_with_both_values(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner, changes: dict[str, Any], said: str
+) -> None:
+    reply = stub_of(serve(learner)).Handshake(handshake_request(**changes))
+    assert (reply.outcome, reply.message) == (impala_pb2.REFUSED, said)
+
+
+def test_tensors_in_another_order_are_refused(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner
+) -> None:
+    """Tensors of the same size would be mixed up."""
+    request = handshake_request()
+    backwards = handshake_request(unroll_specs=list(request.unroll_specs)[::-1])
+    reply = stub_of(serve(learner)).Handshake(backwards)
+    assert reply.outcome == impala_pb2.REFUSED
+    assert reply.message.startswith("order of tensors")
+
+
+def test_an_actor_without_contact_is_hidden_until_it_reconnects(
+    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = serve(learner)
+    actor = connect(one.port)
+    learner.parameters.publish(0, make_parameters(0.0))
+    actor.handshake()
+    actor.push(make_unroll(0))
+    learner.reports.get(timeout=PATIENCE_S)
+    monkeypatch.setattr(service, "_SHOWN_S", -1.0)
+    assert one.actors() == []
+    monkeypatch.setattr(service, "_SHOWN_S", 300.0)
+    actor.fetch_parameters(-1)
+    (view,) = one.actors()
+    assert view.unrolls == 2  # its earlier unrolls still count

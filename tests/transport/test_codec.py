@@ -1,0 +1,171 @@
+"""Encoding of tensors, the parameter store, and the generated code."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from impala_tf.transport import DecodeError, ParameterStore, TensorSpec
+from impala_tf.transport.codec import NestCodec, decode, encode
+
+ROOT = Path(__file__).parents[2]
+PROTO = Path("impala_tf/transport/impala.proto")
+
+EXTREMES = {
+    "uint8": [0, 255],
+    "bool": [False, True],
+    "int32": [-(2**31), 2**31 - 1],
+    "int64": [-(2**63), 2**63 - 1],
+    "float32": [-0.0, np.inf, np.nan, 1e-45, -np.finfo(np.float32).max, 1 / 3],
+}
+
+
+class Pair(NamedTuple):
+    """A nest with a core state."""
+
+    image: Any
+    state: Any
+
+
+class Described(NamedTuple):
+    """Has the same attributes as tf.TensorSpec."""
+
+    shape: tuple[int, ...]
+    dtype: type
+
+
+@pytest.mark.parametrize("dtype", EXTREMES)
+def test_every_dtype_is_decoded_bit_for_bit(dtype: str) -> None:
+    array = np.array(EXTREMES[dtype], dtype)
+    spec = TensorSpec.of("x", array.shape, dtype)
+    back = decode(spec, encode(spec, array))
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert back.tobytes() == array.tobytes()
+
+
+def test_elements_are_sent_in_c_order_whatever_their_order_in_memory() -> None:
+    array = np.arange(6, dtype=np.int32).reshape(2, 3)
+    spec = TensorSpec.of("x", (3, 2), "int32")
+    assert decode(spec, encode(spec, array.T)).tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_decoded_arrays_are_read_only_views_of_the_message() -> None:
+    data = bytes(8)
+    array = decode(TensorSpec.of("x", (2,), "int32"), data)
+    assert array.base is not None
+    assert np.shares_memory(array, np.frombuffer(data, np.uint8))
+    assert not array.flags.writeable
+
+
+def test_specs_can_be_pairs_or_tensor_specs_and_are_named_by_their_path() -> None:
+    codec = NestCodec(Pair(((84, 84), "uint8"), (Described((256,), np.float32), ((), "bool"))))
+    assert codec.specs == (
+        ("image", (84, 84), "uint8"),
+        ("state.0", (256,), "float32"),
+        ("state.1", (), "bool"),
+    )
+
+
+def test_an_empty_core_state_is_kept() -> None:
+    codec = NestCodec(Pair(((2,), "uint8"), ()))
+    n, tensors = codec.encode(Pair(np.ones([3, 2], np.uint8), ()))
+    back = codec.decode(n, tensors)
+    assert isinstance(back, Pair)
+    assert (n, back.state, back.image.tolist()) == (3, (), [[1, 1]] * 3)
+
+
+@pytest.mark.parametrize(
+    ("nest", "said"),
+    [
+        (Pair(((2,), "float64"), ()), "image: float64 cannot be sent"),
+        (Pair(((None, 2), "uint8"), ()), "image: every dimension must be known"),
+        (Pair(7, ()), "at every leaf"),
+        ((), "at every leaf"),
+    ],
+)
+def test_specs_that_cannot_be_sent_are_named(nest: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        NestCodec(nest)
+
+
+@pytest.mark.parametrize(
+    ("image", "state", "said"),
+    [
+        (np.ones([3, 2], np.int64), np.ones([3]), r"image: expected uint8\[3, 2\], got int64"),
+        (
+            np.ones([3, 4], np.uint8),
+            np.ones([3]),
+            r"expected uint8\[3, 2\], got uint8\[3, 4",
+        ),
+        (np.ones([3, 2], np.uint8), np.ones([4], np.float32), r"state: expected float32\[3\], got"),
+        (np.uint8(1), np.ones([4], np.float32), r"image: expected uint8\[1, 2\], got uint8\[\]"),
+        (np.ones([3, 2], np.uint8), (), "same nested structure"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named_before_they_are_sent(
+    image: np.ndarray, state: object, said: str
+) -> None:
+    codec = NestCodec(Pair(((2,), "uint8"), ((), "float32")))
+    with pytest.raises(ValueError, match=said):
+        codec.encode(Pair(image, state))
+
+
+@pytest.mark.parametrize(
+    ("n", "tensors", "said"),
+    [
+        (2, [bytes(5), bytes(2)], r"image: expected 4 bytes of uint8\[2, 2\], got 5"),
+        (2, [bytes(4), bytes(3)], r"state: expected 2 bytes of bool\[2\], got 3"),
+        (3, [bytes(4), bytes(2)], "image: expected 6 bytes"),
+        (2, [bytes(4), b"\x00\x02"], "state: expected bool"),
+        (2, [bytes(4)], "expected 2 tensors, got 1"),
+        (0, [b"", b""], "1 environment or more, got 0"),
+        (-1, [b"", b""], "1 environment or more, got -1"),
+    ],
+)
+def test_bytes_that_do_not_fit_are_named(n: int, tensors: list[bytes], said: str) -> None:
+    codec = NestCodec(Pair(((2,), "uint8"), ((), "bool")))
+    with pytest.raises(DecodeError, match=said):
+        codec.decode(n, tensors)
+
+
+def test_the_store_holds_the_version_published_last() -> None:
+    store = ParameterStore()
+    assert store.latest is None
+    for version in (9, 5):  # lower after a restart from a checkpoint
+        store.publish(version, [np.zeros([2], np.float32)])
+        assert store.latest is not None
+        assert store.latest.parameter_version == version
+
+
+def test_published_parameters_are_encoded_once_and_read_only() -> None:
+    store = ParameterStore()
+    array = np.ones([2], np.float32)
+    store.publish(0, [array])
+    snapshot = store.latest
+    assert snapshot is not None
+    with pytest.raises(ValueError, match="read-only"):
+        array += 1  # an actor could otherwise get half of the change
+    assert snapshot.reply() is snapshot.reply()
+    assert snapshot.reply().tensors == [np.ones([2], np.float32).tobytes()]
+
+
+def test_the_generated_files_fit_the_proto(tmp_path: Path) -> None:
+    command = next(
+        line.removeprefix("//") for line in (ROOT / PROTO).read_text().splitlines() if "-m" in line
+    )
+    words = [word.replace("_out=.", f"_out={tmp_path}") for word in shlex.split(command)]
+    subprocess.run([sys.executable, *words[1:]], cwd=ROOT, check=True)
+    generated = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.py*"))
+    assert [path.name for path in generated] == [
+        "impala_pb2.py",
+        "impala_pb2.pyi",
+        "impala_pb2_grpc.py",
+    ]
+    for path in generated:
+        assert (tmp_path / path).read_text() == (ROOT / path).read_text(), f"run:{command}"

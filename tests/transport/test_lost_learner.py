@@ -1,0 +1,280 @@
+"""What actors do while their learner is slow, restarts, is unreachable or has finished."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from impala_tf.config import ConfigError
+from impala_tf.transport import (
+    ActorClient,
+    ClientClosed,
+    HandshakeRefused,
+    LearnerServer,
+    RunOver,
+    TransportError,
+    client,
+    server,
+)
+from impala_tf.transport import retry as backoff
+from tests.helpers.wire import (
+    PATIENCE_S,
+    RUN,
+    SPECS,
+    Connect,
+    FakeLearner,
+    InThread,
+    Serve,
+    make_parameters,
+    make_unroll,
+)
+
+
+def test_a_full_queue_makes_an_actor_wait_and_other_calls_not(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    actor, other = connect(one.port), connect(one.port, "other")
+    learner.parameters.publish(1, make_parameters(1.0))
+    learner.has_room.clear()
+    actor.push(make_unroll(0))  # returns at once: the actor works one unroll ahead, not more
+    learner.wait_for_put()
+    second = InThread(lambda: actor.push(make_unroll(1)))
+    assert other.fetch_parameters(-1) is not None
+    assert second.blocked
+    learner.has_room.set()
+    second.wait()
+    assert learner.reported(2) == [0, 1]
+    assert 0.0 < actor.push_wait_fraction <= 1.0
+
+
+def test_waiting_pushes_never_take_all_threads_of_the_server(
+    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_MAX_THREADS", 3)
+    monkeypatch.setattr(server, "_MAX_WAITING_PUSHES", 2)
+    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
+    reasons: list[str] = []
+    refused = threading.Event()
+
+    def on_retry(seconds: float, reason: str) -> None:
+        reasons.append(reason)
+        if "too many pushes" in reason:
+            refused.set()
+
+    one = serve(learner)
+    learner.parameters.publish(1, make_parameters(1.0))
+    learner.has_room.clear()
+    actors = [connect(one.port, f"actor-{k}", on_retry=on_retry) for k in range(4)]
+    for version, actor in enumerate(actors):
+        actor.handshake()
+        actor.push(make_unroll(version))
+    assert refused.wait(PATIENCE_S), reasons
+    assert actors[0].fetch_parameters(-1) is not None
+    learner.has_room.set()
+    assert sorted(learner.reported(4)) == [0, 1, 2, 3]
+
+
+def test_an_actor_survives_a_restart_of_its_learner_and_loses_no_unroll(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    first = serve(learner)
+    actor = connect(first.port)
+    learner.parameters.publish(9, make_parameters(9.0))
+    assert actor.fetch_parameters(-1) is not None
+    for version in (0, 1):
+        actor.push(make_unroll(version))
+    assert learner.reported(2) == [0, 1]
+    learner.has_room.clear()
+    actor.push(make_unroll(2))
+    learner.wait_for_put()
+    first.stop(0)  # it dies during a push
+    learner.close_queue()
+    resumed = FakeLearner()
+    resumed.parameters.publish(5, make_parameters(5.0))  # its last checkpoint
+    serve(resumed, first.port)
+    for version in (3, 4):
+        actor.push(make_unroll(version))
+    assert resumed.reported(3) == [2, 3, 4]
+    assert learner.versions() + resumed.versions() == [0, 1, 2, 3, 4]
+    got = actor.fetch_parameters(9)
+    assert got is not None
+    assert got[0] == 5
+
+
+def test_a_learner_of_another_run_on_the_same_port_refuses_the_actor(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    first = serve(learner)
+    actor = connect(first.port)
+    actor.handshake()
+    first.stop(0)
+    serve(FakeLearner(), first.port, RUN._replace(run_id="run-2"))
+    with pytest.raises(HandshakeRefused, match="run: the actor has run-1, the learner has run-2"):
+        actor.fetch_parameters(-1)
+
+
+def test_an_actor_without_a_learner_waits_and_reports_it(
+    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
+    gone = serve(FakeLearner())
+    gone.stop(0)
+    said: list[str] = []
+    waiting = threading.Event()
+
+    def on_retry(seconds: float, reason: str) -> None:
+        said.append(reason)
+        waiting.set()
+
+    actor = connect(gone.port, on_retry=on_retry)
+    handshake = InThread(actor.handshake)
+    assert waiting.wait(PATIENCE_S)
+    serve(learner, gone.port)
+    assert handshake.wait() == RUN.parameter_specs
+    assert len(said) == 1  # the next line is due a minute later
+    assert "another run's credentials" in said[0]
+
+
+def test_every_call_learns_that_the_run_is_over(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    actor, newcomer = connect(one.port), connect(one.port, "newcomer")
+    actor.push(make_unroll(0))
+    assert learner.reported(1) == [0]
+    one.finish()
+    assert not one.actors()[0].told_run_over
+    with pytest.raises(RunOver):
+        actor.fetch_parameters(-1)
+    assert one.actors()[0].told_run_over
+    with pytest.raises(RunOver):
+        newcomer.handshake()
+    actor.push(make_unroll(1))
+    with pytest.raises(RunOver):
+        actor.push(make_unroll(2))
+    assert learner.versions() == [0]
+
+
+def test_a_waiting_push_learns_that_the_run_is_over(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    actor = connect(one.port)
+    learner.has_room.clear()
+    actor.push(make_unroll(0))
+    learner.wait_for_put()
+    second = InThread(lambda: actor.push(make_unroll(1)))
+    one.finish()
+    learner.close_queue()
+    assert isinstance(second.wait(), RunOver)
+    assert one.actors()[0].told_run_over
+    assert learner.reports.empty()
+
+
+def test_a_push_to_a_stopped_learner_waits_until_it_is_back(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    """A learner that is stopped before the end of the run resumes later."""
+    one = serve(learner)
+    actor = connect(one.port)
+    learner.has_room.clear()
+    actor.push(make_unroll(0))
+    learner.wait_for_put()
+    learner.close_queue()
+    learner.wait_for_put()  # a retry
+    assert not one.actors()[0].told_run_over
+    learner.failure = None
+    actor.push(make_unroll(1))
+    assert learner.reported(2) == [0, 1]
+
+
+def test_an_error_of_a_push_in_the_background_is_raised_in_the_actor(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    actor = connect(serve(learner).port)
+    learner.failure = RuntimeError("out of memory")
+    actor.push(make_unroll(0))
+    with pytest.raises(TransportError, match="INTERNAL: the learner failed"):
+        actor.push(make_unroll(1))
+
+
+def test_close_ends_a_blocked_push(serve: Serve, connect: Connect, learner: FakeLearner) -> None:
+    """An actor that is asked to stop exits, whatever its learner does."""
+    actor = connect(serve(learner).port)
+    learner.has_room.clear()
+    actor.push(make_unroll(0))
+    learner.wait_for_put()
+    second = InThread(lambda: actor.push(make_unroll(1)))
+    assert InThread(actor.close).wait() is None  # long before the push's deadline
+    assert isinstance(second.wait(), ClientClosed)
+    with pytest.raises(ClientClosed):
+        actor.push(make_unroll(2))
+    with pytest.raises(ClientClosed):
+        actor.fetch_parameters(-1)
+    actor.close()
+
+
+def test_close_ends_the_wait_for_a_learner(
+    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "FIRST_PAUSE_S", 2 * PATIENCE_S)
+    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
+    gone = serve(learner)
+    gone.stop(0)
+    waiting = threading.Event()
+    actor = connect(gone.port, on_retry=lambda seconds, reason: waiting.set())
+    handshake = InThread(actor.handshake)
+    assert waiting.wait(PATIENCE_S)
+    assert InThread(actor.close).wait() is None
+    assert isinstance(handshake.wait(), ClientClosed)
+
+
+def test_an_unroll_is_put_once_even_after_several_deadlines(
+    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PUSH_DEADLINE_S", 0.1)
+    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
+    monkeypatch.setattr(backoff, "REPORT_INTERVAL_S", 0.0)
+    tries = threading.Semaphore(0)
+    learner.has_room.clear()
+    actor = connect(serve(learner).port, on_retry=lambda seconds, reason: tries.release())
+    actor.handshake()
+    actor.push(make_unroll(0))
+    for _ in range(3):
+        assert tries.acquire(timeout=PATIENCE_S)
+    learner.has_room.set()
+    actor.push(make_unroll(1))
+    assert learner.reported(2) == [0, 1]
+    assert learner.versions() == [0, 1]
+
+
+def test_a_port_in_use_is_named(serve: Serve, learner: FakeLearner) -> None:
+    port = serve(learner).port
+    with pytest.raises(
+        ConfigError, match=f"--learner_hosts: cannot listen on 127.0.0.1:{port}: another process"
+    ):
+        serve(learner, port)
+
+
+def test_an_address_of_another_machine_is_named(directory: Path, learner: FakeLearner) -> None:
+    with pytest.raises(ConfigError, match="or it is not an address of this machine"):
+        LearnerServer("192.0.2.1:5000", directory, RUN, learner.put, learner.parameters)
+
+
+def test_the_heartbeat_continues_while_an_actor_waits_for_its_learner(
+    serve: Serve, directory: Path
+) -> None:
+    gone = serve(FakeLearner())
+    gone.stop(0)
+    tries = threading.Semaphore(0)
+    actor = ActorClient(
+        f"127.0.0.1:{gone.port}", directory, "a", SPECS, RUN.config_digest, on_call=tries.release
+    )
+    handshake = InThread(actor.handshake)
+    for _ in range(3):
+        assert tries.acquire(timeout=PATIENCE_S)
+    actor.close()
+    assert isinstance(handshake.wait(), ClientClosed)
