@@ -48,7 +48,7 @@ def cluster(project):
 
 
 def wait_for(what, condition, timeout_s, explain=str):
-    """Waits until `condition()` is true, asking once per second: each call runs a container."""
+    """Waits until `condition()` is true, asking once per second: Docker is slow to answer."""
     return wait_until(condition, timeout_s, what=what, explain=explain, poll_s=1.0)
 
 

@@ -32,7 +32,7 @@ def reporter(parts: LearnerParts) -> StatusReporter:
 def test_a_run_that_ends_is_stopped_or_done(
     build: Build, monkeypatch: pytest.MonkeyPatch, frames_left: int, expected: str
 ) -> None:
-    """--mode=test and the launcher show it; "done" needs no resume."""
+    """The display shows it, and users need to know whether a run can be resumed."""
     monkeypatch.setattr(status_reporter, "_INTERVAL_S", 0.02)
     parts = build()
     with reporter(parts):
