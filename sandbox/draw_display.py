@@ -27,7 +27,7 @@ def main(logdir: str, out: str) -> None:
     console.print(
         panel(status, row.get("frames_per_s") or 0.0, status["updated_unix_s"], max_actors=8)
     )
-    svg = console.export_svg(title="make train")
+    svg = console.export_svg(title="python run_experiment.py")
     # rich names a font that viewers would download; their own monospace font will do.
     Path(out).write_text(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))
 
