@@ -1,7 +1,7 @@
 # make train [ARGS="--flag=..."]   set up, then train on this machine
 # make check                       lint, types, and the tests without clusters and containers
 # make test                        lint, types, and all tests but those of containers
-# make test-docker                 builds the images and tests them (10 minutes the first time)
+# make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-GROUP                  another group by itself: cluster, faults or end_to_end
 # make setup | make setup-dev      only the set-up
 # All tests take ARGS for pytest:  make check ARGS="-k vtrace"

@@ -43,7 +43,7 @@ NOTHING_TO_DO = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
 class Mailbox:
-    """What an actor knows of its learner: it fetches parameters and pushes unrolls."""
+    """The actors' connection to the learner: they fetch parameters and push unrolls."""
 
     def __init__(self) -> None:
         self.parameters: tuple[int, list[np.ndarray]]  # (parameter_version, arrays)
@@ -55,7 +55,7 @@ class Mailbox:
         return None if self.parameters[0] == known_version else self.parameters
 
     def push(self, unroll: Unroll, episodes: list[Episode], agent_steps_per_s: float) -> None:
-        """Queues a copy of an unroll; waits while the queue is full, so that none gets stale."""
+        """Queues a copy of an unroll; waits while the queue is full, so unrolls stay fresh."""
         copy = tf.nest.map_structure(tf.constant, unroll)
         while not self.over.is_set():
             try:
