@@ -14,6 +14,10 @@ from impala_tf.agents.policy import compile_policy
 from impala_tf.environments.observations import ObservationLayout, layout_of
 from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
 
+# How often, and how long, an actor of a synchronous run asks for new parameters.
+_POLL_S = 0.01
+_PATIENCE_S = 10.0
+
 
 class Environment(Protocol):
     """N environments (see `environments.batched.BatchedEnvironment`)."""
@@ -80,6 +84,8 @@ class Actor:
       num_envs: N.
       unroll_length: T.
       seed: of the sampled actions.
+      waits_for_new_parameters: whether every unroll is made with newer parameters than the last
+        one (ppo).
     """
 
     def __init__(
@@ -91,6 +97,7 @@ class Actor:
         num_envs: int,
         unroll_length: int,
         seed: int,
+        waits_for_new_parameters: bool = False,
     ) -> None:
         self._agent = agent
         self._environment = environment
@@ -100,6 +107,7 @@ class Actor:
         self._policy = compile_policy(agent, spec, num_envs, seed)
         specs = unroll_specs(agent, spec, unroll_length)
         self._buffer = UnrollBuffer(specs, num_envs, layout_of(spec))
+        self._waits = waits_for_new_parameters
         self._parameter_version = -1
 
     def run(self, should_stop: Callable[[], bool]) -> None:
@@ -108,19 +116,26 @@ class Actor:
         core_state = self._agent.initial_state(self._num_envs)
         rate = 0.0
         while not should_stop():
-            self._update_parameters()
+            self._update_parameters(should_stop)
             started = time.monotonic()
             unroll, env_output, core_state = self._unroll(env_output, core_state)
             self._learner.push(unroll, self._environment.pop_episodes(), rate)
             # Includes the wait inside push: this is the rate that the run gets from this actor.
             rate = self._num_envs * self._unroll_length / (time.monotonic() - started)
 
-    def _update_parameters(self) -> None:
+    def _update_parameters(self, should_stop: Callable[[], bool]) -> None:
         fetched = self._learner.fetch_parameters(self._parameter_version)
+        # If the batch lacks the unrolls of a lost actor, the other actors have to fill it.
+        deadline = time.monotonic() + _PATIENCE_S
+        while fetched is None and self._waits and time.monotonic() < deadline:
+            if should_stop():
+                return
+            time.sleep(_POLL_S)
+            fetched = self._learner.fetch_parameters(self._parameter_version)
         if fetched is None:
             return
         self._parameter_version, arrays = fetched
-        for variable, array in zip(self._agent.trainable_variables, arrays, strict=True):
+        for variable, array in zip(self._agent.variables, arrays, strict=True):
             variable.assign(array)
 
     def _unroll(self, env_output: EnvOutput, core_state: Nest) -> tuple[Unroll, EnvOutput, Nest]:

@@ -39,6 +39,7 @@ from impala_tf.types import Nest  # noqa: E402
 AGENTS = ("ShallowConvNetAgent", "SimpleConvNetAgent", "ResNetLSTMAgent", "ImpoolaAgent")
 PRECISIONS = ("float32", "bfloat16")
 NUM_ENVS = 32
+BATCH_SIZE, UNROLL_LENGTH = 32, 20
 TURNS, TURN_S = 5, 2.0
 NO_WISHES = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
@@ -57,13 +58,13 @@ def random_values(specs: Nest, size: int) -> Nest:
 
 def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[], object]]:
     """Returns an update of a learner and an answer to an actor, ready to be timed."""
-    config = configs.replace(Config(), agent_name=agent_name, precision=kind)
+    config = configs.replace(Config(), preset="paper", agent_name=agent_name, precision=kind)
     config = configs.resolve(config, "atari")
     spec = suites.spec(config.environment)
     agent = make_agent(agent_name, spec, precision.torso_dtype(config.agent))
     learner = Learner(agent, spec, config, SingleLearner())
-    specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
-    batch = random_values(specs, config.optimizer.batch_size)
+    specs = unroll_specs(agent, spec, UNROLL_LENGTH)
+    batch = random_values(specs, BATCH_SIZE)
     one = tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape[1:], s.dtype), specs.env_outputs)
     image = tf.TensorSpec(spec.observation_shape, tf.uint8)
     env_output = random_values(one._replace(observation=image), NUM_ENVS)
@@ -89,8 +90,7 @@ def main(arguments: list[str]) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tensorflow_startup.start_xla()
-    optimizer = Config().optimizer
-    sizes = (optimizer.batch_size * optimizer.unroll_length, NUM_ENVS)
+    sizes = (BATCH_SIZE * UNROLL_LENGTH, NUM_ENVS)
     print(f"{'agent steps/s':<22}{'':<8}" + "".join(f"{p:>10}" for p in (*PRECISIONS, "ratio")))
     for agent_name in arguments or AGENTS:
         pairs = zip(*(works(agent_name, kind) for kind in PRECISIONS), strict=True)

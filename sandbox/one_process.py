@@ -28,7 +28,7 @@ import tensorflow as tf  # noqa: E402
 
 from impala_tf import config as configs  # noqa: E402
 from impala_tf.actor import Actor  # noqa: E402
-from impala_tf.agents.agent import make_agent  # noqa: E402
+from impala_tf.agents.agent import agent_of  # noqa: E402
 from impala_tf.config import Config, command_line, resolved  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
 from impala_tf.environments.batched import BatchedEnvironment  # noqa: E402
@@ -67,12 +67,11 @@ class Mailbox:
 
 def act(config: Config, spec: EnvironmentSpec, mailbox: Mailbox, task: int) -> None:
     """Steps N environments with parameters that may be some updates old, and sends unrolls."""
-    num_envs = config.optimizer.batch_size  # so that what one actor sends is one batch
-    agent = make_agent(config.agent.agent_name, spec)
+    num_envs = resolved(config.optimizer.batch_size)  # so that what one actor sends is one batch
+    agent = agent_of(config.agent, spec)
     environment = BatchedEnvironment(suites.make(config.environment, num_envs, seed=task))
-    actor = Actor(
-        agent, environment, mailbox, spec, num_envs, config.optimizer.unroll_length, seed=task
-    )
+    unroll_length = resolved(config.optimizer.unroll_length)
+    actor = Actor(agent, environment, mailbox, spec, num_envs, unroll_length, seed=task)
     try:
         actor.run(mailbox.over.is_set)
     except RunOver:
@@ -84,7 +83,7 @@ def train(config: Config) -> float:
     spec = suites.spec(config.environment)
     config = configs.resolve(config, spec.kind)
     tf.random.set_seed(config.run.seed)
-    learner = Learner(make_agent(config.agent.agent_name, spec), spec, config, SingleLearner())
+    learner = Learner(agent_of(config.agent, spec), spec, config, SingleLearner())
     mailbox = Mailbox()
     mailbox.parameters = (learner.parameter_version, learner.parameters())
     actors = [

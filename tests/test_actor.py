@@ -242,3 +242,34 @@ def test_an_actor_exits_when_the_run_is_over() -> None:
         Actor(agent, environment, learner, spec, 1, T, 0).run(lambda: False)
     environment.close()
     assert len(environment.actions) == T
+
+
+def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
+    """In ppo, every unroll of a batch comes from the newest policy."""
+    env = EnvironmentConfig(level_name=CARTPOLE.level_name)
+    spec = suites.spec(env)
+    agent = make_agent("MLPAgent", spec)
+    script = [(0, parameters(agent, 0)), None, None, (4, parameters(agent, 4)), None]
+    learner = FakeLearner(script)
+    environment = Spy(env, 1)
+    stop_at = len(script)
+    actor = Actor(agent, environment, learner, spec, 1, T, 0, waits_for_new_parameters=True)
+    actor.run(lambda: len(learner.asked) == stop_at)
+    environment.close()
+    assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 4, 4]
+    assert learner.asked == [-1, 0, 0, 0, 4]
+
+
+def test_an_actor_that_has_waited_long_acts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch may lack the unrolls of a lost actor, and would never be complete."""
+    monkeypatch.setattr("impala_tf.actor._PATIENCE_S", 0.05)
+    env = EnvironmentConfig(level_name=CARTPOLE.level_name)
+    spec = suites.spec(env)
+    agent = make_agent("MLPAgent", spec)
+    learner = FakeLearner([(0, parameters(agent, 0)), *[None] * 100])
+    environment = Spy(env, 1)
+    actor = Actor(agent, environment, learner, spec, 1, T, 0, waits_for_new_parameters=True)
+    actor.run(lambda: len(learner.unrolls) == 2)
+    environment.close()
+    assert len(learner.asked) > 3
+    assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 0]

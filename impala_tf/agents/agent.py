@@ -6,7 +6,8 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents import networks
-from impala_tf.config import AGENTS, AgentComposition, check_observation
+from impala_tf.agents.normalization import ObservationNormalizer
+from impala_tf.config import AGENTS, AgentComposition, AgentConfig, check_observation
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest, NetworkOutput, Unroll
 
@@ -18,18 +19,33 @@ class Agent(snt.Module):
     """The network of one composition (see `config.AGENTS`).
 
     Its observations are uint8 [..., H, W, C] or float32 [..., D].
+
+    Attributes:
+      observation_normalizer: what the torso sees observations through; None: as they are, but
+        images scaled to [0, 1].
     """
 
     def __init__(
-        self, composition: AgentComposition, num_actions: int, name: str | None = None
+        self,
+        composition: AgentComposition,
+        num_actions: int,
+        init: networks.Initialization = networks.USUAL_INITIALIZATION,
+        observation_normalizer: ObservationNormalizer | None = None,
+        name: str | None = None,
     ) -> None:
         super().__init__(name=name)
+        self.observation_normalizer = observation_normalizer
         self._num_actions = num_actions
         self._observes_last = composition.observes_last_action_and_reward
-        self._torso = networks.TORSOS[composition.torso]()
+        self._torso = networks.TORSOS[composition.torso](init.hidden)
         self._core = networks.CORES[composition.core]()
-        self._heads = networks.Heads(num_actions)
+        self._heads = networks.Heads(num_actions, init)
         self._torso_dtype = tf.float32
+
+    @property
+    def baseline_layer(self) -> snt.Linear:
+        """The last layer of the baseline."""
+        return self._heads.baseline
 
     def initial_state(self, batch_size: int | tf.Tensor) -> Nest:
         """Returns the core state of `batch_size` environments before their first step."""
@@ -75,13 +91,18 @@ class Agent(snt.Module):
 
     def _features(self, observation: tf.Tensor) -> tf.Tensor:
         """Maps observations [M, ...] to float32 [M, F]."""
-        if observation.dtype != tf.uint8:
-            return self._torso(tf.cast(observation, tf.float32))
-        images = networks.to_unit_floats(observation, self._torso_dtype)
-        if self._torso_dtype == tf.float32:
-            return self._torso(images)
-        with networks.computing_in(self._torso_dtype):
-            return tf.cast(self._torso(images), tf.float32)
+        is_image = observation.dtype == tf.uint8
+        dtype = self._torso_dtype if is_image else tf.float32
+        if self.observation_normalizer is not None:
+            inputs = self.observation_normalizer(observation, dtype)
+        elif is_image:
+            inputs = networks.to_unit_floats(observation, dtype)
+        else:
+            inputs = tf.cast(observation, dtype)
+        if dtype == tf.float32:
+            return self._torso(inputs)
+        with networks.computing_in(dtype):
+            return tf.cast(self._torso(inputs), tf.float32)
 
     def _last_inputs(self, env_outputs: EnvOutput) -> list[tf.Tensor]:
         """Returns the clipped last reward [T, B, 1] and the one-hot last action [T, B, A].
@@ -94,25 +115,52 @@ class Agent(snt.Module):
         return [reward[..., None] * same_episode, action * same_episode]
 
 
-def make_agent(agent_name: str, spec: EnvironmentSpec, torso_dtype: str = "float32") -> Agent:
+def make_agent(
+    agent_name: str,
+    spec: EnvironmentSpec,
+    torso_dtype: str = "float32",
+    observation_normalization: str = "none",
+    initialization: str = "default",
+) -> Agent:
     """Returns the named agent with its variables made.
 
     Args:
       agent_name: a key of `config.AGENTS`.
       spec: of the level.
       torso_dtype: what the torso computes in on images; see `agents.precision`.
+      observation_normalization, initialization: see these flags.
 
     Raises:
       ConfigError: the agent cannot take the level's observations.
     """
     check_observation(agent_name, spec)
-    agent = Agent(AGENTS[agent_name], spec.num_actions, name=agent_name)
+    normalizer = None
+    if observation_normalization == "elementwise":
+        normalizer = ObservationNormalizer(spec.observation_shape, spec.observation_dtype)
+    agent = Agent(
+        AGENTS[agent_name],
+        spec.num_actions,
+        networks.initialization(initialization),
+        normalizer,
+        name=agent_name,
+    )
     zeros = tf.nest.map_structure(
         lambda t: tf.zeros(t.shape, t.dtype), layout_of(spec).network_specs(1)
     )
     agent.step(zeros, agent.initial_state(1))
     agent.set_torso_dtype(tf.as_dtype(torso_dtype))
     return agent
+
+
+def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "float32") -> Agent:
+    """Returns the agent that a resolved config describes, with its variables made."""
+    return make_agent(
+        config.agent_name,
+        spec,
+        torso_dtype,
+        config.observation_normalization,
+        config.initialization,
+    )
 
 
 def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unroll:

@@ -7,7 +7,9 @@ policy and baseline from its output. The modules are independent of each other.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import sonnet as snt
 import tensorflow as tf
@@ -15,6 +17,27 @@ import tensorflow as tf
 from impala_tf.types import Nest, NetworkOutput
 
 LSTM_SIZE = 256
+
+
+class Initialization(NamedTuple):
+    """Initial weights of each kind of layer; None: the module's usual ones."""
+
+    hidden: snt.initializers.Initializer | None = None
+    policy: snt.initializers.Initializer | None = None
+    baseline: snt.initializers.Initializer | None = None
+
+
+USUAL_INITIALIZATION = Initialization()
+
+
+def initialization(name: str) -> Initialization:
+    """Returns what --initialization names."""
+    if name == "default":
+        return USUAL_INITIALIZATION
+    if name == "orthogonal":
+        gains = (math.sqrt(2.0), 0.01, 1.0)
+        return Initialization(*map(snt.initializers.Orthogonal, gains))
+    raise ValueError(f"unknown initialization {name!r}")
 
 
 @tf.function(jit_compile=True)  # one pass over the images instead of two
@@ -36,15 +59,20 @@ class ConvTorso(snt.Module):
     Args:
       layers: (channels, kernel, stride) of each convolution, without padding.
       hidden: units of the linear layer.
+      w_init: of all layers; default: He et al.
     """
 
     def __init__(
-        self, layers: tuple[tuple[int, int, int], ...], hidden: int, name: str | None = None
+        self,
+        layers: tuple[tuple[int, int, int], ...],
+        hidden: int,
+        w_init: snt.initializers.Initializer | None = None,
+        name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         # He et al. (2015): keeps the variance through the ReLUs. Sonnet's default halves it at
         # every layer, and the few pixels that change on an Atari screen fade away.
-        init = snt.initializers.VarianceScaling(2.0, "fan_in", "truncated_normal")
+        init = w_init or snt.initializers.VarianceScaling(2.0, "fan_in", "truncated_normal")
         self._convs = [
             snt.Conv2D(channels, kernel, stride, padding="VALID", w_init=init)
             for channels, kernel, stride in layers
@@ -62,9 +90,14 @@ class ConvTorso(snt.Module):
 class ResidualBlock(snt.Module):
     """x + conv(relu(conv(relu(x)))), 3x3 convolutions (paper, figure 3)."""
 
-    def __init__(self, channels: int, name: str | None = None) -> None:
+    def __init__(
+        self,
+        channels: int,
+        w_init: snt.initializers.Initializer | None = None,
+        name: str | None = None,
+    ) -> None:
         super().__init__(name=name)
-        self._convs = [snt.Conv2D(channels, 3) for _ in range(2)]
+        self._convs = [snt.Conv2D(channels, 3, w_init=w_init) for _ in range(2)]
 
     def __call__(self, features: tf.Tensor) -> tf.Tensor:
         """Maps floats [M, H, W, channels] to the same shape and dtype."""
@@ -87,14 +120,19 @@ class ResNetTorso(snt.Module):
         channels: tuple[int, ...] = (16, 32, 32),
         hidden: int = 256,
         average_pool: bool = False,
+        w_init: snt.initializers.Initializer | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         self._sections = [
-            (snt.Conv2D(width, 3), [ResidualBlock(width) for _ in range(2)]) for width in channels
+            (
+                snt.Conv2D(width, 3, w_init=w_init),
+                [ResidualBlock(width, w_init) for _ in range(2)],
+            )
+            for width in channels
         ]
         self._average_pool = average_pool
-        self._linear = snt.Linear(hidden)
+        self._linear = snt.Linear(hidden, w_init=w_init)
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
         """Maps floats [M, H, W, C] to [M, hidden], same dtype."""
@@ -112,21 +150,26 @@ class ResNetTorso(snt.Module):
 class MLPTorso(snt.Module):
     """Linear layers with tanh, for flat observations."""
 
-    def __init__(self, hidden: tuple[int, ...] = (64, 64), name: str | None = None) -> None:
+    def __init__(
+        self,
+        hidden: tuple[int, ...] = (64, 64),
+        w_init: snt.initializers.Initializer | None = None,
+        name: str | None = None,
+    ) -> None:
         super().__init__(name=name)
-        self._mlp = snt.nets.MLP(hidden, activation=tf.nn.tanh, activate_final=True)
+        self._mlp = snt.nets.MLP(hidden, w_init=w_init, activation=tf.nn.tanh, activate_final=True)
 
     def __call__(self, vectors: tf.Tensor) -> tf.Tensor:
         """Maps floats [M, D] to [M, hidden[-1]], same dtype."""
         return self._mlp(vectors)
 
 
-TORSOS: dict[str, Callable[[], snt.Module]] = {
-    "shallow": lambda: ConvTorso(((16, 8, 4), (32, 4, 2)), 256, name="shallow"),
-    "nature": lambda: ConvTorso(((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512, name="nature"),
-    "impala": lambda: ResNetTorso(name="impala"),
-    "impoola": lambda: ResNetTorso(average_pool=True, name="impoola"),
-    "mlp": lambda: MLPTorso(name="mlp"),
+TORSOS: dict[str, Callable[[snt.initializers.Initializer | None], snt.Module]] = {
+    "shallow": lambda init: ConvTorso(((16, 8, 4), (32, 4, 2)), 256, init, "shallow"),
+    "nature": lambda init: ConvTorso(((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512, init, "nature"),
+    "impala": lambda init: ResNetTorso(w_init=init, name="impala"),
+    "impoola": lambda init: ResNetTorso(average_pool=True, w_init=init, name="impoola"),
+    "mlp": lambda init: MLPTorso(w_init=init, name="mlp"),
 }
 RESIDUAL_TORSOS = ("impala", "impoola")
 
@@ -190,10 +233,17 @@ CORES: dict[str, Callable[[], snt.Module]] = {
 class Heads(snt.Module):
     """Policy logits and baseline, each a linear layer on the core's output."""
 
-    def __init__(self, num_actions: int, name: str | None = None) -> None:
+    def __init__(
+        self, num_actions: int, init: Initialization = USUAL_INITIALIZATION, name: str | None = None
+    ) -> None:
         super().__init__(name=name)
-        self._policy = snt.Linear(num_actions, name="policy_logits")
-        self._baseline = snt.Linear(1, name="baseline")
+        self._policy = snt.Linear(num_actions, w_init=init.policy, name="policy_logits")
+        self._baseline = snt.Linear(1, w_init=init.baseline, name="baseline")
+
+    @property
+    def baseline(self) -> snt.Linear:
+        """The layer of the baseline."""
+        return self._baseline
 
     def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
         """Maps float32 [M, F] to policy_logits [M, A] and baseline [M]."""

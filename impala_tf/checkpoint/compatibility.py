@@ -17,6 +17,8 @@ class RunSignature(TypedDict):
     agent_name: str
     num_actions: int
     observation_shape: list[int]
+    observation_normalization: str
+    optimizer: str
 
 
 _LABELS = {
@@ -24,7 +26,11 @@ _LABELS = {
     "agent_name": "agent",
     "num_actions": "number of actions",
     "observation_shape": "observation shape",
+    "observation_normalization": "observation normalization",
+    "optimizer": "optimizer",
 }
+# Of checkpoints from before there was a choice.
+_BEFORE = {"observation_normalization": "none", "optimizer": "rmsprop"}
 
 
 def signature_of(config: Config, spec: EnvironmentSpec) -> RunSignature:
@@ -34,6 +40,8 @@ def signature_of(config: Config, spec: EnvironmentSpec) -> RunSignature:
         agent_name=config.agent.agent_name,
         num_actions=spec.num_actions,
         observation_shape=list(spec.observation_shape),
+        observation_normalization=config.agent.observation_normalization,
+        optimizer=config.optimizer.optimizer,
     )
 
 
@@ -48,6 +56,7 @@ def check_compatible(
       logdir: for the message.
     """
     where = "--logdir" if logdir is None else f"--logdir={logdir}"
+    saved = {**_BEFORE, **saved}
     found = [
         f"{where}: holds a run with {label} {_as_json(saved.get(name))}, but this run has {label}"
         f" {_as_json(current.get(name))}; choose another --logdir"

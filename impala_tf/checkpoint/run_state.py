@@ -15,10 +15,10 @@ class Counters(Protocol):
     learner_updates: int
     environment_frames: int
 
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, float]:
         """Returns the counters, JSON-able."""
 
-    def restore_counters(self, counters: dict[str, int]) -> None:
+    def restore_counters(self, counters: dict[str, float]) -> None:
         """Restores what `counters` returned."""
 
 
@@ -84,7 +84,7 @@ class RunState:
             self.adopt(state["run_id"], state["counters"])
         return state is not None
 
-    def adopt(self, run_id: str, counters: dict[str, int]) -> None:
+    def adopt(self, run_id: str, counters: dict[str, float]) -> None:
         """Takes over the run's id and counters, from a checkpoint or from rank 0."""
         self.run_id = run_id
         self._learner.restore_counters(counters)

@@ -4,7 +4,7 @@ Standard library only, apart from `command_line`, so that `frontend/` starts wit
 """
 
 from impala_tf.config.compositions import AGENTS, AgentComposition
-from impala_tf.config.defaults import DEFAULTS_BY_KIND, resolve, resolved, slug
+from impala_tf.config.defaults import resolve, resolved, slug, sources
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flags import (
     AgentConfig,
@@ -24,10 +24,11 @@ from impala_tf.config.flags import (
     wire_digest,
 )
 from impala_tf.config.limits import check_observation, problems, valid_host_port
+from impala_tf.config.presets import PRESETS
 
 __all__ = [
     "AGENTS",
-    "DEFAULTS_BY_KIND",
+    "PRESETS",
     "AgentComposition",
     "AgentConfig",
     "ClusterConfig",
@@ -47,6 +48,7 @@ __all__ = [
     "resolve",
     "resolved",
     "slug",
+    "sources",
     "to_dict",
     "to_flags",
     "valid_host_port",

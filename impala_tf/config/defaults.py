@@ -1,67 +1,67 @@
-"""Defaults that depend on the level or the machine, and how they are filled in."""
+"""How the flags that are not given get their values: from the preset, other flags, the machine."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from impala_tf.config.flags import Config, flat_items, replace
+from impala_tf.config import presets
+from impala_tf.config.flags import Config, flat_items, hosts, replace
 from impala_tf.types import Kind
 
 T = TypeVar("T")
 
-# Atari: table G.1 of the paper. Vectors: measured, see sandbox/cartpole.md.
-DEFAULTS_BY_KIND: dict[Kind, dict[str, Any]] = {
-    "atari": {
-        "agent_name": "SimpleConvNetAgent",
-        "total_environment_frames": 200_000_000,
-        "learning_rate": 6e-4,
-        "epsilon": 0.01,
-        "baseline_cost": 0.5,
-        "entropy_cost": 0.01,
-        "reward_clipping": "abs_one",
-        "envs_per_actor": 32,
-    },
-    "image": {
-        "agent_name": "SimpleConvNetAgent",
-        "total_environment_frames": 50_000_000,
-        "learning_rate": 6e-4,
-        "epsilon": 0.01,
-        "baseline_cost": 0.5,
-        "entropy_cost": 0.01,
-        "reward_clipping": "abs_one",
-        "envs_per_actor": 8,
-    },
-    "vector": {
-        "agent_name": "MLPAgent",
-        "total_environment_frames": 1_500_000,
-        "learning_rate": 3e-3,
-        "epsilon": 1e-5,
-        "baseline_cost": 0.05,
-        "entropy_cost": 0.01,
-        "reward_clipping": "none",
-        "envs_per_actor": 32,
-    },
-}
+_NOT_GIVEN = (None, "auto")
+# The end of a schedule, and where it starts.
+_SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy_cost"}
 
 
 def resolve(config: Config, kind: Kind) -> Config:
-    """Fills in every flag that depends on the level or the machine; given flags stay."""
+    """Fills in every flag that depends on the preset, the level or the machine.
+
+    Given flags stay, so resolving twice changes nothing.
+    """
     given = dict(flat_items(config))
-    chosen = {
-        name: value
-        for name, value in DEFAULTS_BY_KIND[kind].items()
-        if given[name] in (None, "auto")
+    preset = presets.values(given["preset"], kind, given["algorithm"])
+    flags = {
+        name: preset[name] if name in preset and value in _NOT_GIVEN else value
+        for name, value in given.items()
     }
-    if given["num_actors"] is None:
-        chosen["num_actors"] = max(1, len(os.sched_getaffinity(0)))
-    if given["queue_capacity"] is None:
-        chosen["queue_capacity"] = given["batch_size"]
-    if given["logdir"] is None:
-        agent = chosen.get("agent_name", given["agent_name"])
-        chosen["logdir"] = f"runs/{slug(given['level_name'])}-{agent}"
-    return replace(config, **chosen)
+    for end, start in _SCHEDULES.items():
+        if given[end] is None and preset[start]:
+            flags[end] = flags[start] * (preset[end] / preset[start])
+    if flags["num_actors"] is None:
+        flags["num_actors"] = max(1, len(os.sched_getaffinity(0)))
+    if flags["batch_size"] is None:
+        flags["batch_size"] = _unrolls_of_all_environments(flags)
+    if flags["queue_capacity"] is None:
+        flags["queue_capacity"] = max(flags["batch_size"], flags["envs_per_actor"])
+    if flags["logdir"] is None:
+        flags["logdir"] = f"runs/{slug(flags['level_name'])}-{flags['agent_name']}"
+    return replace(config, **flags)
+
+
+def sources(config: Config, kind: Kind) -> dict[str, str]:
+    """Returns where each flag of a resolved config has its value from.
+
+    Returns:
+      {flag: "given", "preset", "default" (the same for every run), or "derived" (from other flags
+      or the machine)}. A given flag that changes nothing does not count as given.
+    """
+    values, built_in = dict(flat_items(config)), dict(flat_items(Config()))
+    preset = presets.values(values["preset"], kind, values["algorithm"])
+
+    def source(name: str) -> str:
+        otherwise = resolve(replace(config, **{name: built_in[name]}), kind)
+        if dict(flat_items(otherwise))[name] != values[name]:
+            return "given"
+        if values[name] == built_in[name]:
+            return "default"
+        return "preset" if preset.get(name) == values[name] else "derived"
+
+    return {name: source(name) for name in values}
 
 
 def resolved(value: T | None) -> T:
@@ -78,3 +78,11 @@ def resolved(value: T | None) -> T:
 def slug(level_name: str) -> str:
     """Returns a level's name as a folder's name: 'ALE/Pong-v5' -> 'ALE-Pong-v5'."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", level_name).strip("-")
+
+
+def _unrolls_of_all_environments(flags: Mapping[str, Any]) -> int:
+    """Returns how many unrolls a learner gets if each of its actors sends once."""
+    actors = len(hosts(flags["actor_hosts"])) or flags["num_actors"]
+    learners = len(hosts(flags["learner_hosts"])) or 1
+    per_learner: int = max(1, actors // learners) * flags["envs_per_actor"]
+    return per_learner

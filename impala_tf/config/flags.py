@@ -1,7 +1,8 @@
 """The flags, grouped as `--help` shows them. A field's docstring is its help text.
 
 `--help` keeps the line breaks of these texts, so they break where a sentence ends. A default of
-``None`` or ``auto`` depends on the level or the machine: `defaults.resolve` fills it in.
+``None`` or ``auto`` depends on the preset, the level or the machine: `defaults.resolve` fills it
+in, and `--help` ends with a table of what the presets hold (`presets.table`).
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ class RunConfig:
     Default: runs/LEVEL-AGENT."""
     seed: int = 1
     """The seeds of all environments, actors and learners derive from this one."""
+    preset: Literal["tuned", "paper"] = "tuned"
+    """Where flags that are not given get their values; the table below shows both presets.
+    tuned: learns most from few frames; paper: table G.1 of the IMPALA paper."""
     total_environment_frames: int | None = None
-    """Frames to train for, counted over all learners.
-    Default: 200M on Atari, 50M on other images, 1.5M on vectors."""
+    """Frames to train for, counted over all learners. Schedules end here. Default: preset."""
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints."""
     metrics_interval_s: float = 10.0
@@ -70,8 +73,13 @@ class AgentConfig:
     """The network."""
 
     agent_name: str = "auto"
-    """A name from the table in docs/levels_and_agents.md.
-    auto: SimpleConvNetAgent on images, MLPAgent on vectors."""
+    """A name from the table in docs/levels_and_agents.md. auto: preset."""
+    observation_normalization: Literal["auto", "none", "elementwise"] = "auto"
+    """elementwise: subtract the mean and divide by the standard deviation of each pixel and
+    channel (or component), taken from the first 50,000 agent steps. auto: preset."""
+    initialization: Literal["auto", "default", "orthogonal"] = "auto"
+    """orthogonal: gain sqrt(2), 1 for the baseline and 0.01 for the policy head, which starts
+    almost uniform; default: each layer's usual one. auto: preset."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """What the torso computes in on images; everything else is float32.
     bfloat16 is faster on processors with AVX512_BF16; processors without it use float32."""
@@ -79,48 +87,93 @@ class AgentConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LossConfig:
-    """V-trace and the losses (paper, sections 4.1 and 4.2), summed over time and batch."""
+    """The algorithm and its losses."""
 
-    discounting: float = 0.99
-    """Discount factor gamma of an agent step."""
+    algorithm: Literal["auto", "impala", "appo", "ppo"] = "auto"
+    """impala: V-trace policy gradient (arXiv 1802.01561); appo: V-trace advantages in a clipped
+    surrogate, on batches that are used several times (arXiv 1912.00167); ppo: clipped surrogate
+    with GAE; actors wait for new parameters (arXiv 1707.06347). auto: preset."""
+    discounting: float | None = None
+    """Discount factor gamma of an agent step. Default: preset."""
     baseline_cost: float | None = None
-    """Weight of the baseline (value) loss. Default: 0.5 on images, 0.05 on vectors."""
+    """Weight of the baseline (value) loss. Default: preset."""
     entropy_cost: float | None = None
-    """Weight of the entropy bonus. Default: 0.01."""
+    """Weight of the entropy bonus, at frame 0. Default: preset."""
+    entropy_cost_end: float | None = None
+    """Weight of the entropy bonus at the last frame; linear in between.
+    Default: --entropy_cost if that is given, else preset."""
+    loss_reduction: Literal["auto", "sum", "mean"] = "auto"
+    """Losses are summed over the steps of a batch, or averaged. auto: preset."""
     reward_clipping: Literal["auto", "abs_one", "soft_asymmetric", "none"] = "auto"
     """abs_one: clip to [-1, 1]; soft_asymmetric: 5 tanh(r / 5), negative ones times 0.3 (DMLab);
-    auto: abs_one on images, none on vectors."""
+    auto: preset."""
+    advantage_scaling: Literal["auto", "none", "rms", "batch"] = "auto"
+    """rms: divide by the running root mean square of the advantages; batch: subtract the mean and
+    divide by the standard deviation of those in the batch. auto: preset."""
+    value_normalization: Literal["auto", "none", "running"] = "auto"
+    """running: the network predicts values in units of their running mean and standard deviation
+    (PopArt, arXiv 1809.04474), so that large returns need no clipping. auto: preset."""
+    surrogate_clipping: float | None = None
+    """appo, ppo: epsilon of the clipped probability ratio; 0 switches it off. Default: preset."""
+    value_clipping: float = 0.0
+    """ppo: a value may move this far from the one before the batch's first step; 0: any distance.
+    In units of the normalised values if --value_normalization is on."""
+    gae_lambda: float = 0.95
+    """ppo: lambda of the generalised advantage estimates (arXiv 1506.02438)."""
+    target_update_interval: int = 0
+    """appo: learner updates after which the target network becomes a copy of the network.
+    0: no target network; the ratio is clipped against the policy that acted."""
     clip_rho_threshold: float = 1.0
     """rho-bar: clips the importance weights of the temporal differences."""
     clip_pg_rho_threshold: float = 1.0
     """Clips the importance weights of the policy gradient."""
     clip_c_threshold: float = 1.0
     """c-bar: clips the trace coefficients."""
-    vtrace_lambda: float = 1.0
-    """Decay of the traces (remark 2 of the paper)."""
+    vtrace_lambda: float | None = None
+    """impala, appo: decay of the traces (remark 2 of the paper). Default: preset."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """RMSProp; the learning rate falls linearly to 0 over --total_environment_frames."""
+    """The optimizer, its schedule, and how batches are used."""
 
-    batch_size: int = 32
-    """Unrolls per update, for each learner (B)."""
-    unroll_length: int = 20
-    """Agent steps per unroll (T)."""
-    updates_per_batch: int = 1
-    """Gradient steps on each batch before it is dropped.
-    More steps learn more from a frame; V-trace corrects for the extra policy lag."""
+    batch_size: int | None = None
+    """Unrolls per batch, for each learner (B).
+    Default: preset; ppo: one unroll of every environment."""
+    unroll_length: int | None = None
+    """Agent steps per unroll (T). Default: preset."""
+    updates_per_batch: int | None = None
+    """How often each batch is learned from; ppo: epochs. Default: preset.
+    More learns more from a frame and takes more time; V-trace corrects for the policy lag."""
+    ring_batches: int | None = None
+    """appo: batches that are kept. The uses of a batch are spread over the arrivals of so many
+    batches, so that consecutive updates use different ones. Default: preset."""
+    minibatches: int | None = None
+    """ppo: parts that a batch is split into, by unrolls, anew in every epoch. Default: preset."""
+    optimizer: Literal["auto", "rmsprop", "adam"] = "auto"
+    """The optimizer. auto: preset."""
     learning_rate: float | None = None
-    """At frame 0. Default: 6e-4 on images, 3e-3 on vectors."""
+    """At frame 0. Default: preset."""
+    learning_rate_schedule: Literal["auto", "linear", "constant", "kl"] = "auto"
+    """linear: to --learning_rate_end at the last frame; constant; kl: divided by 1.5 while the KL
+    divergence from the policy that acted is above twice --kl_target, multiplied by 1.5 while it is
+    below half of it, within a factor of 10 from --learning_rate. auto: preset."""
+    learning_rate_end: float | None = None
+    """linear: the learning rate at the last frame. Default: preset."""
+    kl_target: float = 0.01
+    """kl: in nats; see --learning_rate_schedule."""
     decay: float = 0.99
     """RMSProp's decay of the squared gradients."""
     momentum: float = 0.0
     """RMSProp's momentum."""
+    adam_beta1: float = 0.9
+    """Adam's decay of the gradients."""
+    adam_beta2: float = 0.999
+    """Adam's decay of the squared gradients."""
     epsilon: float | None = None
-    """RMSProp's epsilon, added under the square root. Default: 0.01 on images, 1e-5 on vectors."""
-    gradients_clipping: float = 40.0
-    """Gradients are clipped to this global norm; 0 switches clipping off."""
+    """Added to the root of the squared gradients (Adam), or under it (RMSProp). Default: preset."""
+    gradients_clipping: float | None = None
+    """Gradients are clipped to this global norm; 0 switches clipping off. Default: preset."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +183,10 @@ class ProcessConfig:
     num_actors: int | None = None
     """Actor processes of a run on this machine. Default: one per core."""
     envs_per_actor: int | None = None
-    """Environments that an actor steps as one batch (N). Default: 32; 8 on images but Atari."""
+    """Environments that an actor steps as one batch (N). Default: preset."""
     queue_capacity: int | None = None
     """Unrolls that the learner's queue holds; when it is full, actors wait.
-    Default: the batch size."""
+    Default: enough for a batch and for what an actor sends at once."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""
@@ -246,11 +299,14 @@ def hosts(text: str) -> tuple[str, ...]:
 def wire_digest(config: Config) -> str:
     """Returns a short digest of the flags that actor and learner must share.
 
-    These are the level's protocol, the agent and the unroll length. The handshake compares it.
+    These are the level's protocol, the agent with its inputs, the unroll length and the algorithm
+    (actors wait in ppo). The handshake compares it.
     """
     shared = {
         **dataclasses.asdict(config.environment),
         "agent_name": config.agent.agent_name,
+        "observation_normalization": config.agent.observation_normalization,
+        "algorithm": config.loss.algorithm,
         "unroll_length": config.optimizer.unroll_length,
     }
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:16]

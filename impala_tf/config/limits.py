@@ -14,14 +14,19 @@ from impala_tf.types import EnvironmentSpec
 _POSITIVE = (
     "total_environment_frames", "checkpoint_interval_s", "metrics_interval_s",
     "num_action_repeats", "width", "height", "frame_skip", "stacked_frames", "max_episode_frames",
-    "batch_size", "unroll_length", "updates_per_batch", "learning_rate", "epsilon", "num_actors",
-    "envs_per_actor", "queue_capacity", "test_num_episodes", "clip_rho_threshold",
-    "clip_pg_rho_threshold", "clip_c_threshold",
+    "batch_size", "unroll_length", "updates_per_batch", "ring_batches", "minibatches",
+    "learning_rate", "kl_target", "epsilon", "num_actors", "envs_per_actor", "queue_capacity",
+    "test_num_episodes", "clip_rho_threshold", "clip_pg_rho_threshold", "clip_c_threshold",
 )  # fmt: skip
 _NOT_NEGATIVE = (
-    "seed", "noop_max", "task", "entropy_cost", "baseline_cost", "gradients_clipping",
+    "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
+    "gradients_clipping", "learning_rate_end", "surrogate_clipping", "value_clipping",
+    "target_update_interval",
 )  # fmt: skip
-_UNIT_INTERVAL = ("repeat_action_probability", "discounting", "vtrace_lambda", "decay", "momentum")
+_UNIT_INTERVAL = (
+    "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "decay", "momentum",
+    "adam_beta1", "adam_beta2",
+)  # fmt: skip
 
 
 def problems(config: Config) -> list[str]:
@@ -45,6 +50,7 @@ def problems(config: Config) -> list[str]:
             if flags[name] is not None and not fits(flags[name])
         ]
     found += _agent_problems(flags["agent_name"])
+    found += _batch_problems(flags)
     found += _role_problems(flags)
     found += _cluster_problems(flags)
     return found
@@ -73,6 +79,15 @@ def _agent_problems(name: str) -> list[str]:
     if name == "auto" or name in AGENTS:
         return []
     return [f"--agent_name={name}: no such agent; use one of {', '.join(sorted(AGENTS))}"]
+
+
+def _batch_problems(flags: dict[str, Any]) -> list[str]:
+    batch_size, minibatches = flags["batch_size"], flags["minibatches"]
+    if flags["algorithm"] != "ppo" or None in (batch_size, minibatches):
+        return []
+    if minibatches <= batch_size:
+        return []
+    return [f"--minibatches={minibatches}: --batch_size={batch_size} has too few unrolls for that"]
 
 
 def _role_problems(flags: dict[str, Any]) -> list[str]:

@@ -1,39 +1,27 @@
-"""One learner's state, and its compiled update."""
+"""One learner's state, and what it does with a batch."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
 from impala_tf.config import Config, resolved
-from impala_tf.environments.observations import ObservationLayout, layout_of, swap_batch_and_time
+from impala_tf.environments.observations import layout_of
 from impala_tf.learner import signals
-from impala_tf.learner.algorithms import impala
+from impala_tf.learner.batch_uses import batch_uses
+from impala_tf.learner.gradient_step import GradientStep, StepStats
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.optimizers import make_optimizer
+from impala_tf.learner.schedules import Schedules
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.types import EnvironmentSpec, Unroll
 
-
-class UpdateStats(NamedTuple):
-    """Statistics of one update; float32 scalars. Losses are summed over the batch."""
-
-    loss_total: tf.Tensor
-    loss_policy_gradient: tf.Tensor
-    loss_baseline: tf.Tensor
-    entropy: tf.Tensor  # nats, mean over steps
-    rho_clip_fraction: tf.Tensor
-    c_clip_fraction: tf.Tensor
-    gradient_norm: tf.Tensor  # global norm before clipping
-    policy_lag_mean: tf.Tensor  # learner updates since the acting parameters, mean over the batch
-    policy_lag_max: tf.Tensor
+# For so many agent steps, observations are added to the statistics that normalise them.
+OBSERVED_AGENT_STEPS = 50_000
 
 
 class Learner:
-    """Agent, optimizer and counters of one learner.
+    """Agent, optimizer, statistics and counters of one learner.
 
     Args:
       agent: the network, its variables made.
@@ -53,20 +41,16 @@ class Learner:
     ) -> None:
         self.agent = agent
         self._spec = spec
-        self._layout = layout_of(spec)
         self._config = config
         self._group = group
         self._total_frames = resolved(config.run.total_environment_frames)
-        self._learning_rate = tf.Variable(0.0, trainable=False, name="learning_rate")
-        self.optimizer = make_optimizer(
-            config.optimizer, self._learning_rate, agent.trainable_variables
-        )
+        self._schedules = Schedules(config)
+        self._step = GradientStep(agent, layout_of(spec), config, group)
+        self._uses = batch_uses(config, self._step.prepare, config.run.seed)
         self.learner_updates = 0
         self.agent_steps = 0
         self.environment_frames = 0
         self.ranks_without_batch: tuple[int, ...] = ()
-        self._update = tf.function(self._update_graph)
-        self._update_without_batch = tf.function(self._update_without_batch_graph)
 
     @property
     def parameter_version(self) -> int:
@@ -75,9 +59,13 @@ class Learner:
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of the next update; falls linearly to 0 over the run's frames."""
-        left = max(0.0, 1.0 - self.environment_frames / self._total_frames)
-        return resolved(self._config.optimizer.learning_rate) * left
+        """Learning rate of the next update."""
+        return self._schedules.learning_rate(self.environment_frames)
+
+    @property
+    def entropy_cost(self) -> float:
+        """Entropy cost of the next update."""
+        return self._schedules.entropy_cost(self.environment_frames)
 
     @property
     def done(self) -> bool:
@@ -85,126 +73,92 @@ class Learner:
         return self.environment_frames >= self._total_frames
 
     def parameters(self) -> list[np.ndarray]:
-        """Returns a copy of the trainable variables, in the order that actors assign them."""
-        return [variable.numpy() for variable in self.agent.trainable_variables]
+        """Returns a copy of the agent's variables, in the order that actors assign them."""
+        return [variable.numpy() for variable in self.agent.variables]
 
     def parameters_and_slots(self) -> list[tf.Variable]:
         """Returns everything that an update changes."""
-        return [*self.agent.variables, *self.optimizer.variables]
+        return [variable for part in self.trackables().values() for variable in part.variables]
 
     def trackables(self) -> dict[str, tf.Module]:
         """Returns what a checkpoint holds besides `counters`."""
-        return {"agent": self.agent, "optimizer": self.optimizer}
+        return self._step.trackables()
 
-    def counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, float]:
         """Returns the counters, JSON-able."""
         return {
             "learner_updates": self.learner_updates,
             "agent_steps": self.agent_steps,
             "environment_frames": self.environment_frames,
+            "kl_factor": self._schedules.kl_factor,
         }
 
-    def restore_counters(self, counters: dict[str, int]) -> None:
+    def restore_counters(self, counters: dict[str, float]) -> None:
         """Restores what `counters` returned."""
-        self.learner_updates = counters["learner_updates"]
-        self.agent_steps = counters["agent_steps"]
-        self.environment_frames = counters["environment_frames"]
+        self.learner_updates = int(counters["learner_updates"])
+        self.agent_steps = int(counters["agent_steps"])
+        self.environment_frames = int(counters["environment_frames"])
+        self._schedules.kl_factor = counters.get("kl_factor", 1.0)
 
     def synchronize(self) -> None:
-        """Gives every learner rank 0's parameters and optimizer slots."""
+        """Gives all learners of the group rank 0's variables."""
         self._group.broadcast(self.parameters_and_slots())
 
-    def update(self, batch: Unroll, flags: ControlFlags) -> tuple[UpdateStats, ControlFlags]:
-        """Runs `updates_per_batch` gradient steps on a batch [B, ...].
+    def update(self, batch: Unroll, flags: ControlFlags) -> tuple[StepStats, ControlFlags]:
+        """Takes the gradient steps that follow the arrival of a batch [B, ...].
 
         Returns:
-          the first step's statistics, and the group's control flags.
+          the steps' statistics, their means and greatest policy lag, and the group's flags.
         """
-        self._learning_rate.assign(self.learning_rate)
-        own_signals = self._encode(flags, has_batch=True)
-        stats = []
-        for step in range(self._config.optimizer.updates_per_batch):
-            version = tf.constant(self.parameter_version + step, tf.int64)
-            step_stats, group_signals = self._update(batch, version, own_signals)
-            stats.append(step_stats)
-        return stats[0], self._count(group_signals)
+        stats, flags = self._arrival(batch, flags)
+        values = np.array([[value.numpy() for value in each] for each in stats])
+        means = StepStats(*values.mean(axis=0).tolist())
+        return means._replace(policy_lag_max=max(each.policy_lag_max for each in stats)), flags
 
     def update_without_batch(self, flags: ControlFlags) -> ControlFlags:
         """Takes part in the other learners' gradient steps; returns the group's control flags.
 
         For a learner without a batch, so that the others do not wait for it.
         """
-        self._learning_rate.assign(self.learning_rate)
-        own_signals = self._encode(flags, has_batch=False)
-        for _ in range(self._config.optimizer.updates_per_batch):
-            group_signals = self._update_without_batch(own_signals)
-        return self._count(group_signals)
+        return self._arrival(None, flags)[1]
 
-    def _encode(self, flags: ControlFlags, has_batch: bool) -> tf.Tensor:
-        return signals.encode(flags, has_batch, self._group.rank, self._group.size)
+    def _arrival(
+        self, batch: Unroll | None, flags: ControlFlags
+    ) -> tuple[list[StepStats], ControlFlags]:
+        self._step.learning_rate.assign(self.learning_rate)
+        self._step.entropy_cost.assign(self.entropy_cost)
+        observe = self.agent_steps < OBSERVED_AGENT_STEPS
+        found, kls, first_signals = [], [], None
+        for minibatch in self._uses.arrival(batch):
+            own_signals = signals.encode(
+                flags, minibatch is not None, self._group.rank, self._group.size
+            )
+            if minibatch is None:
+                group_signals, kl = self._step.without_batch(own_signals, observe)
+            else:
+                version = tf.constant(self.parameter_version, tf.int64)
+                stats, group_signals, kl = self._step.with_batch(
+                    minibatch, version, own_signals, observe
+                )
+                found.append(stats)
+            self._count_update()
+            kls.append(float(kl))
+            observe = False  # each observation counts once
+            first_signals = group_signals if first_signals is None else first_signals
+        self._schedules.observe_kl(float(np.mean(kls)))
+        return found, self._count_batches(first_signals)
 
-    def _count(self, group_signals: tf.Tensor) -> ControlFlags:
+    def _count_update(self) -> None:
+        self.learner_updates += 1
+        interval = self._config.loss.target_update_interval
+        if interval and self.learner_updates % interval == 0:
+            self._step.update_target()
+
+    def _count_batches(self, group_signals: tf.Tensor) -> ControlFlags:
         flags, has_batch = signals.decode(group_signals)
         self.ranks_without_batch = tuple(np.flatnonzero(~has_batch).tolist())
         optimizer = self._config.optimizer
-        self.learner_updates += optimizer.updates_per_batch
-        self.agent_steps += int(has_batch.sum()) * optimizer.batch_size * optimizer.unroll_length
+        steps_per_batch = resolved(optimizer.batch_size) * resolved(optimizer.unroll_length)
+        self.agent_steps += int(has_batch.sum()) * steps_per_batch
         self.environment_frames = self.agent_steps * self._spec.frames_per_step
         return flags
-
-    def _update_graph(
-        self, batch: Unroll, parameter_version: tf.Tensor, own_signals: tf.Tensor
-    ) -> tuple[UpdateStats, tf.Tensor]:
-        unroll = time_major(batch, self._layout)
-        with tf.GradientTape() as tape:
-            outputs, _ = self.agent.unroll(unroll.env_outputs, unroll.core_state)
-            loss = impala.compute(
-                outputs, unroll.env_outputs, unroll.agent_outputs, self._config.loss
-            )
-        gradients = tape.gradient(loss.total, self.agent.trainable_variables)
-        norm, group_signals = self._apply(gradients, own_signals)
-        lag = tf.cast(parameter_version - batch.parameter_version, tf.float32)
-        stats = UpdateStats(
-            loss_total=loss.total,
-            loss_policy_gradient=loss.policy_gradient,
-            loss_baseline=loss.baseline,
-            entropy=loss.entropy,
-            rho_clip_fraction=loss.rho_clip_fraction,
-            c_clip_fraction=loss.c_clip_fraction,
-            gradient_norm=norm,
-            policy_lag_mean=tf.reduce_mean(lag),
-            policy_lag_max=tf.reduce_max(lag),
-        )
-        return stats, group_signals
-
-    def _update_without_batch_graph(self, own_signals: tf.Tensor) -> tf.Tensor:
-        zeros = [tf.zeros_like(variable) for variable in self.agent.trainable_variables]
-        _, group_signals = self._apply(zeros, own_signals)
-        return group_signals
-
-    def _apply(
-        self, gradients: list[tf.Tensor], own_signals: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Steps along the mean gradient of the learners that have a batch.
-
-        Returns:
-          the mean gradient's global norm before clipping, and the sum of all learners' signals.
-        """
-        *gradients, group_signals = self._group.sum([*gradients, own_signals])
-        if self._group.size > 1:
-            learners = tf.maximum(signals.num_batches(group_signals), 1.0)
-            gradients = [gradient / learners for gradient in gradients]
-        norm = tf.linalg.global_norm(gradients)
-        clip = self._config.optimizer.gradients_clipping
-        if clip > 0:
-            gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
-        self.optimizer.apply(gradients, self.agent.trainable_variables)
-        return norm, group_signals
-
-
-def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:
-    """Returns a batch [B, T, ...] as [T, B, ...], its observations as the network sees them."""
-    return batch._replace(
-        env_outputs=layout.time_major(batch.env_outputs),
-        agent_outputs=tf.nest.map_structure(swap_batch_and_time, batch.agent_outputs),
-    )

@@ -20,16 +20,6 @@ class VTraceReturns(NamedTuple):
     pg_advantages: tf.Tensor  # float32 [T, B]: rho_s (r_s + gamma v_{s+1} - V(x_s)), section 4.2
 
 
-class VTraceFromLogitsReturns(NamedTuple):
-    """V-trace targets from policies, with intermediate results."""
-
-    vs: tf.Tensor  # float32 [T, B]
-    pg_advantages: tf.Tensor  # float32 [T, B]
-    log_rhos: tf.Tensor  # float32 [T, B]: log pi(a|x) - log mu(a|x), not clipped
-    behaviour_action_log_probs: tf.Tensor  # float32 [T, B]
-    target_action_log_probs: tf.Tensor  # float32 [T, B], gradients flow
-
-
 def log_probs_from_logits_and_actions(policy_logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
     """Returns log pi(a | x).
 
@@ -43,56 +33,6 @@ def log_probs_from_logits_and_actions(policy_logits: tf.Tensor, actions: tf.Tens
     policy_logits.shape.assert_has_rank(3)
     actions.shape.assert_has_rank(2)
     return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=actions, logits=policy_logits)
-
-
-def from_logits(
-    behaviour_policy_logits: tf.Tensor,
-    target_policy_logits: tf.Tensor,
-    actions: tf.Tensor,
-    discounts: tf.Tensor,
-    rewards: tf.Tensor,
-    values: tf.Tensor,
-    bootstrap_value: tf.Tensor,
-    mask: tf.Tensor | None = None,
-    clip_rho_threshold: float | None = 1.0,
-    clip_pg_rho_threshold: float | None = 1.0,
-    clip_c_threshold: float | None = 1.0,
-    lambda_: float = 1.0,
-) -> VTraceFromLogitsReturns:
-    """V-trace for softmax policies.
-
-    Args:
-      behaviour_policy_logits: float32 [T, B, A], mu, the policy that acted.
-      target_policy_logits: float32 [T, B, A], pi, the policy that is learned.
-      actions: int32 [T, B].
-      discounts, rewards, values, bootstrap_value, mask, clip_*, lambda_: see
-        `from_importance_weights`.
-
-    Raises:
-      ValueError: a rank or T is not as stated.
-    """
-    behaviour = log_probs_from_logits_and_actions(behaviour_policy_logits, actions)
-    target = log_probs_from_logits_and_actions(target_policy_logits, actions)
-    log_rhos = tf.stop_gradient(target - behaviour)
-    returns = from_importance_weights(
-        log_rhos=log_rhos,
-        discounts=discounts,
-        rewards=rewards,
-        values=values,
-        bootstrap_value=bootstrap_value,
-        mask=mask,
-        clip_rho_threshold=clip_rho_threshold,
-        clip_pg_rho_threshold=clip_pg_rho_threshold,
-        clip_c_threshold=clip_c_threshold,
-        lambda_=lambda_,
-    )
-    return VTraceFromLogitsReturns(
-        vs=returns.vs,
-        pg_advantages=returns.pg_advantages,
-        log_rhos=log_rhos,
-        behaviour_action_log_probs=behaviour,
-        target_action_log_probs=target,
-    )
 
 
 def from_importance_weights(
@@ -137,7 +77,7 @@ def from_importance_weights(
 
     values_t_plus_1 = tf.concat([values[1:], bootstrap_value[None]], axis=0)
     deltas = rhos * (rewards + discounts * values_t_plus_1 - values)
-    vs = values + _discounted_sums(deltas, discounts * cs)
+    vs = values + discounted_sums(deltas, discounts * cs)
 
     vs_t_plus_1 = tf.concat([vs[1:], bootstrap_value[None]], axis=0)
     pg_rhos = _clip(ratios, clip_pg_rho_threshold)
@@ -149,10 +89,11 @@ def _clip(ratios: tf.Tensor, threshold: float | None) -> tf.Tensor:
     return ratios if threshold is None else tf.minimum(ratios, threshold)
 
 
-def _discounted_sums(deltas: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
+def discounted_sums(deltas: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     """Returns y with y_t = deltas_t + factors_t y_{t+1}, y_T = 0 (remark 1); all [T, B].
 
-    Unrolled when the graph is built: T is small, and a graph loop costs more than its body.
+    T must be known when the graph is built. The sum is unrolled then: T is small, and a graph loop
+    costs more than its body.
     """
     total = tf.zeros_like(deltas[0])
     totals = []

@@ -1,6 +1,6 @@
 """The metrics of a run: their names and meanings, windows and rates.
 
-To add one: a line in _GROUPS, and its value in `learner.update.UpdateStats` or `recorder.py`.
+To add one: a line in _GROUPS, and its value in `learner.gradient_step.StepStats` or `recorder.py`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ _GROUPS: dict[str, dict[str, str]] = {
     },
     "loss": {
         "loss_total": "the minimised sum of the losses below, weighted by their costs",
-        "loss_policy_gradient": "policy gradient loss, summed over time and batch",
-        "loss_baseline": "half the squared error of the baseline, summed over time and batch",
+        "loss_policy_gradient": "minus the policy's objective: a sum or mean, see --loss_reduction",
+        "loss_baseline": "half the squared error of the baseline, likewise",
         "entropy": "entropy of the policy in nats, mean over the steps",
+        "entropy_cost": "weight of the entropy in the next update",
+        "explained_variance": "of the value targets: 1 is a perfect baseline, 0 a constant",
+        "advantage_rms": "root mean square of the advantages, before scaling",
     },
     "optimizer": {
         "gradient_norm": "global norm of the gradients before clipping",
@@ -45,6 +48,8 @@ _GROUPS: dict[str, dict[str, str]] = {
         "policy_lag_max": "maximum age of the parameters that acted, in learner updates",
         "rho_clip_fraction": "fraction of the importance weights above clip_rho_threshold",
         "c_clip_fraction": "fraction of the importance weights above clip_c_threshold",
+        "kl": "mean KL divergence of the policy from the one that acted, in nats",
+        "surrogate_clip_fraction": "fraction of the steps that appo's or ppo's clip left out",
     },
     "learner": {
         "queue_size": "unrolls that wait for the learner",

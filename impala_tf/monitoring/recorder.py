@@ -28,6 +28,10 @@ class Progress(Protocol):
     def learning_rate(self) -> float:
         """Learning rate of the next update."""
 
+    @property
+    def entropy_cost(self) -> float:
+        """Entropy cost of the next update."""
+
 
 class RunRecorder:
     """The statistics of one learner; rank 0's recorder also writes the rows of all.
@@ -80,7 +84,7 @@ class RunRecorder:
             self._episodes += episodes
 
     def record_update(self, stats: Any, idle_s: float) -> None:
-        """Takes an update's `UpdateStats` and the seconds waited for its batch.
+        """Takes an update's `StepStats` and the seconds waited for its batch.
 
         Stats are None if this learner had no batch for the update: it is still waiting.
         """
@@ -124,6 +128,7 @@ class RunRecorder:
             "environment_frames": learner.environment_frames,
             "learner_updates": learner.learner_updates,
             "learning_rate": learner.learning_rate,
+            "entropy_cost": learner.entropy_cost,
             "queue_size": sum(part["queue_size"] for part in intervals),
             "learner_idle_fraction": float(
                 np.mean([part["learner_idle_fraction"] for part in intervals])

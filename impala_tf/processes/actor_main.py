@@ -7,7 +7,7 @@ import logging
 from impala_tf import config as configs
 from impala_tf.actor import Actor
 from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
@@ -34,11 +34,20 @@ def main(config: Config) -> int:
     seed = seed_of(config.run.seed, "actor", config.process.task)
     dtype = precision.torso_dtype(config.agent)
     precision.disable_failing_fusion(config.agent, dtype)
-    agent = make_agent(config.agent.agent_name, spec, dtype)
+    agent = agent_of(config.agent, spec, dtype)
     client = _connect(config, spec, agent)
     stop.on_request(client.close)
     environment = BatchedEnvironment(suites.make(config.environment, num_envs, seed))
-    actor = Actor(agent, environment, client, spec, num_envs, config.optimizer.unroll_length, seed)
+    actor = Actor(
+        agent,
+        environment,
+        client,
+        spec,
+        num_envs,
+        resolved(config.optimizer.unroll_length),
+        seed,
+        waits_for_new_parameters=config.loss.algorithm == "ppo",
+    )
 
     def act() -> None:
         client.handshake()
@@ -66,7 +75,7 @@ def _connect(config: Config, spec: EnvironmentSpec, agent: Agent) -> ActorClient
         learners[task % len(learners)],
         credentials_dir(config),
         f"actor-{task}",
-        unroll_specs(agent, spec, config.optimizer.unroll_length),
+        unroll_specs(agent, spec, resolved(config.optimizer.unroll_length)),
         configs.wire_digest(config),
         on_retry=lambda seconds, reason: _log.info(
             "%.0f s without the learner: %s", seconds, reason

@@ -12,7 +12,7 @@ import numpy as np
 
 from impala_tf import config as configs
 from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, make_agent
+from impala_tf.agents.agent import Agent, agent_of
 from impala_tf.agents.policy import compile_policy
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
@@ -42,7 +42,7 @@ def main(config: Config) -> int:
     logdir = logdir_of(config)
     dtype = precision.torso_dtype(config.agent)
     precision.disable_failing_fusion(config.agent, dtype)
-    agent = make_agent(config.agent.agent_name, spec, dtype)
+    agent = agent_of(config.agent, spec, dtype)
     checkpointer = Checkpointer(logdir.checkpoints, {"agent": agent})
     signature = signature_of(config, spec)
     state = checkpointer.restore(
@@ -89,6 +89,8 @@ def _as_trained(config: Config) -> Config:
         raise ConfigError(f"--logdir={config.run.logdir}: holds no run (no config.json)") from None
     except (ValueError, KeyError) as error:
         raise ConfigError(f"{path}: is not a run's config.json ({error})") from None
+    # Runs from before there were presets are of the paper's.
+    trained = {"preset": "paper", **trained}
     kept = {name: value for name, value in trained.items() if name in defaults}
     run_only = dict.fromkeys(("mode", "job_name", "learner_hosts", "task", "seed", "logdir"))
     kept = {name: value for name, value in kept.items() if name not in run_only}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.learner import peer_watch
 from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError, SingleLearner
 from impala_tf.learner.stall_watch import StallWatch
@@ -115,7 +115,7 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
 def _batches(
     parts: LearnerParts, hosts: Sequence[str], stop: StopRequest
 ) -> Iterator[Unroll | None]:
-    batch_size = parts.config.optimizer.batch_size
+    batch_size = resolved(parts.config.optimizer.batch_size)
     if parts.group.size == 1:
         return batches(parts.queue, batch_size)
     peers = peer_watch.PeerWatch(hosts, parts.group.rank)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.checkpoint.run_state import RunState
@@ -60,8 +60,8 @@ def build(
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
     dtype = precision.torso_dtype(config.agent)
     precision.disable_failing_fusion(config.agent, dtype)
-    agent = make_agent(config.agent.agent_name, spec, dtype)
-    specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
+    agent = agent_of(config.agent, spec, dtype)
+    specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
     learner = Learner(agent, spec, config, group)
     queue = UnrollQueue(specs, resolved(config.process.queue_capacity))
     recorder = _recorder(config, logdir, queue, group)
@@ -126,6 +126,6 @@ def _identity(config: Config, specs: Unroll, agent: Agent, run_id: str) -> RunId
         unroll_specs=specs,
         parameter_specs=[
             (variable.name, tuple(variable.shape), variable.dtype.name)
-            for variable in agent.trainable_variables
+            for variable in agent.variables
         ],
     )

@@ -26,9 +26,14 @@ _PACKAGES = (
 
 
 def describe(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
-    """Returns the resolved flags, the level, package versions and the git commit, JSON-able."""
+    """Returns what config.json holds, JSON-able.
+
+    These are the resolved flags and where each has its value from (see `config.sources`), the
+    level, package versions and the git commit.
+    """
     return {
         "flags": configs.to_dict(config),
+        "sources": configs.sources(config, spec.kind),
         "level": spec._asdict(),
         "protocol": spec.protocol,
         "versions": {"python": platform.python_version(), **_versions()},

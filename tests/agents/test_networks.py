@@ -48,7 +48,7 @@ def test_a_torso_has_the_published_size(
     torso: str, observation: tuple[int, ...], features: int, parameters: int
 ) -> None:
     """With another layer, scores could not be compared with those of the papers."""
-    module = networks.TORSOS[torso]()
+    module = networks.TORSOS[torso](None)
     inputs = pixels(3, *observation) if len(observation) == 3 else tf.ones((3, *observation))
     outputs = module(inputs)
     assert outputs.shape == (3, features)

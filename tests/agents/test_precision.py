@@ -18,7 +18,7 @@ ARM = "processor\t: 0\nFeatures\t: fp asimd {}\n"
 def test_bfloat16_is_used_if_the_processor_has_it(tmp_path: Path, machine: str) -> None:
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(machine)
-    given = AgentConfig("SimpleConvNetAgent", "bfloat16")
+    given = AgentConfig("SimpleConvNetAgent", precision="bfloat16")
     assert precision.torso_dtype(given, cpuinfo) == "bfloat16"
     assert precision.torso_dtype(AgentConfig("SimpleConvNetAgent"), cpuinfo) == "float32"
 
@@ -31,7 +31,7 @@ def test_old_processors_use_float32_and_warn(
     cpuinfo = tmp_path / "cpuinfo"
     if machine is not None:
         cpuinfo.write_text(machine)
-    given = AgentConfig("ResNetAgent", "bfloat16")
+    given = AgentConfig("ResNetAgent", precision="bfloat16")
     with caplog.at_level(logging.WARNING):
         assert precision.torso_dtype(given, cpuinfo) == "float32"
     assert "--precision=bfloat16" in caplog.text

@@ -325,6 +325,8 @@ PONG = {
     "agent_name": "ResNetAgent",
     "num_actions": 6,
     "observation_shape": (84, 84, 4),
+    "observation_normalization": "none",
+    "optimizer": "rmsprop",
 }
 
 
@@ -345,6 +347,17 @@ def test_another_level_is_refused_before_any_variable_changes(tmp_path):
         " actions 4; choose another --logdir",
     ]
     assert_same(other.values(), before)
+
+
+def test_a_checkpoint_from_before_there_was_a_choice_is_of_the_paper(tmp_path):
+    """The tuned preset's network has other inputs, which would look like a damaged checkpoint."""
+    old = {name: PONG[name] for name in ("level_name", "agent_name", "num_actions")}
+    old["observation_shape"] = PONG["observation_shape"]
+    check_compatible(old, PONG)
+    with pytest.raises(ConfigError, match="observation normalization none, but this run has"):
+        check_compatible(old, {**PONG, "observation_normalization": "elementwise"})
+    with pytest.raises(ConfigError, match="optimizer rmsprop, but this run has optimizer adam"):
+        check_compatible(old, {**PONG, "optimizer": "adam"})
 
 
 def test_the_same_level_and_agent_are_accepted(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import typing
@@ -13,7 +14,7 @@ import pytest
 from impala_tf import config as configs
 from impala_tf.config import (
     AGENTS,
-    DEFAULTS_BY_KIND,
+    PRESETS,
     Config,
     ConfigError,
     EnvironmentConfig,
@@ -62,6 +63,17 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "clip_pg_rho_threshold": ZERO,
     "clip_c_threshold": ZERO,
     "vtrace_lambda": NO_SHARE,
+    "gae_lambda": NO_SHARE,
+    "entropy_cost_end": BELOW_ZERO,
+    "surrogate_clipping": BELOW_ZERO,
+    "value_clipping": BELOW_ZERO,
+    "target_update_interval": BELOW_ZERO,
+    "ring_batches": ZERO,
+    "minibatches": ZERO,
+    "learning_rate_end": BELOW_ZERO,
+    "kl_target": ZERO,
+    "adam_beta1": NO_SHARE,
+    "adam_beta2": NO_SHARE,
     "batch_size": ZERO,
     "unroll_length": ZERO,
     "learning_rate": ZERO,
@@ -159,6 +171,10 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
             {"job_name": "actor", "learner_hosts": "a:1", "workers_csv_path": "w.csv"},
             "--workers_csv_path: ",
         ),
+        (
+            {"algorithm": "ppo", "batch_size": 4, "minibatches": 8},
+            "--minibatches=8: --batch_size=4 has too few unrolls for that",
+        ),
         ({"tmux_sess": "a.b"}, "--tmux_sess='a.b': letters, digits, _ and - only"),
         ({"tmux_sess": "-a"}, "--tmux_sess='-a': "),
         ({"tmux_sess": ""}, "--tmux_sess='': "),
@@ -192,23 +208,25 @@ def test_every_agent_in_the_table_is_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_level_decides_the_flags_that_were_not_given(kind: Kind) -> None:
+@pytest.mark.parametrize("preset", PRESETS)
+def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind: Kind) -> None:
     """A flag that is still None or "auto" would crash where it is first used."""
-    before = changed(level_name="ALE/Pong-v5", batch_size=7)
+    before = changed(level_name="ALE/Pong-v5", envs_per_actor=70, preset=preset)
     resolved = dict(flat_items(configs.resolve(before, kind)))
-    for name, value in DEFAULTS_BY_KIND[kind].items():
-        assert resolved[name] == value
+    for name, value in PRESETS[preset][kind].items():
+        assert resolved[name] == (70 if name == "envs_per_actor" else value)
         assert DEFAULTS[name] in (None, "auto")
     assert resolved["num_actors"] == len(os.sched_getaffinity(0))
-    assert resolved["queue_capacity"] == 7
-    assert resolved["logdir"] == f"runs/ALE-Pong-v5-{DEFAULTS_BY_KIND[kind]['agent_name']}"
+    assert resolved["queue_capacity"] == 70
+    assert resolved["logdir"] == f"runs/ALE-Pong-v5-{resolved['agent_name']}"
     unresolved = {name for name, value in resolved.items() if value in (None, "auto")}
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
     assert unresolved == {*paths, "rendezvous_port", "device"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_given_flags_are_kept(kind: Kind) -> None:
+@pytest.mark.parametrize("preset", PRESETS)
+def test_given_flags_are_kept(preset: str, kind: Kind) -> None:
     """Also if the value is 0."""
     given = {
         "agent_name": "ResNetLSTMAgent",
@@ -217,25 +235,125 @@ def test_given_flags_are_kept(kind: Kind) -> None:
         "epsilon": 0.25,
         "baseline_cost": 0.0,
         "entropy_cost": 0.0,
+        "entropy_cost_end": 0.5,
         "reward_clipping": "soft_asymmetric",
+        "algorithm": "ppo",
+        "observation_normalization": "none",
+        "initialization": "default",
+        "discounting": 0.0,
+        "vtrace_lambda": 0.0,
+        "loss_reduction": "sum",
+        "advantage_scaling": "none",
+        "value_normalization": "running",
+        "surrogate_clipping": 0.0,
+        "batch_size": 1,
+        "unroll_length": 3,
+        "updates_per_batch": 9,
+        "ring_batches": 8,
+        "minibatches": 1,
+        "optimizer": "rmsprop",
+        "learning_rate_schedule": "constant",
+        "learning_rate_end": 0.7,
+        "gradients_clipping": 0.0,
         "envs_per_actor": 3,
         "num_action_repeats": 2,
         "num_actors": 9,
         "queue_capacity": 5,
         "logdir": "somewhere",
     }
-    assert set(DEFAULTS_BY_KIND[kind]) <= set(given)
-    resolved = dict(flat_items(configs.resolve(changed(**given), kind)))
+    assert set(PRESETS[preset][kind]) <= set(given)
+    resolved = dict(flat_items(configs.resolve(changed(**given, preset=preset), kind)))
     assert {name: resolved[name] for name in given} == given
-    untouched = set(DEFAULTS) - set(given)
+    untouched = set(DEFAULTS) - set(given) - {"preset"}
     assert {name: resolved[name] for name in untouched} == {n: DEFAULTS[n] for n in untouched}
 
 
 def test_resolving_twice_changes_nothing() -> None:
     """Every process of a run resolves its flags again."""
-    for kind in KINDS:
-        once = configs.resolve(Config(), kind)
+    for kind, preset, algorithm in itertools.product(
+        KINDS, PRESETS, ("auto", "impala", "appo", "ppo")
+    ):
+        once = configs.resolve(changed(preset=preset, algorithm=algorithm), kind)
         assert configs.resolve(once, kind) == once
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_preset_paper_is_table_g1_of_the_paper(kind: Kind) -> None:
+    """Results with it are compared with the paper's."""
+    flags = dict(flat_items(configs.resolve(changed(preset="paper"), kind)))
+    common = {
+        "algorithm": "impala",
+        "batch_size": 32,
+        "unroll_length": 20,
+        "updates_per_batch": 1,
+        "discounting": 0.99,
+        "vtrace_lambda": 1.0,
+        "entropy_cost": 0.01,
+        "entropy_cost_end": 0.01,
+        "loss_reduction": "sum",
+        "optimizer": "rmsprop",
+        "decay": 0.99,
+        "momentum": 0.0,
+        "learning_rate_schedule": "linear",
+        "learning_rate_end": 0.0,
+        "gradients_clipping": 40.0,
+        "observation_normalization": "none",
+        "initialization": "default",
+        "advantage_scaling": "none",
+        "value_normalization": "none",
+    }
+    images = {"learning_rate": 6e-4, "epsilon": 0.01, "baseline_cost": 0.5}
+    vectors = {"learning_rate": 3e-3, "epsilon": 1e-5, "baseline_cost": 0.05}
+    expected = {**common, **(vectors if kind == "vector" else images)}
+    assert {name: flags[name] for name in expected} == expected
+
+
+def test_all_presets_hold_the_same_flags() -> None:
+    """Otherwise a flag would have no value with one of them."""
+    names = {frozenset(flags) for kinds in PRESETS.values() for flags in kinds.values()}
+    assert len(names) == 1
+
+
+def test_schedules_end_at_the_presets_share_of_a_given_start() -> None:
+    """A small learning rate must not rise to the preset's end."""
+    usual = dict(flat_items(configs.resolve(Config(), "atari")))
+    given = changed(learning_rate=usual["learning_rate"] / 100, entropy_cost=0.5)
+    flags = dict(flat_items(configs.resolve(given, "atari")))
+    for end, start in (
+        ("learning_rate_end", "learning_rate"),
+        ("entropy_cost_end", "entropy_cost"),
+    ):
+        assert flags[end] / flags[start] == pytest.approx(usual[end] / usual[start])
+
+
+def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:
+    """Its actors wait for each other: a larger batch would never be complete."""
+    given = changed(algorithm="ppo", num_actors=3, envs_per_actor=8)
+    config = configs.resolve(given, "atari")
+    assert config.optimizer.batch_size == 24
+    assert (config.optimizer.updates_per_batch, config.optimizer.minibatches) == (4, 4)
+    cluster = configs.replace(given, actor_hosts="a,b,c,d", learner_hosts="x:1,y:1")
+    assert configs.resolve(cluster, "atari").optimizer.batch_size == 2 * 8
+
+
+def test_the_source_of_every_value_is_known() -> None:
+    """config.json tells them apart, so that a run can be understood later."""
+    given = changed(learning_rate=0.5, seed=3, num_actors=7, gradients_clipping=1.5)
+    found = configs.sources(configs.resolve(given, "atari"), "atari")
+    expected = {
+        "learning_rate": "given",
+        "gradients_clipping": "given",
+        "seed": "given",
+        "num_actors": "given",
+        "learning_rate_end": "derived",
+        "logdir": "derived",
+        "batch_size": "preset",
+        "algorithm": "preset",
+        "decay": "default",
+        "credentials": "default",
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert set(found) == set(DEFAULTS)
 
 
 def test_reading_an_unresolved_flag_is_an_error() -> None:
@@ -306,6 +424,8 @@ def test_a_level_gives_a_folder_a_safe_name(level_name: str, folder: str) -> Non
 WIRE_FLAGS = {
     *(field.name for field in dataclasses.fields(EnvironmentConfig)),
     "agent_name",
+    "observation_normalization",
+    "algorithm",
     "unroll_length",
 }
 OTHER_VALUES: dict[str, Any] = {
@@ -315,6 +435,7 @@ OTHER_VALUES: dict[str, Any] = {
     "reward_clipping": "none",
     "job_name": "actor",
     "test_policy": "greedy",
+    "preset": "paper",
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf import config as configs
-from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.learner.group import HorovodGroup, LearnerGroup
 from impala_tf.learner.signals import ControlFlags
@@ -23,6 +23,25 @@ from tests.helpers.unrolls import random_unrolls
 SPEC = EnvironmentSpec("World-v0", "vector", (3,), "float32", 4, 0, 2, "made up")
 B, T, UPDATES = 4, 5, 20
 NO_FLAGS = ControlFlags(False, False, False)
+# Everything that depends on more than gradients.
+_STATISTICS = {
+    "observation_normalization": "elementwise",
+    "advantage_scaling": "rms",
+    "value_normalization": "running",
+    "learning_rate_schedule": "kl",
+    "optimizer": "adam",
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "impala": {"algorithm": "impala", "updates_per_batch": 2, **_STATISTICS},
+    "appo": {
+        "algorithm": "appo",
+        "updates_per_batch": 2,
+        "ring_batches": 3,
+        "target_update_interval": 3,
+        **_STATISTICS,
+    },
+    "ppo": {"algorithm": "ppo", **_STATISTICS, "advantage_scaling": "batch"},
+}
 
 
 class MeanOfTwo:
@@ -31,17 +50,16 @@ class MeanOfTwo:
     rank, size = 0, 2
 
     def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        *gradients, control = tensors
-        return [*gradients, control * 2.0]
+        *gradients, control, sums = tensors
+        return [*gradients, control * 2.0, sums]
 
 
-def learner(group: Any, batch_size: int = B) -> Learner:
-    config = configs.replace(
-        configs.Config(), batch_size=batch_size, unroll_length=T, gradients_clipping=5.0
-    )
+def learner(group: Any, **flags: Any) -> Learner:
+    usual = {"preset": "paper", "batch_size": B, "unroll_length": T, "gradients_clipping": 5.0}
+    config = configs.replace(configs.Config(), agent_name="MLPLSTMAgent", **{**usual, **flags})
     tf.random.set_seed(1 + group.rank)  # differs, so that only the broadcast makes them equal
     config = configs.resolve(config, "vector")
-    return Learner(make_agent("MLPLSTMAgent", SPEC), SPEC, config, group)
+    return Learner(agent_of(config.agent, SPEC), SPEC, config, group)
 
 
 def batch(specs: Unroll, rank: int, update: int) -> Unroll:
@@ -64,9 +82,24 @@ def train(group: LearnerGroup, mine: Learner, updates: range) -> list[str]:
     return digests
 
 
+def train_variant(group: LearnerGroup, flags: dict[str, Any]) -> list[str]:
+    """Returns digests; learner 1 has no batch for every third update."""
+    mine = learner(group, **flags)
+    mine.synchronize()
+    specs = unroll_specs(mine.agent, SPEC, T)
+    digests = []
+    for update in range(7):
+        if group.rank == 1 and update % 3 == 2:
+            mine.update_without_batch(NO_FLAGS)
+        else:
+            mine.update(batch(specs, group.rank, update), NO_FLAGS)
+        digests.append(digest(mine))
+    return digests
+
+
 def reference() -> Learner:
     """One learner on the batches of both."""
-    alone = learner(MeanOfTwo(), 2 * B)
+    alone = learner(MeanOfTwo(), batch_size=2 * B)
     specs = unroll_specs(alone.agent, SPEC, T)
     for update in range(UPDATES):
         both = [batch(specs, rank, update) for rank in (0, 1)]
@@ -110,6 +143,7 @@ def main(directory: str) -> None:
         "agent_steps": first.agent_steps,
         "environment_frames": first.environment_frames,
         "resumed_updates": resumed.learner_updates,
+        "variants": {name: train_variant(group, flags) for name, flags in VARIANTS.items()},
         "joined": [digest(joined), joined.agent_steps, agreed.stop],
     }
     everything = group.gather(found)

@@ -41,7 +41,8 @@ def image_spec(shape: tuple[int, int, int], stacked_frames: int = 0) -> Environm
 
 
 def resolved_config(**flags: Any) -> Config:
-    return configs.resolve(configs.replace(Config(), **flags), "vector")
+    """Returns the config of a run on vectors: the preset "paper", changed by `flags`."""
+    return configs.resolve(configs.replace(Config(), **{"preset": "paper", **flags}), "vector")
 
 
 def steps(spec: EnvironmentSpec, leading: tuple[int, ...], seed: int = 0) -> EnvOutput:

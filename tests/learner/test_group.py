@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.horovod_worker import UPDATES, B, T
+from tests.helpers.horovod_worker import UPDATES, VARIANTS, B, T
 from tests.helpers.runs import PROJECT
 
 pytestmark = pytest.mark.xdist_group("horovod")
@@ -56,6 +56,14 @@ def test_a_resumed_group_continues_as_if_it_had_not_stopped(result):
     for rank in result["ranks"]:
         assert rank["resumed_updates"] == UPDATES
         assert rank["after_resume"] == rank["digests"][10:]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_learners_are_equal_with_every_algorithm_and_all_statistics(result, variant):
+    """Also if one has no batch: the statistics are those of all learners together."""
+    first, second = (rank["variants"][variant] for rank in result["ranks"])
+    assert first == second
+    assert len(set(first)) == len(first) == 7
 
 
 def test_frames_are_counted_once_over_all_learners(result):

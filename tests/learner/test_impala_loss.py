@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.config import LossConfig
 from impala_tf.learner import vtrace
-from impala_tf.learner.algorithms import impala
+from impala_tf.learner.algorithms.losses import Losses
+from impala_tf.learner.algorithms.transitions import clip_rewards
 from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput
+from tests.helpers.losses import compute, loss_config
 
-CONFIG = LossConfig(baseline_cost=0.5, entropy_cost=0.05, reward_clipping="abs_one")
+CONFIG = loss_config(baseline_cost=0.5, entropy_cost=0.05)
 T, B, A = 6, 3, 4
 
 
@@ -66,9 +67,7 @@ def test_the_gradient_equals_finite_differences():
     # The reference equals the real loss, in value and gradient.
     weights32 = tf.Variable(start, dtype=tf.float32)
     with tf.GradientTape() as tape32:
-        ours = impala.compute(
-            network(weights32, env_outputs.observation), env_outputs, answers, CONFIG
-        )
+        ours = compute(network(weights32, env_outputs.observation), env_outputs, answers, CONFIG)
     np.testing.assert_allclose(ours.total, total, rtol=1e-4)
     np.testing.assert_allclose(
         tape32.gradient(ours.total, weights32), numeric, rtol=1e-3, atol=1e-4
@@ -80,10 +79,11 @@ def reference_total(weights, frozen_at, env_outputs, answers):
     frozen = tf.nest.map_structure(
         lambda t: tf.cast(t, tf.float32), network(frozen_at, env_outputs.observation)
     )
-    returns = vtrace.from_logits(
-        tf.cast(answers.policy_logits, tf.float32),
-        frozen.policy_logits[:-1],
-        answers.action,
+    log_probs = vtrace.log_probs_from_logits_and_actions
+    behaviour_logits = tf.cast(answers.policy_logits, tf.float32)
+    returns = vtrace.from_importance_weights(
+        log_probs(frozen.policy_logits[:-1], answers.action)
+        - log_probs(behaviour_logits, answers.action),
         0.99 * (1.0 - tf.cast(env_outputs.terminated[1:], tf.float32)),
         tf.clip_by_value(tf.cast(env_outputs.reward[1:], tf.float32), -1, 1),
         frozen.baseline[:-1],
@@ -112,30 +112,30 @@ def test_the_step_into_a_reset_does_not_count():
         tf.constant(rng.normal(size=(T + 1, B, A)), tf.float32),
         tf.constant(rng.normal(size=(T + 1, B)), tf.float32),
     )
-    before = impala.compute(outputs, env_outputs, answers, CONFIG)
+    before = compute(outputs, env_outputs, answers, CONFIG)
     # The environment ignored the action on the final observation (step 2 of column 0).
     action = answers.action.numpy()
     action[2, 0] = (action[2, 0] + 1) % A
     reward = env_outputs.reward.numpy()
     reward[3, 0] = 77.0
-    after = impala.compute(
+    after = compute(
         outputs,
         env_outputs._replace(reward=tf.constant(reward)),
         answers._replace(action=tf.constant(action)),
         CONFIG,
     )
-    for name, got, expected in zip(impala.Losses._fields, after, before, strict=True):
+    for name, got, expected in zip(Losses._fields, after, before, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-6, err_msg=name)
 
 
 def test_losses_are_summed_over_the_batch():
     env_outputs, answers = unroll()
     outputs = NetworkOutput(tf.ones((T + 1, B, A)), tf.ones((T + 1, B)))
-    single = impala.compute(outputs, env_outputs, answers, CONFIG)
+    single = compute(outputs, env_outputs, answers, CONFIG)
     outputs, env_outputs, answers = tf.nest.map_structure(
         lambda t: tf.concat([t, t], axis=1), (outputs, env_outputs, answers)
     )
-    doubled = impala.compute(outputs, env_outputs, answers, CONFIG)
+    doubled = compute(outputs, env_outputs, answers, CONFIG)
     np.testing.assert_allclose(doubled.total, 2 * single.total, rtol=1e-5)
     np.testing.assert_allclose(doubled.entropy, single.entropy, rtol=1e-5)
     np.testing.assert_allclose(single.entropy, np.log(A), rtol=1e-5)
@@ -149,7 +149,7 @@ def test_the_clip_fraction_is_the_share_of_ratios_above_rho_bar():
         tf.zeros((T + 1, B)),
     )
     config = dataclasses.replace(CONFIG, clip_rho_threshold=1.3)
-    found = impala.compute(outputs, never_reset, answers, config)
+    found = compute(outputs, never_reset, answers, config)
     log_rhos = vtrace.log_probs_from_logits_and_actions(
         outputs.policy_logits[:-1], answers.action
     ) - vtrace.log_probs_from_logits_and_actions(answers.policy_logits, answers.action)
@@ -170,5 +170,5 @@ def test_the_clip_fraction_is_the_share_of_ratios_above_rho_bar():
     ],
 )
 def test_rewards_are_clipped_as_the_flag_says(clipping, expected):
-    clipped = impala.clip_rewards(tf.constant([-10.0, -0.5, 0.0, 10.0]), clipping)
+    clipped = clip_rewards(tf.constant([-10.0, -0.5, 0.0, 10.0]), clipping)
     np.testing.assert_allclose(clipped, expected, rtol=1e-6)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from impala_tf.learner.update import UpdateStats
+from impala_tf.learner.gradient_step import StepStats
 from impala_tf.monitoring.learner_rows import LEARNER_METRICS
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.writers import CsvWriter
@@ -31,7 +31,7 @@ def write(group: list[RunRecorder], clock: Clock, updates: int, batches: list[in
     """Writes a row of ten seconds; learner K had batches[K] batches and as many episodes."""
     for rank, (one, count) in enumerate(zip(group, batches, strict=True)):
         for _ in range(count):
-            stats = UpdateStats(*[10.0 + rank] * 9)
+            stats = StepStats(*[10.0 + rank] * len(StepStats._fields))
             one.record_update(stats, idle_s=rank + 1.0)
             one.record_episodes([Episode(100.0 * (rank + 1), 5)])
     clock.now += 10.0
@@ -41,6 +41,7 @@ def write(group: list[RunRecorder], clock: Clock, updates: int, batches: list[in
         agent_steps=100,
         environment_frames=400 * updates,
         learning_rate=0.1,
+        entropy_cost=0.01,
     )
     group[0].write_row(parts, progress)
 

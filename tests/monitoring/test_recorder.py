@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from impala_tf.learner.update import UpdateStats
+from impala_tf.learner.gradient_step import StepStats
 from impala_tf.monitoring.metrics import METRICS
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
@@ -51,9 +51,11 @@ def recorder(
     return RunRecorder(writers, lambda: queue_size, interval_s)
 
 
-def stats(value: float, lag: float = 0.0) -> UpdateStats:
+def stats(value: float, lag: float = 0.0) -> StepStats:
     """Returns statistics that all have one value, except for the lags."""
-    return UpdateStats(*[value] * 9)._replace(policy_lag_mean=lag, policy_lag_max=2 * lag)
+    return StepStats(*[value] * len(StepStats._fields))._replace(
+        policy_lag_mean=lag, policy_lag_max=2 * lag
+    )
 
 
 def progress(updates: int) -> Any:
@@ -62,6 +64,7 @@ def progress(updates: int) -> Any:
         agent_steps=100 * updates,
         environment_frames=400 * updates,
         learning_rate=0.5 / updates,
+        entropy_cost=0.01,
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import unroll_specs
+from impala_tf.config import resolved
 from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.transport import ActorClient
@@ -18,11 +19,12 @@ Build = Callable[[], LearnerParts]
 def first_parameters(parts: LearnerParts) -> tuple[int, list[np.ndarray]]:
     """Serves, and returns what an actor without parameters gets."""
     assert parts.store.latest is not None, "a server started now would have no parameters"
+    unroll_length = resolved(parts.config.optimizer.unroll_length)
     actor = ActorClient(
         f"127.0.0.1:{parts.server.port}",
         credentials_dir(parts.config),
         "actor-0",
-        unroll_specs(parts.learner.agent, parts.spec, parts.config.optimizer.unroll_length),
+        unroll_specs(parts.learner.agent, parts.spec, unroll_length),
         configs.wire_digest(parts.config),
     )
     parts.server.start()

@@ -1,0 +1,136 @@
+"""--preset: the values of the flags that are not given, by preset, kind of level and algorithm.
+
+Every flag of a preset is ``None`` or ``auto`` in `flags`, so that a given one is told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from impala_tf.types import Kind
+
+Flags = Mapping[str, Any]
+
+# Table G.1 of the paper; what it does not name (appo, ppo) changes nothing there.
+_PAPER: Flags = {
+    "algorithm": "impala",
+    "total_environment_frames": 50_000_000,
+    "agent_name": "SimpleConvNetAgent",
+    "observation_normalization": "none",
+    "initialization": "default",
+    "discounting": 0.99,
+    "vtrace_lambda": 1.0,
+    "baseline_cost": 0.5,
+    "entropy_cost": 0.01,
+    "entropy_cost_end": 0.01,
+    "loss_reduction": "sum",
+    "reward_clipping": "abs_one",
+    "advantage_scaling": "none",
+    "value_normalization": "none",
+    "surrogate_clipping": 0.2,
+    "batch_size": 32,
+    "unroll_length": 20,
+    "updates_per_batch": 1,
+    "ring_batches": 1,
+    "minibatches": 1,
+    "optimizer": "rmsprop",
+    "learning_rate": 6e-4,
+    "learning_rate_schedule": "linear",
+    "learning_rate_end": 0.0,
+    "epsilon": 0.01,
+    "gradients_clipping": 40.0,
+    "envs_per_actor": 8,
+}
+# Vectors are not in the paper: measured, see sandbox/cartpole.md.
+_PAPER_VECTOR: Flags = {
+    "agent_name": "MLPAgent",
+    "total_environment_frames": 1_500_000,
+    "learning_rate": 3e-3,
+    "epsilon": 1e-5,
+    "baseline_cost": 0.05,
+    "reward_clipping": "none",
+    "envs_per_actor": 32,
+}
+
+# Measured on two cores, see sandbox/pong.md and sandbox/breakout.md.
+_TUNED: Flags = {
+    **_PAPER,
+    "algorithm": "appo",
+    "agent_name": "ShallowConvNetAgent",
+    "observation_normalization": "elementwise",
+    "initialization": "orthogonal",
+    "vtrace_lambda": 0.95,
+    "loss_reduction": "mean",
+    "advantage_scaling": "rms",
+    "batch_size": 16,
+    "unroll_length": 32,
+    "updates_per_batch": 2,
+    "ring_batches": 4,
+    "optimizer": "adam",
+    "learning_rate": 5e-4,
+    "learning_rate_end": 5e-5,
+    "epsilon": 1e-5,
+    "gradients_clipping": 1.0,
+}
+_TUNED_VECTOR: Flags = {
+    **_PAPER_VECTOR,
+    "algorithm": "impala",
+    "observation_normalization": "none",
+    "initialization": "default",
+    "vtrace_lambda": 1.0,
+    "loss_reduction": "sum",
+    "advantage_scaling": "none",
+    "batch_size": 32,
+    "unroll_length": 20,
+    "updates_per_batch": 1,
+    "optimizer": "rmsprop",
+    "learning_rate_end": 0.0,
+    "gradients_clipping": 40.0,
+}
+
+PRESETS: dict[str, dict[Kind, Flags]] = {
+    "paper": {
+        "atari": {**_PAPER, "total_environment_frames": 200_000_000, "envs_per_actor": 32},
+        "image": _PAPER,
+        "vector": {**_PAPER, **_PAPER_VECTOR},
+    },
+    "tuned": {
+        "atari": {**_TUNED, "total_environment_frames": 80_000_000, "envs_per_actor": 16},
+        "image": _TUNED,
+        "vector": {**_TUNED, **_TUNED_VECTOR},
+    },
+}
+"""{preset: {kind: {flag: value}}}: all hold the same flags."""
+
+# What an algorithm needs that is not the preset's own. ppo: Huang et al. (2022), "The 37
+# implementation details of proximal policy optimization".
+_PPO: Flags = {
+    "advantage_scaling": "batch",
+    "initialization": "orthogonal",
+    "loss_reduction": "mean",
+    "unroll_length": 128,
+    "updates_per_batch": 4,
+    "minibatches": 4,
+    "optimizer": "adam",
+    "learning_rate": 2.5e-4,
+    "epsilon": 1e-5,
+    "gradients_clipping": 0.5,
+    "batch_size": None,
+}
+FOR_ALGORITHM: dict[str, Flags] = {"ppo": _PPO}
+"""{algorithm: {flag: value}}: come before the preset's, if the preset is of another algorithm."""
+
+
+def values(preset: str, kind: Kind, algorithm: str) -> dict[str, Any]:
+    """Returns {flag: value} of a preset for a kind of level.
+
+    Args:
+      preset: a key of PRESETS.
+      kind: of the level.
+      algorithm: as given; "auto" means the preset's own.
+    """
+    preset_values = dict(PRESETS[preset][kind])
+    if algorithm != "auto":
+        preset_values.update(FOR_ALGORITHM.get(algorithm, {}), algorithm=algorithm)
+    return preset_values

@@ -1,0 +1,155 @@
+"""The loss of a batch, whichever algorithm makes its parts (paper, section 4.2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from impala_tf.config import LossConfig, resolved
+from impala_tf.learner.algorithms import appo, impala, ppo
+from impala_tf.learner.algorithms.transitions import (
+    Estimates,
+    Objective,
+    Transitions,
+    entropy,
+    kl_divergence,
+)
+
+
+class Scales(NamedTuple):
+    """Running statistics and schedules that the loss depends on; float32 scalars."""
+
+    entropy_cost: tf.Tensor | float
+    advantage_rms: tf.Tensor | float = 1.0  # advantages are divided by it if scaled by "rms"
+    value_std: tf.Tensor | float = 1.0  # value errors are divided by it
+
+
+class Losses(NamedTuple):
+    """Scalars, float32. `total` is minimised; the losses are not weighted by their costs.
+
+    Losses are sums over time and batch, or means, as --loss_reduction says.
+    """
+
+    total: tf.Tensor
+    policy_gradient: tf.Tensor  # minus the policy's objective
+    baseline: tf.Tensor  # half the squared error of V(x), divided by the scale's value_std
+    entropy: tf.Tensor  # mean entropy of pi, in nats, over the valid steps
+    kl: tf.Tensor  # mean KL divergence of pi from the policy that acted, in nats
+    rho_clip_fraction: tf.Tensor  # fraction of the steps with pi/mu above rho-bar
+    c_clip_fraction: tf.Tensor  # fraction of the steps with pi/mu above c-bar
+    surrogate_clip_fraction: tf.Tensor  # fraction of the steps without a policy gradient
+    explained_variance: tf.Tensor  # of the value targets: 1 is a perfect baseline
+    steps: tf.Tensor  # number of valid steps
+    squared_advantages: tf.Tensor  # sum over the valid steps, before scaling
+    value_targets: tf.Tensor  # their sum over the valid steps
+    squared_value_targets: tf.Tensor  # sum over the valid steps
+
+
+def compute(
+    steps: Transitions,
+    config: LossConfig,
+    scales: Scales,
+    target_log_probs: tf.Tensor | None = None,
+    prepared: tuple[Estimates, tf.Tensor] | None = None,
+) -> Losses:
+    """Returns the losses of a batch.
+
+    Args:
+      steps: [T, B].
+      config: resolved.
+      scales: see `Scales`.
+      target_log_probs: of appo's target network [T, B], if it has one.
+      prepared: ppo's estimates and values from before the batch's first step, [T, B].
+    """
+    weight = tf.cast(steps.valid, tf.float32)
+    count = tf.maximum(tf.reduce_sum(weight), 1.0)
+
+    def mean(tensor: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(weight * tf.cast(tensor, tf.float32)) / count
+
+    found = _estimates(steps, config, target_log_probs, prepared)
+    advantages = _scaled(found.advantages, weight, config.advantage_scaling, scales.advantage_rms)
+    objective = _objective(steps, advantages, config, target_log_probs)
+    errors = _squared_value_errors(steps, found.value_targets, config, scales, prepared)
+    reduction = count if config.loss_reduction == "mean" else 1.0
+    policy_gradient = -tf.reduce_sum(weight * objective.values) / reduction
+    baseline = 0.5 * tf.reduce_sum(weight * errors) / reduction
+    entropies = tf.reduce_sum(weight * entropy(steps.policy_logits))
+    total = (
+        policy_gradient
+        + resolved(config.baseline_cost) * baseline
+        - scales.entropy_cost * entropies / reduction
+    )
+    ratios = tf.exp(steps.log_probs - steps.behaviour_log_probs)
+    target_mean = mean(found.value_targets)
+    variance = mean(tf.square(found.value_targets - target_mean))
+    error = mean(tf.square(found.value_targets - steps.values))
+    return Losses(
+        total=total,
+        policy_gradient=policy_gradient,
+        baseline=baseline,
+        entropy=entropies / count,
+        kl=mean(kl_divergence(steps.behaviour_logits, steps.policy_logits)),
+        rho_clip_fraction=mean(ratios > config.clip_rho_threshold),
+        c_clip_fraction=mean(ratios > config.clip_c_threshold),
+        surrogate_clip_fraction=mean(objective.clipped),
+        explained_variance=1.0 - error / tf.maximum(variance, 1e-8),
+        steps=tf.reduce_sum(weight),
+        squared_advantages=tf.reduce_sum(weight * tf.square(found.advantages)),
+        value_targets=tf.reduce_sum(weight * found.value_targets),
+        squared_value_targets=tf.reduce_sum(weight * tf.square(found.value_targets)),
+    )
+
+
+def _estimates(
+    steps: Transitions,
+    config: LossConfig,
+    target_log_probs: tf.Tensor | None,
+    prepared: tuple[Estimates, tf.Tensor] | None,
+) -> Estimates:
+    if prepared is not None:
+        return prepared[0]
+    if config.algorithm == "appo":
+        return appo.estimate(steps, config, target_log_probs)
+    return impala.estimate(steps, config)
+
+
+def _objective(
+    steps: Transitions,
+    advantages: tf.Tensor,
+    config: LossConfig,
+    target_log_probs: tf.Tensor | None,
+) -> Objective:
+    if config.algorithm == "ppo":
+        return ppo.objective(steps, advantages, config)
+    if config.algorithm == "appo":
+        return appo.objective(steps, advantages, config, target_log_probs)
+    return impala.objective(steps, advantages)
+
+
+def _squared_value_errors(
+    steps: Transitions,
+    targets: tf.Tensor,
+    config: LossConfig,
+    scales: Scales,
+    prepared: tuple[Estimates, tf.Tensor] | None,
+) -> tf.Tensor:
+    values, targets = steps.values / scales.value_std, targets / scales.value_std
+    if prepared is None:
+        return tf.square(targets - values)
+    old_values = prepared[1] / scales.value_std
+    return ppo.squared_value_errors(values, targets, old_values, config.value_clipping)
+
+
+def _scaled(
+    advantages: tf.Tensor, weight: tf.Tensor, scaling: str, rms: tf.Tensor | float
+) -> tf.Tensor:
+    if scaling == "rms":
+        return advantages / rms
+    if scaling == "batch":
+        count = tf.maximum(tf.reduce_sum(weight), 1.0)
+        centered = advantages - tf.reduce_sum(weight * advantages) / count
+        std = tf.sqrt(tf.reduce_sum(weight * tf.square(centered)) / count)
+        return centered / (std + 1e-8)
+    return advantages

@@ -1,0 +1,52 @@
+"""What changes over a run: the learning rate and the entropy cost."""
+
+from __future__ import annotations
+
+from impala_tf.config import Config, resolved
+
+_KL_FACTOR = 1.5  # as in rl_games
+_KL_RANGE = 10.0
+
+
+class Schedules:
+    """Learning rate and entropy cost as functions of the frames, or of the KL divergence.
+
+    Args:
+      config: resolved.
+
+    Attributes:
+      kl_factor: what the schedule "kl" multiplies the learning rate by; part of a checkpoint.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.kl_factor = 1.0
+        self._config = config
+        self._total_frames = resolved(config.run.total_environment_frames)
+
+    def learning_rate(self, environment_frames: int) -> float:
+        """Returns the learning rate of the next update."""
+        optimizer = self._config.optimizer
+        start = resolved(optimizer.learning_rate)
+        if optimizer.learning_rate_schedule == "linear":
+            return self._linear(environment_frames, start, resolved(optimizer.learning_rate_end))
+        return start * self.kl_factor
+
+    def entropy_cost(self, environment_frames: int) -> float:
+        """Returns the entropy cost of the next update."""
+        loss = self._config.loss
+        start, end = resolved(loss.entropy_cost), resolved(loss.entropy_cost_end)
+        return self._linear(environment_frames, start, end)
+
+    def observe_kl(self, kl: float) -> None:
+        """Adapts the learning rate to the KL divergence of all learners, if that is asked for."""
+        optimizer = self._config.optimizer
+        if optimizer.learning_rate_schedule != "kl":
+            return
+        if kl > 2.0 * optimizer.kl_target:
+            self.kl_factor = max(self.kl_factor / _KL_FACTOR, 1.0 / _KL_RANGE)
+        elif kl < 0.5 * optimizer.kl_target:
+            self.kl_factor = min(self.kl_factor * _KL_FACTOR, _KL_RANGE)
+
+    def _linear(self, environment_frames: int, start: float, end: float) -> float:
+        left = max(0.0, 1.0 - environment_frames / self._total_frames)
+        return end + (start - end) * left

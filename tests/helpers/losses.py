@@ -1,0 +1,31 @@
+"""The loss of a batch with the network's outputs at hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from impala_tf import config as configs
+from impala_tf.config import Config, LossConfig, resolved
+from impala_tf.learner.algorithms import losses
+from impala_tf.learner.algorithms.losses import Losses, Scales
+from impala_tf.learner.algorithms.transitions import transitions
+from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput
+
+
+def loss_config(**flags: Any) -> LossConfig:
+    """Returns the paper's flags, changed by `flags`."""
+    paper = configs.resolve(configs.replace(Config(), preset="paper"), "atari").loss
+    return dataclasses.replace(paper, **flags)
+
+
+def compute(
+    outputs: NetworkOutput,
+    env_outputs: EnvOutput,
+    agent_outputs: AgentOutput,
+    config: LossConfig,
+    scales: Scales | None = None,
+) -> Losses:
+    """Returns the losses of steps [T + 1, B]."""
+    steps = transitions(outputs, outputs.baseline, env_outputs, agent_outputs, config)
+    return losses.compute(steps, config, scales or Scales(resolved(config.entropy_cost)))

@@ -1,0 +1,280 @@
+"""appo and ppo compared with slow transcriptions of their papers' formulas in NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.config import LossConfig
+from impala_tf.learner.algorithms import appo, impala, losses, ppo
+from impala_tf.learner.algorithms.losses import Scales
+from impala_tf.learner.algorithms.transitions import Estimates, Transitions
+from tests.helpers.losses import loss_config
+
+T, B, A = 7, 3, 4
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def transitions(seed: int = 0, spread: float = 1.0) -> Transitions:
+    """Returns random transitions with ends and resets; the policies differ by `spread`."""
+    rng = np.random.default_rng(seed)
+    actions = rng.integers(0, A, (T, B))
+    behaviour = rng.normal(size=(T, B, A))
+    logits = behaviour + spread * rng.normal(size=(T, B, A))
+    discounts = np.full((T, B), 0.9)
+    valid = np.ones((T, B), bool)
+    discounts[2, 0] = 0.0  # terminated, then reset
+    valid[3, 0] = valid[5, 1] = False  # step 4 of column 1 was truncated
+
+    def log_probs(logits: Floats) -> Floats:
+        log_policy = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        return np.take_along_axis(log_policy, actions[..., None], -1)[..., 0]
+
+    arrays = Transitions(
+        rewards=rng.normal(size=(T, B)),
+        discounts=discounts,
+        valid=valid,
+        policy_logits=logits,
+        log_probs=log_probs(logits),
+        behaviour_logits=behaviour,
+        behaviour_log_probs=log_probs(behaviour),
+        values=rng.normal(size=(T, B)),
+        bootstrap_value=rng.normal(size=B),
+    )
+    return Transitions(
+        *(tf.constant(a if a.dtype == bool else a.astype(np.float32)) for a in arrays)
+    )
+
+
+def gae(steps: Transitions, lambda_: float) -> Floats:
+    """Equation 16 of arXiv 1506.02438, as a double loop over the sums of equation 11."""
+    advantages = np.zeros((T, B))
+    values = np.concatenate([steps.values, steps.bootstrap_value[None]])
+    for b in range(B):
+        for t in range(T):
+            factor = 1.0
+            for later in range(t, T):
+                if not steps.valid[later, b]:
+                    break
+                discount = float(steps.discounts[later, b])
+                delta = float(steps.rewards[later, b]) + discount * values[later + 1, b]
+                advantages[t, b] += factor * (delta - values[later, b])
+                factor *= discount * lambda_
+    return advantages
+
+
+def surrogate(ratio: float, advantage: float, epsilon: float) -> float:
+    """Equation 7 of arXiv 1707.06347."""
+    return min(ratio * advantage, max(min(ratio, 1 + epsilon), 1 - epsilon) * advantage)
+
+
+class Gradients(NamedTuple):
+    objective: Floats
+    gradient: Floats  # of the objective's sum, with respect to log pi(a|x)
+
+
+def objective_of(steps: Transitions, compute: Any) -> Gradients:
+    with tf.GradientTape() as tape:
+        tape.watch(steps.log_probs)
+        values = compute(steps).values
+        total = tf.reduce_sum(values)
+    return Gradients(values.numpy(), tape.gradient(total, steps.log_probs).numpy())
+
+
+def test_gae_equals_its_sum() -> None:
+    steps = transitions()
+    found = ppo.estimate(steps, loss_config(gae_lambda=0.8))
+    expected = gae(steps, 0.8)
+    np.testing.assert_allclose(found.advantages, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.value_targets, expected + steps.values, rtol=1e-4, atol=1e-5)
+
+
+def test_the_ppo_objective_equals_its_formula_and_has_its_gradient() -> None:
+    steps = transitions(1)
+    advantages = np.random.default_rng(2).normal(size=(T, B)).astype(np.float32)
+    config = loss_config(surrogate_clipping=0.2)
+    found = objective_of(steps, lambda s: ppo.objective(s, tf.constant(advantages), config))
+    ratios = np.exp(steps.log_probs.numpy() - steps.behaviour_log_probs.numpy())
+    for t in range(T):
+        for b in range(B):
+            ratio, advantage = float(ratios[t, b]), float(advantages[t, b])
+            expected = surrogate(ratio, advantage, 0.2)
+            assert found.objective[t, b] == pytest.approx(expected, rel=1e-4)
+            # d ratio / d log pi = ratio
+            moved = surrogate(ratio * 1.0001, advantage, 0.2)
+            assert found.gradient[t, b] == pytest.approx((moved - expected) / 1e-4, rel=1e-2)
+    assert (found.gradient == 0).any() and (found.gradient != 0).any()
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.3])
+def test_value_clipping_takes_the_larger_error(limit: float) -> None:
+    rng = np.random.default_rng(3)
+    values, targets, old = rng.normal(size=(3, T, B)).astype(np.float32)
+    found = ppo.squared_value_errors(
+        tf.constant(values), tf.constant(targets), tf.constant(old), limit
+    )
+    for t in range(T):
+        for b in range(B):
+            near = min(max(values[t, b], old[t, b] - limit), old[t, b] + limit)
+            errors = [(targets[t, b] - v) ** 2 for v in (values[t, b], near)]
+            expected = max(errors) if limit else errors[0]
+            assert float(found[t, b]) == pytest.approx(expected, rel=1e-4)
+
+
+def vtrace_advantage(steps: Transitions, log_target: Floats, t: int, b: int) -> float:
+    """rho_t (r_t + gamma v_{t+1} - V(x_t)), with v from the definition (equation 1)."""
+    rho = np.exp(log_target - steps.behaviour_log_probs.numpy()) * steps.valid.numpy()
+    clipped = np.minimum(rho, 1.0)
+    values = np.concatenate([steps.values, steps.bootstrap_value[None]])
+
+    def v(s: int) -> float:
+        total, factor = float(values[s, b]), 1.0
+        for k in range(s, T):
+            discount = float(steps.discounts[k, b])
+            delta = float(steps.rewards[k, b]) + discount * values[k + 1, b] - values[k, b]
+            total += factor * clipped[k, b] * delta
+            factor *= discount * clipped[k, b]
+        return total
+
+    following = v(t + 1) if t + 1 < T else float(steps.bootstrap_value[b])
+    return float(
+        clipped[t, b]
+        * (steps.rewards[t, b] + steps.discounts[t, b] * following - steps.values[t, b])
+    )
+
+
+def appo_objective(steps: Transitions, config: LossConfig, target: tf.Tensor | None) -> Gradients:
+    found = appo.estimate(steps, config, target)
+    return objective_of(steps, lambda s: appo.objective(s, found.advantages, config, target))
+
+
+def test_the_appo_objective_without_a_target_network_is_the_surrogate_of_v_trace() -> None:
+    """min(r A, clip(r) A), r = pi / mu, with A weighted by min(1, r) / r as V-trace's is."""
+    steps = transitions(4)
+    config = loss_config(algorithm="appo", surrogate_clipping=0.3)
+    found = appo_objective(steps, config, None)
+    log_probs = steps.log_probs.numpy()
+    ratios = np.exp(log_probs - steps.behaviour_log_probs.numpy())
+    for t in range(T):
+        for b in range(B):
+            ratio = float(ratios[t, b])
+            advantage = vtrace_advantage(steps, log_probs, t, b) / ratio
+            expected = surrogate(ratio, advantage, 0.3)
+            assert found.objective[t, b] == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_the_appo_objective_with_a_target_network_is_impacts() -> None:
+    """R = min(2, mu / pi') pi / mu, with the V-trace advantages of pi' (arXiv 1912.00167)."""
+    steps = transitions(5)
+    config = loss_config(algorithm="appo", surrogate_clipping=0.3)
+    target = steps.behaviour_log_probs + 0.8 * tf.random.stateless_normal((T, B), (1, 2))
+    found = appo_objective(steps, config, target)
+    pi, mu = np.exp(steps.log_probs.numpy()), np.exp(steps.behaviour_log_probs.numpy())
+    ratios = np.minimum(2.0, mu / np.exp(target.numpy())) * pi / mu
+    for t in range(T):
+        for b in range(B):
+            advantage = vtrace_advantage(steps, target.numpy(), t, b)
+            expected = surrogate(float(ratios[t, b]), advantage, 0.3)
+            assert found.objective[t, b] == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_appo_without_clip_and_target_network_has_impalas_gradient() -> None:
+    """So the two differ in what their flags say, and in nothing else."""
+    steps = transitions(6)
+    config = loss_config(algorithm="appo", surrogate_clipping=0.0)
+    clipless = appo_objective(steps, config, None)
+    found = impala.estimate(steps, config)
+    plain = objective_of(steps, lambda s: impala.objective(s, found.advantages))
+    np.testing.assert_allclose(clipless.gradient, plain.gradient, rtol=1e-4, atol=1e-6)
+    assert np.abs(plain.gradient).max() > 0.1
+
+
+def test_ratios_stay_finite_for_very_different_policies() -> None:
+    """One infinite ratio would make every parameter NaN."""
+    steps = transitions(7, spread=200.0)
+    config = loss_config(algorithm="appo", surrogate_clipping=0.2)
+    for target in (None, steps.log_probs):
+        found = appo_objective(steps, config, target)
+        assert np.isfinite(found.objective).all() and np.isfinite(found.gradient).all()
+
+
+def compute(steps: Transitions, scales: Scales | None = None, **flags: Any) -> losses.Losses:
+    config = loss_config(**{"entropy_cost": 0.02, **flags})
+    found = ppo.estimate(steps, config)
+    prepared = (found, steps.values) if config.algorithm == "ppo" else None
+    return losses.compute(steps, config, scales or Scales(0.02), None, prepared)
+
+
+@pytest.mark.parametrize("algorithm", ["impala", "appo", "ppo"])
+def test_means_are_the_sums_divided_by_the_valid_steps(algorithm: str) -> None:
+    """With means, the learning rate does not depend on the size of a batch."""
+    steps = transitions()
+    summed = compute(steps, algorithm=algorithm)
+    mean = compute(steps, algorithm=algorithm, loss_reduction="mean")
+    count = T * B - 2
+    for name in ("total", "policy_gradient", "baseline"):
+        expected = getattr(summed, name) / count
+        np.testing.assert_allclose(getattr(mean, name), expected, rtol=1e-5)
+    assert mean.steps == summed.steps == count
+    np.testing.assert_allclose(mean.entropy, summed.entropy)
+
+
+def test_scaling_by_the_running_rms_divides_the_policys_part_alone() -> None:
+    steps = transitions()
+    plain = compute(steps)
+    scaled = compute(steps, Scales(0.02, advantage_rms=tf.constant(4.0)), advantage_scaling="rms")
+    np.testing.assert_allclose(scaled.policy_gradient, plain.policy_gradient / 4, rtol=1e-5)
+    np.testing.assert_allclose(scaled.baseline, plain.baseline)
+    np.testing.assert_allclose(scaled.squared_advantages, plain.squared_advantages)  # before it
+
+
+def test_scaling_by_the_batch_gives_mean_0_and_standard_deviation_1() -> None:
+    """Over the valid steps: a step into a reset has no advantage."""
+    steps = transitions()
+    weight = tf.cast(steps.valid, tf.float32)
+    advantages = impala.estimate(steps, loss_config()).advantages
+    scaled = losses._scaled(advantages, weight, "batch", 1.0).numpy()[steps.valid.numpy()]
+    assert np.mean(scaled) == pytest.approx(0, abs=1e-5)
+    assert np.std(scaled) == pytest.approx(1, rel=1e-4)
+
+
+def test_value_errors_are_in_units_of_the_normalised_values() -> None:
+    steps = transitions()
+    in_units = compute(steps, Scales(0.02, value_std=tf.constant(3.0)))
+    np.testing.assert_allclose(in_units.baseline, compute(steps).baseline / 9, rtol=1e-5)
+
+
+def test_kl_and_explained_variance_are_what_their_names_say() -> None:
+    steps = transitions()
+    found = compute(steps)
+    mu = tf.nn.softmax(steps.behaviour_logits).numpy().astype(np.float64)
+    pi = tf.nn.softmax(steps.policy_logits).numpy().astype(np.float64)
+    valid = steps.valid.numpy()
+    kl = (mu * np.log(mu / pi)).sum(-1)[valid].mean()
+    np.testing.assert_allclose(found.kl, kl, rtol=1e-4)
+    targets = impala.estimate(steps, loss_config()).value_targets.numpy()[valid]
+    error = np.mean((targets - steps.values.numpy()[valid]) ** 2)
+    np.testing.assert_allclose(
+        found.explained_variance, 1 - error / targets.var(), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_the_clip_fraction_counts_the_steps_without_a_gradient() -> None:
+    steps = transitions(8)
+    config = loss_config(surrogate_clipping=0.2)
+    advantages = tf.random.stateless_normal((T, B), (3, 4))
+    found = objective_of(steps, lambda s: ppo.objective(s, advantages, config))
+    clipped = ppo.objective(steps, advantages, config).clipped.numpy()
+    np.testing.assert_array_equal(clipped, found.gradient == 0)
+    with_ppo = losses.compute(
+        steps,
+        dataclasses.replace(config, algorithm="ppo"),
+        Scales(0.0),
+        prepared=(Estimates(advantages, steps.values), steps.values),
+    )
+    share = clipped[steps.valid.numpy()].mean()
+    np.testing.assert_allclose(with_ppo.surrogate_clip_fraction, share, rtol=1e-5)

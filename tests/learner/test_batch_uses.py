@@ -1,0 +1,115 @@
+"""How often and in which order batches are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tree
+
+from impala_tf.learner.batch_uses import BatchUses, Epochs, Repeated, Ring, batch_uses
+from impala_tf.types import Unroll
+from tests.helpers.samples import resolved_config
+
+B = 6
+
+
+def batch(number: int) -> Unroll:
+    """Returns a batch whose unrolls are told apart by their number and row."""
+    rows = tf.range(B) + 100 * number
+    nothing: Any = ()
+    return Unroll(tf.cast(rows, tf.int64), nothing, nothing, nothing)
+
+
+def used(uses: BatchUses, number: int | None) -> list[int | None]:
+    """Returns the numbers of the batches that are used when this one arrives."""
+    arriving = None if number is None else batch(number)
+    return [
+        None if each is None else int(each.unrolls.parameter_version[0]) // 100
+        for each in uses.arrival(arriving)
+    ]
+
+
+def test_impalas_batches_are_used_in_a_row() -> None:
+    uses = Repeated(3)
+    assert [used(uses, number) for number in (1, 2)] == [[1, 1, 1], [2, 2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("times", "capacity", "expected"),
+    [
+        (2, 4, [[0], [1], [2], [3, 0], [4, 1], [5, 2], [6, 3], [7, 4]]),
+        (3, 5, [[0], [1], [2, 0], [3, 1], [4, 2, 0], [5, 3, 1], [6, 4, 2], [7, 5, 3]]),
+        (1, 4, [[n] for n in range(8)]),
+        (2, 1, [[0], *([n, n - 1] for n in range(1, 8))]),
+    ],
+)
+def test_a_ring_spreads_the_uses_of_each_batch(
+    times: int, capacity: int, expected: list[list[int]]
+) -> None:
+    """Consecutive steps on one batch would overfit to it."""
+    uses = Ring(times, capacity)
+    assert [used(uses, number) for number in range(8)] == expected
+
+
+def test_a_full_ring_uses_every_batch_equally_often() -> None:
+    uses = Ring(3, 8)
+    counts = np.zeros(60)
+    for number in range(60):
+        for each in used(uses, number):
+            assert each is not None
+            counts[each] += 1
+    assert (counts[:50] == 3).all()
+
+
+def test_learners_with_and_without_a_batch_take_the_same_steps() -> None:
+    """One that took fewer would leave the others waiting for ever in their all-reduce."""
+    here, there = Ring(2, 3), Ring(2, 3)
+    steps = [(used(here, n), used(there, None if n == 1 else n)) for n in range(6)]
+    assert all(len(mine) == len(theirs) for mine, theirs in steps)
+    assert [theirs for _, theirs in steps] == [[0], [None], [2, 0], [3, None], [4, 2], [5, 3]]
+
+
+def test_every_epoch_uses_every_unroll_once_in_another_order() -> None:
+    uses = Epochs(lambda unrolls: (unrolls.parameter_version * 2,), 3, 2, seed=1)
+    found = list(uses.arrival(batch(1)))
+    assert len(found) == 6
+    rows = [each.unrolls.parameter_version.numpy() for each in found if each is not None]
+    epochs = [np.concatenate(rows[k : k + 2]) for k in (0, 2, 4)]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(100, 100 + B))
+    assert len({tuple(epoch) for epoch in epochs}) > 1
+    for each in found:
+        assert each is not None
+        np.testing.assert_array_equal(each.prepared[0], 2 * each.unrolls.parameter_version)
+
+
+def test_ppo_prepares_once_per_batch_and_a_learner_without_one_takes_all_steps() -> None:
+    """Advantages are those of the policy before the first step."""
+    calls: list[Unroll] = []
+
+    def prepare(unrolls: Unroll) -> tuple[()]:
+        calls.append(unrolls)
+        return ()
+
+    uses = Epochs(prepare, 2, 3, seed=1)
+    assert len(list(uses.arrival(batch(1)))) == 6
+    assert len(calls) == 1
+    assert list(uses.arrival(None)) == [None] * 6
+
+
+@pytest.mark.parametrize(
+    ("flags", "steps"),
+    [
+        ({"algorithm": "impala", "updates_per_batch": 3}, 3),
+        ({"algorithm": "appo", "updates_per_batch": 3}, 1),  # a new ring
+        ({"algorithm": "ppo", "updates_per_batch": 3, "minibatches": 2, "batch_size": B}, 6),
+    ],
+)
+def test_the_flags_decide(flags: dict[str, Any], steps: int) -> None:
+    uses = batch_uses(resolved_config(**flags), lambda unrolls: (), seed=1)
+    found = list(uses.arrival(batch(1)))
+    assert len(found) == steps
+    tree.assert_same_structure(found[0].unrolls, batch(1))  # type: ignore[union-attr]

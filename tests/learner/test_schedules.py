@@ -1,0 +1,56 @@
+"""The learning rate and the entropy cost over a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from impala_tf.learner.schedules import Schedules
+from tests.helpers.samples import resolved_config
+
+
+def schedules(**flags: Any) -> Schedules:
+    return Schedules(resolved_config(total_environment_frames=1000, learning_rate=0.1, **flags))
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, [0.1, 0.05, 0.0, 0.0]),
+        ({"learning_rate_end": 0.02}, [0.1, 0.06, 0.02, 0.02]),
+        ({"learning_rate_schedule": "constant"}, [0.1, 0.1, 0.1, 0.1]),
+        ({"learning_rate_schedule": "kl"}, [0.1, 0.1, 0.1, 0.1]),
+    ],
+)
+def test_the_learning_rate_over_the_frames(flags: dict[str, Any], expected: list[float]) -> None:
+    """Also past the last frame: a group may need one more update."""
+    found = [schedules(**flags).learning_rate(frames) for frames in (0, 500, 1000, 1500)]
+    assert found == pytest.approx(expected)
+
+
+def test_the_entropy_cost_over_the_frames() -> None:
+    falling = schedules(entropy_cost=0.01, entropy_cost_end=0.002)
+    assert [falling.entropy_cost(frames) for frames in (0, 250, 1000, 2000)] == pytest.approx(
+        [0.01, 0.008, 0.002, 0.002]
+    )
+    assert schedules(entropy_cost=0.3).entropy_cost(999) == pytest.approx(0.3)
+
+
+def test_the_learning_rate_adapts_to_the_kl_divergence() -> None:
+    adaptive = schedules(learning_rate_schedule="kl", kl_target=0.01)
+    for kl, expected in ((0.03, 0.1 / 1.5), (0.01, 0.1 / 1.5), (0.001, 0.1), (0.001, 0.15)):
+        adaptive.observe_kl(kl)
+        assert adaptive.learning_rate(0) == pytest.approx(expected)
+    for _ in range(100):
+        adaptive.observe_kl(1.0)
+    assert adaptive.learning_rate(0) == pytest.approx(0.01)
+    for _ in range(100):
+        adaptive.observe_kl(0.0)
+    assert adaptive.learning_rate(0) == pytest.approx(1.0)
+
+
+def test_other_schedules_ignore_the_kl_divergence() -> None:
+    linear = schedules()
+    linear.observe_kl(1.0)
+    assert linear.learning_rate(0) == pytest.approx(0.1)
