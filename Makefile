@@ -1,4 +1,5 @@
 # make train [ARGS="--flag=..."]   set up, then train on this machine
+# make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
 # make check                       lint, types, and the tests without clusters and containers
 # make test                        lint, types, and all tests but those of containers
 # make test-docker                 builds the images and tests them (11 minutes the first time)
@@ -10,20 +11,22 @@ PYTHON ?= python3
 VENV := .venv
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# Two cores have few frames: many small updates, and two of each batch; see sandbox/pong.md.
-TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --agent_name=ShallowConvNetAgent \
-    --batch_size=8 --envs_per_actor=16 --queue_capacity=16 --updates_per_batch=2 \
-    --learning_rate=0.00085 --epsilon=0.00001 \
-    --total_environment_frames=12000000
+# The defaults, over as many frames as Pong needs on two cores; see sandbox/pong.md.
+LEVEL := PongNoFrameskip-v4
+SEEDS := 3
+TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --total_environment_frames=8000000
 
 # Tests with real processes often wait, so one worker more than there are processors.
 PYTEST := $(VENV)/bin/python -m pytest -n $(shell expr $$(nproc) + 1)
 
-.PHONY: train check test setup setup-dev lint format clean
+.PHONY: train reproduce check test setup setup-dev lint format clean
 .DEFAULT_GOAL := train
 
 train: setup
 	@$(VENV)/bin/python run_experiment.py $(TRAIN_FLAGS) $(ARGS)
+
+reproduce: setup
+	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$(SEEDS) $(ARGS)
 
 check: setup-dev lint
 	@$(PYTEST) -m "not (docker or cluster or faults or end_to_end)" $(ARGS)
@@ -56,7 +59,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.setup: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing packages into $(VENV) (about 3 GB on disk, minutes the first time) ..."
-	@$(PIP_INSTALL) -e '.[learner]'
+	@$(PIP_INSTALL) -e '.[learner,curves]'
 	@touch $@
 
 # Horovod is compiled against the installed TensorFlow, so it comes last.
@@ -64,7 +67,7 @@ $(VENV)/.setup-dev: pyproject.toml constraints.txt frontend/install_horovod.sh |
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
 	@echo "Installing packages, test tools and Horovod into $(VENV) (minutes the first time) ..."
-	@$(PIP_INSTALL) -e '.[learner,dev]'
+	@$(PIP_INSTALL) -e '.[learner,curves,dev]'
 	@sh frontend/install_horovod.sh $(VENV)/bin/python --quiet
 	@touch $@ $(VENV)/.setup
 

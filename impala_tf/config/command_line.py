@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import tyro
 
-from impala_tf.config import tf_config
+from impala_tf.config import presets, tf_config
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flags import Config, flat_items
 from impala_tf.config.limits import problems
@@ -21,7 +21,7 @@ _DESCRIPTION = "IMPALA: trains on this machine or on a cluster, or evaluates a t
 
 
 def parse(arguments: Sequence[str]) -> Config:
-    """Returns the config that the flags describe; `--help` prints help and exits with 0.
+    """Returns the config that the flags describe; `--help` prints help and the presets.
 
     If the flags give no role, the environment variable TF_CONFIG may (see `tf_config`).
 
@@ -43,6 +43,7 @@ def parse(arguments: Sequence[str]) -> Config:
             )
     except SystemExit as end:
         if not end.code:
+            print(f"\nWhat the presets hold:\n\n{presets.table()}")
             raise
         raise ConfigError(_one_line(errors.getvalue())) from None
     if unknown:

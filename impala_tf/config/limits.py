@@ -50,7 +50,6 @@ def problems(config: Config) -> list[str]:
             if flags[name] is not None and not fits(flags[name])
         ]
     found += _agent_problems(flags["agent_name"])
-    found += _batch_problems(flags)
     found += _role_problems(flags)
     found += _cluster_problems(flags)
     return found
@@ -69,6 +68,16 @@ def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
     )
 
 
+def check_minibatches(config: Config) -> None:
+    """Raises ConfigError if a resolved config has batches that are too small to be split."""
+    batch_size, parts = config.optimizer.batch_size, config.optimizer.minibatches or 1
+    if config.loss.algorithm == "ppo" and batch_size is not None and parts > batch_size:
+        raise ConfigError(
+            f"--minibatches={parts}: a batch has only {batch_size} unrolls; give at most as many,"
+            " or more --envs_per_actor"
+        )
+
+
 def valid_host_port(text: str) -> bool:
     """Tells whether `text` is host:port or [IPv6]:port with a port of 1 to 65535."""
     match = re.fullmatch(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", text)
@@ -79,15 +88,6 @@ def _agent_problems(name: str) -> list[str]:
     if name == "auto" or name in AGENTS:
         return []
     return [f"--agent_name={name}: no such agent; use one of {', '.join(sorted(AGENTS))}"]
-
-
-def _batch_problems(flags: dict[str, Any]) -> list[str]:
-    batch_size, minibatches = flags["batch_size"], flags["minibatches"]
-    if flags["algorithm"] != "ppo" or None in (batch_size, minibatches):
-        return []
-    if minibatches <= batch_size:
-        return []
-    return [f"--minibatches={minibatches}: --batch_size={batch_size} has too few unrolls for that"]
 
 
 def _role_problems(flags: dict[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ Every flag of a preset is ``None`` or ``auto`` in `flags`, so that a given one i
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,16 +90,17 @@ _TUNED_VECTOR: Flags = {
     "gradients_clipping": 40.0,
 }
 
+_KIND_NAMES: dict[Kind, str] = {"atari": "Atari", "image": "images", "vector": "vectors"}
 PRESETS: dict[str, dict[Kind, Flags]] = {
-    "paper": {
-        "atari": {**_PAPER, "total_environment_frames": 200_000_000, "envs_per_actor": 32},
-        "image": _PAPER,
-        "vector": {**_PAPER, **_PAPER_VECTOR},
-    },
     "tuned": {
         "atari": {**_TUNED, "total_environment_frames": 80_000_000, "envs_per_actor": 16},
         "image": _TUNED,
         "vector": {**_TUNED, **_TUNED_VECTOR},
+    },
+    "paper": {
+        "atari": {**_PAPER, "total_environment_frames": 200_000_000, "envs_per_actor": 32},
+        "image": _PAPER,
+        "vector": {**_PAPER, **_PAPER_VECTOR},
     },
 }
 """{preset: {kind: {flag: value}}}: all hold the same flags."""
@@ -134,3 +136,23 @@ def values(preset: str, kind: Kind, algorithm: str) -> dict[str, Any]:
     if algorithm != "auto":
         preset_values.update(FOR_ALGORITHM.get(algorithm, {}), algorithm=algorithm)
     return preset_values
+
+
+def table() -> str:
+    """Returns what `--help` ends with: all presets, one line per flag."""
+    columns = [(preset, kind) for preset, kinds in PRESETS.items() for kind in kinds]
+    rows = [
+        ["--preset", *(preset for preset, _ in columns)],
+        ["level", *(_KIND_NAMES[kind] for _, kind in columns)],
+    ]
+    for name in PRESETS["tuned"]["atari"]:
+        rows.append([name, *(_shown(PRESETS[preset][kind][name]) for preset, kind in columns)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    others = ", ".join(f"{name}={_shown(value)}" for name, value in _PPO.items() if value)
+    note = f"--algorithm=ppo changes: {others}, batch_size=every environment's unroll."
+    return "\n".join([*(line.rstrip() for line in lines), "", *textwrap.wrap(note, 100)])
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

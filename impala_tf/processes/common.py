@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.process_lifetime import StopRequest
@@ -39,8 +39,7 @@ def resolve(config: Config) -> tuple[Config, EnvironmentSpec]:
     spec = suites.spec(config.environment)
     config = configs.resolve(config, spec.kind)
     configs.check_observation(config.agent.agent_name, spec)
-    if found := configs.problems(config):
-        raise ConfigError(found)
+    configs.check_minibatches(config)
     return config, spec
 
 

@@ -199,6 +199,18 @@ def test_every_flag_has_a_help_text(
         ), name
 
 
+def test_help_ends_with_what_the_presets_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    """There a user finds which value comes from where."""
+    with pytest.raises(SystemExit):
+        command_line.parse(["--help"])
+    lines = capsys.readouterr().out.partition("What the presets hold:")[2].splitlines()
+    shown = {line.split()[0]: line.split()[1:] for line in lines if len(line.split()) == 7}
+    assert shown["--preset"] == ["tuned"] * 3 + ["paper"] * 3
+    for name in configs.PRESETS["paper"]["atari"]:
+        values = [kinds[kind][name] for kinds in configs.PRESETS.values() for kind in kinds]
+        assert [text.replace(",", "") for text in shown[name]] == list(map(str, values))
+
+
 def test_every_problem_is_one_line_on_standard_error() -> None:
     """With exit status 2, which scripts can tell from a failure during the run."""
     done = subprocess.run(

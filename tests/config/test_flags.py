@@ -171,10 +171,6 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
             {"job_name": "actor", "learner_hosts": "a:1", "workers_csv_path": "w.csv"},
             "--workers_csv_path: ",
         ),
-        (
-            {"algorithm": "ppo", "batch_size": 4, "minibatches": 8},
-            "--minibatches=8: --batch_size=4 has too few unrolls for that",
-        ),
         ({"tmux_sess": "a.b"}, "--tmux_sess='a.b': letters, digits, _ and - only"),
         ({"tmux_sess": "-a"}, "--tmux_sess='-a': "),
         ({"tmux_sess": ""}, "--tmux_sess='': "),
@@ -334,6 +330,15 @@ def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:
     assert (config.optimizer.updates_per_batch, config.optimizer.minibatches) == (4, 4)
     cluster = configs.replace(given, actor_hosts="a,b,c,d", learner_hosts="x:1,y:1")
     assert configs.resolve(cluster, "atari").optimizer.batch_size == 2 * 8
+
+
+def test_more_minibatches_than_unrolls_are_refused() -> None:
+    """Some of them would be empty, and their gradient NaN."""
+    given = changed(algorithm="ppo", num_actors=1, envs_per_actor=4, minibatches=8)
+    with pytest.raises(ConfigError, match="--minibatches=8: a batch has only 4 unrolls"):
+        configs.check_minibatches(configs.resolve(given, "atari"))
+    configs.check_minibatches(configs.resolve(changed(algorithm="ppo"), "atari"))
+    configs.check_minibatches(configs.resolve(Config(), "vector"))
 
 
 def test_the_source_of_every_value_is_known() -> None:

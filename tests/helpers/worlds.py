@@ -110,6 +110,42 @@ class Pictures(gymnasium.Env[np.ndarray, Any]):
         return (slope + 20 * self._step).astype(space.dtype)
 
 
+class Catch(gymnasium.Env[np.ndarray, Any]):
+    """A ball falls; a paddle at the bottom, moved left, right or not at all, has to catch it.
+
+    Images uint8 [40, 40, 1], of 10 x 10 cells. A game takes 9 steps; its return is 1 if the ball
+    was caught, and -1 if not.
+    """
+
+    observation_space = Box(0, 255, (40, 40, 1), np.uint8)
+    action_space = Discrete(3)
+    _CELLS, _PIXELS = 10, 4
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._row = 0
+        self._ball, self._paddle = (int(c) for c in self.np_random.integers(0, self._CELLS, 2))
+        return self._image(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._paddle = min(max(self._paddle + int(action) - 1, 0), self._CELLS - 1)
+        self._row += 1
+        landed = self._row == self._CELLS - 1
+        reward = (1.0 if self._ball == self._paddle else -1.0) if landed else 0.0
+        return self._image(), reward, landed, False, {}
+
+    def _image(self) -> np.ndarray:
+        cells = np.zeros((self._CELLS, self._CELLS), np.uint8)
+        cells[self._CELLS - 1, self._paddle] = 128
+        cells[self._row, self._ball] = 255
+        return cells.repeat(self._PIXELS, 0).repeat(self._PIXELS, 1)[..., None]
+
+
 class Blind(Pictures):
     """Has images as observations, but cannot be rendered."""
 
@@ -163,6 +199,7 @@ _register("Pictures-v0", "Pictures")
 _register("GreyPictures-v0", "Pictures", kwargs={"shape": (24, 32)})
 _register("ChannelsFirst-v0", "Pictures", kwargs={"shape": (3, 24, 32)})
 _register("FloatPictures-v0", "Pictures", kwargs={"dtype": "float32"})
+_register("Catch-v0", "Catch")
 _register("Blind-v0", "Blind")
 _register("Hanging-v0", "Hanging")
 _register("NeedsUninstalled-v0", "NeedsUninstalled")

@@ -1,0 +1,246 @@
+"""Does the default command still learn? Trains several seeds and compares them with a band.
+
+    make reproduce LEVEL=PongNoFrameskip-v4 SEEDS=3
+    python sandbox/reproduce.py LEVEL [--seeds=N] [--folder=DIR] [--write_band] [FLAG ...]
+
+Trains one seed after another with `run_experiment.py` and the given flags; runs that are complete
+are kept, and others resume. Then writes to the folder (default: runs/reproduce/LEVEL):
+
+    table.md      return after so many steps and minutes, per seed, with machine and commit
+    curves.csv    the curves' points
+    curves.png    every seed, and their mean and spread
+
+sandbox/bands/LEVEL.csv holds the flags of a level, and the return that a seed must have after so
+many agent steps. Exits with 1 if a seed is below it. --write_band makes the file from these seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt  # noqa: E402
+
+PROJECT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(PROJECT))
+
+from impala_tf.config import slug  # noqa: E402
+
+MILESTONES = 8
+# A band leaves this share of what the seeds gained as room for the next seeds' luck.
+ROOM = 0.15
+
+
+class Curve(NamedTuple):
+    """One seed: agent steps, minutes and the mean return of the last 100 games, [rows] each."""
+
+    seed: int
+    agent_steps: np.ndarray
+    minutes: np.ndarray
+    returns: np.ndarray
+
+    def at(self, agent_steps: float) -> tuple[float, float] | None:
+        """Returns (return, minutes) after so many steps; None if the run ended before."""
+        if agent_steps > self.agent_steps[-1]:
+            return None
+        row = int(np.searchsorted(self.agent_steps, agent_steps))
+        return float(self.returns[row]), float(self.minutes[row])
+
+
+class Band(NamedTuple):
+    """What a level's seeds must reach."""
+
+    flags: list[str]
+    minima: list[tuple[int, float]]  # (agent steps, return)
+
+
+def train(level: str, seed: int, logdir: Path, flags: list[str]) -> None:
+    """Trains or resumes one seed; exits with the run's status if that fails."""
+    command = [sys.executable, str(PROJECT / "run_experiment.py"), f"--level_name={level}"]
+    status = subprocess.run(
+        [*command, f"--seed={seed}", f"--logdir={logdir}", *flags], check=False
+    ).returncode
+    if status:
+        sys.exit(status)
+    if not is_done(logdir):
+        sys.exit(f"seed {seed} was stopped; the same command resumes it")
+
+
+def is_done(logdir: Path) -> bool:
+    """Whether a run has had all its frames."""
+    status = (logdir / "status.json").read_text(encoding="utf-8")
+    return '"state": "done"' in status
+
+
+def read_curve(seed: int, logdir: Path) -> Curve:
+    """Reads a run's metrics."""
+    with (logdir / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["episode_return_mean"]]
+    if not rows:
+        sys.exit(f"{logdir}: no game has finished; train longer")
+    columns = ("agent_steps", "wall_time_s", "episode_return_mean")
+    steps, seconds, returns = (np.array([float(row[name]) for row in rows]) for name in columns)
+    return Curve(seed, steps, seconds / 60, returns)
+
+
+def read_band(path: Path) -> Band | None:
+    """Reads a level's band; None if there is none."""
+    if not path.exists():
+        return None
+    first, *lines = path.read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(lines)
+    minima = [(int(row["agent_steps"]), float(row["minimum_return"])) for row in rows]
+    return Band(first.removeprefix("# flags:").split(), minima)
+
+
+def write_band(path: Path, flags: list[str], curves: list[Curve]) -> None:
+    """Keeps what these seeds reached, less some room, as what later seeds must reach."""
+    last = min(curve.agent_steps[-1] for curve in curves)
+    low = min(curve.returns[0] for curve in curves)
+    high = max(curve.returns.max() for curve in curves)
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        file.write(f"# flags: {' '.join(flags)}\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["agent_steps", "minimum_return"])
+        for part in range(1, MILESTONES + 1):
+            steps = int(last * part / MILESTONES)
+            reached = min(found[0] for curve in curves if (found := curve.at(steps)))
+            writer.writerow([steps, round(reached - ROOM * (high - low), 2)])
+    print(f"written to {path}")
+
+
+def misses(curves: list[Curve], band: Band) -> list[str]:
+    """Returns one line for every seed and milestone that is below the band."""
+    found = []
+    for curve in curves:
+        for steps, minimum in band.minima:
+            reached = curve.at(steps)
+            if reached is None or reached[0] < minimum:
+                got = "ended before" if reached is None else f"{reached[0]:.2f}"
+                found.append(
+                    f"seed {curve.seed}, {steps:,} agent steps: {got}; the band starts at {minimum}"
+                )
+    return found
+
+
+def table(level: str, flags: list[str], curves: list[Curve], band: Band | None) -> str:
+    """Returns the table in Markdown."""
+    last = max(curve.agent_steps[-1] for curve in curves)
+    steps = [s for s, _ in band.minima] if band else np.linspace(0, last, MILESTONES + 1)[1:]
+    minima = dict(band.minima) if band else {}
+    lines = [
+        f"`{level}`, flags: `{' '.join(flags) or 'none'}`",
+        "",
+        f"{_processor()}, {os.cpu_count()} cores; commit {_commit()}",
+        "",
+        "| agent steps | " + " | ".join(f"seed {c.seed}" for c in curves) + " | band |",
+        "|---" * (len(curves) + 2) + "|",
+    ]
+    for milestone in steps:
+        cells = []
+        for curve in curves:
+            found = curve.at(milestone)
+            cells.append("–" if found is None else f"{found[0]:.1f} ({found[1]:.1f} min)")
+        lowest = minima.get(int(milestone))
+        cells.append("–" if lowest is None else f"≥ {lowest}")
+        lines.append(f"| {int(milestone):,} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(path: Path, level: str, curves: list[Curve], band: Band | None) -> None:
+    """Draws every seed, their mean and their spread, over steps and over minutes."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
+    for axis, name in zip(axes, ("agent_steps", "minutes"), strict=True):
+        ends = [getattr(curve, name)[-1] for curve in curves]
+        grid = np.linspace(0, min(ends), 300)
+        lines = np.array([np.interp(grid, getattr(c, name), c.returns) for c in curves])
+        axis.fill_between(grid, lines.min(axis=0), lines.max(axis=0), alpha=0.2)
+        axis.plot(grid, lines.mean(axis=0), linewidth=2, label=f"mean of {len(curves)} seeds")
+        for curve in curves:
+            axis.plot(getattr(curve, name), curve.returns, linewidth=0.7, color="grey")
+        axis.grid(alpha=0.3)
+    if band:
+        axes[0].plot(*zip(*band.minima, strict=True), "k_", label="band")
+    axes[0].set(xlabel="agent steps", ylabel="mean return of the last 100 games", title=level)
+    axes[1].set(xlabel="minutes")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def write_csv(path: Path, curves: list[Curve]) -> None:
+    """Writes all curves, one row per point."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["seed", "agent_steps", "minutes", "episode_return_mean"])
+        for curve in curves:
+            for steps, minutes, value in zip(
+                curve.agent_steps, curve.minutes, curve.returns, strict=True
+            ):
+                writer.writerow([curve.seed, int(steps), f"{minutes:.2f}", f"{value:.2f}"])
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def main(arguments: list[str]) -> int:
+    """Trains, writes and compares; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Trains seeds and compares them with a band.")
+    parser.add_argument("level")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--band", type=Path, help="default: sandbox/bands/LEVEL.csv")
+    parser.add_argument("--write_band", action="store_true")
+    options, flags = parser.parse_known_args(arguments)
+    if options.seeds < 1:
+        parser.error(f"--seeds={options.seeds}: must be 1 or more")
+    folder = options.folder or Path("runs", "reproduce", slug(options.level))
+    band_path = options.band or PROJECT / "sandbox" / "bands" / f"{slug(options.level)}.csv"
+    band = read_band(band_path)
+    flags = [*(band.flags if band else []), *flags]  # of a flag given twice, the last one counts
+    curves = []
+    for seed in range(1, options.seeds + 1):
+        logdir = folder / f"seed-{seed}"
+        train(options.level, seed, logdir, flags)
+        curves.append(read_curve(seed, logdir))
+    if options.write_band:
+        write_band(band_path, flags, curves)
+        band = read_band(band_path)
+    text = table(options.level, flags, curves, band)
+    (folder / "table.md").write_text(text, encoding="utf-8")
+    write_csv(folder / "curves.csv", curves)
+    draw(folder / "curves.png", options.level, curves, band)
+    print(f"\n{text}\nwritten to {folder}: table.md, curves.csv, curves.png")
+    if band is None:
+        print(f"there is no band for this level; --write_band keeps these seeds' in {band_path}")
+        return 0
+    found = misses(curves, band)
+    print("\n".join(found) or "every seed is inside the band")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""sandbox/reproduce.py says whether the default command still learns; so it must notice if not."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.runs import PROJECT
+
+pytestmark = pytest.mark.end_to_end
+
+FLAGS = ("--total_environment_frames=80000", "--num_actors=1", "--metrics_interval_s=1")
+
+
+def reproduce(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            *(sys.executable, "sandbox/reproduce.py", "CartPole-v1", "--seeds=2", *FLAGS),
+            *(f"--folder={folder}", f"--band={folder}/band.csv", *arguments),
+        ],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+def test_seeds_are_trained_drawn_and_compared_with_a_band(tmp_path: Path) -> None:
+    first = reproduce(tmp_path, "--write_band")
+    assert first.returncode == 0, first.stderr
+    assert "every seed is inside the band" in first.stdout
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    with (tmp_path / "curves.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["seed"] for row in rows} == {"1", "2"}
+    text = (tmp_path / "table.md").read_text()
+    assert "| agent steps | seed 1 | seed 2 | band |" in text
+    band = (tmp_path / "band.csv").read_text().splitlines()
+    assert band[:2] == [f"# flags: {' '.join(FLAGS)}", "agent_steps,minimum_return"]
+
+    # Complete runs are kept: only the band is new, and the seeds are below it.
+    metrics = (tmp_path / "seed-1" / "metrics.csv").read_bytes()
+    (tmp_path / "band.csv").write_text("\n".join([*band[:2], "40000,480.5", "80000,490"]) + "\n")
+    second = reproduce(tmp_path)
+    assert second.returncode == 1, second.stderr
+    assert "seed 2, 40,000 agent steps: " in second.stdout
+    assert "the band starts at 480.5" in second.stdout
+    assert (tmp_path / "seed-1" / "metrics.csv").read_bytes() == metrics
+
+
+def test_a_wrong_flag_ends_it_with_the_runs_own_message(tmp_path: Path) -> None:
+    done = reproduce(tmp_path, "--batch_sze=3")
+    assert done.returncode == 2
+    assert "--batch_sze: no such flag; did you mean --batch_size?" in done.stderr
