@@ -56,8 +56,11 @@ def computing_in(dtype: tf.DType) -> contextlib.AbstractContextManager[None]:
 class ConvTorso(snt.Module):
     """Convolutions and one linear layer, each followed by a ReLU.
 
+    The convolutions have no padding, so they would ignore the last rows and columns of images whose
+    size does not fit their strides (84 does). Such images are padded with zeros.
+
     Args:
-      layers: (channels, kernel, stride) of each convolution, without padding.
+      layers: (channels, kernel, stride) of each convolution.
       hidden: units of the linear layer.
       w_init: of all layers; default: He et al.
     """
@@ -73,6 +76,7 @@ class ConvTorso(snt.Module):
         # He et al. (2015): keeps the variance through the ReLUs. Sonnet's default halves it at
         # every layer, and the few pixels that change on an Atari screen fade away.
         init = w_init or snt.initializers.VarianceScaling(2.0, "fan_in", "truncated_normal")
+        self._layers = layers
         self._convs = [
             snt.Conv2D(channels, kernel, stride, padding="VALID", w_init=init)
             for channels, kernel, stride in layers
@@ -81,10 +85,24 @@ class ConvTorso(snt.Module):
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
         """Maps floats [M, H, W, C] to [M, hidden], same dtype."""
-        features = images
+        features = self._padded(images)
         for conv in self._convs:
             features = tf.nn.relu(conv(features))
         return tf.nn.relu(self._linear(snt.Flatten()(features)))
+
+    def _padded(self, images: tf.Tensor) -> tf.Tensor:
+        missing = [self._fitting(size) - size for size in images.shape[1:3]]
+        if missing == [0, 0]:
+            return images
+        return tf.pad(images, [[0, 0], *([0, size] for size in missing), [0, 0]])
+
+    def _fitting(self, size: int) -> int:
+        """Returns the smallest size from `size` on of which every pixel is seen."""
+        for _, kernel, stride in self._layers:
+            size = max(0, -(-(size - kernel) // stride)) + 1
+        for _, kernel, stride in reversed(self._layers):
+            size = (size - 1) * stride + kernel
+        return size
 
 
 class ResidualBlock(snt.Module):

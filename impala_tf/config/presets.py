@@ -75,26 +75,22 @@ _TUNED: Flags = {
     "gradients_clipping": 1.0,
 }
 _TUNED_VECTOR: Flags = {
-    **_PAPER_VECTOR,
-    "algorithm": "impala",
+    "agent_name": "MLPAgent",
+    "total_environment_frames": 1_500_000,
     "observation_normalization": "none",
-    "initialization": "default",
-    "vtrace_lambda": 1.0,
-    "loss_reduction": "sum",
-    "advantage_scaling": "none",
-    "batch_size": 32,
+    "reward_clipping": "none",
+    "value_normalization": "running",
     "unroll_length": 20,
-    "updates_per_batch": 1,
-    "optimizer": "rmsprop",
-    "learning_rate_end": 0.0,
-    "gradients_clipping": 40.0,
+    "learning_rate": 2.5e-3,
+    "learning_rate_end": 2.5e-4,
+    "envs_per_actor": 32,
 }
 
 _KIND_NAMES: dict[Kind, str] = {"atari": "Atari", "image": "images", "vector": "vectors"}
 PRESETS: dict[str, dict[Kind, Flags]] = {
     "tuned": {
         "atari": {**_TUNED, "total_environment_frames": 80_000_000, "envs_per_actor": 16},
-        "image": _TUNED,
+        "image": {**_TUNED, "batch_size": 8, "unroll_length": 16},
         "vector": {**_TUNED, **_TUNED_VECTOR},
     },
     "paper": {
@@ -115,7 +111,6 @@ _PPO: Flags = {
     "updates_per_batch": 4,
     "minibatches": 4,
     "optimizer": "adam",
-    "learning_rate": 2.5e-4,
     "epsilon": 1e-5,
     "gradients_clipping": 0.5,
     "batch_size": None,

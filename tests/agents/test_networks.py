@@ -32,6 +32,20 @@ def test_images_are_scaled_to_one(dtype: tf.DType) -> None:
     np.testing.assert_allclose(tf.cast(scaled, tf.float32), [0, 0.2, 128 / 255, 1], rtol=2**-8)
 
 
+@pytest.mark.parametrize("torso", ["shallow", "nature"])
+@pytest.mark.parametrize("size", [(84, 84), (40, 40), (64, 64), (24, 36)])
+def test_every_pixel_is_seen(torso: str, size: tuple[int, int]) -> None:
+    """Convolutions without padding ignored the paddle in the last row of a small image."""
+    module = networks.TORSOS[torso](None)
+    images = tf.random.stateless_uniform((1, *size, 1), (1, 2))
+    with tf.GradientTape() as tape:
+        tape.watch(images)
+        total = tf.reduce_sum(tf.square(module(images)))
+    gradient = tape.gradient(total, images).numpy()[0, ..., 0]
+    assert (np.abs(gradient).sum(axis=0) > 0).all()
+    assert (np.abs(gradient).sum(axis=1) > 0).all()
+
+
 @pytest.mark.parametrize(
     ("torso", "observation", "features", "parameters"),
     [

@@ -114,7 +114,7 @@ class Catch(gymnasium.Env[np.ndarray, Any]):
     """A ball falls; a paddle at the bottom, moved left, right or not at all, has to catch it.
 
     Images uint8 [40, 40, 1], of 10 x 10 cells. A game takes 9 steps; its return is 1 if the ball
-    was caught, and -1 if not.
+    was caught, and -1 if not. A random agent's mean is about -0.8.
     """
 
     observation_space = Box(0, 255, (40, 40, 1), np.uint8)
