@@ -54,7 +54,11 @@ def launch(config: Config) -> int:
     # Resolved here, so that a wrong level or agent is reported before any machine is touched.
     resolved, _ = resolve(config)
     return cluster.launch(
-        configs.replace(config, logdir=resolved.run.logdir),
+        configs.replace(
+            config,
+            logdir=resolved.run.logdir,
+            envs_per_actor=resolved.process.envs_per_actor,
+        ),
         make_credentials=credentials.ensure,
         make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
     )

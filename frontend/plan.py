@@ -127,10 +127,12 @@ def make_plan(config: Config, rows: list[Row], here: Here) -> Plan:
     learners = [row for row in rows if row.job == "learner"]
     actors = [row for row in rows if row.job == "actor"]
     learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
-    shared = {
+    shared: dict[str, Any] = {
         "learner_hosts": ",".join(learner_hosts),
         "actor_hosts": ",".join(_bracketed(row.ip) for row in actors),
     }
+    if config.loss.algorithm == "ppo" and config.optimizer.batch_size is None:
+        shared["batch_size"] = _ppo_batch_size(config, len(learners), actors)
     groups = _groups(config, learners, [places[_key(row)].name for row in learners])
     processes = [
         Process(
@@ -150,6 +152,13 @@ def make_plan(config: Config, rows: list[Row], here: Here) -> Plan:
         processes=tuple(processes),
         learner_hosts=learner_hosts,
     )
+
+
+def _ppo_batch_size(config: Config, num_learners: int, actors: list[Row]) -> int:
+    """Returns how many unrolls every learner gets if each of its actors sends once."""
+    usual = configs.resolved(config.process.envs_per_actor)
+    envs = [usual if row.envs is None else row.envs for row in actors]
+    return max(1, min(sum(envs[rank::num_learners]) for rank in range(num_learners)))
 
 
 def host_port(host: str, port: int) -> str:

@@ -16,7 +16,7 @@ from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Episode, Ne
 
 # How often, and how long, an actor of a synchronous run asks for new parameters.
 _POLL_S = 0.01
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 
 
 class Environment(Protocol):
@@ -116,27 +116,37 @@ class Actor:
         core_state = self._agent.initial_state(self._num_envs)
         rate = 0.0
         while not should_stop():
-            self._update_parameters(should_stop)
             started = time.monotonic()
+            self._update_parameters(should_stop)
             unroll, env_output, core_state = self._unroll(env_output, core_state)
             self._learner.push(unroll, self._environment.pop_episodes(), rate)
-            # Includes the wait inside push: this is the rate that the run gets from this actor.
+            # Includes waits for the learner: this is the rate that the run gets from this actor.
             rate = self._num_envs * self._unroll_length / (time.monotonic() - started)
 
     def _update_parameters(self, should_stop: Callable[[], bool]) -> None:
         fetched = self._learner.fetch_parameters(self._parameter_version)
-        # If the batch lacks the unrolls of a lost actor, the other actors have to fill it.
-        deadline = time.monotonic() + _PATIENCE_S
-        while fetched is None and self._waits and time.monotonic() < deadline:
-            if should_stop():
-                return
-            time.sleep(_POLL_S)
-            fetched = self._learner.fetch_parameters(self._parameter_version)
+        if fetched is None and self._waits:
+            fetched = self._wait_for_parameters(should_stop)
         if fetched is None:
             return
         self._parameter_version, arrays = fetched
         for variable, array in zip(self._agent.variables, arrays, strict=True):
             variable.assign(array)
+
+    def _wait_for_parameters(
+        self, should_stop: Callable[[], bool]
+    ) -> tuple[int, list[np.ndarray]] | None:
+        """Returns newer parameters, or None after a while.
+
+        Then the batch lacks the unrolls of a lost actor, and the other actors have to fill it.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline and not should_stop():
+            time.sleep(_POLL_S)
+            fetched = self._learner.fetch_parameters(self._parameter_version)
+            if fetched is not None:
+                return fetched
+        return None
 
     def _unroll(self, env_output: EnvOutput, core_state: Nest) -> tuple[Unroll, EnvOutput, Nest]:
         """Returns T decisions, and the step and core state that the next unroll starts with."""

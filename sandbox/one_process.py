@@ -93,13 +93,15 @@ def train(config: Config) -> float:
     for thread in actors:
         thread.start()
     returns: list[float] = []
+    num_batches = 0
     while not learner.done:
         batch, episodes = mailbox.unrolls.get()
         returns = [*returns, *(episode.episode_return for episode in episodes)][-100:]
         # V-trace corrects for the difference between the actors' parameters and these.
         stats, _ = learner.update(batch, NOTHING_TO_DO)
         mailbox.parameters = (learner.parameter_version, learner.parameters())
-        if learner.learner_updates % 200 == 0:
+        num_batches += 1
+        if num_batches % 200 == 0:
             print(
                 f"{learner.environment_frames:9,} of"
                 f" {resolved(config.run.total_environment_frames):,} frames,"

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import platform
 import subprocess
@@ -39,6 +40,8 @@ from impala_tf.config import slug  # noqa: E402
 MILESTONES = 8
 # A band leaves this share of what the seeds gained as room for the next seeds' luck.
 ROOM = 0.15
+# Runs end with a whole batch, so not all after the same step.
+WHOLE_RUN = 0.98
 
 
 class Curve(NamedTuple):
@@ -114,10 +117,27 @@ def write_band(path: Path, flags: list[str], curves: list[Curve]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["agent_steps", "minimum_return"])
         for part in range(1, MILESTONES + 1):
-            steps = int(last * part / MILESTONES)
+            steps = int(WHOLE_RUN * last * part / MILESTONES)
             reached = min(found[0] for curve in curves if (found := curve.at(steps)))
             writer.writerow([steps, round(reached - ROOM * (high - low), 2)])
     print(f"written to {path}")
+
+
+def merged(usual: list[str], given: list[str]) -> list[str]:
+    """Returns both lists of --flag=value; a given flag replaces the usual one."""
+    names = {flag.partition("=")[0] for flag in given}
+    return [*(flag for flag in usual if flag.partition("=")[0] not in names), *given]
+
+
+def refuse_other_runs(folder: Path, flags: list[str]) -> None:
+    """Exits with 2 if the folder holds runs of another commit or with other flags."""
+    path, mine = folder / "runs_of.json", {"commit": _commit(), "flags": flags}
+    if path.exists() and (theirs := json.loads(path.read_text(encoding="utf-8"))) != mine:
+        print(f"{folder}: holds runs of {theirs}, not of {mine};", file=sys.stderr)
+        print("choose another --folder, or delete this one", file=sys.stderr)
+        sys.exit(2)
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(mine), encoding="utf-8")
 
 
 def misses(curves: list[Curve], band: Band) -> list[str]:
@@ -220,7 +240,8 @@ def main(arguments: list[str]) -> int:
     folder = options.folder or Path("runs", "reproduce", slug(options.level))
     band_path = options.band or PROJECT / "sandbox" / "bands" / f"{slug(options.level)}.csv"
     band = read_band(band_path)
-    flags = [*(band.flags if band else []), *flags]  # of a flag given twice, the last one counts
+    flags = merged(band.flags if band else [], flags)
+    refuse_other_runs(folder, flags)
     curves = []
     for seed in range(1, options.seeds + 1):
         logdir = folder / f"seed-{seed}"

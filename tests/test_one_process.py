@@ -22,3 +22,4 @@ def test_it_learns_cartpole() -> None:
     found = re.search(r"mean return of the last 100 episodes: ([\d.]+)", done.stdout)
     assert found is not None, done.stdout
     assert float(found[1]) > 100
+    assert re.search(r"[\d,]+ of 250,000 frames, return +[\d.]+, entropy", done.stdout)

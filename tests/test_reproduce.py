@@ -51,6 +51,10 @@ def test_seeds_are_trained_drawn_and_compared_with_a_band(tmp_path: Path) -> Non
     assert "the band starts at 480.5" in second.stdout
     assert (tmp_path / "seed-1" / "metrics.csv").read_bytes() == metrics
 
+    other = reproduce(tmp_path, "--learning_rate=0.1")
+    assert other.returncode == 2
+    assert "holds runs of" in other.stderr and "choose another --folder" in other.stderr
+
 
 def test_a_wrong_flag_ends_it_with_the_runs_own_message(tmp_path: Path) -> None:
     done = reproduce(tmp_path, "--batch_sze=3")

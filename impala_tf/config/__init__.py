@@ -23,7 +23,7 @@ from impala_tf.config.flags import (
     to_flags,
     wire_digest,
 )
-from impala_tf.config.limits import check_minibatches, check_observation, problems, valid_host_port
+from impala_tf.config.limits import check_batches, check_observation, problems, valid_host_port
 from impala_tf.config.presets import PRESETS
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "OptimizerConfig",
     "ProcessConfig",
     "RunConfig",
-    "check_minibatches",
+    "check_batches",
     "check_observation",
     "flat_items",
     "hosts",

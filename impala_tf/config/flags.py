@@ -101,7 +101,7 @@ class LossConfig:
     """Weight of the entropy bonus, at frame 0. Default: preset."""
     entropy_cost_end: float | None = None
     """Weight of the entropy bonus at the last frame; linear in between.
-    Default: --entropy_cost if that is given, else preset."""
+    Default: preset; if --entropy_cost is given, the same share of it as in the preset."""
     loss_reduction: Literal["auto", "sum", "mean"] = "auto"
     """Losses are summed over the steps of a batch, or averaged. auto: preset."""
     reward_clipping: Literal["auto", "abs_one", "soft_asymmetric", "none"] = "auto"
@@ -159,7 +159,8 @@ class OptimizerConfig:
     divergence from the policy that acted is above twice --kl_target, multiplied by 1.5 while it is
     below half of it, within a factor of 10 from --learning_rate. auto: preset."""
     learning_rate_end: float | None = None
-    """linear: the learning rate at the last frame. Default: preset."""
+    """linear: the learning rate at the last frame.
+    Default: preset; if --learning_rate is given, the same share of it as in the preset."""
     kl_target: float = 0.01
     """kl: in nats; see --learning_rate_schedule."""
     decay: float = 0.99

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from impala_tf.config.compositions import AGENTS
+from impala_tf.config.defaults import resolved
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flags import Config, flat_items, hosts
 from impala_tf.types import EnvironmentSpec
@@ -25,8 +26,8 @@ _NOT_NEGATIVE = (
 )  # fmt: skip
 _UNIT_INTERVAL = (
     "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "decay", "momentum",
-    "adam_beta1", "adam_beta2",
 )  # fmt: skip
+_BELOW_ONE = ("adam_beta1", "adam_beta2")
 
 
 def problems(config: Config) -> list[str]:
@@ -43,6 +44,7 @@ def problems(config: Config) -> list[str]:
         (_POSITIVE, lambda v: v > 0, "greater than 0"),
         (_NOT_NEGATIVE, lambda v: v >= 0, "0 or more"),
         (_UNIT_INTERVAL, lambda v: 0 <= v <= 1, "between 0 and 1"),
+        (_BELOW_ONE, lambda v: 0 <= v < 1, "0 or more, and below 1"),
     ):
         found += [
             f"--{name}={flags[name]}: must be {right}"
@@ -68,13 +70,25 @@ def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
     )
 
 
-def check_minibatches(config: Config) -> None:
-    """Raises ConfigError if a resolved config has batches that are too small to be split."""
-    batch_size, parts = config.optimizer.batch_size, config.optimizer.minibatches or 1
-    if config.loss.algorithm == "ppo" and batch_size is not None and parts > batch_size:
+def check_batches(config: Config) -> None:
+    """Raises ConfigError if ppo cannot fill or split its batches; for a learner or a local run.
+
+    Args:
+      config: resolved.
+    """
+    batch_size, parts = resolved(config.optimizer.batch_size), config.optimizer.minibatches or 1
+    if config.loss.algorithm != "ppo":
+        return
+    if parts > batch_size:
         raise ConfigError(
             f"--minibatches={parts}: a batch has only {batch_size} unrolls; give at most as many,"
             " or more --envs_per_actor"
+        )
+    environments = resolved(config.process.num_actors) * resolved(config.process.envs_per_actor)
+    if not config.process.job_name and batch_size != environments:
+        raise ConfigError(
+            f"--batch_size={batch_size}: ppo's actors wait for new parameters, so a batch is one"
+            f" unroll of each of their {environments} environments; leave the flag out"
         )
 
 
@@ -98,6 +112,11 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
     ]
     job, task = flags["job_name"], flags["task"]
     learners, actors = hosts(flags["learner_hosts"]), hosts(flags["actor_hosts"])
+    if job == "learner" and flags["algorithm"] == "ppo" and not actors and not flags["batch_size"]:
+        found.append(
+            "--algorithm=ppo: a learner needs --actor_hosts, or as --batch_size the number of"
+            " its actors' environments"
+        )
     if job and not learners:
         found.append(f"--job_name={job}: needs --learner_hosts=host:port[,host:port...]")
     if job == "learner" and learners and task >= len(learners):

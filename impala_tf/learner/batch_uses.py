@@ -25,7 +25,13 @@ class Minibatch(NamedTuple):
 
 
 class BatchUses(Protocol):
-    """Decides which gradient steps follow the arrival of a batch."""
+    """Decides which gradient steps follow the arrival of a batch.
+
+    Attributes:
+      steps_on_new: how many of these steps, the first ones, use the new batch for the first time.
+    """
+
+    steps_on_new: int
 
     def arrival(self, batch: Unroll | None) -> Iterator[Minibatch | None]:
         """Yields what each gradient step learns from. The first is (a part of) the new batch.
@@ -38,6 +44,8 @@ class BatchUses(Protocol):
 class Repeated:
     """Every batch is used several times in a row."""
 
+    steps_on_new = 1
+
     def __init__(self, uses: int) -> None:
         self._uses = uses
 
@@ -48,15 +56,16 @@ class Repeated:
 
 
 class Ring:
-    """The uses of a batch are spread over the arrivals of later ones.
+    """The uses of a batch are spread evenly over the arrivals of later ones.
 
     With 2 uses and a ring of 4, a batch is used when it arrives and when the third one after it
     arrives. A new ring (of a resumed run, too) takes fewer steps until it is full.
     """
 
+    steps_on_new = 1
+
     def __init__(self, uses: int, capacity: int) -> None:
-        spacing = max(1, (capacity - 1) // (uses - 1)) if uses > 1 else 1
-        self._ages = [use * spacing for use in range(uses)]
+        self._ages = [use * (capacity - 1) // max(uses - 1, 1) for use in range(uses)]
         self._batches: list[Unroll | None] = []  # newest first
 
     def arrival(self, batch: Unroll | None) -> Iterator[Minibatch | None]:
@@ -82,7 +91,7 @@ class Epochs:
     ) -> None:
         self._prepare = prepare
         self._epochs = epochs
-        self._minibatches = minibatches
+        self._minibatches = self.steps_on_new = minibatches
         self._rng = np.random.default_rng(seed)
 
     def arrival(self, batch: Unroll | None) -> Iterator[Minibatch | None]:

@@ -211,7 +211,7 @@ class GradientStep:
 
         Returns:
           the mean gradient's global norm before clipping, the sum of all learners' signals, and
-          their mean KL divergence.
+          their mean KL divergence (NaN if none of them had a batch).
         """
         count = len(gradients)
         summed = self._group.sum([*gradients, own_signals, tf.stack(own_sums), *own_seen])
@@ -226,7 +226,7 @@ class GradientStep:
             gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
         self.optimizer.apply(gradients, self.agent.trainable_variables)
         self._add_statistics(sums, seen)
-        return norm, group_signals, sums.kl / tf.maximum(sums.steps, 1.0)
+        return norm, group_signals, sums.kl / sums.steps
 
     def _add_statistics(self, sums: _Sums, seen: list[tf.Tensor]) -> None:
         if self._advantages is not None:

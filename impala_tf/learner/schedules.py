@@ -29,7 +29,7 @@ class Schedules:
         start = resolved(optimizer.learning_rate)
         if optimizer.learning_rate_schedule == "linear":
             return self._linear(environment_frames, start, resolved(optimizer.learning_rate_end))
-        return start * self.kl_factor
+        return start * self.kl_factor if optimizer.learning_rate_schedule == "kl" else start
 
     def entropy_cost(self, environment_frames: int) -> float:
         """Returns the entropy cost of the next update."""

@@ -113,7 +113,7 @@ class ObservationStatistics(snt.Module):
         self._count.assign_add(count)
         self._sums.assign_add(total)
         self._squares.assign_add(squares)
-        seen = tf.maximum(self._count, 1.0)
-        mean = self._sums / seen
-        variance = tf.maximum(self._squares / seen - tf.square(mean), 0.0)
-        self._normalizer.set(mean, variance)
+        if self._count > 0.0:  # in a group, at first nobody may have a batch
+            mean = self._sums / self._count
+            variance = tf.maximum(self._squares / self._count - tf.square(mean), 0.0)
+            self._normalizer.set(mean, variance)

@@ -127,9 +127,10 @@ class Learner:
     ) -> tuple[list[StepStats], ControlFlags]:
         self._step.learning_rate.assign(self.learning_rate)
         self._step.entropy_cost.assign(self.entropy_cost)
-        observe = self.agent_steps < OBSERVED_AGENT_STEPS
+        may_observe = self.agent_steps < OBSERVED_AGENT_STEPS
         found, kls, first_signals = [], [], None
-        for minibatch in self._uses.arrival(batch):
+        for number, minibatch in enumerate(self._uses.arrival(batch)):
+            observe = may_observe and number < self._uses.steps_on_new  # each counts once
             own_signals = signals.encode(
                 flags, minibatch is not None, self._group.rank, self._group.size
             )
@@ -142,10 +143,11 @@ class Learner:
                 )
                 found.append(stats)
             self._count_update()
-            kls.append(float(kl))
-            observe = False  # each observation counts once
+            if not np.isnan(kl):
+                kls.append(float(kl))
             first_signals = group_signals if first_signals is None else first_signals
-        self._schedules.observe_kl(float(np.mean(kls)))
+        if kls:
+            self._schedules.observe_kl(float(np.mean(kls)))
         return found, self._count_batches(first_signals)
 
     def _count_update(self) -> None:

@@ -35,6 +35,7 @@ class CsvWriter:
     def __init__(self, path: Path, columns: Mapping[str, str] = METRICS) -> None:
         self._path = Path(path)
         self._columns = columns
+        self._written = list(columns)
         self._header = ",".join(columns) + "\n"
         self._descriptor: int | None = None
 
@@ -42,7 +43,7 @@ class CsvWriter:
         """Appends a row. Raises KeyError for a name that is not a column."""
         for name in row:
             self._columns[name]
-        self._append(",".join(_cell(row.get(name)) for name in self._columns) + "\n")
+        self._append(",".join(_cell(row.get(name)) for name in self._written) + "\n")
 
     def position(self) -> dict[str, int]:
         """Returns {"offset": bytes} after flushing the file to the disk."""
@@ -115,17 +116,18 @@ class CsvWriter:
         found = None
         if size < offset:
             found = f"has {size:,} bytes, but had {offset:,} at the checkpoint; {_PUT_BACK}"
-        elif header + "\n" != self._header:
-            differences = sorted(set(header.split(",")) ^ set(self._columns))
+        elif unknown := sorted(set(header.split(",")) - set(self._columns)):
             found = (
-                "was written by another version, with different columns"
-                f" ({', '.join(differences) or 'in another order'}); choose another --logdir"
+                "was written by another version, with columns that this one does not have"
+                f" ({', '.join(unknown)}); choose another --logdir"
             )
         elif os.pread(descriptor, 1, offset - 1) != b"\n":
             found = f"was changed: no row ends at byte {offset:,}; {_PUT_BACK}"
         if found:
             self.close()
             raise ConfigError(f"{self._path}: {found}")
+        # The file of an older version keeps its columns: rewriting it might lose it.
+        self._written = header.split(",")
         os.ftruncate(descriptor, offset)
 
 

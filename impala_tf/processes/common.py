@@ -39,7 +39,6 @@ def resolve(config: Config) -> tuple[Config, EnvironmentSpec]:
     spec = suites.spec(config.environment)
     config = configs.resolve(config, spec.kind)
     configs.check_observation(config.agent.agent_name, spec)
-    configs.check_minibatches(config)
     return config, spec
 
 

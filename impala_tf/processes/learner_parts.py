@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -12,7 +13,7 @@ from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.checkpoint.run_state import RunState
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
@@ -57,6 +58,7 @@ def build(
     Raises:
       ConfigError: a logdir, checkpoint or port that cannot be used.
     """
+    configs.check_batches(config)
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
     dtype = precision.torso_dtype(config.agent)
     precision.disable_failing_fusion(config.agent, dtype)
@@ -72,6 +74,7 @@ def build(
         resumed = run_state.restore(config.run.logdir)
         credentials.ensure(credentials_dir(config))
     # The ranks wait for each other here, so all find the credentials afterwards.
+    _check_equal_batches(config, group)
     _copy_from_rank_0(run_state, learner, group)
     store = ParameterStore()
     store.publish(learner.parameter_version, learner.parameters())
@@ -79,7 +82,7 @@ def build(
         configs.hosts(config.process.learner_hosts)[config.process.task],
         credentials_dir(config),
         _identity(config, specs, agent, run_state.run_id),
-        queue.put,
+        _put(config, queue, learner),
         store,
         on_push=lambda report: recorder.record_episodes(report.episodes),
     )
@@ -96,6 +99,31 @@ def build(
         store=store,
         server=server,
     )
+
+
+def _put(config: Config, queue: UnrollQueue, learner: Learner) -> Callable[[Unroll], None]:
+    """Returns what takes unrolls from actors.
+
+    In ppo, unrolls of older parameters are dropped: they come from actors that had waited so long
+    that they filled the batch of a lost actor, and every later batch would be late with them.
+    """
+
+    def put_new(unroll: Unroll) -> None:
+        if int(unroll.parameter_version.max()) == learner.parameter_version:
+            queue.put(unroll)
+
+    return put_new if config.loss.algorithm == "ppo" else queue.put
+
+
+def _check_equal_batches(config: Config, group: LearnerGroup) -> None:
+    """Raises ConfigError if the learners would count different frames for a batch."""
+    mine = [resolved(config.optimizer.batch_size), resolved(config.optimizer.unroll_length)]
+    everyones = group.gather(mine)
+    if any(theirs != mine for theirs in everyones):
+        shown = ", ".join(f"{batch}x{length}" for batch, length in everyones)
+        raise ConfigError(
+            f"--batch_size, --unroll_length: the learners' differ ({shown}); give all the same"
+        )
 
 
 def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup) -> None:

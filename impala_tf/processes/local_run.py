@@ -37,6 +37,7 @@ def main(config: Config) -> int:
     """
     given = config
     config, spec = resolve(config)
+    configs.check_batches(config)
     logdir = logdir_of(config)
     if in_use(logdir.metrics):
         raise ConfigError(f"--logdir={logdir.path}: another run is writing there; choose another")

@@ -72,8 +72,8 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "minibatches": ZERO,
     "learning_rate_end": BELOW_ZERO,
     "kl_target": ZERO,
-    "adam_beta1": NO_SHARE,
-    "adam_beta2": NO_SHARE,
+    "adam_beta1": (-0.01, 1.0),
+    "adam_beta2": (-0.01, 1.0),
     "batch_size": ZERO,
     "unroll_length": ZERO,
     "learning_rate": ZERO,
@@ -170,6 +170,10 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
         (
             {"job_name": "actor", "learner_hosts": "a:1", "workers_csv_path": "w.csv"},
             "--workers_csv_path: ",
+        ),
+        (
+            {"job_name": "learner", "learner_hosts": "a:1", "algorithm": "ppo"},
+            "--algorithm=ppo: a learner needs --actor_hosts, or as --batch_size the number",
         ),
         ({"tmux_sess": "a.b"}, "--tmux_sess='a.b': letters, digits, _ and - only"),
         ({"tmux_sess": "-a"}, "--tmux_sess='-a': "),
@@ -332,13 +336,27 @@ def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:
     assert configs.resolve(cluster, "atari").optimizer.batch_size == 2 * 8
 
 
-def test_more_minibatches_than_unrolls_are_refused() -> None:
-    """Some of them would be empty, and their gradient NaN."""
-    given = changed(algorithm="ppo", num_actors=1, envs_per_actor=4, minibatches=8)
-    with pytest.raises(ConfigError, match="--minibatches=8: a batch has only 4 unrolls"):
-        configs.check_minibatches(configs.resolve(given, "atari"))
-    configs.check_minibatches(configs.resolve(changed(algorithm="ppo"), "atari"))
-    configs.check_minibatches(configs.resolve(Config(), "vector"))
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (
+            {"num_actors": 1, "envs_per_actor": 4, "minibatches": 8},
+            "--minibatches=8: a batch has only 4 unrolls",
+        ),
+        (
+            {"num_actors": 2, "envs_per_actor": 8, "batch_size": 17},
+            "--batch_size=17: .* one unroll of each of their 16 environments",
+        ),
+    ],
+)
+def test_a_batch_that_ppo_cannot_fill_or_split_is_refused(
+    flags: dict[str, Any], problem: str
+) -> None:
+    """Empty minibatches have a gradient of NaN; a batch that is too large is never full."""
+    with pytest.raises(ConfigError, match=problem):
+        configs.check_batches(configs.resolve(changed(algorithm="ppo", **flags), "atari"))
+    for fine in (changed(algorithm="ppo"), changed(batch_size=1000)):
+        configs.check_batches(configs.resolve(fine, "atari"))
 
 
 def test_the_source_of_every_value_is_known() -> None:

@@ -43,7 +43,8 @@ def test_impalas_batches_are_used_in_a_row() -> None:
         (2, 4, [[0], [1], [2], [3, 0], [4, 1], [5, 2], [6, 3], [7, 4]]),
         (3, 5, [[0], [1], [2, 0], [3, 1], [4, 2, 0], [5, 3, 1], [6, 4, 2], [7, 5, 3]]),
         (1, 4, [[n] for n in range(8)]),
-        (2, 1, [[0], *([n, n - 1] for n in range(1, 8))]),
+        (2, 1, [[n, n] for n in range(8)]),
+        (3, 2, [[0, 0], *([n, n, n - 1] for n in range(1, 8))]),
     ],
 )
 def test_a_ring_spreads_the_uses_of_each_batch(
@@ -104,7 +105,7 @@ def test_ppo_prepares_once_per_batch_and_a_learner_without_one_takes_all_steps()
     ("flags", "steps"),
     [
         ({"algorithm": "impala", "updates_per_batch": 3}, 3),
-        ({"algorithm": "appo", "updates_per_batch": 3}, 1),  # a new ring
+        ({"algorithm": "appo", "updates_per_batch": 3, "ring_batches": 5}, 1),  # a new ring
         ({"algorithm": "ppo", "updates_per_batch": 3, "minibatches": 2, "batch_size": B}, 6),
     ],
 )

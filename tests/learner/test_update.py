@@ -258,6 +258,33 @@ def test_observations_are_counted_once_and_then_no_longer() -> None:
     np.testing.assert_array_equal(normalizer.mean, before)
 
 
+def test_ppo_observes_every_step_of_a_batch_once() -> None:
+    """Its first minibatch alone is a part of them."""
+    settings = config(
+        algorithm="ppo", observation_normalization="elementwise", updates_per_batch=2, minibatches=3
+    )
+    learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, SingleLearner())
+    unrolls = batch(learner.agent)
+    learner.update(unrolls, NO_FLAGS)
+    seen = unrolls.env_outputs.observation.numpy()[:, :-1].reshape(-1, 3)
+    normalizer = learner.agent.observation_normalizer
+    assert normalizer is not None
+    np.testing.assert_allclose(normalizer.mean, seen.mean(0), rtol=1e-3)
+
+
+def test_an_update_without_any_batch_does_not_change_the_kl_schedule() -> None:
+    """No data is no small divergence: every stalled minute would raise the learning rate."""
+    agent = make_agent("MLPAgent", SPEC)
+    settings = config(learning_rate_schedule="kl")
+    group = GroupOf(sent(agent, 1, 0, 0, 0, 0))
+    learner = Learner(agent, SPEC, settings, group)  # type: ignore[arg-type]
+    before = learner.learning_rate
+    learner.update_without_batch(NO_FLAGS)
+    assert learner.learning_rate == before
+    learner.update(batch(agent), NO_FLAGS)
+    assert learner.learning_rate != before
+
+
 def test_the_target_network_is_a_copy_after_every_interval() -> None:
     learner, agent = make(algorithm="appo", target_update_interval=2)
     target = learner.trackables()["target_agent"]

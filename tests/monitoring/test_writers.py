@@ -185,12 +185,23 @@ def test_an_edited_file_is_refused_rather_than_cut_inside_a_row(tmp_path):
         CsvWriter(path).rewind(position)
 
 
-def test_columns_of_another_version_are_named(tmp_path):
+def test_columns_that_are_gone_are_named(tmp_path):
     path = tmp_path / "metrics.csv"
     columns = ["old_column", *(name for name in METRICS if name != "queue_size")]
     path.write_text(",".join(columns) + "\n")
-    with pytest.raises(ConfigError, match=r"different columns \(old_column, queue_size\); choose"):
+    with pytest.raises(ConfigError, match=r"does not have \(old_column\); choose"):
         CsvWriter(path).rewind({"offset": path.stat().st_size})
+
+
+def test_the_file_of_an_older_version_keeps_its_columns(tmp_path):
+    """A run from before a metric was added can be resumed."""
+    path = tmp_path / "metrics.csv"
+    path.write_text("agent_steps,entropy\n10,0.5\n")
+    writer = CsvWriter(path)
+    writer.rewind({"offset": path.stat().st_size})
+    writer.write({"entropy": 0.25, "kl": 0.1, "agent_steps": 20})
+    writer.close()
+    assert path.read_text() == "agent_steps,entropy\n10,0.5\n20,0.25\n"
 
 
 def test_tensorboard_has_every_metric_over_frames(tmp_path):
