@@ -149,7 +149,8 @@ class OptimizerConfig:
     """appo: batches that are kept. The uses of a batch are spread over the arrivals of so many
     batches, so that consecutive updates use different ones. Default: preset."""
     minibatches: int | None = None
-    """ppo: parts that a batch is split into, by unrolls, anew in every epoch. Default: preset."""
+    """ppo: parts of whole unrolls that a batch is split into, shuffled in every epoch.
+    Default: preset."""
     optimizer: Literal["auto", "rmsprop", "adam"] = "auto"
     """The optimizer. auto: preset."""
     learning_rate: float | None = None
