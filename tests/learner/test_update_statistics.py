@@ -1,0 +1,137 @@
+"""The learner's update with statistics, target network and the other algorithms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from impala_tf.agents.agent import agent_of, make_agent
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
+from tests.learner.test_update import NO_FLAGS, SPEC, GroupOf, batch, config, make, sent
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"algorithm": "impala", "updates_per_batch": 2},
+        {"algorithm": "appo", "updates_per_batch": 2, "ring_batches": 3},
+        {"algorithm": "appo", "target_update_interval": 2},
+        {"algorithm": "ppo"},
+    ],
+)
+@pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent"])
+def test_a_run_with_all_statistics_continues_from_its_variables_and_counters(
+    agent_name: str, flags: dict[str, Any]
+) -> None:
+    """A resumed run knows its normalisers. Its ring starts empty, so it is left out here."""
+    everything = {
+        "observation_normalization": "elementwise",
+        "advantage_scaling": "rms",
+        "value_normalization": "running",
+        "optimizer": "adam",
+        "learning_rate_schedule": "kl",
+        "minibatches": 1,
+        "updates_per_batch": 1,
+        **flags,
+    }
+    settings = config(agent_name=agent_name, **everything)
+    first = Learner(agent_of(settings.agent, SPEC), SPEC, settings, SingleLearner())
+    unrolls = [batch(first.agent, seed=k) for k in range(6)]
+    for each in unrolls[:3]:
+        stats, _ = first.update(each, NO_FLAGS)
+        assert np.isfinite(stats).all()
+    normalizer = first.agent.observation_normalizer
+    assert normalizer is not None
+    assert np.abs(normalizer.mean).max() > 0
+    second = Learner(agent_of(settings.agent, SPEC), SPEC, settings, SingleLearner())
+    pairs = zip(first.parameters_and_slots(), second.parameters_and_slots(), strict=True)
+    for mine, theirs in pairs:
+        theirs.assign(mine)
+    second.restore_counters(first.counters())
+    assert second.learning_rate == first.learning_rate
+    if "ring_batches" in flags:
+        return
+    for each in unrolls[3:]:
+        first.update(each, NO_FLAGS)
+        second.update(each, NO_FLAGS)
+    for got, expected in zip(second.parameters(), first.parameters(), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_appo_with_one_use_no_clip_and_no_target_network_updates_as_impala_does() -> None:
+    """So what the two learn can be compared flag by flag."""
+    one, agent = make(algorithm="appo", surrogate_clipping=0.0, ring_batches=1)
+    other, _ = make(algorithm="impala")
+    for theirs, mine in zip(other.parameters_and_slots(), one.parameters_and_slots(), strict=True):
+        theirs.assign(mine)
+    before = one.parameters()
+    for seed in range(3):
+        one.update(batch(agent, seed), NO_FLAGS)
+        other.update(batch(agent, seed), NO_FLAGS)
+    for got, expected, start in zip(one.parameters(), other.parameters(), before, strict=True):
+        np.testing.assert_allclose(got - start, expected - start, rtol=1e-3, atol=1e-6)
+
+
+def test_observations_are_counted_once_and_then_no_longer() -> None:
+    """The normaliser is frozen early: the network must not see its inputs change for ever."""
+    settings = config(observation_normalization="elementwise", updates_per_batch=2)
+    learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, SingleLearner())
+    unrolls = batch(learner.agent)
+    learner.update(unrolls, NO_FLAGS)
+    seen = unrolls.env_outputs.observation.numpy()[:, :-1].reshape(-1, 3)
+    normalizer = learner.agent.observation_normalizer
+    assert normalizer is not None
+    np.testing.assert_allclose(normalizer.mean, seen.mean(0), rtol=1e-4)
+    std = np.sqrt(seen.var(0) + 1e-5)
+    np.testing.assert_allclose(1 / normalizer.inverse_std.numpy(), std, rtol=1e-3)
+    counters = {**learner.counters(), "agent_steps": OBSERVED_AGENT_STEPS}
+    learner.restore_counters(counters)
+    before = normalizer.mean.numpy()
+    learner.update(batch(learner.agent, seed=5), NO_FLAGS)
+    np.testing.assert_array_equal(normalizer.mean, before)
+
+
+def test_ppo_observes_every_step_of_a_batch_once() -> None:
+    """Its first minibatch alone is a part of them."""
+    settings = config(
+        algorithm="ppo", observation_normalization="elementwise", updates_per_batch=2, minibatches=3
+    )
+    learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, SingleLearner())
+    unrolls = batch(learner.agent)
+    learner.update(unrolls, NO_FLAGS)
+    seen = unrolls.env_outputs.observation.numpy()[:, :-1].reshape(-1, 3)
+    normalizer = learner.agent.observation_normalizer
+    assert normalizer is not None
+    np.testing.assert_allclose(normalizer.mean, seen.mean(0), rtol=1e-3)
+
+
+def test_an_update_without_any_batch_does_not_change_the_kl_schedule() -> None:
+    """No data is no small divergence: every stalled minute would raise the learning rate."""
+    agent = make_agent("MLPAgent", SPEC)
+    settings = config(learning_rate_schedule="kl")
+    group = GroupOf(sent(agent, 1, 0, 0, 0, 0))
+    learner = Learner(agent, SPEC, settings, group)  # type: ignore[arg-type]
+    before = learner.learning_rate
+    learner.update_without_batch(NO_FLAGS)
+    assert learner.learning_rate == before
+    learner.update(batch(agent), NO_FLAGS)
+    assert learner.learning_rate != before
+
+
+def test_the_target_network_is_a_copy_after_every_interval() -> None:
+    learner, agent = make(algorithm="appo", target_update_interval=2)
+    target = learner.trackables()["target_agent"]
+
+    def distance() -> float:
+        pairs = zip(agent.variables, target.variables, strict=True)
+        return max(float(np.abs(a.numpy() - b.numpy()).max()) for a, b in pairs)
+
+    distances = []
+    for seed in range(4):
+        learner.update(batch(agent, seed), NO_FLAGS)
+        distances.append(distance())
+    assert distances[1] == distances[3] == 0
+    assert min(distances[0], distances[2]) > 0
