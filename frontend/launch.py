@@ -174,11 +174,12 @@ def _await_start(machine: Machine, session: Session, record: Record) -> None:
     names = [process.name for process in record.plan.on(machine.place)]
     until_s = time.monotonic() + _START_TIMEOUT_S
     while True:
+        # In this order: a process may write its state and end between the two questions.
+        dead = {window.name for window in session.windows() or [] if window.dead}
         answer = fleet.report(machine, record.run_id, names)
         silent = [name for name in names if name not in answer["processes"]]
         if not silent:
             return
-        dead = {window.name for window in session.windows() or [] if window.dead}
         if dead.intersection(silent) or time.monotonic() > until_s:
             raise ClusterError(
                 [f"{machine.place.name}: {name}: {session.last_line(name)}" for name in silent]
