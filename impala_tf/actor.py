@@ -54,8 +54,8 @@ class UnrollBuffer:
             return np.empty((num_envs, *spec.shape), spec.dtype.as_numpy_dtype)
 
         self._layout = layout
-        self._env_outputs = EnvOutput(*map(empty, specs.env_outputs))
-        self._agent_outputs = AgentOutput(*map(empty, specs.agent_outputs))
+        self._env_outputs = tf.nest.map_structure(empty, specs.env_outputs)
+        self._agent_outputs = tf.nest.map_structure(empty, specs.agent_outputs)
         self._parameter_version = np.empty((num_envs,), np.int64)
 
     def record_env(self, t: int, env_output: EnvOutput) -> None:

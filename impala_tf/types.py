@@ -16,14 +16,17 @@ A life lost on Atari ends an episode for learning but not the game: ``terminated
 and there is no ``autoreset`` step.
 
 Shapes: ``T`` unroll_length, ``B`` batch_size, ``N`` environments of one actor, ``A`` actions,
-``K`` stacked frames. Arrays travel batch-major (``[N, T, ...]``), because each entry of the queue
-is one unroll; the learner's graph makes them time-major (``[T, B, ...]``), as in the paper.
+``P`` parameters of a policy (A logits, if there is one choice of A), ``K`` stacked frames. Arrays
+travel batch-major (``[N, T, ...]``), because each entry of the queue is one unroll; the learner's
+graph makes them time-major (``[T, B, ...]``), as in the paper.
 
 Parameters have one version everywhere, ``parameter_version``: how many learner updates made them.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import Any, Literal, NamedTuple
 
 # NumPy array, tf.Tensor or tf.TensorSpec: the same tuples hold values and their specs.
@@ -41,21 +44,21 @@ class EnvOutput(NamedTuple):
     truncated: Array  # bool [...]: an episode was cut here, its observation still bootstraps
     autoreset: Array  # bool [...]: action t - 1 was ignored, a new episode begins here
     episode_start: Array  # bool [...]: recurrent cores reset before this step
-    observation: Array  # uint8 [..., H, W, C] or float32 [..., D]; see observations.py
-    last_action: Array  # int32 [...]: action t - 1; 0 at the first step of a run
+    observation: Nest  # an array of each part of EnvironmentSpec.observation; see observations.py
+    last_action: Array  # as `action` below: action t - 1; 0 at the first step of a run
 
 
 class AgentOutput(NamedTuple):
     """What the agent answers at step t. Leading dimensions: [N], [N, T] or [T, B]."""
 
-    action: Array  # int32 [...]
-    policy_logits: Array  # float32 [..., A]: of the behaviour policy that chose `action`
+    action: Array  # int32 or float32 [..., *ActionSpec.shape]
+    policy_logits: Array  # float32 [..., P]: of the behaviour policy that chose `action`
 
 
 class NetworkOutput(NamedTuple):
     """What the network computes for a step. Leading dimensions: [N] or [T + 1, B]."""
 
-    policy_logits: Array  # float32 [..., A]
+    policy_logits: Array  # float32 [..., P]: what `agents.distributions` makes a policy of
     baseline: Array  # float32 [...]: the value estimate V(x_t)
 
 
@@ -68,14 +71,55 @@ class Unroll(NamedTuple):
     agent_outputs: AgentOutput  # [N, T, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class ObservationSpec:
+    """An observation, or one part of it, as the agent sees it."""
+
+    kind: Literal["image", "vector", "text"]
+    shape: tuple[int, ...]  # (H, W, C), (D,) or (words,)
+
+    @property
+    def dtype(self) -> str:
+        """Of images uint8, of vectors float32, of texts int32: hashed words, 0 after the last."""
+        return {"image": "uint8", "vector": "float32", "text": "int32"}[self.kind]
+
+
+@dataclasses.dataclass(frozen=True)
+class ActionSpec:
+    """What an agent decides at each step.
+
+    discrete: one of A. multi_discrete: several choices at once. continuous: numbers, -1 and 1 being
+    the bounds of the environment's own actions (or its own units, if it has no bounds).
+    """
+
+    kind: Literal["discrete", "multi_discrete", "continuous"]
+    sizes: tuple[int, ...]  # (A,); the number of options of each choice; (how many numbers,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one action."""
+        shapes = {"discrete": (), "multi_discrete": (len(self.sizes),), "continuous": self.sizes}
+        return shapes[self.kind]
+
+    @property
+    def dtype(self) -> str:
+        """Of an action."""
+        return "float32" if self.kind == "continuous" else "int32"
+
+    def __str__(self) -> str:
+        total = math.prod(self.sizes)
+        if self.kind == "multi_discrete":
+            return "x".join(map(str, self.sizes)) + " actions"
+        return f"{total} {'continuous ' if self.kind == 'continuous' else ''}actions"
+
+
 class EnvironmentSpec(NamedTuple):
     """A level's interface, known before any process starts."""
 
     level_name: str
     kind: Kind  # picks the default agent and the default flags
-    observation_shape: tuple[int, ...]  # as the agent sees it: (H, W, C) or (D,)
-    observation_dtype: str  # "uint8" or "float32"
-    num_actions: int  # A
+    observation: ObservationSpec | dict[str, ObservationSpec]  # by part, if it has several
+    actions: ActionSpec
     stacked_frames: int  # K: channels are the K newest frames; 0: no stack
     frames_per_step: int  # environment frames per agent step
     protocol: str  # one line to print next to every score
@@ -86,3 +130,4 @@ class Episode(NamedTuple):
 
     episode_return: float  # sum of unclipped rewards
     episode_length: int  # agent steps
+    environment: int = 0  # which of an actor's environments

@@ -34,7 +34,7 @@ from impala_tf.environments import suites  # noqa: E402
 from impala_tf.learner.group import SingleLearner  # noqa: E402
 from impala_tf.learner.signals import ControlFlags  # noqa: E402
 from impala_tf.learner.update import Learner  # noqa: E402
-from impala_tf.types import Nest  # noqa: E402
+from impala_tf.types import Nest, ObservationSpec  # noqa: E402
 
 AGENTS = ("ShallowConvNetAgent", "SimpleConvNetAgent", "ResNetLSTMAgent", "ImpoolaAgent")
 PRECISIONS = ("float32", "bfloat16")
@@ -66,7 +66,8 @@ def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[]
     specs = unroll_specs(agent, spec, UNROLL_LENGTH)
     batch = random_values(specs, BATCH_SIZE)
     one = tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape[1:], s.dtype), specs.env_outputs)
-    image = tf.TensorSpec(spec.observation_shape, tf.uint8)
+    assert isinstance(spec.observation, ObservationSpec)
+    image = tf.TensorSpec(spec.observation.shape, tf.uint8)
     env_output = random_values(one._replace(observation=image), NUM_ENVS)
     step = tf.function(agent.step)
     state = agent.initial_state(NUM_ENVS)

@@ -81,7 +81,7 @@ def act(config: Config, spec: EnvironmentSpec, mailbox: Mailbox, task: int) -> N
 def train(config: Config) -> float:
     """Trains to the end of the run's frames; returns the mean return of the last 100 episodes."""
     spec = suites.spec(config.environment)
-    config = configs.resolve(config, spec.kind)
+    config = configs.resolve(config, spec.kind, spec.actions.kind == "continuous")
     tf.random.set_seed(config.run.seed)
     learner = Learner(agent_of(config.agent, spec), spec, config, SingleLearner())
     mailbox = Mailbox()

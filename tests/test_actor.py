@@ -205,7 +205,7 @@ def test_every_episode_is_reported_once(played: Played) -> None:
             if not step.autoreset[n]:
                 rewards.append(float(step.reward[n]))
             if step.terminated[n] or step.truncated[n]:
-                expected.append(Episode(sum(rewards), len(rewards)))
+                expected.append(Episode(sum(rewards), len(rewards), n))
                 rewards = []
     assert sorted(reported) == sorted(expected)
     assert len(expected) >= 2

@@ -6,10 +6,19 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents import networks
+from impala_tf.agents.distributions import distribution_of
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.config import AGENTS, AgentComposition, AgentConfig, check_observation
-from impala_tf.environments.observations import layout_of
-from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest, NetworkOutput, Unroll
+from impala_tf.environments.observations import layout_of, parts_of
+from impala_tf.types import (
+    AgentOutput,
+    EnvironmentSpec,
+    EnvOutput,
+    Nest,
+    NetworkOutput,
+    ObservationSpec,
+    Unroll,
+)
 
 # The last reward is clipped to this as an input, whatever the loss clips it to.
 LAST_REWARD_LIMIT = 1.0
@@ -18,28 +27,40 @@ LAST_REWARD_LIMIT = 1.0
 class Agent(snt.Module):
     """The network of one composition (see `config.AGENTS`).
 
-    Its observations are uint8 [..., H, W, C] or float32 [..., D].
+    Each part of an observation has a torso of its own: images that of the composition, vectors and
+    texts their own (see `networks.make_torso`). Their features are concatenated.
+
+    Args:
+      composition: torso, core and inputs.
+      spec: of the level.
+      init: of all layers.
+      normalizes: whether images and vectors are normalised element by element.
 
     Attributes:
-      observation_normalizer: what the torso sees observations through; None: as they are, but
-        images scaled to [0, 1].
+      distribution: what policy_logits mean.
+      observation_normalizer: what the torso sees observations through, or a dictionary of these by
+        part. Where there is none, images are scaled to [0, 1], and vectors stay as they are.
     """
 
     def __init__(
         self,
         composition: AgentComposition,
-        num_actions: int,
+        spec: EnvironmentSpec,
         init: networks.Initialization = networks.USUAL_INITIALIZATION,
-        observation_normalizer: ObservationNormalizer | None = None,
+        normalizes: bool = False,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self.observation_normalizer = observation_normalizer
-        self._num_actions = num_actions
+        self.distribution = distribution_of(spec.actions)
+        self.observation_normalizer = tf.nest.map_structure(
+            lambda part: _normalizer(part) if normalizes else None, spec.observation
+        )
         self._observes_last = composition.observes_last_action_and_reward
-        self._torso = networks.TORSOS[composition.torso](init.hidden)
+        self._torso = tf.nest.map_structure(
+            lambda part: networks.make_torso(composition.torso, part, init.hidden), spec.observation
+        )
         self._core = networks.CORES[composition.core]()
-        self._heads = networks.Heads(num_actions, init)
+        self._heads = networks.Heads(spec.actions, self.distribution.num_parameters, init)
         self._torso_dtype = tf.float32
 
     @property
@@ -76,7 +97,7 @@ class Agent(snt.Module):
         Returns:
           (NetworkOutput [T, B], core state after the last step).
         """
-        features = snt.BatchApply(self._features)(env_outputs.observation)
+        features = snt.BatchApply(self._features)(parts_of(env_outputs.observation))
         if self._observes_last:
             features = tf.concat([features, *self._last_inputs(env_outputs)], axis=-1)
         core_output, core_state = self._core(features, env_outputs.episode_start, core_state)
@@ -89,30 +110,40 @@ class Agent(snt.Module):
         """
         self._torso_dtype = dtype
 
-    def _features(self, observation: tf.Tensor) -> tf.Tensor:
-        """Maps observations [M, ...] to float32 [M, F]."""
+    def _features(self, parts: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Maps the parts of observations [M, ...] to float32 [M, F]."""
+        features = [self._part_features(part, parts[part]) for part in sorted(parts)]
+        return features[0] if len(features) == 1 else tf.concat(features, axis=-1)
+
+    def _part_features(self, part: str, observation: tf.Tensor) -> tf.Tensor:
+        torso = parts_of(self._torso)[part]
+        normalizer = parts_of(self.observation_normalizer)[part]
         is_image = observation.dtype == tf.uint8
         dtype = self._torso_dtype if is_image else tf.float32
-        if self.observation_normalizer is not None:
-            inputs = self.observation_normalizer(observation, dtype)
+        if normalizer is not None:
+            inputs = normalizer(observation, dtype)
         elif is_image:
             inputs = networks.to_unit_floats(observation, dtype)
         else:
-            inputs = tf.cast(observation, dtype)
+            inputs = observation
         if dtype == tf.float32:
-            return self._torso(inputs)
+            return torso(inputs)
         with networks.computing_in(dtype):
-            return tf.cast(self._torso(inputs), tf.float32)
+            return tf.cast(torso(inputs), tf.float32)
 
     def _last_inputs(self, env_outputs: EnvOutput) -> list[tf.Tensor]:
-        """Returns the clipped last reward [T, B, 1] and the one-hot last action [T, B, A].
+        """Returns the clipped last reward [T, B, 1] and the last action's features [T, B, F].
 
         Both are 0 where an episode starts: they belong to the episode before.
         """
         same_episode = tf.cast(tf.logical_not(env_outputs.episode_start), tf.float32)[..., None]
         reward = tf.clip_by_value(env_outputs.reward, -LAST_REWARD_LIMIT, LAST_REWARD_LIMIT)
-        action = tf.one_hot(env_outputs.last_action, self._num_actions)
+        action = self.distribution.features(env_outputs.last_action)
         return [reward[..., None] * same_episode, action * same_episode]
+
+
+def _normalizer(part: ObservationSpec) -> ObservationNormalizer | None:
+    return None if part.kind == "text" else ObservationNormalizer(part.shape, part.dtype)
 
 
 def make_agent(
@@ -134,14 +165,11 @@ def make_agent(
       ConfigError: the agent cannot take the level's observations.
     """
     check_observation(agent_name, spec)
-    normalizer = None
-    if observation_normalization == "elementwise":
-        normalizer = ObservationNormalizer(spec.observation_shape, spec.observation_dtype)
     agent = Agent(
         AGENTS[agent_name],
-        spec.num_actions,
+        spec,
         networks.initialization(initialization),
-        normalizer,
+        observation_normalization == "elementwise",
         name=agent_name,
     )
     zeros = tf.nest.map_structure(
@@ -165,6 +193,7 @@ def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "flo
 
 def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unroll:
     """Returns an Unroll of tf.TensorSpec: one environment's T decisions, as they are sent."""
+    actions = spec.actions
     return Unroll(
         parameter_version=tf.TensorSpec((), tf.int64),
         core_state=tf.nest.map_structure(
@@ -172,7 +201,9 @@ def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unr
         ),
         env_outputs=layout_of(spec).unroll_specs(unroll_length),
         agent_outputs=AgentOutput(
-            action=tf.TensorSpec((unroll_length,), tf.int32),
-            policy_logits=tf.TensorSpec((unroll_length, spec.num_actions), tf.float32),
+            action=tf.TensorSpec((unroll_length, *actions.shape), actions.dtype),
+            policy_logits=tf.TensorSpec(
+                (unroll_length, agent.distribution.num_parameters), tf.float32
+            ),
         ),
     )

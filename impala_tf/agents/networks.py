@@ -14,7 +14,8 @@ from typing import NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.types import Nest, NetworkOutput
+from impala_tf.environments.spaces import WORD_BUCKETS
+from impala_tf.types import ActionSpec, Nest, NetworkOutput, ObservationSpec
 
 LSTM_SIZE = 256
 
@@ -182,6 +183,32 @@ class MLPTorso(snt.Module):
         return self._mlp(vectors)
 
 
+class LanguageTorso(snt.Module):
+    """Embedded words and an LSTM, whose output after the last word is the text's features.
+
+    The language network of the agent in the IMPALA paper's experiments on DMLab: words hashed to
+    1000 buckets, embeddings of 20, LSTM of 64 units.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._embed = snt.Embed(WORD_BUCKETS + 1, 20)
+        self._lstm = snt.LSTM(64)
+
+    def __call__(self, words: tf.Tensor) -> tf.Tensor:
+        """Maps hashed words int32 [M, words], 0 after the last one, to float32 [M, 64]."""
+        state = self._lstm.initial_state(tf.shape(words)[0])
+        embedded = tf.unstack(self._embed(words), axis=1)
+        for word, inputs in zip(tf.unstack(words, axis=1), embedded, strict=True):
+            _, after = self._lstm(inputs, state)
+            is_word = (word > 0)[:, None]
+            state = snt.LSTMState(
+                tf.where(is_word, after.hidden, state.hidden),
+                tf.where(is_word, after.cell, state.cell),
+            )
+        return state.hidden
+
+
 TORSOS: dict[str, Callable[[snt.initializers.Initializer | None], snt.Module]] = {
     "shallow": lambda init: ConvTorso(((16, 8, 4), (32, 4, 2)), 256, init, "shallow"),
     "nature": lambda init: ConvTorso(((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512, init, "nature"),
@@ -190,6 +217,21 @@ TORSOS: dict[str, Callable[[snt.initializers.Initializer | None], snt.Module]] =
     "mlp": lambda init: MLPTorso(w_init=init, name="mlp"),
 }
 RESIDUAL_TORSOS = ("impala", "impoola")
+
+
+def make_torso(
+    torso: str, part: ObservationSpec, w_init: snt.initializers.Initializer | None
+) -> snt.Module:
+    """Returns the torso of an agent for a part of its observations.
+
+    Args:
+      torso: a key of TORSOS; images go through it.
+      part: of the observation. Vectors go through "mlp", texts through a `LanguageTorso`.
+      w_init: of linear layers and convolutions.
+    """
+    if part.kind == "text":
+        return LanguageTorso()
+    return TORSOS["mlp" if part.kind == "vector" else torso](w_init)
 
 
 class FeedForwardCore(snt.Module):
@@ -249,13 +291,30 @@ CORES: dict[str, Callable[[], snt.Module]] = {
 
 
 class Heads(snt.Module):
-    """Policy logits and baseline, each a linear layer on the core's output."""
+    """The policy's parameters and the baseline, each a linear layer on the core's output.
+
+    Of a Gaussian, the layer computes the means. The logarithms of the standard deviations are
+    variables that do not depend on the state, 0 at first.
+
+    Args:
+      actions: of the level.
+      num_parameters: P, of a policy.
+      init: of the layers.
+    """
 
     def __init__(
-        self, num_actions: int, init: Initialization = USUAL_INITIALIZATION, name: str | None = None
+        self,
+        actions: ActionSpec,
+        num_parameters: int,
+        init: Initialization = USUAL_INITIALIZATION,
+        name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self._policy = snt.Linear(num_actions, w_init=init.policy, name="policy_logits")
+        self._log_std = None
+        if actions.kind == "continuous":
+            num_parameters //= 2
+            self._log_std = tf.Variable(tf.zeros(num_parameters), name="log_std")
+        self._policy = snt.Linear(num_parameters, w_init=init.policy, name="policy_logits")
         self._baseline = snt.Linear(1, w_init=init.baseline, name="baseline")
 
     @property
@@ -264,8 +323,9 @@ class Heads(snt.Module):
         return self._baseline
 
     def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
-        """Maps float32 [M, F] to policy_logits [M, A] and baseline [M]."""
-        return NetworkOutput(
-            policy_logits=self._policy(core_output),
-            baseline=tf.squeeze(self._baseline(core_output), axis=-1),
-        )
+        """Maps float32 [M, F] to policy_logits [M, P] and baseline [M]."""
+        logits = self._policy(core_output)
+        if self._log_std is not None:
+            log_std = tf.broadcast_to(self._log_std, tf.shape(logits))
+            logits = tf.concat([logits, log_std], axis=-1)
+        return NetworkOutput(logits, tf.squeeze(self._baseline(core_output), axis=-1))

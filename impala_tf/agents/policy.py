@@ -43,7 +43,8 @@ def compile_policy(
         outputs, core_state = agent.step(layout.to_network(env_output), core_state)
         logits = outputs.policy_logits
         greedy = choice == "greedy"
-        action = greedy_actions(logits) if greedy else sample_actions(logits, generator)
+        distribution = agent.distribution
+        action = distribution.mode(logits) if greedy else distribution.sample(logits, generator)
         return AgentOutput(action, logits), core_state
 
     concrete = act.get_concrete_function()
@@ -51,18 +52,12 @@ def compile_policy(
     def policy(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         # A concrete function that is called with tensors skips the checks of its arguments, which
         # take a third of a step.
-        return concrete(EnvOutput(*map(tf.constant, env_output)), core_state)
+        return concrete(EnvOutput(*map(_as_tensors, env_output)), core_state)
 
     return policy
 
 
-def sample_actions(policy_logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
-    """Draws actions int32 [N] from softmax policies [N, A] (Gumbel-max trick)."""
-    tiny = tf.constant(1e-20)
-    uniform = generator.uniform(tf.shape(policy_logits), minval=tiny)
-    return tf.argmax(policy_logits - tf.math.log(-tf.math.log(uniform)), -1, tf.int32)
-
-
-def greedy_actions(policy_logits: tf.Tensor) -> tf.Tensor:
-    """Returns the most likely actions, int32 [N], of policies [N, A]."""
-    return tf.argmax(policy_logits, -1, tf.int32)
+def _as_tensors(field: Nest) -> Nest:
+    if isinstance(field, dict):
+        return {part: tf.constant(value) for part, value in field.items()}
+    return tf.constant(field)

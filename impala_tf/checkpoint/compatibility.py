@@ -15,8 +15,8 @@ class RunSignature(TypedDict):
 
     level_name: str
     agent_name: str
-    num_actions: int
-    observation_shape: list[int]
+    num_actions: int | list[int]
+    observation_shape: list[int] | dict[str, list[int]]
     observation_normalization: str
     optimizer: str
 
@@ -35,11 +35,18 @@ _BEFORE = {"observation_normalization": "none", "optimizer": "rmsprop"}
 
 def signature_of(config: Config, spec: EnvironmentSpec) -> RunSignature:
     """Returns the signature of a run with a resolved config."""
+    sizes = list(spec.actions.sizes)
+    observation = spec.observation
+    shape = (
+        {part: list(seen.shape) for part, seen in observation.items()}
+        if isinstance(observation, dict)
+        else list(observation.shape)
+    )
     return RunSignature(
         level_name=spec.level_name,
         agent_name=config.agent.agent_name,
-        num_actions=spec.num_actions,
-        observation_shape=list(spec.observation_shape),
+        num_actions=sizes[0] if spec.actions.kind == "discrete" else sizes,
+        observation_shape=shape,
         observation_normalization=config.agent.observation_normalization,
         optimizer=config.optimizer.optimizer,
     )

@@ -18,13 +18,18 @@ _NOT_GIVEN = (None, "auto")
 _SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy_cost"}
 
 
-def resolve(config: Config, kind: Kind) -> Config:
+def resolve(config: Config, kind: Kind, continuous: bool = False) -> Config:
     """Fills in every flag that depends on the preset, the level or the machine.
 
     Given flags stay, so resolving twice changes nothing.
+
+    Args:
+      config: the given flags.
+      kind: of the level.
+      continuous: whether the level's actions are.
     """
     given = dict(flat_items(config))
-    preset = presets.values(given["preset"], kind, given["algorithm"])
+    preset = presets.values(given["preset"], kind, given["algorithm"], continuous)
     flags = {
         name: preset[name] if name in preset and value in _NOT_GIVEN else value
         for name, value in given.items()
@@ -43,7 +48,7 @@ def resolve(config: Config, kind: Kind) -> Config:
     return replace(config, **flags)
 
 
-def sources(config: Config, kind: Kind) -> dict[str, str]:
+def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, str]:
     """Returns where each flag of a resolved config has its value from.
 
     Returns:
@@ -51,10 +56,10 @@ def sources(config: Config, kind: Kind) -> dict[str, str]:
       or the machine)}. A given flag that changes nothing does not count as given.
     """
     values, built_in = dict(flat_items(config)), dict(flat_items(Config()))
-    preset = presets.values(values["preset"], kind, values["algorithm"])
+    preset = presets.values(values["preset"], kind, values["algorithm"], continuous)
 
     def source(name: str) -> str:
-        otherwise = resolve(replace(config, **{name: built_in[name]}), kind)
+        otherwise = resolve(replace(config, **{name: built_in[name]}), kind, continuous)
         if dict(flat_items(otherwise))[name] != values[name]:
             return "given"
         if values[name] == built_in[name]:

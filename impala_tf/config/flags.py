@@ -43,11 +43,14 @@ class EnvironmentConfig:
     """The level and its protocol. Actors and learners must agree on all of these."""
 
     level_name: str = "PongNoFrameskip-v4"
-    """Any Gymnasium id with discrete actions and image or vector observations.
+    """Any Gymnasium id; module:Level-v0 imports your module first (docs/levels_and_agents.md).
     All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) mean the protocol below, whatever the suffix."""
     num_action_repeats: int = 1
     """Steps of the level that each action is repeated for.
     A step on Atari is already --frame_skip frames, as in the TF1 code: 1 is the standard there."""
+    environment_processes: Literal["auto", "always", "never"] = "auto"
+    """Gymnasium levels without a vector environment: whether each environment runs in a process of
+    its own, or all in the actor's. auto: in processes if a step takes more than 1 ms."""
     width: int = 84
     """Atari: frames are resized to this many pixels."""
     height: int = 84

@@ -65,8 +65,8 @@ def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
     fitting = [name for name in AGENTS if (AGENTS[name].torso == "mlp") == (spec.kind == "vector")]
     raise ConfigError(
         f"--agent_name={agent_name}: takes {'vectors' if takes_vectors else 'images'}, but "
-        f"{spec.level_name} has observations {spec.observation_dtype} "
-        f"{list(spec.observation_shape)}; use one of {', '.join(fitting)}"
+        f"{spec.level_name} has {'vectors' if spec.kind == 'vector' else 'images'}"
+        f" as observations; use one of {', '.join(fitting)}"
     )
 
 

@@ -119,15 +119,27 @@ FOR_ALGORITHM: dict[str, Flags] = {"ppo": _PPO}
 """{algorithm: {flag: value}}: come before the preset's, if the preset is of another algorithm."""
 
 
-def values(preset: str, kind: Kind, algorithm: str) -> dict[str, Any]:
+FOR_CONTINUOUS: Flags = {
+    "entropy_cost": 0.0,
+    "entropy_cost_end": 0.0,
+    "observation_normalization": "elementwise",
+}
+"""{flag: value} of levels with continuous actions. A Gaussian's entropy has no upper limit, so a
+bonus would make its deviation grow for ever."""
+
+
+def values(preset: str, kind: Kind, algorithm: str, continuous: bool = False) -> dict[str, Any]:
     """Returns {flag: value} of a preset for a kind of level.
 
     Args:
       preset: a key of PRESETS.
       kind: of the level.
       algorithm: as given; "auto" means the preset's own.
+      continuous: whether the level's actions are.
     """
     preset_values = dict(PRESETS[preset][kind])
+    if continuous:
+        preset_values.update(FOR_CONTINUOUS)
     if algorithm != "auto":
         preset_values.update(FOR_ALGORITHM.get(algorithm, {}), algorithm=algorithm)
     return preset_values
@@ -146,7 +158,10 @@ def table() -> str:
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
     others = ", ".join(f"{name}={_shown(value)}" for name, value in _PPO.items() if value)
     note = f"--algorithm=ppo changes: {others}, batch_size=every environment's unroll."
-    return "\n".join([*(line.rstrip() for line in lines), "", *textwrap.wrap(note, 100)])
+    others = ", ".join(f"{name}={_shown(value)}" for name, value in FOR_CONTINUOUS.items())
+    notes = [note, f"Continuous actions change: {others}."]
+    wrapped = [line for each in notes for line in textwrap.wrap(each, 100)]
+    return "\n".join([*(line.rstrip() for line in lines), "", *wrapped])
 
 
 def _shown(value: Any) -> str:

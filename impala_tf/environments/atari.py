@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments.batched import LIFE_LOST
-from impala_tf.types import EnvironmentSpec
+from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 
 _EMULATOR_FPS = 60  # NTSC
 
@@ -45,9 +45,8 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     return EnvironmentSpec(
         level_name=env.level_name,
         kind="atari",
-        observation_shape=(env.height, env.width, env.stacked_frames),
-        observation_dtype="uint8",
-        num_actions=num_actions,
+        observation=ObservationSpec("image", (env.height, env.width, env.stacked_frames)),
+        actions=ActionSpec("discrete", (num_actions,)),
         stacked_frames=env.stacked_frames,
         frames_per_step=_frames_per_step(env),
         protocol=_protocol(env, num_actions),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
+from impala_tf.environments import spaces
 from impala_tf.types import EnvOutput, Episode
 
 LIFE_LOST = "life_lost"
 """Key of `info`, bool [N]: a life was lost that ends an episode for learning but not the game."""
+AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 
 
 class BatchedEnvironment:
@@ -21,14 +21,22 @@ class BatchedEnvironment:
     Observations have the layout "from the environment" of `observations.py`. They are the
     environment's own arrays, which the next step may overwrite: copy what must last. (ALE returns
     new arrays at every step.)
+
+    With SAME_STEP autoreset, the step that ends a game shows the next game's first observation. A
+    game that has terminated there looks as if a life was lost. The last transition of a truncated
+    one cannot be learned from, because the observation that bootstraps it is never shown: that step
+    counts as `autoreset`.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        """Takes over `env`, which has discrete actions and NEXT_STEP autoreset."""
+        """Takes over `env`, whose autoreset mode is one of AUTORESET_MODES."""
         self._env = env
         self._num_envs = env.num_envs
-        self._first_action = _first_action(env)
-        self._convert = _converter(env)
+        self._same_step = env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP
+        actions = spaces.action_spec(env.single_action_space)
+        self._no_action = np.zeros((self._num_envs, *actions.shape), actions.dtype)
+        self._to_environment = spaces.action_converter(env.single_action_space)
+        self._to_agent = spaces.observation_converter(env.single_observation_space)
         self._no_life_lost = np.zeros(self._num_envs, np.bool_)
         self._episodes: list[Episode] = []
         self._game_over: np.ndarray = np.zeros(self._num_envs, np.bool_)
@@ -49,29 +57,34 @@ class BatchedEnvironment:
             truncated=no_envs.copy(),
             autoreset=all_envs,
             episode_start=all_envs.copy(),
-            observation=self._convert(observation),
-            last_action=np.zeros(self._num_envs, np.int32),
+            observation=self._to_agent(observation),
+            last_action=self._no_action,
         )
 
     def step(self, actions: np.ndarray) -> EnvOutput:
-        """Takes `actions`, int32 [N] from 0 to A - 1, and returns the step that follows."""
+        """Takes actions [N, *ActionSpec.shape] and returns the step that follows."""
         observation, reward, terminated, truncated, info = self._env.step(
-            actions + self._first_action
+            self._to_environment(actions)
         )
-        autoreset = self._game_over
         life_lost = info.get(LIFE_LOST, self._no_life_lost)
-        reward = np.where(autoreset, 0, reward).astype(np.float32)
-        self._game_over = terminated | truncated
-        self._count(reward, autoreset)
-        terminated = terminated | life_lost
+        before, self._game_over = self._game_over, terminated | truncated
+        if self._same_step:
+            self._count(reward, self._no_life_lost)
+            autoreset, life_lost = truncated & ~terminated, life_lost | terminated
+            truncated = self._no_life_lost
+        else:
+            autoreset = before
+            reward = np.where(autoreset, 0, reward)
+            self._count(reward, autoreset)
+            terminated = terminated | life_lost
         return EnvOutput(
-            reward=reward,
+            reward=np.where(autoreset, 0, reward).astype(np.float32),
             terminated=terminated,
             truncated=truncated & ~terminated,
             autoreset=autoreset,
             episode_start=autoreset | life_lost,
-            observation=self._convert(observation),
-            last_action=actions.astype(np.int32),
+            observation=self._to_agent(observation),
+            last_action=actions.astype(self._no_action.dtype),
         )
 
     def pop_episodes(self) -> list[Episode]:
@@ -87,26 +100,7 @@ class BatchedEnvironment:
         self._returns += reward
         self._lengths += ~autoreset
         for n in np.flatnonzero(self._game_over):
-            self._episodes.append(Episode(float(self._returns[n]), int(self._lengths[n])))
+            game = Episode(float(self._returns[n]), int(self._lengths[n]), int(n))
+            self._episodes.append(game)
         self._returns[self._game_over] = 0
         self._lengths[self._game_over] = 0
-
-
-def _first_action(env: VectorEnv[Any, Any, Any]) -> np.integer[Any]:
-    """Returns the environment's number of action 0; for most, this is 0."""
-    space = env.single_action_space
-    if not isinstance(space, Discrete):
-        raise TypeError(f"BatchedEnvironment needs discrete actions, not {space}")
-    return space.start
-
-
-def _converter(env: VectorEnv[Any, Any, Any]) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the conversion to float32 vectors, or to images with a channel axis."""
-    space = env.single_observation_space
-    if not isinstance(space, Box):
-        raise TypeError(f"BatchedEnvironment needs Box observations, not {space}")
-    if len(space.shape) == 1:
-        return lambda observation: observation.astype(np.float32, copy=False)
-    if len(space.shape) == 2:
-        return lambda observation: observation[..., np.newaxis]
-    return lambda observation: observation

@@ -1,4 +1,4 @@
-"""All other levels in Gymnasium's registry: discrete actions, images or vectors."""
+"""All other levels in Gymnasium's registry."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import functools
 import importlib
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Box, Discrete, Space
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig
+from impala_tf.environments import spaces
+from impala_tf.environments.batched import AUTORESET_MODES
 from impala_tf.process_lifetime import die_with_parent
-from impala_tf.types import EnvironmentSpec, Kind
+from impala_tf.types import EnvironmentSpec, ObservationSpec
 
-_SUPPORTED = "only discrete actions, and uint8 images [H, W, C] or vectors, are supported"
+# A step that takes longer is worth the work of sending it to a process of its own and back.
+_EXPENSIVE_STEP_S = 1e-3
+_PROBE_S = 0.25
+_PROBE_STEPS = 200
 
 
 def owns(level_name: str) -> bool:
@@ -35,48 +39,47 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
       ConfigError: see `make`.
     """
     vector = make(env, num_envs=1, num_threads=1)
-    kind, shape = _observation(env.level_name, vector.single_observation_space)
-    num_actions = _num_actions(env.level_name, vector.single_action_space)
+    observation = spaces.observation_spec(vector.single_observation_space)
+    actions = spaces.action_spec(vector.single_action_space)
     vector.close()
     repeats = env.num_action_repeats
     limit = find(env.level_name).max_episode_steps
     return EnvironmentSpec(
         level_name=env.level_name,
-        kind=kind,
-        observation_shape=shape,
-        observation_dtype="uint8" if kind == "image" else "float32",
-        num_actions=num_actions,
+        kind=spaces.kind_of(observation),
+        observation=observation,
+        actions=actions,
         stacked_frames=0,
         frames_per_step=repeats,
-        protocol=f"Gymnasium {env.level_name}, {kind} {'x'.join(map(str, shape))}, "
-        f"{num_actions} actions, action repeat {repeats}, "
+        protocol=f"Gymnasium {env.level_name}, {_shown(observation)}, {actions}, "
+        f"action repeat {repeats}, "
         + (f"at most {limit} frames" if limit else "no limit of frames"),
     )
 
 
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
-    """Returns N environments: the level's own vector environment, else one process for each.
+    """Returns N environments: the level's own vector environment, if it has one.
 
-    Processes are spawned, because forking a process that runs TensorFlow may hang. They end with
-    the thread that calls this. `num_threads` has no effect here.
+    Else they are stepped one after another in this process, or in a process each, as
+    --environment_processes says. Processes are spawned, because forking a process that runs
+    TensorFlow may hang. They end with the thread that calls this. `num_threads` has no effect here.
 
     Raises:
       ConfigError: there is no such level, a package that it needs is not installed, or its spaces
         or its autoreset mode are not supported.
     """
     registered = find(env.level_name)
-    repeated = _repeated(env)
-    wrapped = repeated or registered.additional_wrappers
+    wrapped = env.num_action_repeats > 1 or registered.additional_wrappers
     if registered.vector_entry_point is not None and not wrapped:
         return _vectorize(env, num_envs, "vector_entry_point")
-    if num_envs == 1:
-        return _vectorize(env, num_envs, "sync", wrappers=repeated)
+    if num_envs == 1 or not _needs_processes(env):
+        return _vectorize(env, num_envs, "sync", wrappers=_wrappers(env))
     worker_setup = functools.partial(_set_up_worker, parent_pid=os.getpid())
     return _vectorize(
         env,
         num_envs,
         "async",
-        wrappers=[*repeated, worker_setup],
+        wrappers=[*_wrappers(env), worker_setup],
         vector_kwargs={"context": "spawn"},
     )
 
@@ -87,14 +90,14 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     Raises:
       ConfigError: see `make`; or the level has no render mode rgb_array.
     """
-    unrendered = _vectorize(env, 1, "sync")
+    unrendered = _vectorize(env, 1, "sync", wrappers=_wrappers(env))
     render_modes = unrendered.metadata.get("render_modes", ())
     unrendered.close()
     if "rgb_array" not in render_modes:
         raise ConfigError(
             f"--video: --level_name={env.level_name} has no render mode rgb_array, so no video"
         )
-    return _vectorize(env, 1, "sync", wrappers=_repeated(env), render_mode="rgb_array")
+    return _vectorize(env, 1, "sync", wrappers=_wrappers(env), render_mode="rgb_array")
 
 
 def find(level_name: str) -> EnvSpec:
@@ -151,10 +154,33 @@ def _set_up_worker(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium.E
     return env
 
 
-def _repeated(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
-    """Returns the wrapper that repeats actions, or nothing if actions are not repeated."""
+def _wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
+    """Returns the wrappers of each environment."""
     repeats = env.num_action_repeats
-    return [functools.partial(ActionRepeat, repeats=repeats)] if repeats > 1 else []
+    repeated = [functools.partial(ActionRepeat, repeats=repeats)] if repeats > 1 else []
+    return [*repeated, spaces.Simplify]
+
+
+def _needs_processes(env: EnvironmentConfig) -> bool:
+    """Tells whether each environment gets a process of its own."""
+    if env.environment_processes != "auto":
+        return env.environment_processes == "always"
+    probe = _vectorize(env, 1, "sync", wrappers=_wrappers(env))
+    try:
+        return _step_time_s(probe) > _EXPENSIVE_STEP_S
+    finally:
+        probe.close()
+
+
+def _step_time_s(vector: VectorEnv[Any, Any, Any]) -> float:
+    """Returns the mean duration of a step with random actions, resets included."""
+    vector.reset(seed=0)
+    vector.action_space.seed(0)
+    started, steps = time.perf_counter(), 0
+    while steps < _PROBE_STEPS and time.perf_counter() - started < _PROBE_S:
+        vector.step(vector.action_space.sample())
+        steps += 1
+    return (time.perf_counter() - started) / steps
 
 
 def _vectorize(
@@ -169,6 +195,8 @@ def _vectorize(
         )
     try:
         vector = gymnasium.make_vec(registered, num_envs, vectorization_mode=mode, **settings)
+    except ValueError as error:  # of `spaces`
+        raise ConfigError(f"--level_name={env.level_name}: {error}") from error
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
@@ -183,35 +211,21 @@ def _vectorize(
 
 
 def _check(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
-    _observation(level_name, vector.single_observation_space)
-    _num_actions(level_name, vector.single_action_space)
+    try:
+        spaces.observation_spec(vector.single_observation_space)
+        spaces.action_spec(vector.single_action_space)
+    except ValueError as error:
+        raise ConfigError(f"--level_name={level_name}: {error}") from error
     mode = vector.metadata.get("autoreset_mode")
-    if mode != AutoresetMode.NEXT_STEP:
+    if mode not in AUTORESET_MODES:
+        supported = " and ".join(str(each) for each in AUTORESET_MODES)
         raise ConfigError(
             f"--level_name={level_name}: its vector environment has the autoreset mode {mode}; "
-            f"only {AutoresetMode.NEXT_STEP} is supported"
+            f"only {supported} are supported"
         )
 
 
-def _num_actions(level_name: str, space: Space[Any]) -> int:
-    if isinstance(space, Discrete):
-        return int(space.n)
-    raise ConfigError(f"--level_name={level_name}: has actions {space}; {_SUPPORTED}")
-
-
-def _observation(level_name: str, space: Space[Any]) -> tuple[Kind, tuple[int, ...]]:
-    """Returns (kind, shape as the agent sees it) of a Gymnasium level's observations."""
-    if isinstance(space, Box) and len(space.shape) == 1:
-        return "vector", space.shape
-    if isinstance(space, Box) and space.dtype == np.uint8:
-        if len(space.shape) == 2:
-            return "image", (*space.shape, 1)
-        if len(space.shape) == 3:
-            # Channels first would look like a flat, wide image and train badly without any warning.
-            if space.shape[0] < space.shape[2]:
-                raise ConfigError(
-                    f"--level_name={level_name}: has images of shape {space.shape}, which looks "
-                    "like channels first; only channels last are supported"
-                )
-            return "image", space.shape
-    raise ConfigError(f"--level_name={level_name}: has observations {space}; {_SUPPORTED}")
+def _shown(observation: ObservationSpec | dict[str, ObservationSpec]) -> str:
+    if isinstance(observation, dict):
+        return ", ".join(f"{part}: {_shown(seen)}" for part, seen in observation.items())
+    return f"{observation.kind} {'x'.join(map(str, observation.shape))}"

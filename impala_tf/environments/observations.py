@@ -1,7 +1,7 @@
 """The layouts of an observation. No other module knows them.
 
-An observation has one layout on each stretch of its way, [*shape] being
-`EnvironmentSpec.observation_shape`:
+An observation, or each part of one that has several, has one layout on each stretch of its way,
+[*shape] being `ObservationSpec.shape`:
 
     from the environment   uint8 [N, K, H, W] if K frames are stacked, else [N, *shape]
     into the network       [N, *shape], or [T + 1, B, *shape]: channels last
@@ -22,12 +22,14 @@ environment shows zeros and the first frame, so frames from before an ``autorese
 from __future__ import annotations
 
 import abc
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from impala_tf.types import EnvironmentSpec, EnvOutput
+from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, ObservationSpec
 
+WHOLE = "observation"
 _BYTES_PER_WORD = 4  # of uint32
 
 
@@ -35,20 +37,20 @@ class ObservationLayout(abc.ABC):
     """Describes and converts the steps of a level. Make one with `layout_of`."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
-        self._shape = spec.observation_shape
-        self._dtype = tf.as_dtype(spec.observation_dtype)
+        self._observation = spec.observation
+        self._actions = spec.actions
 
     def step_specs(self, num_envs: int) -> EnvOutput:
         """Returns the tf.TensorSpecs [N, ...] of a step as the environment returns it."""
-        return _step_specs((num_envs,), self._spec((num_envs, *self._environment_shape())))
+        return self._step_specs((num_envs,), self._environment_specs(num_envs))
 
     def network_specs(self, *leading: int) -> EnvOutput:
         """Returns the tf.TensorSpecs [*leading, ...] of steps as the network sees them."""
-        return _step_specs(leading, self._spec((*leading, *self._shape)))
+        return self._step_specs(leading, self._whole_specs(*leading))
 
     def unroll_specs(self, unroll_length: int) -> EnvOutput:
         """Returns the tf.TensorSpecs of one environment's T + 1 steps, as they are sent."""
-        return _step_specs((unroll_length + 1,), self._spec(self._unroll_shape(unroll_length)))
+        return self._step_specs((unroll_length + 1,), self._unroll_specs(unroll_length))
 
     def to_network(self, env_output: EnvOutput) -> EnvOutput:
         """Returns a step [N, ...] from the environment as the network sees it."""
@@ -79,42 +81,59 @@ class ObservationLayout(abc.ABC):
             **{name: swap_batch_and_time(field) for name, field in fields.items()},
         )
 
-    def _spec(self, shape: tuple[int, ...]) -> tf.TensorSpec:
-        return tf.TensorSpec(shape, self._dtype)
+    def _whole_specs(self, *leading: int) -> Nest:
+        """Returns the tf.TensorSpecs [*leading, *shape] of observations."""
+        return tf.nest.map_structure(
+            lambda seen: tf.TensorSpec((*leading, *seen.shape), seen.dtype), self._observation
+        )
+
+    def _step_specs(self, leading: tuple[int, ...], observation: Nest) -> EnvOutput:
+        flag = tf.TensorSpec(leading, tf.bool)
+        return EnvOutput(
+            reward=tf.TensorSpec(leading, tf.float32),
+            terminated=flag,
+            truncated=flag,
+            autoreset=flag,
+            episode_start=flag,
+            observation=observation,
+            last_action=tf.TensorSpec((*leading, *self._actions.shape), self._actions.dtype),
+        )
 
     @abc.abstractmethod
-    def _environment_shape(self) -> tuple[int, ...]: ...
+    def _environment_specs(self, num_envs: int) -> Nest: ...
 
     @abc.abstractmethod
-    def _unroll_shape(self, unroll_length: int) -> tuple[int, ...]: ...
+    def _unroll_specs(self, unroll_length: int) -> Nest: ...
 
     @abc.abstractmethod
-    def _to_network(self, observation: tf.Tensor) -> tf.Tensor: ...
+    def _to_network(self, observation: Nest) -> Nest: ...
 
     @abc.abstractmethod
-    def _record(self, t: int, observation: np.ndarray, unroll: np.ndarray) -> None: ...
+    def _record(self, t: int, observation: Nest, unroll: Nest) -> None: ...
 
     @abc.abstractmethod
-    def _time_major(self, packed: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor: ...
+    def _time_major(self, packed: Nest, autoreset: tf.Tensor) -> Nest: ...
 
 
 class WholeObservations(ObservationLayout):
-    """Images and vectors that are sent as they are."""
+    """Observations, of one part or several, that are sent as they are."""
 
-    def _environment_shape(self) -> tuple[int, ...]:
-        return self._shape
+    def _environment_specs(self, num_envs: int) -> Nest:
+        return self._whole_specs(num_envs)
 
-    def _unroll_shape(self, unroll_length: int) -> tuple[int, ...]:
-        return (unroll_length + 1, *self._shape)
+    def _unroll_specs(self, unroll_length: int) -> Nest:
+        return self._whole_specs(unroll_length + 1)
 
-    def _to_network(self, observation: tf.Tensor) -> tf.Tensor:
+    def _to_network(self, observation: Nest) -> Nest:
         return observation
 
-    def _record(self, t: int, observation: np.ndarray, unroll: np.ndarray) -> None:
-        unroll[:, t] = observation
+    def _record(self, t: int, observation: Nest, unroll: Nest) -> None:
+        arrays = parts_of(unroll)
+        for part, value in parts_of(observation).items():
+            arrays[part][:, t] = value
 
-    def _time_major(self, packed: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
-        return swap_batch_and_time(packed)
+    def _time_major(self, packed: Nest, autoreset: tf.Tensor) -> Nest:
+        return tf.nest.map_structure(swap_batch_and_time, packed)
 
 
 class StackedFrames(ObservationLayout):
@@ -122,13 +141,16 @@ class StackedFrames(ObservationLayout):
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         super().__init__(spec)
-        self._height, self._width, self._num_frames = spec.observation_shape
+        assert isinstance(spec.observation, ObservationSpec)
+        self._height, self._width, self._num_frames = spec.observation.shape
 
-    def _environment_shape(self) -> tuple[int, ...]:
-        return (self._num_frames, self._height, self._width)
+    def _environment_specs(self, num_envs: int) -> tf.TensorSpec:
+        shape = (num_envs, self._num_frames, self._height, self._width)
+        return tf.TensorSpec(shape, tf.uint8)
 
-    def _unroll_shape(self, unroll_length: int) -> tuple[int, ...]:
-        return (unroll_length + self._num_frames, self._height, self._width)
+    def _unroll_specs(self, unroll_length: int) -> tf.TensorSpec:
+        shape = (unroll_length + self._num_frames, self._height, self._width)
+        return tf.TensorSpec(shape, tf.uint8)
 
     def _to_network(self, observation: tf.Tensor) -> tf.Tensor:
         return channels_last(observation)
@@ -146,6 +168,14 @@ class StackedFrames(ObservationLayout):
 def layout_of(spec: EnvironmentSpec) -> ObservationLayout:
     """Returns the layout of a level's observations."""
     return StackedFrames(spec) if spec.stacked_frames else WholeObservations(spec)
+
+
+def parts_of(observation: Nest) -> dict[str, Any]:
+    """Returns {part: value} of an observation, or of whatever is there for each part of one.
+
+    The only part of an observation without named parts is called "observation".
+    """
+    return observation if isinstance(observation, dict) else {WHOLE: observation}
 
 
 def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
@@ -192,16 +222,3 @@ def rebuild_stacks(frames: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
         in_channel_k = tf.one_hot(k, num_frames, dtype=tf.uint8)
         stack += frames[k : k + steps] * (same_game[..., None, None, None] * in_channel_k)
     return stack
-
-
-def _step_specs(leading: tuple[int, ...], observation: tf.TensorSpec) -> EnvOutput:
-    flag = tf.TensorSpec(leading, tf.bool)
-    return EnvOutput(
-        reward=tf.TensorSpec(leading, tf.float32),
-        terminated=flag,
-        truncated=flag,
-        autoreset=flag,
-        episode_start=flag,
-        observation=observation,
-        last_action=tf.TensorSpec(leading, tf.int32),
-    )

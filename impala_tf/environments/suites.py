@@ -24,7 +24,7 @@ class Suite(Protocol):
     def make(
         self, env: EnvironmentConfig, num_envs: int, num_threads: int
     ) -> VectorEnv[Any, Any, Any]:
-        """Returns N environments: Discrete actions, NEXT_STEP autoreset, Box observations."""
+        """Returns N environments, their observation spaces in the `simple` form of `spaces`."""
 
     def make_rendered(self, env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
         """Returns one environment whose `render()` returns (uint8 [H, W, 3],)."""

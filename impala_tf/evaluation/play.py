@@ -17,31 +17,31 @@ class Environment(Protocol):
 
     def reset(self) -> EnvOutput: ...  # noqa: D102
     def step(self, actions: np.ndarray) -> EnvOutput: ...  # noqa: D102
+    def pop_episodes(self) -> list[Episode]: ...  # noqa: D102
 
 
 def play(
     policy: Policy, initial_state: Nest, environment: Environment, num_envs: int, num_episodes: int
 ) -> Iterator[Episode | None]:
-    """Plays `num_episodes` whole games in N environments; yields None before each step.
+    """Plays `num_episodes` whole games in N environments; yields None for each observation.
 
-    A finished game is yielded after its environment was reset, so that a video shows the whole
-    game, from its first observation to its final one. Each environment plays a fixed number of
-    games: taking the games that finish first would favour short ones.
+    A finished game is yielded after the None of its final observation, so that a video shows the
+    whole game. Each environment plays a fixed number of games: taking the games that finish first
+    would favour short ones.
     """
     games_left = np.full(num_envs, num_episodes // num_envs)
     games_left[: num_episodes % num_envs] += 1
-    returns, lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)
     env_output, core_state = environment.reset(), initial_state
-    while games_left.any():
+    while True:
         yield None
+        for episode in environment.pop_episodes():
+            if games_left[episode.environment] > 0:
+                games_left[episode.environment] -= 1
+                yield episode
+        if not games_left.any():
+            return
         answer, core_state = policy(env_output, core_state)
         env_output = environment.step(answer.action.numpy())
-        ended = env_output.autoreset
-        for n in np.flatnonzero(ended & (games_left > 0)):
-            games_left[n] -= 1
-            yield Episode(float(returns[n]), int(lengths[n]))
-        returns = np.where(ended, 0.0, returns + env_output.reward)
-        lengths = np.where(ended, 0, lengths + 1)
 
 
 def summary(episodes: list[Episode]) -> dict[str, Any]:

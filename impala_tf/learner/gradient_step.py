@@ -11,14 +11,18 @@ import tensorflow as tf
 from impala_tf.agents.agent import Agent
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import ObservationLayout, swap_batch_and_time
-from impala_tf.learner import signals, vtrace
+from impala_tf.learner import signals
 from impala_tf.learner.algorithms import losses, ppo
 from impala_tf.learner.algorithms.losses import Losses, Scales
 from impala_tf.learner.algorithms.transitions import Estimates, Transitions, transitions
 from impala_tf.learner.batch_uses import Minibatch
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.optimizers import make_optimizer
-from impala_tf.learner.statistics import ObservationStatistics, RunningMoments, ValueNormalizer
+from impala_tf.learner.statistics import (
+    RunningMoments,
+    ValueNormalizer,
+    observation_statistics,
+)
 from impala_tf.types import Nest, NetworkOutput, Unroll
 
 # Decay of the running mean square of the advantages, per update.
@@ -87,8 +91,7 @@ class GradientStep:
             RunningMoments(_ADVANTAGE_DECAY) if loss.advantage_scaling == "rms" else None
         )
         self._values = ValueNormalizer() if loss.value_normalization == "running" else None
-        normalizer = agent.observation_normalizer
-        self._observations = None if normalizer is None else ObservationStatistics(normalizer)
+        self._observations = observation_statistics(agent.observation_normalizer)
         self.with_batch = tf.function(self._with_batch)
         self.without_batch = tf.function(self._without_batch)
         self.prepare = tf.function(self._prepare)
@@ -175,7 +178,12 @@ class GradientStep:
     def _transitions(self, outputs: NetworkOutput, unroll: Unroll) -> Transitions:
         values = outputs.baseline if self._values is None else self._values.values(outputs.baseline)
         return transitions(
-            outputs, values, unroll.env_outputs, unroll.agent_outputs, self._config.loss
+            outputs,
+            values,
+            unroll.env_outputs,
+            unroll.agent_outputs,
+            self._config.loss,
+            self.agent.distribution,
         )
 
     def _scales(self) -> Scales:
@@ -189,16 +197,17 @@ class GradientStep:
         if self.target_agent is None:
             return None
         outputs, _ = self.target_agent.unroll(unroll.env_outputs, unroll.core_state)
-        return vtrace.log_probs_from_logits_and_actions(
+        return self.agent.distribution.log_prob(
             outputs.policy_logits[:-1], unroll.agent_outputs.action
         )
 
     def _seen(self, unroll: Unroll) -> list[tf.Tensor]:
         observations = self._observations
+        if observations is None:
+            return []
         # The last step of an unroll is the first of the next one.
-        return (
-            [] if observations is None else observations.sums(unroll.env_outputs.observation[:-1])
-        )
+        seen = tf.nest.map_structure(lambda part: part[:-1], unroll.env_outputs.observation)
+        return observations.sums(seen)
 
     def _apply(
         self,

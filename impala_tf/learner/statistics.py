@@ -6,6 +6,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.normalization import ObservationNormalizer
+from impala_tf.types import Nest
 
 _MIN_STD = 1e-2
 
@@ -82,7 +83,7 @@ class ValueNormalizer(snt.Module):
         layer.b.assign(layer.b * scale + (mean - self._moments.mean) / self._moments.std)
 
 
-class ObservationStatistics(snt.Module):
+class PartStatistics(snt.Module):
     """Sums over the first observations, from which the normaliser is set.
 
     Args:
@@ -117,3 +118,44 @@ class ObservationStatistics(snt.Module):
             mean = self._sums / self._count
             variance = tf.maximum(self._squares / self._count - tf.square(mean), 0.0)
             self._normalizer.set(mean, variance)
+
+
+class DictStatistics(snt.Module):
+    """`PartStatistics` of observations of several parts, one list of sums after another.
+
+    Args:
+      normalizers: {part: its normaliser, or None}.
+    """
+
+    def __init__(
+        self, normalizers: dict[str, ObservationNormalizer | None], name: str | None = None
+    ) -> None:
+        super().__init__(name=name)
+        self._parts = {
+            part: PartStatistics(normalizer)
+            for part, normalizer in normalizers.items()
+            if normalizer is not None
+        }
+
+    def sums(self, observations: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        """See `PartStatistics.sums`."""
+        return [each for name, part in self._items() for each in part.sums(observations[name])]
+
+    def no_sums(self) -> list[tf.Tensor]:
+        """See `PartStatistics.no_sums`."""
+        return [each for _, part in self._items() for each in part.no_sums()]
+
+    def add(self, sums: list[tf.Tensor]) -> None:
+        """See `PartStatistics.add`."""
+        for number, (_, part) in enumerate(self._items()):
+            part.add(sums[3 * number : 3 * number + 3])
+
+    def _items(self) -> list[tuple[str, PartStatistics]]:
+        return sorted(self._parts.items())
+
+
+def observation_statistics(normalizer: Nest) -> PartStatistics | DictStatistics | None:
+    """Returns the statistics that set an agent's `observation_normalizer`; None if it has none."""
+    if isinstance(normalizer, dict):
+        return DictStatistics(normalizer) if any(normalizer.values()) else None
+    return None if normalizer is None else PartStatistics(normalizer)

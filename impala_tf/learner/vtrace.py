@@ -20,21 +20,6 @@ class VTraceReturns(NamedTuple):
     pg_advantages: tf.Tensor  # float32 [T, B]: rho_s (r_s + gamma v_{s+1} - V(x_s)), section 4.2
 
 
-def log_probs_from_logits_and_actions(policy_logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-    """Returns log pi(a | x).
-
-    Args:
-      policy_logits: float32 [T, B, A], not normalised.
-      actions: int32 [T, B].
-
-    Returns:
-      float32 [T, B].
-    """
-    policy_logits.shape.assert_has_rank(3)
-    actions.shape.assert_has_rank(2)
-    return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=actions, logits=policy_logits)
-
-
 def from_importance_weights(
     log_rhos: tf.Tensor,
     discounts: tf.Tensor,

@@ -37,7 +37,7 @@ def resolve(config: Config) -> tuple[Config, EnvironmentSpec]:
       ConfigError: the level cannot be used, or the agent does not fit it.
     """
     spec = suites.spec(config.environment)
-    config = configs.resolve(config, spec.kind)
+    config = configs.resolve(config, spec.kind, spec.actions.kind == "continuous")
     configs.check_observation(config.agent.agent_name, spec)
     return config, spec
 

@@ -33,8 +33,8 @@ def describe(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
     """
     return {
         "flags": configs.to_dict(config),
-        "sources": configs.sources(config, spec.kind),
-        "level": spec._asdict(),
+        "sources": configs.sources(config, spec.kind, spec.actions.kind == "continuous"),
+        "level": {**spec._asdict(), "observation": _seen(spec), "actions": vars(spec.actions)},
         "protocol": spec.protocol,
         "versions": {"python": platform.python_version(), **_versions()},
         "git_commit": _git_commit(),
@@ -67,3 +67,9 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None  # no git, or not a checkout
     return described.stdout.strip()
+
+
+def _seen(spec: EnvironmentSpec) -> dict[str, Any]:
+    if isinstance(spec.observation, dict):
+        return {part: vars(seen) for part, seen in spec.observation.items()}
+    return vars(spec.observation)

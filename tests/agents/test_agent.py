@@ -58,7 +58,7 @@ def test_unrolling_equals_stepping_across_episodes(agent_name: str) -> None:
 
     for t in range(5):
         stepped, state = agent.step(at(env_outputs, t), state)
-        assert stepped.policy_logits.shape == (2, spec.num_actions)
+        assert stepped.policy_logits.shape == (2, spec.actions.sizes[0])
         assert stepped.baseline.shape == (2,)
         assert_same(at(unrolled, t), stepped)
     assert_same(state_after, state)

@@ -8,6 +8,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents import networks
+from impala_tf.types import ActionSpec
 
 
 def pixels(*shape: int, seed: int = 0) -> tf.Tensor:
@@ -164,7 +165,7 @@ def test_the_lstm_state_starts_at_zero() -> None:
 
 def test_the_heads_are_linear() -> None:
     """Bounded logits or a baseline that cannot be negative would limit learning."""
-    heads = networks.Heads(num_actions=3)
+    heads = networks.Heads(ActionSpec("discrete", (3,)), 3)
     inputs = tf.random.stateless_normal((5, 7), seed=(0, 1))
     heads(inputs)
     randomize(heads)

@@ -221,7 +221,7 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     assert resolved["logdir"] == f"runs/ALE-Pong-v5-{resolved['agent_name']}"
     unresolved = {name for name, value in resolved.items() if value in (None, "auto")}
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
-    assert unresolved == {*paths, "rendezvous_port", "device"}
+    assert unresolved == {*paths, "rendezvous_port", "device", "environment_processes"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

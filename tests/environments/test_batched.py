@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
@@ -68,11 +68,11 @@ def test_episodes_are_whole_games() -> None:
     environment.reset()
     for _ in range(4):
         environment.step(actions(0, 0))
-    assert environment.pop_episodes() == [Episode(1.0 + 2.0, 2), Episode(1.0 + 2.0 + 3.0, 3)]
+    assert environment.pop_episodes() == [Episode(1.0 + 2.0, 2, 1), Episode(1.0 + 2.0 + 3.0, 3, 0)]
     assert environment.pop_episodes() == []
     for _ in range(4):
         environment.step(actions(0, 0))
-    assert environment.pop_episodes() == [Episode(3.0, 2), Episode(1.0 + 2.0 + 3.0 + 4.0, 4)]
+    assert environment.pop_episodes() == [Episode(3.0, 2, 0), Episode(1.0 + 2.0 + 3.0 + 4.0, 4, 1)]
 
 
 def test_a_reset_forgets_unfinished_games() -> None:
@@ -85,7 +85,7 @@ def test_a_reset_forgets_unfinished_games() -> None:
     assert not first.last_action.any()
     for _ in range(2):
         environment.step(actions(0, 0))
-    assert environment.pop_episodes() == [Episode(3.0, 2)]
+    assert environment.pop_episodes() == [Episode(3.0, 2, 0)]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_native_environments_have_their_time_limit() -> None:
         _, _, angle, angular_velocity = output.observation.T
         output = environment.step((angle + angular_velocity > 0).astype(np.int32))
     assert output.truncated.all()
-    assert environment.pop_episodes() == [Episode(200.0, 200)] * 3
+    assert environment.pop_episodes() == [Episode(200.0, 200, n) for n in range(3)]
 
 
 def test_masked_cartpole_is_the_same_level_natively_and_rendered() -> None:
@@ -157,3 +157,28 @@ def test_actions_are_repeated_on_other_levels_than_atari() -> None:
     assert [step.observation[0].tolist() for step in steps] == [[0, 2, 6], [0, 3, 6], [1, 0, -1]]
     assert [step.reward[0] for step in steps] == [1 + 2, 3, 0]
     assert environment.pop_episodes() == [Episode(6.0, 2)]
+
+
+def test_same_step_autoreset_keeps_games_apart() -> None:
+    """An episode's end shows the next game; nothing may be learned across the two.
+
+    Of the truncated game, the last transition cannot be learned from.
+    """
+    vector = gymnasium.make_vec(
+        f"{WORLDS}:Scripted-v0",
+        1,
+        "sync",
+        vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+    )
+    environment = BatchedEnvironment(vector)
+    steps = [environment.reset(), *(environment.step(actions(0)) for _ in range(5))]
+    # Games of 3 steps (truncated) and 2 steps (terminated).
+    assert [step.observation[0, :2].tolist() for step in steps] == [
+        [0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [2, 0],
+    ]  # fmt: skip
+    assert [bool(step.episode_start[0]) for step in steps] == [1, 0, 0, 1, 0, 1]
+    assert [bool(step.terminated[0]) for step in steps] == [0, 0, 0, 0, 0, 1]
+    assert [bool(step.autoreset[0]) for step in steps] == [1, 0, 0, 1, 0, 0]
+    assert [float(step.reward[0]) for step in steps] == [0, 1, 2, 0, 1, 2]
+    assert not any(step.truncated[0] for step in steps)
+    assert environment.pop_episodes() == [Episode(1.0 + 2.0 + 3.0, 3), Episode(1.0 + 2.0, 2)]

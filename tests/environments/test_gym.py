@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv
 
+from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from tests.helpers.games import WORLDS, actions, environment_of, level
@@ -20,9 +21,13 @@ from tests.helpers.games import WORLDS, actions, environment_of, level
 ROOT = Path(__file__).parents[2]
 
 
+def in_processes(name: str) -> EnvironmentConfig:
+    return level(f"{WORLDS}:{name}", environment_processes="always")
+
+
 def test_processes_behave_like_single_environments() -> None:
     """An action, reward or observation must not reach another environment than its own."""
-    environment = environment_of(level(f"{WORLDS}:Pictures-v0"), num_envs=3)
+    environment = environment_of(in_processes("Pictures-v0"), num_envs=3)
     alone = [gymnasium.make("Pictures-v0") for _ in range(3)]
     environment.reset()
     for env in alone:
@@ -48,7 +53,7 @@ def interruptible() -> Iterator[None]:
 @pytest.mark.usefixtures("interruptible")
 def test_processes_survive_ctrl_c() -> None:
     """Ctrl-C reaches every process. The actor finishes its unroll, so it still needs them."""
-    env = suites.make(level(f"{WORLDS}:Pictures-v0"), 2, seed=1)
+    env = suites.make(in_processes("Pictures-v0"), 2, seed=1)
     environment = BatchedEnvironment(env)
     environment.reset()
     assert isinstance(env.unwrapped, AsyncVectorEnv)
@@ -68,7 +73,8 @@ STEPS_FOREVER = f"""
 import time, numpy as np
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
-env = suites.make(EnvironmentConfig(level_name="{WORLDS}:Hanging-v0"), 2, seed=1)
+config = EnvironmentConfig(level_name="{WORLDS}:Hanging-v0", environment_processes="always")
+env = suites.make(config, 2, seed=1)
 env.reset()
 env.unwrapped.step_async(np.zeros(2, np.int64))
 print(*[process.pid for process in env.unwrapped.processes], flush=True)

@@ -7,7 +7,7 @@ import pytest
 
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
-from impala_tf.types import EnvironmentSpec
+from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.games import WORLDS, level
 
 
@@ -16,9 +16,8 @@ def test_spec_of_a_vector_level() -> None:
     assert suites.spec(level(f"{WORLDS}:MaskedCartPole-v1")) == EnvironmentSpec(
         level_name=f"{WORLDS}:MaskedCartPole-v1",
         kind="vector",
-        observation_shape=(2,),
-        observation_dtype="float32",
-        num_actions=2,
+        observation=ObservationSpec("vector", (2,)),
+        actions=ActionSpec("discrete", (2,)),
         stacked_frames=0,
         frames_per_step=1,
         protocol=f"Gymnasium {WORLDS}:MaskedCartPole-v1, vector 2, 2 actions, action repeat 1, "
@@ -33,7 +32,7 @@ def test_spec_of_a_vector_level() -> None:
 def test_spec_of_an_image_level(name: str, shape: tuple[int, ...]) -> None:
     """Grey images get a channel axis, which convolutions need."""
     spec = suites.spec(level(f"{WORLDS}:{name}", num_action_repeats=3))
-    assert (spec.kind, spec.observation_shape, spec.observation_dtype) == ("image", shape, "uint8")
+    assert (spec.kind, spec.observation) == ("image", ObservationSpec("image", shape))
     assert (spec.stacked_frames, spec.frames_per_step) == (0, 3)
 
 
@@ -50,15 +49,14 @@ def test_spec_of_an_image_level(name: str, shape: tuple[int, ...]) -> None:
         ),
         ("#!?", "no such level; no id is similar"),
         ("no_such_module:Env-v0", "cannot import the module 'no_such_module'"),
-        ("Pendulum-v1", r"has actions Box\(.*only discrete actions"),
-        ("FrozenLake-v1", r"has observations Discrete\(16\); only discrete"),
-        ("Blackjack-v1", r"has observations Tuple\("),
+        (f"{WORLDS}:DictActions-v0", r"has actions Dict\(.*; only Discrete, "),
+        (f"{WORLDS}:Graph-v0", r"has observations Graph\(.*; only images "),
         (f"{WORLDS}:FloatPictures-v0", r"has observations Box\(.*float32\)"),
         (
             f"{WORLDS}:ChannelsFirst-v0",
             r"\(3, 24, 32\), which looks like channels first",
         ),
-        (f"{WORLDS}:SameStep-v0", "autoreset mode AutoresetMode.SAME_STEP; only .*NEXT"),
+        (f"{WORLDS}:NoAutoreset-v0", "autoreset mode AutoresetMode.DISABLED; only .*NEXT"),
         (
             f"{WORLDS}:NeedsUninstalled-v0",
             "not installed: Moon .* run `pip install moon`",

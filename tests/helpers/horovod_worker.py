@@ -17,10 +17,18 @@ from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.learner.group import HorovodGroup, LearnerGroup
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
-from impala_tf.types import EnvironmentSpec, Unroll
+from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
 from tests.helpers.unrolls import random_unrolls
 
-SPEC = EnvironmentSpec("World-v0", "vector", (3,), "float32", 4, 0, 2, "made up")
+SPEC = EnvironmentSpec(
+    "World-v0",
+    "vector",
+    ObservationSpec("vector", (3,)),
+    ActionSpec("discrete", (4,)),
+    0,
+    2,
+    "made up",
+)
 B, T, UPDATES = 4, 5, 20
 NO_FLAGS = ControlFlags(False, False, False)
 # Everything that depends on more than gradients.

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from impala_tf import config as configs
+from impala_tf.agents.distributions import Categorical
 from impala_tf.config import Config, LossConfig, resolved
 from impala_tf.learner.algorithms import losses
 from impala_tf.learner.algorithms.losses import Losses, Scales
@@ -27,5 +28,6 @@ def compute(
     scales: Scales | None = None,
 ) -> Losses:
     """Returns the losses of steps [T + 1, B]."""
-    steps = transitions(outputs, outputs.baseline, env_outputs, agent_outputs, config)
+    policy = Categorical(outputs.policy_logits.shape[-1])
+    steps = transitions(outputs, outputs.baseline, env_outputs, agent_outputs, config, policy)
     return losses.compute(steps, config, scales or Scales(resolved(config.entropy_cost)))

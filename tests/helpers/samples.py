@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.config import Config
-from impala_tf.types import EnvironmentSpec, EnvOutput
+from impala_tf.environments.observations import layout_of
+from impala_tf.types import ActionSpec, EnvironmentSpec, EnvOutput, ObservationSpec
 from tests.helpers.unrolls import random_array
 
 
@@ -17,9 +18,8 @@ def vector_spec(size: int = 3, num_actions: int = 4, frames_per_step: int = 1) -
     return EnvironmentSpec(
         level_name="Vectors-v0",
         kind="vector",
-        observation_shape=(size,),
-        observation_dtype="float32",
-        num_actions=num_actions,
+        observation=ObservationSpec("vector", (size,)),
+        actions=ActionSpec("discrete", (num_actions,)),
         stacked_frames=0,
         frames_per_step=frames_per_step,
         protocol="",
@@ -31,9 +31,8 @@ def image_spec(shape: tuple[int, int, int], stacked_frames: int = 0) -> Environm
     return EnvironmentSpec(
         level_name="Images-v0",
         kind="atari" if stacked_frames else "image",
-        observation_shape=shape,
-        observation_dtype="uint8",
-        num_actions=4,
+        observation=ObservationSpec("image", shape),
+        actions=ActionSpec("discrete", (4,)),
         stacked_frames=stacked_frames,
         frames_per_step=4 if stacked_frames else 1,
         protocol="",
@@ -48,15 +47,7 @@ def resolved_config(**flags: Any) -> Config:
 def steps(spec: EnvironmentSpec, leading: tuple[int, ...], seed: int = 0) -> EnvOutput:
     """Returns random steps as the agent sees them; episodes start here and there."""
     rng = np.random.default_rng(seed)
-    flag = tf.TensorSpec((), tf.bool)
-    specs = EnvOutput(
-        reward=tf.TensorSpec((), tf.float32),
-        terminated=flag,
-        truncated=flag,
-        autoreset=flag,
-        episode_start=flag,
-        observation=tf.TensorSpec(spec.observation_shape, spec.observation_dtype),
-        last_action=tf.TensorSpec((), tf.int32),
+    return tf.nest.map_structure(
+        lambda each: tf.constant(random_array(each, leading, rng)),
+        layout_of(spec).network_specs(),
     )
-    arrays = [random_array(each, leading, rng) for each in specs]
-    return EnvOutput(*map(tf.constant, arrays))

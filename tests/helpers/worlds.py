@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiDiscrete, Text
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
@@ -146,6 +146,34 @@ class Catch(gymnasium.Env[np.ndarray, Any]):
         return cells.repeat(self._PIXELS, 0).repeat(self._PIXELS, 1)[..., None]
 
 
+class Everything(Pictures):
+    """Has observations of several parts, and several actions at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._images = self.observation_space
+        self.observation_space: Any = Dict(
+            {"picture": self._images, "text": Text(20), "choice": Discrete(3)}
+        )
+        self.action_space: Any = MultiDiscrete([2, 3])
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return super().step(action[0])
+
+    def _picture(self) -> Any:
+        slope = np.arange(24 * 32 * 3).reshape(24, 32, 3) % 100
+        picture = (slope + 20 * self._step).astype(np.uint8)
+        return {"picture": picture, "text": "go to the ball", "choice": 1}
+
+
+class Slow(Pictures):
+    """Takes two milliseconds for a step."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        time.sleep(0.002)
+        return super().step(action)
+
+
 class Blind(Pictures):
     """Has images as observations, but cannot be rendered."""
 
@@ -160,10 +188,26 @@ class Hanging(Pictures):
         return super().step(action)
 
 
-class SameStepCartPole(CartPoleVectorEnv):
+class NoAutoreset(CartPoleVectorEnv):
     """Claims an autoreset mode that is not supported."""
 
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}
+
+
+class DictActions(Pictures):
+    """Has actions that no policy is made for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = Dict({"legs": Discrete(3)})
+
+
+class GraphObservations(Pictures):
+    """Has observations that no torso is made for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space: Any = Graph(Discrete(3), None)
 
 
 class NeedsUninstalled(Pictures):
@@ -200,7 +244,11 @@ _register("GreyPictures-v0", "Pictures", kwargs={"shape": (24, 32)})
 _register("ChannelsFirst-v0", "Pictures", kwargs={"shape": (3, 24, 32)})
 _register("FloatPictures-v0", "Pictures", kwargs={"dtype": "float32"})
 _register("Catch-v0", "Catch")
+_register("Everything-v0", "Everything")
+_register("Slow-v0", "Slow")
 _register("Blind-v0", "Blind")
 _register("Hanging-v0", "Hanging")
 _register("NeedsUninstalled-v0", "NeedsUninstalled")
-_register("SameStep-v0", None, vector_entry_point="tests.helpers.worlds:SameStepCartPole")
+_register("DictActions-v0", "DictActions")
+_register("Graph-v0", "GraphObservations")
+_register("NoAutoreset-v0", None, vector_entry_point="tests.helpers.worlds:NoAutoreset")

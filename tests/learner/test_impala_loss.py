@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from impala_tf.agents.distributions import Categorical
 from impala_tf.learner import vtrace
 from impala_tf.learner.algorithms.losses import Losses
 from impala_tf.learner.algorithms.transitions import clip_rewards
@@ -79,7 +80,7 @@ def reference_total(weights, frozen_at, env_outputs, answers):
     frozen = tf.nest.map_structure(
         lambda t: tf.cast(t, tf.float32), network(frozen_at, env_outputs.observation)
     )
-    log_probs = vtrace.log_probs_from_logits_and_actions
+    log_probs = Categorical(A).log_prob
     behaviour_logits = tf.cast(answers.policy_logits, tf.float32)
     returns = vtrace.from_importance_weights(
         log_probs(frozen.policy_logits[:-1], answers.action)
@@ -150,9 +151,9 @@ def test_the_clip_fraction_is_the_share_of_ratios_above_rho_bar():
     )
     config = dataclasses.replace(CONFIG, clip_rho_threshold=1.3)
     found = compute(outputs, never_reset, answers, config)
-    log_rhos = vtrace.log_probs_from_logits_and_actions(
-        outputs.policy_logits[:-1], answers.action
-    ) - vtrace.log_probs_from_logits_and_actions(answers.policy_logits, answers.action)
+    log_rhos = Categorical(A).log_prob(outputs.policy_logits[:-1], answers.action) - Categorical(
+        A
+    ).log_prob(answers.policy_logits, answers.action)
     share = np.mean(np.exp(log_rhos) > 1.3)
     assert 0 < share < 1
     np.testing.assert_allclose(found.rho_clip_fraction, share, rtol=1e-5)

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import make_agent
-from impala_tf.agents.policy import sample_actions
+from impala_tf.agents.distributions import Categorical
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
@@ -46,7 +46,7 @@ def test_the_agent_learns_which_action_is_rewarded() -> None:
             last_action=tf.zeros((16, T + 1), tf.int32),
         )
         logits = unroll(env_outputs, ())[0].policy_logits[:, :T]
-        actions = sample_actions(tf.reshape(logits, (-1, 3)), generator)
+        actions = Categorical(3).sample(tf.reshape(logits, (-1, 3)), generator)
         actions = tf.reshape(actions, (16, T))
         reward = np.zeros((16, T + 1), np.float32)
         reward[:, 1:] = actions.numpy() == best[:, :T]

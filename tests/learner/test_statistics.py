@@ -8,7 +8,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.normalization import ObservationNormalizer
-from impala_tf.learner.statistics import ObservationStatistics, RunningMoments, ValueNormalizer
+from impala_tf.learner.statistics import PartStatistics, RunningMoments, ValueNormalizer
 
 
 def sums(values: np.ndarray) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -64,7 +64,7 @@ def test_observations_are_normalised_by_the_moments_of_all_that_were_added(
     rng = np.random.default_rng(2)
     shape = (3, 4, 2)
     normalizer = ObservationNormalizer(shape, dtype)
-    statistics = ObservationStatistics(normalizer)
+    statistics = PartStatistics(normalizer)
     spread = rng.uniform(0, 0.2, shape) * unit
     seen = [
         np.clip(0.5 * unit + spread * rng.normal(size=(5, 2, *shape)), 0, unit).astype(dtype)

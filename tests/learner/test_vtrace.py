@@ -134,16 +134,6 @@ def test_nothing_crosses_a_masked_transition():
     assert first[3] != second[3]
 
 
-def test_log_probs_are_those_of_softmax_policies():
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=(4, 3, 5)).astype(np.float32)
-    actions = rng.integers(0, 5, (4, 3)).astype(np.int32)
-    found = vtrace.log_probs_from_logits_and_actions(tf.constant(logits), tf.constant(actions))
-    policy = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    expected = np.log(np.take_along_axis(policy, actions[..., None], -1)[..., 0])
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-
-
 def test_targets_have_no_gradient():
     values = tf.Variable(tf.ones((3, 2)))
     with tf.GradientTape() as tape:

@@ -12,8 +12,6 @@ from impala_tf.learner.algorithms.transitions import (
     Estimates,
     Objective,
     Transitions,
-    entropy,
-    kl_divergence,
 )
 
 
@@ -75,7 +73,7 @@ def compute(
     reduction = count if config.loss_reduction == "mean" else 1.0
     policy_gradient = -tf.reduce_sum(weight * objective.values) / reduction
     baseline = 0.5 * tf.reduce_sum(weight * errors) / reduction
-    entropies = tf.reduce_sum(weight * entropy(steps.policy_logits))
+    entropies = tf.reduce_sum(weight * steps.entropy)
     total = (
         policy_gradient
         + resolved(config.baseline_cost) * baseline
@@ -90,7 +88,7 @@ def compute(
         policy_gradient=policy_gradient,
         baseline=baseline,
         entropy=entropies / count,
-        kl=mean(kl_divergence(steps.behaviour_logits, steps.policy_logits)),
+        kl=mean(steps.kl),
         rho_clip_fraction=mean(ratios > config.clip_rho_threshold),
         c_clip_fraction=mean(ratios > config.clip_c_threshold),
         surrogate_clip_fraction=mean(objective.clipped),

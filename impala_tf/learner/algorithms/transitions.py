@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from impala_tf.agents.distributions import Distribution
 from impala_tf.config import LossConfig
-from impala_tf.learner import vtrace
 from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput
 
 
@@ -17,9 +17,9 @@ class Transitions(NamedTuple):
     rewards: tf.Tensor  # float32 [T, B]: clipped as --reward_clipping says
     discounts: tf.Tensor  # float32 [T, B]: gamma, or 0 where the episode ended
     valid: tf.Tensor  # bool [T, B]: False where the environment was reset instead
-    policy_logits: tf.Tensor  # float32 [T, B, A]: pi, gradients flow
+    entropy: tf.Tensor  # float32 [T, B]: of pi in nats, gradients flow
+    kl: tf.Tensor  # float32 [T, B]: of pi from mu, the policy that acted, in nats
     log_probs: tf.Tensor  # float32 [T, B]: log pi(a|x), gradients flow
-    behaviour_logits: tf.Tensor  # float32 [T, B, A]: mu, the policy that acted
     behaviour_log_probs: tf.Tensor  # float32 [T, B]: log mu(a|x)
     values: tf.Tensor  # float32 [T, B]: V(x_t) in units of the rewards, gradients flow
     bootstrap_value: tf.Tensor  # float32 [B]: V(x_T)
@@ -45,6 +45,7 @@ def transitions(
     env_outputs: EnvOutput,
     agent_outputs: AgentOutput,
     config: LossConfig,
+    distribution: Distribution,
 ) -> Transitions:
     """Returns the transitions of a batch of unrolls.
 
@@ -54,36 +55,24 @@ def transitions(
       env_outputs: [T + 1, B]; only rewards and episode ends are read.
       agent_outputs: of the actors, [T, B].
       config: resolved.
+      distribution: of the policies.
     """
     # Here [T + 1] becomes [T]. Action t was chosen at x_t; its reward and what followed are in
     # EnvOutput t + 1. Before: index t of env_outputs is a step. After: index t is the transition
     # from step t to step t + 1, and the last network output is only used to bootstrap.
     logits = network_outputs.policy_logits[:-1]
-    actions = agent_outputs.action
-    log_probs = vtrace.log_probs_from_logits_and_actions
+    behaviour_logits, actions = agent_outputs.policy_logits, agent_outputs.action
     return Transitions(
         rewards=clip_rewards(env_outputs.reward[1:], config.reward_clipping),
         discounts=config.discounting * (1.0 - tf.cast(env_outputs.terminated[1:], tf.float32)),
         valid=tf.logical_not(env_outputs.autoreset[1:]),
-        policy_logits=logits,
-        log_probs=log_probs(logits, actions),
-        behaviour_logits=agent_outputs.policy_logits,
-        behaviour_log_probs=log_probs(agent_outputs.policy_logits, actions),
+        entropy=distribution.entropy(logits),
+        kl=distribution.kl_divergence(behaviour_logits, logits),
+        log_probs=distribution.log_prob(logits, actions),
+        behaviour_log_probs=distribution.log_prob(behaviour_logits, actions),
         values=values[:-1],
         bootstrap_value=values[-1],
     )
-
-
-def entropy(policy_logits: tf.Tensor) -> tf.Tensor:
-    """Returns the entropy in nats, float32 [T, B], of softmax policies [T, B, A]."""
-    log_policy = tf.nn.log_softmax(policy_logits)
-    return -tf.reduce_sum(tf.exp(log_policy) * log_policy, axis=-1)
-
-
-def kl_divergence(logits: tf.Tensor, other_logits: tf.Tensor) -> tf.Tensor:
-    """Returns KL(p || q) in nats, float32 [T, B], of two softmax policies [T, B, A]."""
-    log_p, log_q = tf.nn.log_softmax(logits), tf.nn.log_softmax(other_logits)
-    return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1)
 
 
 def clip_rewards(rewards: tf.Tensor, clipping: str) -> tf.Tensor:

@@ -1,0 +1,170 @@
+"""The policy's distributions over actions, made of the numbers that the policy head computes."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import tensorflow as tf
+
+from impala_tf.types import ActionSpec
+
+_TINY = 1e-20
+# Standard deviations of a Gaussian policy stay between exp(-5) and exp(2).
+_LOG_STD_RANGE = (-5.0, 2.0)
+
+
+class Distribution(Protocol):
+    """Functions of `logits` [..., P], float32, and of actions [..., *ActionSpec.shape].
+
+    Attributes:
+      num_parameters: P.
+    """
+
+    num_parameters: int
+
+    def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """Returns log pi(a|x), float32 [...]; of a density, if actions are continuous."""
+
+    def entropy(self, logits: tf.Tensor) -> tf.Tensor:
+        """Returns the entropy in nats, float32 [...]."""
+
+    def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        """Returns KL(p || q) in nats, float32 [...], p being that of `logits`."""
+
+    def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
+        """Draws actions."""
+
+    def mode(self, logits: tf.Tensor) -> tf.Tensor:
+        """Returns the most likely actions."""
+
+    def features(self, actions: tf.Tensor) -> tf.Tensor:
+        """Returns actions as inputs of a network, float32 [..., F]."""
+
+
+class Categorical:
+    """One of A actions, int32 [...]; P = A logits, not normalised."""
+
+    def __init__(self, num_actions: int) -> None:
+        self.num_parameters = num_actions
+
+    def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=actions, logits=logits)
+
+    def entropy(self, logits: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        log_policy = tf.nn.log_softmax(logits)
+        return -tf.reduce_sum(tf.exp(log_policy) * log_policy, axis=-1)
+
+    def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        log_p, log_q = tf.nn.log_softmax(logits), tf.nn.log_softmax(other)
+        return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1)
+
+    def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
+        """See `Distribution` (Gumbel-max trick)."""
+        uniform = generator.uniform(tf.shape(logits), minval=tf.constant(_TINY))
+        return tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), -1, tf.int32)
+
+    def mode(self, logits: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        return tf.argmax(logits, -1, tf.int32)
+
+    def features(self, actions: tf.Tensor) -> tf.Tensor:
+        """Returns one-hot vectors."""
+        return tf.one_hot(actions, self.num_parameters)
+
+
+class MultiCategorical:
+    """Several choices at once, independent of each other: int32 [..., len(sizes)]."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.num_parameters = sum(sizes)
+        self._sizes = list(sizes)
+        self._parts = [Categorical(size) for size in sizes]
+
+    def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        chosen = tf.unstack(actions, axis=-1)
+        parts = zip(self._parts, self._split(logits), chosen, strict=True)
+        return tf.add_n([part.log_prob(mine, action) for part, mine, action in parts])
+
+    def entropy(self, logits: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        parts = zip(self._parts, self._split(logits), strict=True)
+        return tf.add_n([part.entropy(mine) for part, mine in parts])
+
+    def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        parts = zip(self._parts, self._split(logits), self._split(other), strict=True)
+        return tf.add_n([part.kl_divergence(p, q) for part, p, q in parts])
+
+    def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
+        """See `Distribution`."""
+        parts = zip(self._parts, self._split(logits), strict=True)
+        return tf.stack([part.sample(mine, generator) for part, mine in parts], axis=-1)
+
+    def mode(self, logits: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        parts = zip(self._parts, self._split(logits), strict=True)
+        return tf.stack([part.mode(mine) for part, mine in parts], axis=-1)
+
+    def features(self, actions: tf.Tensor) -> tf.Tensor:
+        """Returns the choices' one-hot vectors, concatenated."""
+        parts = zip(self._parts, tf.unstack(actions, axis=-1), strict=True)
+        return tf.concat([part.features(action) for part, action in parts], axis=-1)
+
+    def _split(self, logits: tf.Tensor) -> list[tf.Tensor]:
+        return tf.split(logits, self._sizes, axis=-1)
+
+
+class DiagonalGaussian:
+    """D numbers, float32 [..., D], independent of each other; P = D means and D log deviations."""
+
+    def __init__(self, size: int) -> None:
+        self.num_parameters = 2 * size
+
+    def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        mean, log_std = _mean_and_log_std(logits)
+        squares = tf.square((actions - mean) * tf.exp(-log_std))
+        return -tf.reduce_sum(0.5 * squares + log_std + 0.5 * math.log(2.0 * math.pi), axis=-1)
+
+    def entropy(self, logits: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        _, log_std = _mean_and_log_std(logits)
+        return tf.reduce_sum(log_std + 0.5 * math.log(2.0 * math.pi * math.e), axis=-1)
+
+    def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        (mean_p, log_p), (mean_q, log_q) = _mean_and_log_std(logits), _mean_and_log_std(other)
+        squares = tf.exp(2.0 * (log_p - log_q)) + tf.square((mean_p - mean_q) * tf.exp(-log_q))
+        return tf.reduce_sum(log_q - log_p + 0.5 * (squares - 1.0), axis=-1)
+
+    def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
+        """See `Distribution`."""
+        mean, log_std = _mean_and_log_std(logits)
+        return mean + tf.exp(log_std) * generator.normal(tf.shape(mean))
+
+    def mode(self, logits: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        return _mean_and_log_std(logits)[0]
+
+    def features(self, actions: tf.Tensor) -> tf.Tensor:
+        """Returns the actions within the environment's bounds."""
+        return tf.clip_by_value(actions, -1.0, 1.0)
+
+
+def distribution_of(actions: ActionSpec) -> Distribution:
+    """Returns the distribution over a level's actions."""
+    if actions.kind == "discrete":
+        return Categorical(actions.sizes[0])
+    if actions.kind == "multi_discrete":
+        return MultiCategorical(actions.sizes)
+    return DiagonalGaussian(actions.sizes[0])
+
+
+def _mean_and_log_std(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    mean, log_std = tf.split(logits, 2, axis=-1)
+    return mean, tf.clip_by_value(log_std, *_LOG_STD_RANGE)

@@ -1,0 +1,224 @@
+"""What an agent sees of Gymnasium's spaces, and how its actions become theirs.
+
+Observations are images, vectors and texts, or a dictionary of these. Everything else is turned
+into vectors where an environment is made (`Simplify`), so that a vector environment has only `Box`
+spaces and dictionaries of them.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from gymnasium.spaces.utils import flatdim, flatten
+
+from impala_tf.types import ActionSpec, Kind, ObservationSpec
+
+MAX_WORDS = 32
+"""Longer texts are cut."""
+WORD_BUCKETS = 1000
+"""Words are hashed to 1 .. WORD_BUCKETS (as in the agent of the IMPALA paper); 0: no word."""
+_MAX_ONE_HOT = 100_000
+
+ToVector = Callable[[Any], np.ndarray]
+
+
+class Words(Box):
+    """Hashed words of a text, int32 [MAX_WORDS]."""
+
+    def __init__(self) -> None:
+        super().__init__(0, WORD_BUCKETS, (MAX_WORDS,), np.int32)
+
+
+class Simplify(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Observations as `Box` or as a flat `Dict` of `Box`: the space's `simple` form."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        self._convert = converter(space)
+        self.observation_space = simple(space)
+
+    def observation(self, observation: Any) -> Any:
+        """Returns the observation in its simple form."""
+        return self._convert(observation)
+
+
+def simple(space: Space[Any]) -> Space[Any]:
+    """Returns the `Box`, or the flat `Dict` of `Box`, that observations of `space` become.
+
+    Raises:
+      ValueError: the space cannot be seen by an agent; the message is a description of it.
+    """
+    if isinstance(space, (Dict, Tuple)):
+        return Dict({name: _simple_part(part) for name, part in _parts(space)})
+    return _simple_part(space)
+
+
+def converter(space: Space[Any]) -> Callable[[Any], Any]:
+    """Returns the conversion of an observation of `space` into its simple form."""
+    if not isinstance(space, (Dict, Tuple)):
+        return _part_converter(space)
+    parts = {name: _part_converter(part) for name, part in _parts(space)}
+
+    def convert(observation: Any) -> dict[str, np.ndarray]:
+        values = dict(_values(space, observation))
+        return {name: part(values[name]) for name, part in parts.items()}
+
+    return convert
+
+
+def observation_spec(space: Space[Any]) -> ObservationSpec | dict[str, ObservationSpec]:
+    """Describes a simple space. Raises ValueError as `simple`."""
+    if isinstance(space, Dict):
+        return {name: _part_spec(part) for name, part in space.spaces.items()}
+    return _part_spec(space)
+
+
+def kind_of(observation: ObservationSpec | dict[str, ObservationSpec]) -> Kind:
+    """Returns "image" if any part of an observation is an image, else "vector"."""
+    parts = observation.values() if isinstance(observation, dict) else [observation]
+    return "image" if any(part.kind == "image" for part in parts) else "vector"
+
+
+def action_spec(space: Space[Any]) -> ActionSpec:
+    """Describes an action space. Raises ValueError, with a description, for other spaces."""
+    if isinstance(space, Discrete):
+        return ActionSpec("discrete", (int(space.n),))
+    if isinstance(space, MultiDiscrete):
+        return ActionSpec("multi_discrete", tuple(int(n) for n in space.nvec.flat))
+    if isinstance(space, MultiBinary):
+        return ActionSpec("multi_discrete", (2,) * int(np.prod(space.shape)))
+    if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
+        return ActionSpec("continuous", (int(np.prod(space.shape)),))
+    raise ValueError(
+        f"has actions {space}; only Discrete, MultiDiscrete, MultiBinary and Box of floats are"
+        " supported"
+    )
+
+
+def action_converter(space: Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the conversion of an agent's actions [N, *ActionSpec.shape] into the space's own."""
+    if isinstance(space, Discrete):
+        return lambda actions: actions + space.start
+    if isinstance(space, (MultiDiscrete, MultiBinary)):
+        shape, start = space.shape, getattr(space, "start", 0)
+        return lambda actions: (actions.reshape(-1, *shape) + start).astype(space.dtype)
+    assert isinstance(space, Box)
+    return _scaling(space)
+
+
+def observation_converter(space: Space[Any]) -> Callable[[Any], Any]:
+    """Returns the conversion of a batch of observations of a simple space into what agents see.
+
+    Vectors become float32, and images get a channel axis; nothing else is copied. Stacks of frames
+    stay as they are.
+    """
+    if isinstance(space, Dict):
+        parts = {name: observation_converter(part) for name, part in space.spaces.items()}
+        return lambda batch: {name: convert(batch[name]) for name, convert in parts.items()}
+    assert isinstance(space, Box)
+    if isinstance(space, Words) or (space.dtype == np.uint8 and len(space.shape) > 2):
+        return lambda batch: batch
+    if space.dtype == np.uint8 and len(space.shape) == 2:
+        return lambda batch: batch[..., np.newaxis]
+    return lambda batch: batch.reshape(len(batch), -1).astype(np.float32, copy=False)
+
+
+def hash_words(text: str) -> np.ndarray:
+    """Returns the words of a text as int32 [MAX_WORDS] from 1 to WORD_BUCKETS; 0 after the last."""
+    words = re.findall(r"\w+", text.lower())[:MAX_WORDS]
+    hashed = np.zeros(MAX_WORDS, np.int32)
+    hashed[: len(words)] = [1 + zlib.crc32(word.encode()) % WORD_BUCKETS for word in words]
+    return hashed
+
+
+def _scaling(space: Box) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the map of [-1, 1] to the bounds of `space`; numbers without bounds stay."""
+    low, high = space.low.ravel(), space.high.ravel()
+    bounded = np.isfinite(low) & np.isfinite(high)
+    center = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0)
+    half = np.where(bounded, np.where(bounded, high, 0) - center, 1)
+
+    def scale(actions: np.ndarray) -> np.ndarray:
+        scaled = np.clip(center + half * actions, low, high)
+        return scaled.reshape(-1, *space.shape).astype(space.dtype)
+
+    return scale
+
+
+def _parts(space: Dict | Tuple, path: str = "") -> Iterator[tuple[str, Space[Any]]]:
+    """Yields (path, space) of all parts; nested ones are named "outer.inner"."""
+    items = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+    for key, part in items:
+        name = f"{path}{key}"
+        if isinstance(part, (Dict, Tuple)):
+            yield from _parts(part, f"{name}.")
+        else:
+            yield name, part
+
+
+def _values(space: Dict | Tuple, value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (path, value) of all parts, named as in `_parts`."""
+    items = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+    for key, part in items:
+        name = f"{path}{key}"
+        if isinstance(part, (Dict, Tuple)):
+            yield from _values(part, value[key], f"{name}.")
+        else:
+            yield name, value[key]
+
+
+def _simple_part(space: Space[Any]) -> Space[Any]:
+    if isinstance(space, Box):
+        _part_spec(space)
+        return space
+    if _is_text(space):
+        return Words()
+    if isinstance(space, (Discrete, MultiBinary, MultiDiscrete)):
+        size = flatdim(space)
+        if size <= _MAX_ONE_HOT:
+            return Box(0, 1, (size,), np.float32)
+    raise ValueError(_not_seen(space))
+
+
+def _part_converter(space: Space[Any]) -> ToVector:
+    if isinstance(space, Box):
+        return lambda observation: observation
+    if _is_text(space):
+        return hash_words
+    return lambda observation: np.asarray(flatten(space, observation), np.float32)
+
+
+def _part_spec(space: Space[Any]) -> ObservationSpec:
+    if isinstance(space, Words):
+        return ObservationSpec("text", space.shape)
+    if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3):
+        height, width, channels = (*space.shape, 1)[:3]
+        # Channels first would look like a flat, wide image and train badly without any warning.
+        if len(space.shape) == 3 and height < channels:
+            raise ValueError(
+                f"has images of shape {space.shape}, which looks like channels first; only channels"
+                " last are supported"
+            )
+        return ObservationSpec("image", (height, width, channels))
+    if isinstance(space, Box) and len(space.shape) <= 2:
+        return ObservationSpec("vector", (int(np.prod(space.shape)),))
+    raise ValueError(_not_seen(space))
+
+
+def _is_text(space: Space[Any]) -> bool:
+    """Tells whether observations are strings; MiniGrid has a space of its own for them."""
+    return space.dtype is not None and space.dtype.kind == "U"
+
+
+def _not_seen(space: Space[Any]) -> str:
+    return (
+        f"has observations {space}; only images (uint8 [H, W, C]), vectors, numbers of choices, one"
+        " text, and dictionaries of these, are supported"
+    )

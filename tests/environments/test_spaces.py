@@ -1,0 +1,135 @@
+"""What agents see of Gymnasium's spaces, and how their actions become an environment's."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
+
+from impala_tf.environments import spaces, suites
+from impala_tf.environments.observations import parts_of
+from impala_tf.types import ActionSpec, ObservationSpec
+from tests.helpers.games import WORLDS, environment_of, level
+
+
+@pytest.mark.parametrize(
+    ("space", "seen"),
+    [
+        (Box(0, 255, (8, 9, 3), np.uint8), ObservationSpec("image", (8, 9, 3))),
+        (Box(0, 255, (8, 9), np.uint8), ObservationSpec("image", (8, 9, 1))),
+        (Box(0, 255, (128,), np.uint8), ObservationSpec("vector", (128,))),  # Atari's memory
+        (Box(-1, 1, (5, 4), np.float64), ObservationSpec("vector", (20,))),
+        (Discrete(16), ObservationSpec("vector", (16,))),
+        (MultiDiscrete([2, 3]), ObservationSpec("vector", (5,))),
+        (MultiBinary(4), ObservationSpec("vector", (4,))),
+        (Text(20), ObservationSpec("text", (spaces.MAX_WORDS,))),
+        (
+            Dict({"eye": Box(0, 255, (7, 7, 3), np.uint8), "body": Dict({"speed": Discrete(2)})}),
+            {
+                "eye": ObservationSpec("image", (7, 7, 3)),
+                "body.speed": ObservationSpec("vector", (2,)),
+            },
+        ),
+        (
+            Tuple((Discrete(3), Box(-1, 1, (2,)))),
+            {"0": ObservationSpec("vector", (3,)), "1": ObservationSpec("vector", (2,))},
+        ),
+    ],
+    ids=str,
+)
+def test_observations_have_what_their_spec_says(space: Space, seen: object) -> None:
+    """A part that is lost or swapped could not be learned from."""
+    space.seed(3)
+    sample = space.sample()
+    found = spaces.converter(space)(sample)
+    simple = spaces.simple(space)
+    assert simple.contains(found)
+    assert spaces.observation_spec(simple) == seen
+    assert spaces.kind_of(spaces.observation_spec(simple)) == (
+        "image" if "image" in str(seen) else "vector"
+    )
+
+
+def test_a_choice_is_one_hot() -> None:
+    """As a number, neighbouring choices would look alike."""
+    assert spaces.converter(Discrete(4))(2).tolist() == [0, 0, 1, 0]
+
+
+def test_words_are_told_apart_and_stay_the_same_in_every_process() -> None:
+    """Python's own hash() of a text differs from process to process."""
+    found = spaces.hash_words("go to the red  ball, Go!")
+    assert found[:7].tolist() == [found[0], found[1], found[2], found[3], found[4], found[0], 0]
+    assert len(set(found[:5].tolist())) == 5
+    assert found[0] == 1 + 3060306774 % 1000  # CRC-32 of "go"
+    assert not found[6:].any()
+    long = spaces.hash_words(" ".join(map(str, range(100))))
+    assert long.shape == (spaces.MAX_WORDS,) and long.all()
+
+
+@pytest.mark.parametrize(
+    ("space", "spec", "action", "expected"),
+    [
+        (Discrete(3, start=5), ActionSpec("discrete", (3,)), [1, 2], [6, 7]),
+        (MultiDiscrete([2, 4]), ActionSpec("multi_discrete", (2, 4)), [[1, 3]], [[1, 3]]),
+        (MultiBinary((2, 2)), ActionSpec("multi_discrete", (2, 2, 2, 2)), [[1, 0, 0, 1]],
+         [[[1, 0], [0, 1]]]),
+        (Box(-2, 4, (2,)), ActionSpec("continuous", (2,)), [[-1, 1], [0, 9]], [[-2, 4], [1, 4]]),
+        (Box(-np.inf, np.inf, (1,)), ActionSpec("continuous", (1,)), [[7.5]], [[7.5]]),
+        (Box(0, np.inf, (1,)), ActionSpec("continuous", (1,)), [[7.5], [-3]], [[7.5], [0]]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_actions_reach_the_environment_in_its_own_units(
+    space: Space, spec: ActionSpec, action: list, expected: list
+) -> None:
+    assert spaces.action_spec(space) == spec
+    given = np.array(action, spec.dtype)
+    found = spaces.action_converter(space)(given)
+    np.testing.assert_array_equal(found, expected)
+    assert all(space.contains(each) for each in found.astype(space.dtype))
+
+
+@pytest.mark.parametrize(
+    "name", ["Pendulum-v1", "Blackjack-v1", "FrozenLake-v1", f"{WORLDS}:Everything-v0"]
+)
+def test_levels_of_all_kinds_play(name: str) -> None:
+    """Steps have the shapes and dtypes that the level's spec promises."""
+    spec = suites.spec(level(name))
+    environment = environment_of(level(name), num_envs=3)
+    steps = [environment.reset()]
+    for _ in range(30):
+        steps.append(environment.step(np.zeros((3, *spec.actions.shape), spec.actions.dtype)))
+    environment.close()
+    for step in steps:
+        assert step.last_action.dtype == spec.actions.dtype
+        for part, seen in parts_of(spec.observation).items():
+            value = parts_of(step.observation)[part]
+            assert (value.shape, value.dtype) == ((3, *seen.shape), seen.dtype)
+
+
+def test_cheap_environments_run_in_the_actor_and_expensive_ones_in_processes() -> None:
+    """A process for each of 32 environments made Acrobot ten times as slow."""
+
+    def kind_of(name: str, **flags: str) -> str:
+        env = suites.make(level(f"{WORLDS}:{name}", **flags), 2, seed=1)
+        name = type(env.unwrapped).__name__
+        env.close()
+        return name
+
+    assert kind_of("Pictures-v0") == "SyncVectorEnv"
+    assert kind_of("Slow-v0") == "AsyncVectorEnv"
+    assert kind_of("Slow-v0", environment_processes="never") == "SyncVectorEnv"
+    assert kind_of("Pictures-v0", environment_processes="always") == "AsyncVectorEnv"
+
+
+def test_observations_of_several_parts_come_from_processes_unchanged() -> None:
+    env = level(f"{WORLDS}:Everything-v0", environment_processes="always")
+    environment = environment_of(env, num_envs=2)
+    alone = gymnasium.make(f"{WORLDS}:Everything-v0")
+    first, _ = alone.reset()
+    seen = environment.reset().observation
+    environment.close()
+    np.testing.assert_array_equal(seen["picture"][1], first["picture"])
+    np.testing.assert_array_equal(seen["text"][1], spaces.hash_words(first["text"]))
+    assert seen["choice"][1].tolist() == [0, 1, 0]
