@@ -5,7 +5,7 @@ from __future__ import annotations
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents import networks
+from impala_tf.agents import networks, torsos
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.config import AGENTS, AgentComposition, AgentConfig, check_observation
 from impala_tf.environments.observations import layout_of
@@ -29,7 +29,7 @@ class Agent(snt.Module):
         self,
         composition: AgentComposition,
         num_actions: int,
-        init: networks.Initialization = networks.USUAL_INITIALIZATION,
+        init: torsos.Initialization = torsos.USUAL_INITIALIZATION,
         observation_normalizer: ObservationNormalizer | None = None,
         name: str | None = None,
     ) -> None:
@@ -37,7 +37,7 @@ class Agent(snt.Module):
         self.observation_normalizer = observation_normalizer
         self._num_actions = num_actions
         self._observes_last = composition.observes_last_action_and_reward
-        self._torso = networks.TORSOS[composition.torso](init.hidden)
+        self._torso = torsos.TORSOS[composition.torso](init.hidden)
         self._core = networks.CORES[composition.core]()
         self._heads = networks.Heads(num_actions, init)
         self._torso_dtype = tf.float32
@@ -96,12 +96,12 @@ class Agent(snt.Module):
         if self.observation_normalizer is not None:
             inputs = self.observation_normalizer(observation, dtype)
         elif is_image:
-            inputs = networks.to_unit_floats(observation, dtype)
+            inputs = torsos.to_unit_floats(observation, dtype)
         else:
             inputs = tf.cast(observation, dtype)
         if dtype == tf.float32:
             return self._torso(inputs)
-        with networks.computing_in(dtype):
+        with torsos.computing_in(dtype):
             return tf.cast(self._torso(inputs), tf.float32)
 
     def _last_inputs(self, env_outputs: EnvOutput) -> list[tf.Tensor]:
@@ -140,7 +140,7 @@ def make_agent(
     agent = Agent(
         AGENTS[agent_name],
         spec.num_actions,
-        networks.initialization(initialization),
+        torsos.initialization(initialization),
         normalizer,
         name=agent_name,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from impala_tf.agents.networks import RESIDUAL_TORSOS
+from impala_tf.agents.torsos import RESIDUAL_TORSOS
 from impala_tf.config import AGENTS, AgentConfig
 
 # As Linux names them, on x86 and on Arm. Without these, bfloat16 would be emulated.

@@ -1,6 +1,6 @@
 """The named agents: which torso, core and inputs each one combines.
 
-`agents/networks.py` holds the torsos and cores that these names refer to.
+`agents/torsos.py` holds the torsos and `agents/networks.py` the cores that these names refer to.
 """
 
 from __future__ import annotations

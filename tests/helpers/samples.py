@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import sonnet as snt
 import tensorflow as tf
 
 from impala_tf import config as configs
@@ -60,3 +61,10 @@ def steps(spec: EnvironmentSpec, leading: tuple[int, ...], seed: int = 0) -> Env
     )
     arrays = [random_array(each, leading, rng) for each in specs]
     return EnvOutput(*map(tf.constant, arrays))
+
+
+def randomize(module: snt.Module) -> None:
+    """Gives every variable, including biases, random values."""
+    rng = np.random.default_rng(0)
+    for variable in module.trainable_variables:
+        variable.assign(0.2 * rng.normal(size=variable.shape))
