@@ -18,11 +18,13 @@ class AgentComposition(NamedTuple):
 
 AGENTS: dict[str, AgentComposition] = {
     "SimpleConvNetAgent": AgentComposition("nature", "feedforward", True),
+    "NatureAgent": AgentComposition("nature", "feedforward", False),
     "ShallowConvNetAgent": AgentComposition("shallow", "feedforward", False),
     "ShallowConvNetLSTMAgent": AgentComposition("shallow", "lstm", True),
     "ResNetAgent": AgentComposition("impala", "feedforward", False),
     "ResNetLSTMAgent": AgentComposition("impala", "lstm", True),
     "ImpoolaAgent": AgentComposition("impoola", "feedforward", False),
+    "ImpoolaLSTMAgent": AgentComposition("impoola", "lstm", True),
     "MLPAgent": AgentComposition("mlp", "feedforward", False),
     "MLPLSTMAgent": AgentComposition("mlp", "lstm", True),
 }
