@@ -127,7 +127,7 @@ class ResNetTorso(snt.Module):
 
     def __init__(
         self,
-        channels: tuple[int, ...] = (16, 32, 32),
+        channels: tuple[int, ...],
         hidden: int = 256,
         average_pool: bool = False,
         w_init: snt.initializers.Initializer | None = None,
@@ -174,11 +174,24 @@ class MLPTorso(snt.Module):
         return self._mlp(vectors)
 
 
-TORSOS: dict[str, Callable[[snt.initializers.Initializer | None], snt.Module]] = {
-    "shallow": lambda init: ConvTorso(((16, 8, 4), (32, 4, 2)), 256, init, "shallow"),
-    "nature": lambda init: ConvTorso(((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512, init, "nature"),
-    "impala": lambda init: ResNetTorso(w_init=init, name="impala"),
-    "impoola": lambda init: ResNetTorso(average_pool=True, w_init=init, name="impoola"),
-    "mlp": lambda init: MLPTorso(w_init=init, name="mlp"),
+def _resnet(width_scale: int) -> tuple[int, ...]:
+    """Returns the channels of the paper's three sections (figure 3, right), scaled."""
+    return tuple(width_scale * channels for channels in (16, 32, 32))
+
+
+TORSOS: dict[str, Callable[[snt.initializers.Initializer | None, int], snt.Module]] = {
+    "shallow": lambda init, k: ConvTorso(((16 * k, 8, 4), (32 * k, 4, 2)), 256, init, "shallow"),
+    "nature": lambda init, k: ConvTorso(
+        ((32 * k, 8, 4), (64 * k, 4, 2), (64 * k, 3, 1)), 512, init, "nature"
+    ),
+    "impala": lambda init, k: ResNetTorso(_resnet(k), w_init=init, name="impala"),
+    "impoola": lambda init, k: ResNetTorso(
+        _resnet(k), average_pool=True, w_init=init, name="impoola"
+    ),
+    "mlp": lambda init, _: MLPTorso(w_init=init, name="mlp"),
 }
+"""Makes a torso from the initial weights of its layers (None: the usual ones) and k, --width_scale.
+
+k multiplies the channels of the convolutions. As in Impoola's code, the linear layer keeps its
+units. The MLP has no channels."""
 RESIDUAL_TORSOS = ("impala", "impoola")

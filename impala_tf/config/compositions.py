@@ -7,13 +7,24 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+CoreName = Literal["feedforward", "lstm"]
+
 
 class AgentComposition(NamedTuple):
     """An agent is a torso and a core; some also see the last action and reward."""
 
     torso: Literal["shallow", "nature", "impala", "impoola", "mlp"]
-    core: Literal["feedforward", "lstm"]
+    core: CoreName
     observes_last_action_and_reward: bool
+
+    def with_core(self, core: CoreName | Literal["auto"]) -> AgentComposition:
+        """Returns this composition with the core that --core names; "auto": its own.
+
+        The inputs stay: whether the agent sees the last action and reward belongs to its name.
+        """
+        if core == "auto":
+            return self
+        return self._replace(core=core)
 
 
 AGENTS: dict[str, AgentComposition] = {

@@ -29,7 +29,7 @@ def test_images_are_scaled_to_one(dtype: tf.DType) -> None:
 @pytest.mark.parametrize("size", [(84, 84), (40, 40), (64, 64), (24, 36)])
 def test_every_pixel_is_seen(torso: str, size: tuple[int, int]) -> None:
     """Convolutions without padding ignored the paddle in the last row of a small image."""
-    module = torsos.TORSOS[torso](None)
+    module = torsos.TORSOS[torso](None, 1)
     images = tf.random.stateless_uniform((1, *size, 1), (1, 2))
     with tf.GradientTape() as tape:
         tape.watch(images)
@@ -40,22 +40,26 @@ def test_every_pixel_is_seen(torso: str, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("torso", "observation", "features", "parameters"),
+    ("torso", "width_scale", "observation", "features", "parameters"),
     [
-        ("shallow", (84, 84, 4), 256, 4_112 + 8_224 + 9 * 9 * 32 * 256 + 256),
-        ("nature", (84, 84, 4), 512, 8_224 + 32_832 + 36_928 + 7 * 7 * 64 * 512 + 512),
-        ("impala", (84, 84, 4), 256, 97_744 + 11 * 11 * 32 * 256 + 256),
-        ("impala", (64, 64, 3), 256, 97_600 + 8 * 8 * 32 * 256 + 256),
-        ("impoola", (84, 84, 4), 256, 97_744 + 32 * 256 + 256),
-        ("impoola", (31, 52, 3), 256, 97_600 + 32 * 256 + 256),
-        ("mlp", (5,), 64, 5 * 64 + 64 + 64 * 64 + 64),
+        ("shallow", 1, (84, 84, 4), 256, 4_112 + 8_224 + 9 * 9 * 32 * 256 + 256),
+        ("shallow", 3, (84, 84, 4), 256, 12_336 + 73_824 + 9 * 9 * 96 * 256 + 256),
+        ("nature", 1, (84, 84, 4), 512, 8_224 + 32_832 + 36_928 + 7 * 7 * 64 * 512 + 512),
+        ("nature", 2, (84, 84, 4), 512, 16_448 + 131_200 + 147_584 + 7 * 7 * 128 * 512 + 512),
+        ("impala", 1, (84, 84, 4), 256, 97_744 + 11 * 11 * 32 * 256 + 256),
+        ("impala", 1, (64, 64, 3), 256, 97_600 + 8 * 8 * 32 * 256 + 256),
+        ("impala", 2, (64, 64, 3), 256, 388_736 + 8 * 8 * 64 * 256 + 256),
+        ("impoola", 1, (84, 84, 4), 256, 97_744 + 32 * 256 + 256),
+        ("impoola", 1, (31, 52, 3), 256, 97_600 + 32 * 256 + 256),
+        ("impoola", 2, (64, 64, 3), 256, 388_736 + 64 * 256 + 256),
+        ("mlp", 1, (5,), 64, 5 * 64 + 64 + 64 * 64 + 64),
     ],
 )
 def test_a_torso_has_the_published_size(
-    torso: str, observation: tuple[int, ...], features: int, parameters: int
+    torso: str, width_scale: int, observation: tuple[int, ...], features: int, parameters: int
 ) -> None:
     """With another layer, scores could not be compared with those of the papers."""
-    module = torsos.TORSOS[torso](None)
+    module = torsos.TORSOS[torso](None, width_scale)
     inputs = pixels(3, *observation) if len(observation) == 3 else tf.ones((3, *observation))
     outputs = module(inputs)
     assert outputs.shape == (3, features)

@@ -27,14 +27,16 @@ def vector_spec(size: int = 3, num_actions: int = 4, frames_per_step: int = 1) -
     )
 
 
-def image_spec(shape: tuple[int, int, int], stacked_frames: int = 0) -> EnvironmentSpec:
+def image_spec(
+    shape: tuple[int, int, int], stacked_frames: int = 0, num_actions: int = 4
+) -> EnvironmentSpec:
     """Returns the spec of a level with images [H, W, C]; of Atari if frames are stacked."""
     return EnvironmentSpec(
         level_name="Images-v0",
         kind="atari" if stacked_frames else "image",
         observation_shape=shape,
         observation_dtype="uint8",
-        num_actions=4,
+        num_actions=num_actions,
         stacked_frames=stacked_frames,
         frames_per_step=4 if stacked_frames else 1,
         protocol="",
