@@ -18,8 +18,9 @@ from typing import Any, Literal
 class RunConfig:
     """What to do, and where results are kept."""
 
-    mode: Literal["train", "test"] = "train"
-    """train, or test: play whole games with the newest checkpoint of --logdir."""
+    mode: Literal["train", "test", "describe"] = "train"
+    """train; test: play whole games with the newest checkpoint of --logdir;
+    describe: print the agent's layers, memory and speed on this machine, without a run."""
     logdir: str | None = None
     """Folder of the run: config, metrics, checkpoints, logs.
     If it holds a checkpoint, the run resumes from it.
