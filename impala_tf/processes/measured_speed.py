@@ -91,7 +91,7 @@ def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
 def _agent(config: Config, spec: EnvironmentSpec) -> Agent:
     tensorflow_startup.start_xla()
     dtype = precision.torso_dtype(config.agent)
-    precision.disable_failing_fusion(config.agent, dtype)
+    precision.disable_failing_fusion(config.agent)
     return agent_of(config.agent, spec, dtype)
 
 
