@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents import networks
+from impala_tf.agents import networks, torsos
 from impala_tf.agents.distributions import distribution_of
 from impala_tf.agents.normalization import ObservationNormalizer
-from impala_tf.config import AGENTS, AgentComposition, AgentConfig, check_observation
+from impala_tf.config import AGENTS, AgentComposition, AgentConfig, CoreName, check_observation
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.types import (
     AgentOutput,
@@ -28,7 +30,7 @@ class Agent(snt.Module):
     """The network of one composition (see `config.AGENTS`).
 
     Each part of an observation has a torso of its own: images that of the composition, vectors and
-    texts their own (see `networks.make_torso`). Their features are concatenated.
+    texts their own (see `torsos.make_torso`). Their features are concatenated.
 
     Args:
       composition: torso, core and inputs.
@@ -46,8 +48,9 @@ class Agent(snt.Module):
         self,
         composition: AgentComposition,
         spec: EnvironmentSpec,
-        init: networks.Initialization = networks.USUAL_INITIALIZATION,
+        init: torsos.Initialization = torsos.USUAL_INITIALIZATION,
         normalizes: bool = False,
+        width_scale: int = 1,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -57,7 +60,8 @@ class Agent(snt.Module):
         )
         self._observes_last = composition.observes_last_action_and_reward
         self._torso = tf.nest.map_structure(
-            lambda part: networks.make_torso(composition.torso, part, init.hidden), spec.observation
+            lambda part: torsos.make_torso(composition.torso, part, init.hidden, width_scale),
+            spec.observation,
         )
         self._core = networks.CORES[composition.core]()
         self._heads = networks.Heads(spec.actions, self.distribution.num_parameters, init)
@@ -123,12 +127,12 @@ class Agent(snt.Module):
         if normalizer is not None:
             inputs = normalizer(observation, dtype)
         elif is_image:
-            inputs = networks.to_unit_floats(observation, dtype)
+            inputs = torsos.to_unit_floats(observation, dtype)
         else:
             inputs = observation
         if dtype == tf.float32:
             return torso(inputs)
-        with networks.computing_in(dtype):
+        with torsos.computing_in(dtype):
             return tf.cast(torso(inputs), tf.float32)
 
     def _last_inputs(self, env_outputs: EnvOutput) -> list[tf.Tensor]:
@@ -152,6 +156,8 @@ def make_agent(
     torso_dtype: str = "float32",
     observation_normalization: str = "none",
     initialization: str = "default",
+    width_scale: int = 1,
+    core: CoreName | Literal["auto"] = "auto",
 ) -> Agent:
     """Returns the named agent with its variables made.
 
@@ -159,17 +165,18 @@ def make_agent(
       agent_name: a key of `config.AGENTS`.
       spec: of the level.
       torso_dtype: what the torso computes in on images; see `agents.precision`.
-      observation_normalization, initialization: see these flags.
+      observation_normalization, initialization, width_scale, core: see these flags.
 
     Raises:
       ConfigError: the agent cannot take the level's observations.
     """
     check_observation(agent_name, spec)
     agent = Agent(
-        AGENTS[agent_name],
+        AGENTS[agent_name].with_core(core),
         spec,
-        networks.initialization(initialization),
+        torsos.initialization(initialization),
         observation_normalization == "elementwise",
+        width_scale,
         name=agent_name,
     )
     zeros = tf.nest.map_structure(
@@ -188,6 +195,8 @@ def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "flo
         torso_dtype,
         config.observation_normalization,
         config.initialization,
+        config.width_scale,
+        config.core,
     )
 
 

@@ -41,7 +41,7 @@ def main(config: Config) -> int:
     start_xla()
     logdir = logdir_of(config)
     dtype = precision.torso_dtype(config.agent)
-    precision.disable_failing_fusion(config.agent, dtype)
+    precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
     checkpointer = Checkpointer(logdir.checkpoints, {"agent": agent})
     signature = signature_of(config, spec)
