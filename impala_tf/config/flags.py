@@ -44,7 +44,8 @@ class EnvironmentConfig:
 
     level_name: str = "PongNoFrameskip-v4"
     """Any Gymnasium id with discrete actions and image or vector observations.
-    All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) mean the protocol below, whatever the suffix."""
+    All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) mean the protocol below, whatever the suffix.
+    procgen:GAME, such as procgen:coinrun, needs the extra procgen."""
     num_action_repeats: int = 1
     """Steps of the level that each action is repeated for.
     A step on Atari is already --frame_skip frames, as in the TF1 code: 1 is the standard there."""
@@ -66,6 +67,14 @@ class EnvironmentConfig:
     """Atari: all 18 actions instead of the game's minimal set."""
     terminal_on_life_loss: bool = True
     """Atari: losing a life ends an episode for learning, but not the game or its return."""
+    distribution_mode: Literal["easy", "hard"] = "easy"
+    """Procgen: how varied and difficult the levels are."""
+    num_levels: int = 200
+    """Procgen: train on this many levels; 0: on all levels from --start_level on.
+    Cobbe et al. (2020) measure generalisation after training on 200 easy or 500 hard levels."""
+    start_level: int = 0
+    """Procgen: the first level, a seed. The levels are --start_level to
+    --start_level + --num_levels - 1; --mode=test also plays on the levels after these."""
 
 
 @dataclasses.dataclass(frozen=True)
