@@ -58,7 +58,10 @@ def test_the_protocol_line_names_every_flag_that_changes_it() -> None:
 
 
 class Emulator(gymnasium.Env[np.ndarray, Any]):
-    """Frame t is `20 + t + action` everywhere, and rewards with t; the game ends at frame `end`."""
+    """Frame t is `20 + t + action` everywhere, 100 more if t is odd, and rewards with t.
+
+    The game ends at frame `end`. Real games flicker, too: some draw an object in every other frame.
+    """
 
     observation_space = Box(0, 255, (4, 6, 3), np.uint8)
     action_space = Discrete(100)
@@ -78,7 +81,7 @@ class Emulator(gymnasium.Env[np.ndarray, Any]):
         return self._screen(action), self._frame, self._frame == self._end, False, {}
 
     def _screen(self, action: int) -> np.ndarray:
-        return np.full((4, 6, 3), 20 + self._frame + action, np.uint8)
+        return np.full((4, 6, 3), 20 + self._frame + action + 100 * (self._frame % 2), np.uint8)
 
 
 def preprocessed(end: int = 1000, **flags: Any) -> tuple[Emulator, Preprocessing]:
@@ -94,14 +97,14 @@ def stack_of(observation: np.ndarray) -> list[int]:
 
 
 def test_frames_are_repeated_maximised_and_stacked() -> None:
-    """Actions 50 and 10: at a change of action, the frame before may be the brighter one."""
+    """The third frame of each step is brighter than the fourth, and the first is not looked at."""
     emulator, game = preprocessed(noop_max=0, frame_skip=4)
     observation, _ = game.reset(seed=1)
     assert stack_of(observation) == [0, 0, 20]  # zeros and the first frame, as after Atari's reset
     observation, reward, *_ = game.step(50)
-    assert (stack_of(observation), reward) == ([0, 20, 74], 1 + 2 + 3 + 4)
+    assert (stack_of(observation), reward) == ([0, 20, 173], 1 + 2 + 3 + 4)
     observation, reward, *_ = game.step(10)
-    assert (stack_of(observation), reward) == ([20, 74, 38], 5 + 6 + 7 + 8)
+    assert (stack_of(observation), reward) == ([20, 173, 137], 5 + 6 + 7 + 8)
     assert emulator.actions == [50] * 4 + [10] * 4
     observation, _ = game.reset()
     assert stack_of(observation) == [0, 0, 20]
@@ -123,7 +126,7 @@ def test_games_start_with_0_to_noop_max_no_ops() -> None:
     """Every game starts at the same saved position, so they would all begin alike."""
     emulator, game = preprocessed(noop_max=2)
     started_at = {stack_of(game.reset(seed=seed)[0])[-1] for seed in range(20)}
-    assert started_at == {20, 21, 22}
+    assert started_at == {20, 121, 22}
     assert set(emulator.actions) == {0}
 
 
