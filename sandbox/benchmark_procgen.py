@@ -10,7 +10,7 @@ for older versions of NumPy and gym, so give it a virtual environment of its own
     pip install --no-deps procgen-mirror==0.10.7 gym3==0.3.3 gym==0.26.2 gym-notices==0.1.0
 
 Each line is the median of three rounds: steps per second, which need a machine with nothing else to
-do, and steps per second of processor time, which hardly do.
+do, and steps per second of processor time, which depend on other work less.
 """
 
 from __future__ import annotations
