@@ -45,7 +45,8 @@ class EnvironmentConfig:
 
     level_name: str = "PongNoFrameskip-v4"
     """Any Gymnasium id; module:Level-v0 imports your module first (docs/levels_and_agents.md).
-    All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) mean the protocol below, whatever the suffix."""
+    All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) mean the protocol below, whatever the suffix.
+    procgen:GAME (procgen:coinrun) and retro:GAME (retro:Airstriker-Genesis-v0) need an extra."""
     num_action_repeats: int = 1
     """Steps of the level that each action is repeated for.
     A step on Atari is already --frame_skip frames, as in the TF1 code: 1 is the standard there."""
@@ -53,23 +54,31 @@ class EnvironmentConfig:
     """Gymnasium levels without a vector environment: whether each environment runs in a process of
     its own, or all in the actor's. auto: in processes if a step takes more than 1 ms."""
     width: int = 84
-    """Atari: frames are resized to this many pixels."""
+    """Atari, retro: frames are resized to this many pixels."""
     height: int = 84
-    """Atari: frames are resized to this many pixels."""
+    """Atari, retro: frames are resized to this many pixels."""
     frame_skip: int = 4
-    """Atari: emulator frames per step; the agent sees the maximum of the last two."""
+    """Atari, retro: emulator frames per step; the agent sees the maximum of the last two."""
     stacked_frames: int = 4
-    """Atari: an observation is this many of the newest frames."""
+    """Atari, retro: an observation is this many of the newest frames."""
     noop_max: int = 30
-    """Atari: a game starts with a random number of no-ops, from 0 to this many."""
+    """Atari, retro: a game starts with a random number of no-ops, from 0 to this many."""
     max_episode_frames: int = 108_000
-    """Atari: a game is truncated after this many emulator frames; 108,000 are 30 minutes."""
+    """Atari, retro: a game is truncated after this many emulator frames; 108,000 are 30 minutes."""
     repeat_action_probability: float = 0.0
-    """Atari: sticky actions; 0.25 is the v5 protocol of Machado et al. (2018)."""
+    """Atari, retro: sticky actions; 0.25 is the v5 protocol of Machado et al. (2018)."""
     full_action_space: bool = False
     """Atari: all 18 actions instead of the game's minimal set."""
     terminal_on_life_loss: bool = True
     """Atari: losing a life ends an episode for learning, but not the game or its return."""
+    distribution_mode: Literal["easy", "hard"] = "easy"
+    """Procgen: how varied and difficult the levels are."""
+    num_levels: int = 200
+    """Procgen: train on this many levels; 0: on all levels from --start_level on.
+    Cobbe et al. (2020) measure generalisation after training on 200 easy or 500 hard levels."""
+    start_level: int = 0
+    """Procgen: the first level, a seed. The levels are --start_level to
+    --start_level + --num_levels - 1; --mode=test also plays on the levels after these."""
 
 
 @dataclasses.dataclass(frozen=True)

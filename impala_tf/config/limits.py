@@ -23,12 +23,13 @@ _POSITIVE = (
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
     "gradients_clipping", "learning_rate_end", "surrogate_clipping", "value_clipping",
-    "target_update_interval",
+    "target_update_interval", "num_levels", "start_level",
 )  # fmt: skip
 _UNIT_INTERVAL = (
     "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "decay", "momentum",
 )  # fmt: skip
 _BELOW_ONE = ("adam_beta1", "adam_beta2")
+_LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and the engine adds one
 
 
 def problems(config: Config) -> list[str]:
@@ -52,6 +53,7 @@ def problems(config: Config) -> list[str]:
             for name in names
             if flags[name] is not None and not fits(flags[name])
         ]
+    found += _level_problems(flags)
     found += _agent_problems(flags["agent_name"])
     found += _role_problems(flags)
     found += _cluster_problems(flags)
@@ -111,6 +113,16 @@ def valid_host_port(text: str) -> bool:
     """Tells whether `text` is host:port or [IPv6]:port with a port of 1 to 65535."""
     match = re.fullmatch(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", text)
     return match is not None and 1 <= int(match.group(1)) <= 65535
+
+
+def _level_problems(flags: dict[str, Any]) -> list[str]:
+    last = flags["start_level"] + max(flags["num_levels"], 1) - 1
+    if last <= _LAST_PROCGEN_LEVEL:
+        return []
+    return [
+        f"--start_level={flags['start_level']} with --num_levels={flags['num_levels']}: the last"
+        f" level of Procgen is {_LAST_PROCGEN_LEVEL}"
+    ]
 
 
 def _agent_problems(name: str) -> list[str]:

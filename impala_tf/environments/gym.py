@@ -6,7 +6,6 @@ import difflib
 import functools
 import importlib
 import os
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ from gymnasium.vector import VectorEnv
 from impala_tf.config import ConfigError, EnvironmentConfig
 from impala_tf.environments import spaces
 from impala_tf.environments.batched import AUTORESET_MODES
-from impala_tf.process_lifetime import die_with_parent
+from impala_tf.environments.worker_process import ends_with_parent
 from impala_tf.types import EnvironmentSpec, ObservationSpec
 
 # A step that takes longer is worth the work of sending it to a process of its own and back.
@@ -74,7 +73,7 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
         return _vectorize(env, num_envs, "vector_entry_point")
     if num_envs == 1 or not _needs_processes(env):
         return _vectorize(env, num_envs, "sync", wrappers=_wrappers(env))
-    worker_setup = functools.partial(_set_up_worker, parent_pid=os.getpid())
+    worker_setup = functools.partial(ends_with_parent, parent_pid=os.getpid())
     return _vectorize(
         env,
         num_envs,
@@ -139,19 +138,6 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
             if terminated or truncated:
                 break
         return observation, rewards, terminated, truncated, info
-
-
-def _set_up_worker(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium.Env[Any, Any]:
-    """Makes a worker process end with its parent, and only then.
-
-    AsyncVectorEnv also makes one environment in the parent itself; nothing changes there.
-    """
-    if os.getpid() != parent_pid:
-        # Ctrl-C and a closed terminal reach all processes; only the parent acts on them.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        die_with_parent(parent_pid)
-    return env
 
 
 def _wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:

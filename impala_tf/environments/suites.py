@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import EnvironmentConfig
-from impala_tf.environments import atari, gym
+from impala_tf.environments import atari, gym, procgen, retro
 from impala_tf.types import EnvironmentSpec
 
 
@@ -31,7 +31,7 @@ class Suite(Protocol):
 
 
 # The first suite that owns a level takes it; gym owns every level.
-SUITES: tuple[Suite, ...] = (atari, gym)
+SUITES: tuple[Suite, ...] = (atari, procgen, retro, gym)
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:

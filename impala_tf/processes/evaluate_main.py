@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from impala_tf import config as configs
 from impala_tf.agents import precision
@@ -16,11 +17,11 @@ from impala_tf.agents.agent import Agent, agent_of
 from impala_tf.agents.policy import compile_policy
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.rendering import RenderedGame
-from impala_tf.evaluation import play, video
+from impala_tf.evaluation import generalization, play, video
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.processes.common import logdir_of, resolve, seed_of
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
@@ -53,9 +54,13 @@ def main(config: Config) -> int:
         raise ConfigError(f"--logdir={config.run.logdir}: holds no checkpoint to test")
     frames = state["counters"]["environment_frames"]
     print(f"{checkpointer.latest} at {frames:,} frames; {spec.protocol}", flush=True)
-    episodes = _play(config, spec, agent)
+    sets = generalization.level_sets(config.environment)
+    summaries = {
+        name: play.summary(_play(config, levels, spec, agent)) for name, levels in sets.items()
+    }
     result = {
-        **play.summary(episodes),
+        **summaries["train"],
+        **generalization.normalized_mean(config.environment, summaries["train"]),
         "test_policy": config.evaluation.test_policy,
         "level_name": spec.level_name,
         "agent_name": config.agent.agent_name,
@@ -64,12 +69,17 @@ def main(config: Config) -> int:
         "environment_frames": frames,
         "seed": config.run.seed,
     }
+    if "test" in sets:
+        result["generalization"] = generalization.report(sets, summaries)
     path = logdir.path / "evaluation.json"
     write_atomically(path, json.dumps(result, indent=1) + "\n")
     print(
         "{num_episodes} games, {test_policy} actions: mean {mean:.2f}, median {median:.2f}, "
         "std {std:.2f}, min {min:g}, max {max:g}".format(**result)
+        + (f", normalised {result['normalized_mean']:.3f}" if "normalized_mean" in result else "")
     )
+    if "test" in sets:
+        Console().print(generalization.table(result["generalization"]))
     print(f"written to {path}")
     if config.evaluation.video:
         print(f"written to {_film(config, spec, agent, logdir)}")
@@ -97,12 +107,15 @@ def _as_trained(config: Config) -> Config:
     return configs.replace(config, **{**kept, **given})
 
 
-def _play(config: Config, spec: EnvironmentSpec, agent: Agent) -> list[Episode]:
+def _play(
+    config: Config, env: EnvironmentConfig, spec: EnvironmentSpec, agent: Agent
+) -> list[Episode]:
+    """Plays whole games in the environments of `env`."""
     wanted = config.evaluation.test_num_episodes
     num_envs = min(wanted, _MAX_ENVS)
     seed = seed_of(config.run.seed, "test")
     policy = compile_policy(agent, spec, num_envs, seed, config.evaluation.test_policy)
-    environment = BatchedEnvironment(suites.make(config.environment, num_envs, seed, num_threads=0))
+    environment = BatchedEnvironment(suites.make(env, num_envs, seed, num_threads=0))
     episodes: list[Episode] = []
     printed_at = time.monotonic()
     try:

@@ -56,6 +56,8 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "stacked_frames": ZERO,
     "noop_max": BELOW_ZERO,
     "max_episode_frames": ZERO,
+    "num_levels": BELOW_ZERO,
+    "start_level": BELOW_ZERO,
     "repeat_action_probability": NO_SHARE,
     "discounting": NO_SHARE,
     "baseline_cost": (-0.01,),
@@ -147,6 +149,9 @@ def test_nan_and_infinity_are_named(name: str, value: float) -> None:
         ("seed", 0),
         ("max_restarts", 0),
         ("rendezvous_port", 65_535),
+        ("num_levels", 0),
+        ("num_levels", 2**31 - 1),
+        ("start_level", 2**31 - 201),
     ],
 )
 def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
@@ -156,6 +161,14 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
 @pytest.mark.parametrize(
     ("flags", "start"),
     [
+        (
+            {"start_level": 2**31 - 200},
+            "--start_level=2147483448 with --num_levels=200: the last level of Procgen is 2147",
+        ),
+        (
+            {"start_level": 2**31 - 1, "num_levels": 0},
+            "--start_level=2147483647 with --num_levels=0: the last level",
+        ),
         ({"agent_name": "ResNet"}, "--agent_name=ResNet: no such agent; use one of"),
         ({"learner_hosts": "a:1,b"}, "--learner_hosts: 'b' is not host:port"),
         ({"learner_hosts": "a:99999"}, "--learner_hosts: 'a:99999' is not host:port"),

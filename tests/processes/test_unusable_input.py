@@ -17,6 +17,9 @@ CARTPOLE = "--level_name=CartPole-v1"
     ("flags", "expected"),
     [
         (["--level_name=PongNoFrameskp-v4"], "PongNoFrameskip-v4"),
+        (["--level_name=procgen:coinrum"], "coinrun"),
+        (["--level_name=procgen:coinrun", "--distribution_mode=medium"], "--distribution_mode"),
+        (["--level_name=retro:SonicTheHedgehog-Genesis-v0"], "python -m stable_retro.import"),
         ([CARTPOLE, "--agent_name=CartAgent"], "MLPAgent"),
         ([CARTPOLE, "--agent_name=ResNetAgent"], "--agent_name=ResNetAgent"),
         ([CARTPOLE, "--width_scale=2"], "--width_scale=2"),

@@ -1,0 +1,205 @@
+"""Games of consoles, emulated by stable-retro and preprocessed as Atari games are.
+
+An action is a combination of buttons that stable-retro lists for the game, or else for its console:
+one of the 9 directions, with one of the combinations of the other buttons. A Genesis game has 9 x
+14 = 126 actions, a NES game 9 x 4 = 36.
+
+A process can hold one emulator, so each game runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib.util
+import os
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
+
+from impala_tf.config import ConfigError, EnvironmentConfig
+from impala_tf.environments.worker_process import ends_with_parent
+from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
+
+_PREFIX = "retro:"
+_EMULATOR_FPS = 60
+_INSTALL = "pip install -c constraints.txt -e '.[retro]'"
+
+
+def owns(level_name: str) -> bool:
+    """Tells whether the level is called retro:GAME."""
+    return level_name.startswith(_PREFIX)
+
+
+def spec(env: EnvironmentConfig) -> EnvironmentSpec:
+    """Describes a game. Starts an emulator for a moment.
+
+    Raises:
+      ConfigError: there is no such game, its ROM is missing, or stable-retro is not installed.
+    """
+    game = _game(env.level_name)
+    num_actions = _num_actions(game)
+    return EnvironmentSpec(
+        level_name=env.level_name,
+        kind="atari",
+        observation=ObservationSpec("image", (env.height, env.width, env.stacked_frames)),
+        actions=ActionSpec("discrete", (num_actions,)),
+        stacked_frames=env.stacked_frames,
+        frames_per_step=_frames_per_step(env),
+        protocol=_protocol(env, game, num_actions),
+    )
+
+
+def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
+    """Returns N games, each in a process of its own: uint8 [N, K, H, W] observations.
+
+    After a reset, the stack is zeros and the first frame. Rewards are unclipped. The processes end
+    with the thread that calls this. `num_threads` has no effect here.
+
+    Raises:
+      ConfigError: see `spec`.
+    """
+    _game(env.level_name)
+    make_game = functools.partial(_make_game, env, parent_pid=os.getpid())
+    return AsyncVectorEnv([make_game] * num_envs, context="spawn")
+
+
+def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
+    """Returns one game whose `render()` returns the screen in full: (uint8 [H, W, 3],).
+
+    Raises:
+      ConfigError: see `spec`.
+    """
+    return make(env, num_envs=1, num_threads=1)
+
+
+class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
+    """The protocol of Atari for an emulator that returns a frame uint8 [H, W, 3] at each step.
+
+    Repeats actions, shows the maximum of the last two frames, in grey and resized, and stacks K of
+    these: uint8 [K, H, W]. As in ALE, an action is sticky from one emulator frame to the next, and
+    a game starts with 0 to `noop_max` frames without buttons.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": _EMULATOR_FPS}
+
+    def __init__(self, emulator: gymnasium.Env[Any, Any], env: EnvironmentConfig) -> None:
+        super().__init__(emulator)
+        self._flags = env
+        self._stack = np.zeros((env.stacked_frames, env.height, env.width), np.uint8)
+        self.observation_space = Box(0, 255, self._stack.shape, np.uint8)
+        self._last_action = 0
+        self._frames = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Starts the game again."""
+        frame, info = self.env.reset(seed=seed, options=options)
+        self._frames = self._last_action = 0
+        for _ in range(self.np_random.integers(self._flags.noop_max + 1)):
+            frame, *_ = self.env.step(0)
+        self._stack[:-1] = 0
+        self._stack[-1] = self._seen(frame)
+        return self._stack.copy(), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Takes up to `frame_skip` x `num_action_repeats` frames, or fewer if the game ends."""
+        rewards, frames, over, truncated = 0.0, [], False, False
+        for _ in range(_frames_per_step(self._flags)):
+            frame, reward, over, _, info = self.env.step(self._executed(int(action)))
+            frames.append(frame)
+            rewards += float(reward)
+            self._frames += 1
+            truncated = self._frames >= self._flags.max_episode_frames
+            if over or truncated:
+                break
+        self._stack[:-1] = self._stack[1:]
+        self._stack[-1] = self._seen(functools.reduce(np.maximum, frames[-2:]))
+        return self._stack.copy(), rewards, over, truncated and not over, info
+
+    def _executed(self, action: int) -> int:
+        if self.np_random.random() >= self._flags.repeat_action_probability:
+            self._last_action = action
+        return self._last_action
+
+    def _seen(self, frame: np.ndarray) -> np.ndarray:
+        """Returns a frame uint8 [H, W, 3] of the emulator in grey, resized."""
+        import cv2
+
+        grey = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
+        size = (self._flags.width, self._flags.height)
+        return np.asarray(cv2.resize(grey, size, interpolation=cv2.INTER_AREA))
+
+
+def _make_game(env: EnvironmentConfig, parent_pid: int) -> gymnasium.Env[Any, Any]:
+    """Returns one game; in a worker process, makes that end with its parent."""
+    if os.getpid() != parent_pid:
+        # As many processes as games already use all cores.
+        import cv2
+
+        cv2.setNumThreads(1)
+    return ends_with_parent(Preprocessing(_emulator(_game(env.level_name)), env), parent_pid)
+
+
+def _emulator(game: str) -> gymnasium.Env[Any, Any]:
+    """Returns the bare game: a frame at each step, Discrete actions."""
+    import stable_retro as retro
+
+    emulator: gymnasium.Env[Any, Any] = retro.make(
+        game, use_restricted_actions=retro.Actions.DISCRETE, render_mode="rgb_array"
+    )
+    return emulator
+
+
+@functools.cache
+def _num_actions(game: str) -> int:
+    emulator = _emulator(game)
+    assert isinstance(emulator.action_space, Discrete)
+    num_actions = int(emulator.action_space.n)
+    emulator.close()
+    return num_actions
+
+
+def _game(level_name: str) -> str:
+    """Returns the name of a game whose ROM is there; ConfigError if that is not so."""
+    game, problem = level_name.removeprefix(_PREFIX), f"--level_name={level_name}: "
+    if importlib.util.find_spec("stable_retro") is None:
+        raise ConfigError(f"{problem}needs the extra retro: {_INSTALL}")
+    from stable_retro import data
+
+    known = {name.lower(): name for name in data.list_games()}
+    if game not in known.values():
+        near = [known[low] for low in difflib.get_close_matches(game.lower(), known, n=5)]
+        matches = f"near matches: {', '.join(near)}" if near else "no name is similar"
+        raise ConfigError(f"{problem}stable-retro has no such game; {matches}")
+    try:
+        data.get_romfile_path(game)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{problem}its ROM is missing; if you own it, import it from the folder that holds it: "
+            "python -m stable_retro.import FOLDER"
+        ) from error
+    return game
+
+
+def _frames_per_step(env: EnvironmentConfig) -> int:
+    return env.frame_skip * env.num_action_repeats
+
+
+def _protocol(env: EnvironmentConfig, game: str, num_actions: int) -> str:
+    repeats, sticky = _frames_per_step(env), env.repeat_action_probability
+    return ", ".join(
+        (
+            f"stable-retro {game} {env.width}x{env.height} grey",
+            f"action repeat {repeats}" + (" (max of last 2 frames)" if repeats > 1 else ""),
+            f"{env.stacked_frames} stacked",
+            f"0-{env.noop_max} no-ops" if env.noop_max else "no no-ops",
+            f"whole games, {num_actions} actions",
+            f"sticky actions {sticky:g}" if sticky else "no sticky actions",
+            f"at most {env.max_episode_frames} frames",
+        )
+    )

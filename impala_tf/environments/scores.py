@@ -1,0 +1,128 @@
+"""Published scores that returns are compared with: Atari's 57 games and Procgen's 16.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from impala_tf.config import EnvironmentConfig
+
+
+class ScoreRange(NamedTuple):
+    """The returns that normalise to 0 and to 1."""
+
+    zero: float
+    one: float
+
+
+_ATARI: dict[str, tuple[float, float]] = {
+    "alien": (227.8, 7127.7), "amidar": (5.8, 1719.5), "assault": (222.4, 742.0),
+    "asterix": (210.0, 8503.3), "asteroids": (719.1, 47388.7), "atlantis": (12850.0, 29028.1),
+    "bank_heist": (14.2, 753.1), "battle_zone": (2360.0, 37187.5), "beam_rider": (363.9, 16926.5),
+    "berzerk": (123.7, 2630.4), "bowling": (23.1, 160.7), "boxing": (0.1, 12.1),
+    "breakout": (1.7, 30.5), "centipede": (2090.9, 12017.0), "chopper_command": (811.0, 7387.8),
+    "crazy_climber": (10780.5, 35829.4), "defender": (2874.5, 18688.9),
+    "demon_attack": (152.1, 1971.0), "double_dunk": (-18.6, -16.4), "enduro": (0.0, 860.5),
+    "fishing_derby": (-91.7, -38.7), "freeway": (0.0, 29.6), "frostbite": (65.2, 4334.7),
+    "gopher": (257.6, 2412.5), "gravitar": (173.0, 3351.4), "hero": (1027.0, 30826.4),
+    "ice_hockey": (-11.2, 0.9), "jamesbond": (29.0, 302.8), "kangaroo": (52.0, 3035.0),
+    "krull": (1598.0, 2665.5), "kung_fu_master": (258.5, 22736.3),
+    "montezuma_revenge": (0.0, 4753.3), "ms_pacman": (307.3, 6951.6),
+    "name_this_game": (2292.3, 8049.0), "phoenix": (761.4, 7242.6), "pitfall": (-229.4, 6463.7),
+    "pong": (-20.7, 14.6), "private_eye": (24.9, 69571.3), "qbert": (163.9, 13455.0),
+    "riverraid": (1338.5, 17118.0), "road_runner": (11.5, 7845.0), "robotank": (2.2, 11.9),
+    "seaquest": (68.4, 42054.7), "skiing": (-17098.1, -4336.9), "solaris": (1236.3, 12326.7),
+    "space_invaders": (148.0, 1668.7), "star_gunner": (664.0, 10250.0), "surround": (-10.0, 6.5),
+    "tennis": (-23.8, -8.3), "time_pilot": (3568.0, 5229.2), "tutankham": (11.4, 167.6),
+    "up_n_down": (533.4, 11693.2), "venture": (0.0, 1187.5), "video_pinball": (16256.9, 17667.9),
+    "wizard_of_wor": (563.5, 4756.5), "yars_revenge": (3092.9, 54576.9), "zaxxon": (32.5, 9173.3),
+}  # fmt: skip
+ATARI_SCORES: dict[str, ScoreRange] = {rom: ScoreRange(*pair) for rom, pair in _ATARI.items()}
+"""{ROM: (random agent, human tester)}, for games that start with up to 30 no-ops. Wang et al.
+(2016), arXiv 1511.06581, appendix; Rainbow and Agent57 use them, DeepMind's DQN Zoo lists them."""
+
+_PROCGEN: dict[str, tuple[float, float, float, float]] = {  # easy, then hard
+    "bigfish": (1.0, 40.0, 0.0, 40.0),
+    "bossfight": (0.5, 13.0, 0.5, 13.0),
+    "caveflyer": (3.5, 12.0, 2.0, 13.4),
+    "chaser": (0.5, 13.0, 0.5, 14.2),
+    "climber": (2.0, 12.6, 1.0, 12.6),
+    "coinrun": (5.0, 10.0, 5.0, 10.0),
+    "dodgeball": (1.5, 19.0, 1.5, 19.0),
+    "fruitbot": (-1.5, 32.4, -0.5, 27.2),
+    "heist": (3.5, 10.0, 2.0, 10.0),
+    "jumper": (3.0, 10.0, 1.0, 10.0),
+    "leaper": (3.0, 10.0, 1.5, 10.0),
+    "maze": (5.0, 10.0, 4.0, 10.0),
+    "miner": (1.5, 13.0, 1.5, 20.0),
+    "ninja": (3.5, 10.0, 2.0, 10.0),
+    "plunder": (4.5, 30.0, 3.0, 30.0),
+    "starpilot": (2.5, 64.0, 1.5, 35.0),
+}
+PROCGEN_SCORES: dict[str, dict[str, ScoreRange]] = {
+    mode: {game: ScoreRange(*row[first : first + 2]) for game, row in _PROCGEN.items()}
+    for mode, first in (("easy", 0), ("hard", 2))
+}
+"""{distribution mode: {game: (R_min, R_max)}}: what an agent without observations gets, and the
+highest return that is possible or was reached. Cobbe et al. (2020), arXiv 1912.01588, appendix,
+normalization constants; the code of Impoola lists them, too."""
+
+ATARI57: tuple[str, ...] = tuple(
+    rom.title().replace("_", "") + "NoFrameskip-v4" for rom in ATARI_SCORES
+)
+"""Level names of the 57 games that Atari scores are averaged over."""
+
+PROCGEN16: tuple[str, ...] = tuple(f"procgen:{game}" for game in PROCGEN_SCORES["easy"])
+"""Level names of all Procgen games."""
+
+_ROMS = {rom.replace("_", ""): rom for rom in ATARI_SCORES}
+# The ids that `atari` owns; it needs ALE to tell.
+_ATARI_LEVEL = re.compile(
+    r"(?:ale_py:)?(?:ALE/(\w+)-v5|(\w+?)(?:NoFrameskip|Deterministic)?-v[04])"
+)
+
+
+def score_range(level: EnvironmentConfig) -> ScoreRange | None:
+    """Returns the published range of a level, or None if there is none.
+
+    Atari: random agent and human tester. Procgen: R_min and R_max of the distribution mode.
+    """
+    suite, _, game = level.level_name.rpartition(":")
+    if suite == "procgen":
+        return PROCGEN_SCORES[level.distribution_mode].get(game)
+    match = _ATARI_LEVEL.fullmatch(level.level_name)
+    if match is None:
+        return None
+    rom = _ROMS.get((match[1] or match[2]).lower())
+    return ATARI_SCORES[rom] if rom else None
+
+
+def normalized(level: EnvironmentConfig, score: float) -> float:
+    """Returns (score - zero) / (one - zero) of the level's published range.
+
+    Raises:
+      KeyError: the level has no published range (see `score_range`).
+    """
+    found = score_range(level)
+    if found is None:
+        raise KeyError(f"no published scores of {level.level_name}")
+    return (score - found.zero) / (found.one - found.zero)
+
+
+def mean(normalized_scores: Sequence[float], *, capped: bool = False) -> float:
+    """Returns the mean over levels; `capped` counts each level as 1 at most."""
+    return statistics.fmean(_capped(normalized_scores) if capped else normalized_scores)
+
+
+def median(normalized_scores: Sequence[float], *, capped: bool = False) -> float:
+    """Returns the median over levels; `capped` counts each level as 1 at most."""
+    return statistics.median(_capped(normalized_scores) if capped else normalized_scores)
+
+
+def _capped(normalized_scores: Sequence[float]) -> list[float]:
+    return [min(score, 1.0) for score in normalized_scores]

@@ -1,0 +1,225 @@
+"""Games of consoles: preprocessed as Atari games are, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import select
+import signal
+from typing import Any
+
+import cv2
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AsyncVectorEnv
+
+from impala_tf.config import ConfigError
+from impala_tf.environments import retro, suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.rendering import RenderedGame
+from impala_tf.environments.retro import Preprocessing
+from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
+from tests.helpers.games import actions, environment_of, level, random_steps
+
+AIRSTRIKER = "retro:Airstriker-Genesis-v0"  # its ROM comes with the package
+SMALL = {"width": 24, "height": 20, "stacked_frames": 3}
+
+
+def test_spec_of_a_retro_level() -> None:
+    assert suites.spec(level(AIRSTRIKER)) == EnvironmentSpec(
+        level_name=AIRSTRIKER,
+        kind="atari",
+        observation=ObservationSpec("image", (84, 84, 4)),
+        actions=ActionSpec("discrete", (126,)),
+        stacked_frames=4,
+        frames_per_step=4,
+        protocol="stable-retro Airstriker-Genesis-v0 84x84 grey, action repeat 4 (max of last 2 "
+        "frames), 4 stacked, 0-30 no-ops, whole games, 126 actions, no sticky actions, "
+        "at most 108000 frames",
+    )
+
+
+def test_the_protocol_line_names_every_flag_that_changes_it() -> None:
+    env = level(
+        AIRSTRIKER,
+        **SMALL,
+        frame_skip=1,
+        noop_max=0,
+        repeat_action_probability=0.25,
+        max_episode_frames=99,
+    )
+    assert suites.spec(env).protocol == (
+        "stable-retro Airstriker-Genesis-v0 24x20 grey, action repeat 1, 3 stacked, no no-ops, "
+        "whole games, 126 actions, sticky actions 0.25, at most 99 frames"
+    )
+
+
+class Emulator(gymnasium.Env[np.ndarray, Any]):
+    """Frame t is `20 + t + action` everywhere, 100 more if t is odd, and rewards with t.
+
+    The game ends at frame `end`. Real games flicker, too: some draw an object in every other frame.
+    """
+
+    observation_space = Box(0, 255, (4, 6, 3), np.uint8)
+    action_space = Discrete(100)
+
+    def __init__(self, end: int = 1000) -> None:
+        self._end = end
+        self.actions: list[int] = []
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(**kwargs)
+        self._frame = 0
+        return self._screen(0), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._frame += 1
+        self.actions.append(action)
+        return self._screen(action), self._frame, self._frame == self._end, False, {}
+
+    def _screen(self, action: int) -> np.ndarray:
+        return np.full((4, 6, 3), 20 + self._frame + action + 100 * (self._frame % 2), np.uint8)
+
+
+def preprocessed(end: int = 1000, **flags: Any) -> tuple[Emulator, Preprocessing]:
+    emulator = Emulator(end)
+    return emulator, Preprocessing(emulator, level(AIRSTRIKER, **SMALL, **flags))
+
+
+def stack_of(observation: np.ndarray) -> list[int]:
+    """Returns the brightness of each frame of a stack; all its pixels must have it."""
+    assert observation.shape == (3, 20, 24)
+    assert all(len(np.unique(frame)) == 1 for frame in observation)
+    return observation[:, 0, 0].tolist()
+
+
+def test_frames_are_repeated_maximised_and_stacked() -> None:
+    """The third frame of each step is brighter than the fourth, and the first is not looked at."""
+    emulator, game = preprocessed(noop_max=0, frame_skip=4)
+    observation, _ = game.reset(seed=1)
+    assert stack_of(observation) == [0, 0, 20]  # zeros and the first frame, as after Atari's reset
+    observation, reward, *_ = game.step(50)
+    assert (stack_of(observation), reward) == ([0, 20, 173], 1 + 2 + 3 + 4)
+    observation, reward, *_ = game.step(10)
+    assert (stack_of(observation), reward) == ([20, 173, 137], 5 + 6 + 7 + 8)
+    assert emulator.actions == [50] * 4 + [10] * 4
+    observation, _ = game.reset()
+    assert stack_of(observation) == [0, 0, 20]
+
+
+def test_an_end_or_the_limit_of_frames_cuts_a_step_short() -> None:
+    """An emulator that is stepped after its end shows another game."""
+    _, game = preprocessed(end=6, noop_max=0)
+    game.reset(seed=1)
+    game.step(0)
+    assert game.step(0)[1:4] == (5 + 6, True, False)
+    _, game = preprocessed(max_episode_frames=6, noop_max=0)
+    game.reset(seed=1)
+    game.step(0)
+    assert game.step(0)[1:4] == (5 + 6, False, True)
+
+
+def test_games_start_with_0_to_noop_max_no_ops() -> None:
+    """Every game starts at the same saved position, so they would all begin alike."""
+    emulator, game = preprocessed(noop_max=2)
+    started_at = {stack_of(game.reset(seed=seed)[0])[-1] for seed in range(20)}
+    assert started_at == {20, 121, 22}
+    assert set(emulator.actions) == {0}
+
+
+def test_a_sticky_action_lasts_into_the_next_step() -> None:
+    emulator, game = preprocessed(noop_max=0, repeat_action_probability=0.5)
+    game.reset(seed=1)
+    for action in range(1, 51):
+        game.step(action)
+    wanted = np.repeat(np.arange(1, 51), 4)
+    executed = np.array(emulator.actions)
+    assert set((wanted - executed).tolist()) >= {0, 1}
+    assert (np.diff(executed) >= 0).all()  # an action that was replaced never comes back
+    # At frame k of a step, the action is replaced unless it was sticky k times: 1/2, 3/4, ...
+    old = (wanted != executed).reshape(50, 4).mean(axis=0)
+    np.testing.assert_allclose(old, [0.5, 0.25, 0.125, 0.0625], atol=0.15)
+
+
+def test_observations_are_the_screen_in_grey_and_resized() -> None:
+    env = level(AIRSTRIKER, noop_max=0, frame_skip=1)
+    environment = environment_of(env)
+    output = environment.reset()
+    emulator = retro._emulator("Airstriker-Genesis-v0")
+    screen, _ = emulator.reset()
+    for action in [None, *range(100, 126, 5)]:
+        if action is not None:
+            output = environment.step(actions(action))
+            screen, *_ = emulator.step(action)
+        grey = cv2.cvtColor(screen, cv2.COLOR_RGB2GRAY)
+        expected = cv2.resize(grey, (84, 84), interpolation=cv2.INTER_AREA)
+        np.testing.assert_array_equal(output.observation[0, -1], expected)
+    emulator.close()
+    environment.close()
+
+
+def test_several_games_run_at_once_and_repeat_with_their_seed() -> None:
+    """A process can hold only one emulator."""
+    env = level(AIRSTRIKER, **SMALL, max_episode_frames=48)
+    first, again = (environment_of(env, num_envs=3, seed=4) for _ in range(2))
+    for one, other in zip(*(random_steps(e, 126, 15) for e in (first, again)), strict=True):
+        np.testing.assert_array_equal(one.observation, other.observation)
+    assert {episode.episode_length for episode in first.pop_episodes()} == {12}
+    assert len({frame.tobytes() for frame in one.observation}) == 3
+    assert suites.spec(env).actions.sizes == (126,)  # while the games run
+    for environment in (first, again):
+        environment.close()
+
+
+def test_a_video_shows_the_screen_in_full() -> None:
+    game = RenderedGame(level(AIRSTRIKER, **SMALL), seed=1)
+    game.environment.reset()
+    before = game.frame()
+    for _ in range(5):
+        game.environment.step(actions(1))
+    assert (before.shape, before.dtype, game.fps) == ((224, 320, 3), np.uint8, 15)
+    assert (game.frame() != before).any()
+    game.close()
+
+
+def test_games_survive_ctrl_c() -> None:
+    """Ctrl-C reaches every process. The actor finishes its unroll, so it still needs them."""
+    env = suites.make(level(AIRSTRIKER, **SMALL), 1, seed=1)
+    environment = BatchedEnvironment(env)
+    environment.reset()
+    assert isinstance(env.unwrapped, AsyncVectorEnv)
+    (worker,) = env.unwrapped.processes
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGHUP)
+    os.kill(worker.pid, signal.SIGINT)
+    environment.step(actions(0))
+    descriptor = os.pidfd_open(worker.pid)
+    assert not select.select([descriptor], [], [], 0)[0]
+    environment.close()
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("retro:Airstriker-Genesis", "no such game; near matches: Airstriker-Genesis-v0"),
+        ("retro:airstriker-genesis-v0", "near matches: Airstriker-Genesis-v0"),
+        ("retro:#", "no such game; no name is similar"),
+        (
+            "retro:SonicTheHedgehog-Genesis-v0",
+            "its ROM is missing; .*: python -m stable_retro.import FOLDER",
+        ),
+    ],
+)
+def test_a_game_that_cannot_be_played_is_one_line(name: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^--level_name={name}: .*{problem}") as caught:
+        suites.spec(level(name))
+    assert len(caught.value.problems) == 1
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"needs the extra retro: pip install .*\[retro\]"):
+        suites.make(level(AIRSTRIKER), 1, seed=1)

@@ -1,0 +1,74 @@
+"""Scores can be compared with published ones only if they are normalised in the same way."""
+
+from __future__ import annotations
+
+import pytest
+
+from impala_tf.environments import atari, procgen, scores
+from impala_tf.environments.scores import ATARI57, PROCGEN16
+from tests.helpers.games import level
+
+
+def test_every_atari_level_has_the_scores_of_its_own_rom() -> None:
+    assert len(ATARI57) == len(set(ATARI57)) == 57
+    for name in ATARI57:
+        rom = atari.rom_of(name)
+        assert rom is not None, name
+        assert scores.score_range(level(name)) == scores.ATARI_SCORES[rom], name
+
+
+def test_every_procgen_level_has_a_range_for_both_modes() -> None:
+    assert len(PROCGEN16) == len(set(PROCGEN16)) == 16
+    for name in PROCGEN16:
+        assert procgen.owns(name)
+        for mode in ("easy", "hard"):
+            found = scores.score_range(level(name, distribution_mode=mode))
+            assert found is not None
+            assert found.zero < found.one
+
+
+@pytest.mark.parametrize(
+    ("env", "score", "expected"),
+    [
+        (level("PongNoFrameskip-v4"), 21.0, (21.0 + 20.7) / (14.6 + 20.7)),
+        (level("ALE/MsPacman-v5"), 307.3, 0.0),
+        (level("ale_py:ALE/Breakout-v5"), 30.5, 1.0),
+        (level("Skiing-v4"), -17098.1 - (17098.1 - 4336.9), -1.0),
+        (level("procgen:fruitbot"), 15.45, 0.5),  # halfway from -1.5 to 32.4
+        (level("procgen:fruitbot", distribution_mode="hard"), 27.2, 1.0),
+        (level("procgen:starpilot", distribution_mode="hard"), 5.0, 3.5 / 33.5),
+    ],
+)
+def test_scores_are_normalised_by_hand_computed_values(env, score, expected) -> None:
+    assert scores.normalized(env, score) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "TetrisNoFrameskip-v4", "my.levels:Pong-v7"])
+def test_a_level_without_published_scores_has_no_range(name: str) -> None:
+    """A number made up for it would look like a result."""
+    assert scores.score_range(level(name)) is None
+    with pytest.raises(KeyError, match="no published scores"):
+        scores.normalized(level(name), 1.0)
+
+
+def test_capped_scores_count_no_level_as_more_than_1() -> None:
+    """One game that an agent plays at a hundred times the human score hides all others."""
+    found = [100.0, 0.5, -0.1, 2.0]
+    assert scores.mean(found) == pytest.approx(102.4 / 4)
+    assert scores.mean(found, capped=True) == pytest.approx(2.4 / 4)
+    assert scores.median(found) == pytest.approx(1.25)
+    assert scores.median(found, capped=True) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("table", "sums"),
+    [
+        (scores.ATARI_SCORES, (50864.9, 606494.2)),
+        (scores.PROCGEN_SCORES["easy"], (39.0, 309.0)),
+        (scores.PROCGEN_SCORES["hard"], (26.5, 284.4)),
+    ],
+)
+def test_the_tables_hold_the_published_figures(table, sums) -> None:
+    """The sums of both columns: a wrong digit changes them."""
+    zeros, ones = zip(*table.values(), strict=True)
+    assert (sum(zeros), sum(ones)) == pytest.approx(sums)
