@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains on this machine or on a cluster, runs one process of a cluster, or evaluates."""
+"""Trains on this machine or a cluster, runs one process of it, evaluates, or compares runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from impala_tf.process_lifetime import ignore_stop_requests, stop_with_parent
 def run(config: Config) -> int:
     """Does what the flags ask for; returns the exit status."""
     # Imported where needed: the parent process of a local run does not load TensorFlow.
-    if config.run.mode == "test" or config.process.job_name:
+    if config.run.mode != "train" or config.process.job_name:
         from impala_tf.processes import tensorflow_startup
 
         tensorflow_startup.import_tensorflow()
@@ -29,6 +29,10 @@ def run(config: Config) -> int:
         from impala_tf.processes import evaluate_main
 
         return evaluate_main.main(config)
+    if config.run.mode == "report":
+        from impala_tf.processes import report_main
+
+        return report_main.main(config)
     if config.process.job_name == "learner":
         from impala_tf.processes import learner_main
 

@@ -24,7 +24,7 @@ def applied(config: Config, arguments: Sequence[str], environment: Mapping[str, 
     """Returns `config` with the role from TF_CONFIG, unless the command line gives one.
 
     Flags on the command line take precedence. TF_CONFIG is ignored with --job_name,
-    --workers_csv_path or --mode=test.
+    --workers_csv_path or another mode than train.
 
     Args:
       config: from the command line.
@@ -36,7 +36,7 @@ def applied(config: Config, arguments: Sequence[str], environment: Mapping[str, 
     """
     text = environment.get(VARIABLE, "").strip()
     has_role = config.process.job_name or config.cluster.workers_csv_path
-    if not text or has_role or config.run.mode == "test":
+    if not text or has_role or config.run.mode != "train":
         return config
     given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in arguments}
     flags = _flags(text)
