@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains on this machine or a cluster, runs one process of it, evaluates, or compares runs."""
+"""Trains, runs one process of a cluster, evaluates, compares runs, or describes an agent."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ def run(config: Config) -> int:
         from impala_tf.processes import report_main
 
         return report_main.main(config)
+    if config.run.mode == "describe":
+        from impala_tf.processes import describe_main
+
+        return describe_main.main(config)
     if config.process.job_name == "learner":
         from impala_tf.processes import learner_main
 

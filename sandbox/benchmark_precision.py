@@ -28,32 +28,15 @@ import tensorflow as tf  # noqa: E402
 
 from impala_tf import config as configs  # noqa: E402
 from impala_tf.agents import precision  # noqa: E402
-from impala_tf.agents.agent import make_agent, unroll_specs  # noqa: E402
+from impala_tf.agents.agent import make_agent  # noqa: E402
 from impala_tf.config import Config  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
-from impala_tf.learner.group import SingleLearner  # noqa: E402
-from impala_tf.learner.signals import ControlFlags  # noqa: E402
-from impala_tf.learner.update import Learner  # noqa: E402
-from impala_tf.types import Nest  # noqa: E402
+from impala_tf.processes import measured_speed  # noqa: E402
 
 AGENTS = ("ShallowConvNetAgent", "SimpleConvNetAgent", "ResNetLSTMAgent", "ImpoolaAgent")
 PRECISIONS = ("float32", "bfloat16")
-NUM_ENVS = 32
-BATCH_SIZE, UNROLL_LENGTH = 32, 20
+NUM_ENVS, BATCH_SIZE, UNROLL_LENGTH = 32, 32, 20  # of the preset
 TURNS, TURN_S = 5, 2.0
-NO_WISHES = ControlFlags(stop=False, write_row=False, checkpoint=False)
-
-
-def random_values(specs: Nest, size: int) -> Nest:
-    """Returns `size` of what the specs describe, images of noise and the rest zeros."""
-
-    def value(spec: tf.TensorSpec) -> tf.Tensor:
-        shape = (size, *spec.shape)
-        if spec.dtype == tf.uint8:
-            return tf.cast(tf.random.uniform(shape, maxval=256, dtype=tf.int32), tf.uint8)
-        return tf.zeros(shape, spec.dtype)
-
-    return tf.nest.map_structure(value, specs)
 
 
 def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[], object]]:
@@ -62,18 +45,7 @@ def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[]
     config = configs.resolve(config, "atari")
     spec = suites.spec(config.environment)
     agent = make_agent(agent_name, spec, precision.torso_dtype(config.agent))
-    learner = Learner(agent, spec, config, SingleLearner())
-    specs = unroll_specs(agent, spec, UNROLL_LENGTH)
-    batch = random_values(specs, BATCH_SIZE)
-    one = tf.nest.map_structure(lambda s: tf.TensorSpec(s.shape[1:], s.dtype), specs.env_outputs)
-    image = tf.TensorSpec(spec.observation_shape, tf.uint8)
-    env_output = random_values(one._replace(observation=image), NUM_ENVS)
-    step = tf.function(agent.step)
-    state = agent.initial_state(NUM_ENVS)
-    return (
-        lambda: learner.update(batch, NO_WISHES),
-        lambda: step(env_output, state)[0].baseline.numpy(),
-    )
+    return measured_speed.updates(agent, spec, config), measured_speed.answers(agent, spec, config)
 
 
 def rate(work: Callable[[], object], steps: int) -> float:

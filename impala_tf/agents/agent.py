@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents import networks
+from impala_tf.agents import networks, torsos
 from impala_tf.agents.normalization import ObservationNormalizer
-from impala_tf.config import AGENTS, AgentComposition, AgentConfig, check_observation
+from impala_tf.config import AGENTS, AgentComposition, AgentConfig, CoreName, check_observation
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest, NetworkOutput, Unroll
 
@@ -29,15 +31,16 @@ class Agent(snt.Module):
         self,
         composition: AgentComposition,
         num_actions: int,
-        init: networks.Initialization = networks.USUAL_INITIALIZATION,
+        init: torsos.Initialization = torsos.USUAL_INITIALIZATION,
         observation_normalizer: ObservationNormalizer | None = None,
+        width_scale: int = 1,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         self.observation_normalizer = observation_normalizer
         self._num_actions = num_actions
         self._observes_last = composition.observes_last_action_and_reward
-        self._torso = networks.TORSOS[composition.torso](init.hidden)
+        self._torso = torsos.TORSOS[composition.torso](init.hidden, width_scale)
         self._core = networks.CORES[composition.core]()
         self._heads = networks.Heads(num_actions, init)
         self._torso_dtype = tf.float32
@@ -96,12 +99,12 @@ class Agent(snt.Module):
         if self.observation_normalizer is not None:
             inputs = self.observation_normalizer(observation, dtype)
         elif is_image:
-            inputs = networks.to_unit_floats(observation, dtype)
+            inputs = torsos.to_unit_floats(observation, dtype)
         else:
             inputs = tf.cast(observation, dtype)
         if dtype == tf.float32:
             return self._torso(inputs)
-        with networks.computing_in(dtype):
+        with torsos.computing_in(dtype):
             return tf.cast(self._torso(inputs), tf.float32)
 
     def _last_inputs(self, env_outputs: EnvOutput) -> list[tf.Tensor]:
@@ -121,6 +124,8 @@ def make_agent(
     torso_dtype: str = "float32",
     observation_normalization: str = "none",
     initialization: str = "default",
+    width_scale: int = 1,
+    core: CoreName | Literal["auto"] = "auto",
 ) -> Agent:
     """Returns the named agent with its variables made.
 
@@ -128,7 +133,7 @@ def make_agent(
       agent_name: a key of `config.AGENTS`.
       spec: of the level.
       torso_dtype: what the torso computes in on images; see `agents.precision`.
-      observation_normalization, initialization: see these flags.
+      observation_normalization, initialization, width_scale, core: see these flags.
 
     Raises:
       ConfigError: the agent cannot take the level's observations.
@@ -138,10 +143,11 @@ def make_agent(
     if observation_normalization == "elementwise":
         normalizer = ObservationNormalizer(spec.observation_shape, spec.observation_dtype)
     agent = Agent(
-        AGENTS[agent_name],
+        AGENTS[agent_name].with_core(core),
         spec.num_actions,
-        networks.initialization(initialization),
+        torsos.initialization(initialization),
         normalizer,
+        width_scale,
         name=agent_name,
     )
     zeros = tf.nest.map_structure(
@@ -160,6 +166,8 @@ def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "flo
         torso_dtype,
         config.observation_normalization,
         config.initialization,
+        config.width_scale,
+        config.core,
     )
 
 

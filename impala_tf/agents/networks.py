@@ -1,4 +1,4 @@
-"""Torsos, cores and heads: the pieces that an agent is composed of.
+"""Cores and heads: what an agent is composed of besides its torso (see `torsos`).
 
 A torso maps observations to features, a core keeps memory from step to step, the heads compute
 policy and baseline from its output. The modules are independent of each other.
@@ -6,190 +6,15 @@ policy and baseline from its output. The modules are independent of each other.
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import sonnet as snt
 import tensorflow as tf
 
+from impala_tf.agents.torsos import USUAL_INITIALIZATION, Initialization
 from impala_tf.types import Nest, NetworkOutput
 
 LSTM_SIZE = 256
-
-
-class Initialization(NamedTuple):
-    """Initial weights of each kind of layer; None: the module's usual ones."""
-
-    hidden: snt.initializers.Initializer | None = None
-    policy: snt.initializers.Initializer | None = None
-    baseline: snt.initializers.Initializer | None = None
-
-
-USUAL_INITIALIZATION = Initialization()
-
-
-def initialization(name: str) -> Initialization:
-    """Returns what --initialization names."""
-    if name == "default":
-        return USUAL_INITIALIZATION
-    if name == "orthogonal":
-        gains = (math.sqrt(2.0), 0.01, 1.0)
-        return Initialization(*map(snt.initializers.Orthogonal, gains))
-    raise ValueError(f"unknown initialization {name!r}")
-
-
-@tf.function(jit_compile=True)  # one pass over the images instead of two
-def to_unit_floats(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Returns uint8 images as `dtype`, scaled to [0, 1]."""
-    return tf.cast(tf.cast(images, tf.float32) / 255.0, dtype)
-
-
-def computing_in(dtype: tf.DType) -> contextlib.AbstractContextManager[None]:
-    """A context in which layers compute in `dtype`; their variables keep their own dtype."""
-    return snt.custom_variable_getter(
-        lambda variable: tf.cast(variable, dtype), classes=(snt.Conv2D, snt.Linear)
-    )
-
-
-class ConvTorso(snt.Module):
-    """Convolutions and one linear layer, each followed by a ReLU.
-
-    The convolutions have no padding, so they would ignore the last rows and columns of images whose
-    size does not fit their strides (84 does). Such images are padded with zeros.
-
-    Args:
-      layers: (channels, kernel, stride) of each convolution.
-      hidden: units of the linear layer.
-      w_init: of all layers; default: He et al.
-    """
-
-    def __init__(
-        self,
-        layers: tuple[tuple[int, int, int], ...],
-        hidden: int,
-        w_init: snt.initializers.Initializer | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(name=name)
-        # He et al. (2015): keeps the variance through the ReLUs. Sonnet's default halves it at
-        # every layer, and the few pixels that change on an Atari screen fade away.
-        init = w_init or snt.initializers.VarianceScaling(2.0, "fan_in", "truncated_normal")
-        self._layers = layers
-        self._convs = [
-            snt.Conv2D(channels, kernel, stride, padding="VALID", w_init=init)
-            for channels, kernel, stride in layers
-        ]
-        self._linear = snt.Linear(hidden, w_init=init)
-
-    def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        """Maps floats [M, H, W, C] to [M, hidden], same dtype."""
-        features = self._padded(images)
-        for conv in self._convs:
-            features = tf.nn.relu(conv(features))
-        return tf.nn.relu(self._linear(snt.Flatten()(features)))
-
-    def _padded(self, images: tf.Tensor) -> tf.Tensor:
-        missing = [self._fitting(size) - size for size in images.shape[1:3]]
-        if missing == [0, 0]:
-            return images
-        return tf.pad(images, [[0, 0], *([0, size] for size in missing), [0, 0]])
-
-    def _fitting(self, size: int) -> int:
-        """Returns the smallest size from `size` on of which every pixel is seen."""
-        for _, kernel, stride in self._layers:
-            size = max(0, -(-(size - kernel) // stride)) + 1
-        for _, kernel, stride in reversed(self._layers):
-            size = (size - 1) * stride + kernel
-        return size
-
-
-class ResidualBlock(snt.Module):
-    """x + conv(relu(conv(relu(x)))), 3x3 convolutions (paper, figure 3)."""
-
-    def __init__(
-        self,
-        channels: int,
-        w_init: snt.initializers.Initializer | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(name=name)
-        self._convs = [snt.Conv2D(channels, 3, w_init=w_init) for _ in range(2)]
-
-    def __call__(self, features: tf.Tensor) -> tf.Tensor:
-        """Maps floats [M, H, W, channels] to the same shape and dtype."""
-        out = features
-        for conv in self._convs:
-            out = conv(tf.nn.relu(out))
-        return features + out
-
-
-class ResNetTorso(snt.Module):
-    """The paper's deep torso (figure 3, right); with average pooling, Impoola's.
-
-    Sections of a 3x3 convolution, a 3x3 max-pooling with stride 2 and two residual blocks; then a
-    linear layer over all positions or, with `average_pool`, over their average (Trumpp et al.,
-    2025, arXiv 2503.05546).
-    """
-
-    def __init__(
-        self,
-        channels: tuple[int, ...] = (16, 32, 32),
-        hidden: int = 256,
-        average_pool: bool = False,
-        w_init: snt.initializers.Initializer | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(name=name)
-        self._sections = [
-            (
-                snt.Conv2D(width, 3, w_init=w_init),
-                [ResidualBlock(width, w_init) for _ in range(2)],
-            )
-            for width in channels
-        ]
-        self._average_pool = average_pool
-        self._linear = snt.Linear(hidden, w_init=w_init)
-
-    def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        """Maps floats [M, H, W, C] to [M, hidden], same dtype."""
-        features = images
-        for conv, blocks in self._sections:
-            features = tf.nn.max_pool2d(conv(features), ksize=3, strides=2, padding="SAME")
-            for block in blocks:
-                features = block(features)
-        features = tf.nn.relu(features)
-        if self._average_pool:
-            features = tf.reduce_mean(features, axis=[1, 2])
-        return tf.nn.relu(self._linear(snt.Flatten()(features)))
-
-
-class MLPTorso(snt.Module):
-    """Linear layers with tanh, for flat observations."""
-
-    def __init__(
-        self,
-        hidden: tuple[int, ...] = (64, 64),
-        w_init: snt.initializers.Initializer | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(name=name)
-        self._mlp = snt.nets.MLP(hidden, w_init=w_init, activation=tf.nn.tanh, activate_final=True)
-
-    def __call__(self, vectors: tf.Tensor) -> tf.Tensor:
-        """Maps floats [M, D] to [M, hidden[-1]], same dtype."""
-        return self._mlp(vectors)
-
-
-TORSOS: dict[str, Callable[[snt.initializers.Initializer | None], snt.Module]] = {
-    "shallow": lambda init: ConvTorso(((16, 8, 4), (32, 4, 2)), 256, init, "shallow"),
-    "nature": lambda init: ConvTorso(((32, 8, 4), (64, 4, 2), (64, 3, 1)), 512, init, "nature"),
-    "impala": lambda init: ResNetTorso(w_init=init, name="impala"),
-    "impoola": lambda init: ResNetTorso(average_pool=True, w_init=init, name="impoola"),
-    "mlp": lambda init: MLPTorso(w_init=init, name="mlp"),
-}
-RESIDUAL_TORSOS = ("impala", "impoola")
 
 
 class FeedForwardCore(snt.Module):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from impala_tf.agents.networks import RESIDUAL_TORSOS
+from impala_tf.agents.torsos import RESIDUAL_TORSOS
 from impala_tf.config import AGENTS, AgentConfig
 
 # As Linux names them, on x86 and on Arm. Without these, bfloat16 would be emulated.
@@ -29,12 +29,12 @@ def torso_dtype(agent: AgentConfig, cpuinfo: Path = Path("/proc/cpuinfo")) -> st
     return "bfloat16"
 
 
-def disable_failing_fusion(agent: AgentConfig, dtype: str) -> None:
-    """Switches off TensorFlow's remapper for residual blocks in bfloat16.
+def disable_failing_fusion(agent: AgentConfig) -> None:
+    """Switches off TensorFlow's remapper for residual blocks.
 
     TensorFlow 2.18 fails to fuse them and prints that as an error; without it they are as fast.
     """
-    if dtype == "bfloat16" and AGENTS[agent.agent_name].torso in RESIDUAL_TORSOS:
+    if AGENTS[agent.agent_name].torso in RESIDUAL_TORSOS:
         tf.config.optimizer.set_experimental_options({"remapping": False})
 
 

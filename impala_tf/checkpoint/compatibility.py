@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import AGENTS, Config, ConfigError
 from impala_tf.types import EnvironmentSpec
 
 
@@ -15,6 +15,8 @@ class RunSignature(TypedDict):
 
     level_name: str
     agent_name: str
+    width_scale: int
+    core: str
     num_actions: int
     observation_shape: list[int]
     observation_normalization: str
@@ -24,13 +26,15 @@ class RunSignature(TypedDict):
 _LABELS = {
     "level_name": "level",
     "agent_name": "agent",
+    "width_scale": "width scale",
+    "core": "core",
     "num_actions": "number of actions",
     "observation_shape": "observation shape",
     "observation_normalization": "observation normalization",
     "optimizer": "optimizer",
 }
 # Of checkpoints from before there was a choice.
-_BEFORE = {"observation_normalization": "none", "optimizer": "rmsprop"}
+_BEFORE = {"width_scale": 1, "observation_normalization": "none", "optimizer": "rmsprop"}
 
 
 def signature_of(config: Config, spec: EnvironmentSpec) -> RunSignature:
@@ -38,6 +42,8 @@ def signature_of(config: Config, spec: EnvironmentSpec) -> RunSignature:
     return RunSignature(
         level_name=spec.level_name,
         agent_name=config.agent.agent_name,
+        width_scale=config.agent.width_scale,
+        core=config.agent.core,
         num_actions=spec.num_actions,
         observation_shape=list(spec.observation_shape),
         observation_normalization=config.agent.observation_normalization,
@@ -56,7 +62,7 @@ def check_compatible(
       logdir: for the message.
     """
     where = "--logdir" if logdir is None else f"--logdir={logdir}"
-    saved = {**_BEFORE, **saved}
+    saved = {**_BEFORE, "core": _own_core(saved.get("agent_name")), **saved}
     found = [
         f"{where}: holds a run with {label} {_as_json(saved.get(name))}, but this run has {label}"
         f" {_as_json(current.get(name))}; choose another --logdir"
@@ -65,6 +71,11 @@ def check_compatible(
     ]
     if found:
         raise ConfigError(found)
+
+
+def _own_core(agent_name: str | None) -> str | None:
+    """Returns the core of a named agent, which all of its checkpoints had before --core."""
+    return AGENTS[agent_name].core if agent_name in AGENTS else None
 
 
 def _as_json(value: Any) -> Any:

@@ -3,7 +3,7 @@
 Standard library only, apart from `command_line`, so that `frontend/` starts without TensorFlow.
 """
 
-from impala_tf.config.compositions import AGENTS, AgentComposition
+from impala_tf.config.compositions import AGENTS, AgentComposition, CoreName
 from impala_tf.config.defaults import resolve, resolved, slug, sources
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flags import (
@@ -24,7 +24,13 @@ from impala_tf.config.flags import (
     to_flags,
     wire_digest,
 )
-from impala_tf.config.limits import check_batches, check_observation, problems, valid_host_port
+from impala_tf.config.limits import (
+    check_batches,
+    check_observation,
+    check_width_scale,
+    problems,
+    valid_host_port,
+)
 from impala_tf.config.presets import PRESETS
 
 __all__ = [
@@ -35,6 +41,7 @@ __all__ = [
     "ClusterConfig",
     "Config",
     "ConfigError",
+    "CoreName",
     "EnvironmentConfig",
     "EvaluationConfig",
     "LossConfig",
@@ -44,6 +51,7 @@ __all__ = [
     "RunConfig",
     "check_batches",
     "check_observation",
+    "check_width_scale",
     "flat_items",
     "hosts",
     "problems",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from impala_tf.config import presets
+from impala_tf.config.compositions import AGENTS
 from impala_tf.config.flags import Config, flat_items, hosts, replace
 from impala_tf.types import Kind
 
@@ -32,6 +33,7 @@ def resolve(config: Config, kind: Kind) -> Config:
     for end, start in _SCHEDULES.items():
         if given[end] is None and preset[start]:
             flags[end] = flags[start] * (preset[end] / preset[start])
+    flags["core"] = AGENTS[flags["agent_name"]].with_core(flags["core"]).core
     if flags["num_actors"] is None:
         flags["num_actors"] = max(1, len(os.sched_getaffinity(0)))
     if flags["batch_size"] is None:

@@ -18,9 +18,10 @@ from typing import Any, Literal
 class RunConfig:
     """What to do, and where results are kept."""
 
-    mode: Literal["train", "test", "report"] = "train"
-    """train; test: play whole games with the newest checkpoint of --logdir; report: write a page
-    that compares the runs in --logdir."""
+    mode: Literal["train", "test", "report", "describe"] = "train"
+    """train; test: play whole games with the newest checkpoint of --logdir;
+    report: write a page that compares the runs in --logdir;
+    describe: print the agent's layers, memory and speed on this machine, without a run."""
     logdir: str | None = None
     """Folder of the run: config, metrics, checkpoints, logs.
     If it holds a checkpoint, the run resumes from it.
@@ -76,6 +77,11 @@ class AgentConfig:
 
     agent_name: str = "auto"
     """A name from the table in docs/levels_and_agents.md. auto: preset."""
+    width_scale: int = 1
+    """Multiplies the channels of the convolutions; the other layers keep their size."""
+    core: Literal["auto", "feedforward", "lstm"] = "auto"
+    """The agent's memory: an LSTM, or none. What the agent sees does not change.
+    auto: the named agent's own."""
     observation_normalization: Literal["auto", "none", "elementwise"] = "auto"
     """elementwise: subtract the mean and divide by the standard deviation of each pixel and
     channel (or component), taken from the first 50,000 agent steps. auto: preset."""
@@ -324,6 +330,8 @@ def wire_digest(config: Config) -> str:
     shared = {
         **dataclasses.asdict(config.environment),
         "agent_name": config.agent.agent_name,
+        "width_scale": config.agent.width_scale,
+        "core": config.agent.core,
         "observation_normalization": config.agent.observation_normalization,
         "algorithm": config.loss.algorithm,
         "unroll_length": config.optimizer.unroll_length,

@@ -18,6 +18,7 @@ _POSITIVE = (
     "batch_size", "unroll_length", "updates_per_batch", "ring_batches", "minibatches",
     "learning_rate", "kl_target", "epsilon", "num_actors", "envs_per_actor", "queue_capacity",
     "test_num_episodes", "clip_rho_threshold", "clip_pg_rho_threshold", "clip_c_threshold",
+    "width_scale",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
@@ -70,6 +71,20 @@ def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
         f"{spec.level_name} has observations {spec.observation_dtype} "
         f"{list(spec.observation_shape)}; use one of {', '.join(fitting)}"
     )
+
+
+def check_width_scale(config: Config) -> None:
+    """Raises ConfigError if --width_scale would change nothing.
+
+    Args:
+      config: resolved.
+    """
+    agent = config.agent
+    if agent.width_scale != 1 and AGENTS[agent.agent_name].torso == "mlp":
+        raise ConfigError(
+            f"--width_scale={agent.width_scale}: {agent.agent_name} has no convolutions; leave the"
+            " flag out"
+        )
 
 
 def check_batches(config: Config) -> None:

@@ -24,7 +24,7 @@ def applied(config: Config, arguments: Sequence[str], environment: Mapping[str, 
     """Returns `config` with the role from TF_CONFIG, unless the command line gives one.
 
     Flags on the command line take precedence. TF_CONFIG is ignored with --job_name,
-    --workers_csv_path or another mode than train.
+    --workers_csv_path or another --mode than train.
 
     Args:
       config: from the command line.

@@ -33,7 +33,7 @@ def main(config: Config) -> int:
     num_envs = resolved(config.process.envs_per_actor)
     seed = seed_of(config.run.seed, "actor", config.process.task)
     dtype = precision.torso_dtype(config.agent)
-    precision.disable_failing_fusion(config.agent, dtype)
+    precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
     client = _connect(config, spec, agent)
     stop.on_request(client.close)

@@ -34,11 +34,12 @@ def resolve(config: Config) -> tuple[Config, EnvironmentSpec]:
     """Returns the config with every flag filled in, and the level's spec.
 
     Raises:
-      ConfigError: the level cannot be used, or the agent does not fit it.
+      ConfigError: the level cannot be used, or the agent does not fit it or its flags.
     """
     spec = suites.spec(config.environment)
     config = configs.resolve(config, spec.kind)
     configs.check_observation(config.agent.agent_name, spec)
+    configs.check_width_scale(config)
     return config, spec
 
 

@@ -62,7 +62,7 @@ def build(
     configs.check_batches(config)
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
     dtype = precision.torso_dtype(config.agent)
-    precision.disable_failing_fusion(config.agent, dtype)
+    precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
     specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
     learner = Learner(agent, spec, config, group)

@@ -66,7 +66,7 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
       ConfigError: no whole checkpoint, or one of another level or network.
     """
     dtype = precision.torso_dtype(config.agent)
-    precision.disable_failing_fusion(config.agent, dtype)
+    precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
     checkpointer = Checkpointer(logdir_of(config).checkpoints, {"agent": agent})
     signature = signature_of(config, spec)

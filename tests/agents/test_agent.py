@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,11 +43,21 @@ def assert_same(got: Nest, expected: Nest) -> None:
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("agent_name", list(AGENTS))
-def test_unrolling_equals_stepping_across_episodes(agent_name: str) -> None:
+# Every named agent, and other cores and widths than the agents' own.
+NETWORKS: list[dict[str, Any]] = [
+    *({"agent_name": name} for name in AGENTS),
+    {"agent_name": "ResNetAgent", "core": "lstm", "width_scale": 2},
+    {"agent_name": "ImpoolaLSTMAgent", "core": "feedforward", "width_scale": 3},
+    {"agent_name": "NatureAgent", "core": "lstm"},
+    {"agent_name": "ShallowConvNetAgent", "width_scale": 2},
+]
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda each: "-".join(map(str, each.values())))
+def test_unrolling_equals_stepping_across_episodes(network: dict[str, Any]) -> None:
     """Otherwise the learner would correct for a policy that no actor followed."""
-    spec = spec_for(agent_name)
-    agent = trained(make_agent(agent_name, spec))
+    spec = spec_for(network["agent_name"])
+    agent = trained(make_agent(spec=spec, **network))
     env_outputs = steps(spec, (5, 2))
     start = env_outputs.episode_start.numpy()
     assert start[1:].any() and not start.all()
@@ -62,6 +73,22 @@ def test_unrolling_equals_stepping_across_episodes(agent_name: str) -> None:
         assert stepped.baseline.shape == (2,)
         assert_same(at(unrolled, t), stepped)
     assert_same(state_after, state)
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda each: "-".join(map(str, each.values())))
+def test_a_gradient_reaches_every_variable(network: dict[str, Any]) -> None:
+    """A layer without one would keep its first weights, and the rest would train around it."""
+    spec = spec_for(network["agent_name"])
+    agent = trained(make_agent(spec=spec, **network))
+    env_outputs = steps(spec, (3, 2))
+    with tf.GradientTape() as tape:
+        outputs, _ = agent.unroll(env_outputs, agent.initial_state(2))
+        total = sum(tf.reduce_sum(part**2) for part in outputs)
+    for variable, gradient in zip(
+        agent.trainable_variables, tape.gradient(total, agent.trainable_variables), strict=True
+    ):
+        assert gradient is not None, variable.name
+        assert np.any(tf.convert_to_tensor(gradient)), variable.name
 
 
 @pytest.mark.parametrize("agent_name", ["ShallowConvNetLSTMAgent", "MLPLSTMAgent"])
@@ -172,14 +199,6 @@ def test_a_bfloat16_torso_is_the_same_network_with_float32_parameters(agent_name
         off = tf.linalg.global_norm([a - b for a, b in zip(part, part_before, strict=True)])
         assert off <= 0.1 * tf.linalg.global_norm(part_before)
     assert np.abs(got[0].policy_logits - before[0].policy_logits).max() > 0
-
-
-def test_the_nature_agent_has_the_published_size() -> None:
-    """About 1.7 million parameters with its heads."""
-    agent = make_agent("SimpleConvNetAgent", ATARI)
-    seen = 512 + 4 + 1  # features, one-hot last action, last reward
-    heads = (seen + 1) * 4 + (seen + 1)
-    assert sum(int(tf.size(v)) for v in agent.trainable_variables) == 1_684_128 + heads
 
 
 def test_actors_get_everything_that_training_changes() -> None:

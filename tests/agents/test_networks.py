@@ -1,124 +1,12 @@
-"""Torsos and cores compared with the papers, layer by layer."""
+"""Cores and heads: memory, and where it ends."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
-import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents import networks
-
-
-def pixels(*shape: int, seed: int = 0) -> tf.Tensor:
-    """Returns float32 in [0, 1] with the 256 values that images have."""
-    shades = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
-    return networks.to_unit_floats(tf.constant(shades), tf.float32)
-
-
-def randomize(module: snt.Module) -> None:
-    """Gives every variable, including biases, random values."""
-    rng = np.random.default_rng(0)
-    for variable in module.trainable_variables:
-        variable.assign(0.2 * rng.normal(size=variable.shape))
-
-
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_images_are_scaled_to_one(dtype: tf.DType) -> None:
-    """With pixels up to 255, training would silently be worse."""
-    shades = tf.constant([0, 51, 128, 255], tf.uint8)
-    scaled = networks.to_unit_floats(shades, dtype)
-    assert scaled.dtype == dtype
-    np.testing.assert_allclose(tf.cast(scaled, tf.float32), [0, 0.2, 128 / 255, 1], rtol=2**-8)
-
-
-@pytest.mark.parametrize("torso", ["shallow", "nature"])
-@pytest.mark.parametrize("size", [(84, 84), (40, 40), (64, 64), (24, 36)])
-def test_every_pixel_is_seen(torso: str, size: tuple[int, int]) -> None:
-    """Convolutions without padding ignored the paddle in the last row of a small image."""
-    module = networks.TORSOS[torso](None)
-    images = tf.random.stateless_uniform((1, *size, 1), (1, 2))
-    with tf.GradientTape() as tape:
-        tape.watch(images)
-        total = tf.reduce_sum(tf.square(module(images)))
-    gradient = tape.gradient(total, images).numpy()[0, ..., 0]
-    assert (np.abs(gradient).sum(axis=0) > 0).all()
-    assert (np.abs(gradient).sum(axis=1) > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("torso", "observation", "features", "parameters"),
-    [
-        ("shallow", (84, 84, 4), 256, 4_112 + 8_224 + 9 * 9 * 32 * 256 + 256),
-        ("nature", (84, 84, 4), 512, 8_224 + 32_832 + 36_928 + 7 * 7 * 64 * 512 + 512),
-        ("impala", (84, 84, 4), 256, 97_744 + 11 * 11 * 32 * 256 + 256),
-        ("impala", (64, 64, 3), 256, 97_600 + 8 * 8 * 32 * 256 + 256),
-        ("impoola", (84, 84, 4), 256, 97_744 + 32 * 256 + 256),
-        ("impoola", (31, 52, 3), 256, 97_600 + 32 * 256 + 256),
-        ("mlp", (5,), 64, 5 * 64 + 64 + 64 * 64 + 64),
-    ],
-)
-def test_a_torso_has_the_published_size(
-    torso: str, observation: tuple[int, ...], features: int, parameters: int
-) -> None:
-    """With another layer, scores could not be compared with those of the papers."""
-    module = networks.TORSOS[torso](None)
-    inputs = pixels(3, *observation) if len(observation) == 3 else tf.ones((3, *observation))
-    outputs = module(inputs)
-    assert outputs.shape == (3, features)
-    assert outputs.dtype == tf.float32
-    assert sum(int(tf.size(v)) for v in module.trainable_variables) == parameters
-
-
-def test_the_conv_torso_equals_loops_over_its_pixels() -> None:
-    """A missing ReLU or another padding would silently train worse."""
-    torso = networks.ConvTorso(((2, 3, 2), (3, 2, 1)), hidden=4)
-    images = pixels(2, 9, 7, 2)
-    torso(images)
-    randomize(torso)
-    *convs, linear_b, linear_w = [v.numpy() for v in torso.trainable_variables]
-
-    features = images.numpy()
-    for bias, weights, stride in ((convs[0], convs[1], 2), (convs[2], convs[3], 1)):
-        k = len(weights)
-        height, width = ((size - k) // stride + 1 for size in features.shape[1:3])
-        out = np.zeros((2, height, width, len(bias)))
-        for i, j in np.ndindex(height, width):
-            window = features[:, i * stride : i * stride + k, j * stride : j * stride + k]
-            out[:, i, j] = np.einsum("mhwc,hwco->mo", window, weights) + bias
-        features = np.maximum(out, 0)
-    expected = np.maximum(features.reshape(2, -1) @ linear_w + linear_b, 0)
-
-    assert (expected > 0).any() and (expected == 0).any()
-    np.testing.assert_allclose(torso(images), expected, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("average_pool", [False, True])
-def test_the_residual_torso_equals_figure_3_of_the_paper(average_pool: bool) -> None:
-    """With another pooling or without a shortcut, it would be another network."""
-    torso = networks.ResNetTorso((3, 4), hidden=5, average_pool=average_pool)
-    images = pixels(2, 9, 10, 2)  # "SAME" pads these sizes on one side and on both sides
-    torso(images)
-    randomize(torso)
-    variables = iter(torso.trainable_variables)
-    linear_b, linear_w = next(variables), next(variables)
-
-    def conv(features: tf.Tensor) -> tf.Tensor:
-        bias, weights = next(variables), next(variables)
-        return tf.nn.conv2d(features, weights, strides=1, padding="SAME") + bias
-
-    features = images
-    for _ in range(2):
-        features = tf.nn.max_pool2d(conv(features), ksize=3, strides=2, padding="SAME")
-        for _ in range(2):
-            features += conv(tf.nn.relu(conv(tf.nn.relu(features))))
-    features = tf.nn.relu(features).numpy()
-    flat = features.mean(axis=(1, 2)) if average_pool else features.reshape(2, -1)
-    expected = np.maximum(flat @ linear_w.numpy() + linear_b.numpy(), 0)
-
-    assert next(variables, None) is None
-    assert (expected > 0).any()
-    np.testing.assert_allclose(torso(images), expected, rtol=1e-4, atol=1e-5)
+from tests.helpers.samples import randomize
 
 
 def test_the_lstm_state_is_reset_where_an_episode_starts_and_nowhere_else() -> None:

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from impala_tf.agents import precision
 from impala_tf.config import AgentConfig
@@ -21,6 +22,18 @@ def test_bfloat16_is_used_if_the_processor_has_it(tmp_path: Path, machine: str) 
     given = AgentConfig("SimpleConvNetAgent", precision="bfloat16")
     assert precision.torso_dtype(given, cpuinfo) == "bfloat16"
     assert precision.torso_dtype(AgentConfig("SimpleConvNetAgent"), cpuinfo) == "float32"
+
+
+def test_residual_networks_do_without_the_fusion_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TensorFlow would print an error that is none, also in float32."""
+    options: dict[str, bool] = {}
+    monkeypatch.setattr(tf.config.optimizer, "set_experimental_options", options.update)
+    precision.disable_failing_fusion(AgentConfig("NatureAgent"))
+    assert options == {}
+    precision.disable_failing_fusion(AgentConfig("ImpoolaLSTMAgent"))
+    assert options == {"remapping": False}
 
 
 @pytest.mark.parametrize("machine", [X86.format(""), ARM.format(""), None])

@@ -323,6 +323,8 @@ def test_a_newer_format_is_not_reported_as_damage(tmp_path):
 PONG = {
     "level_name": "PongNoFrameskip-v4",
     "agent_name": "ResNetAgent",
+    "width_scale": 1,
+    "core": "feedforward",
     "num_actions": 6,
     "observation_shape": (84, 84, 4),
     "observation_normalization": "none",
@@ -354,6 +356,12 @@ def test_a_checkpoint_from_before_there_was_a_choice_is_of_the_paper(tmp_path):
     old = {name: PONG[name] for name in ("level_name", "agent_name", "num_actions")}
     old["observation_shape"] = PONG["observation_shape"]
     check_compatible(old, PONG)
+    with pytest.raises(ConfigError, match="width scale 1, but this run has width scale 2"):
+        check_compatible(old, {**PONG, "width_scale": 2})
+    with pytest.raises(ConfigError, match="core feedforward, but this run has core lstm"):
+        check_compatible(old, {**PONG, "core": "lstm"})
+    with_memory = {"agent_name": "ResNetLSTMAgent"}
+    check_compatible({**old, **with_memory}, {**PONG, **with_memory, "core": "lstm"})
     with pytest.raises(ConfigError, match="observation normalization none, but this run has"):
         check_compatible(old, {**PONG, "observation_normalization": "elementwise"})
     with pytest.raises(ConfigError, match="optimizer rmsprop, but this run has optimizer adam"):

@@ -50,6 +50,7 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "metrics_interval_s": ZERO,
     "num_action_repeats": ZERO,
     "frame_skip": ZERO,
+    "width_scale": ZERO,
     "width": ZERO,
     "height": ZERO,
     "stacked_frames": ZERO,
@@ -232,6 +233,7 @@ def test_given_flags_are_kept(preset: str, kind: Kind) -> None:
     """Also if the value is 0."""
     given = {
         "agent_name": "ResNetLSTMAgent",
+        "core": "feedforward",
         "total_environment_frames": 123,
         "learning_rate": 0.5,
         "epsilon": 0.25,
@@ -268,6 +270,32 @@ def test_given_flags_are_kept(preset: str, kind: Kind) -> None:
     assert {name: resolved[name] for name in given} == given
     untouched = set(DEFAULTS) - set(given) - {"preset"}
     assert {name: resolved[name] for name in untouched} == {n: DEFAULTS[n] for n in untouched}
+
+
+@pytest.mark.parametrize("name", list(AGENTS))
+def test_an_agent_has_its_own_core_unless_another_one_is_given(name: str) -> None:
+    """A given core that is the agent's own is the same network: checkpoints and actors fit."""
+    own = AGENTS[name].core
+    for given, expected in (("auto", own), ("lstm", "lstm"), ("feedforward", "feedforward")):
+        assert configs.resolve(changed(agent_name=name, core=given), "atari").agent.core == expected
+    assert configs.resolve(changed(agent_name=name, core=own), "atari") == configs.resolve(
+        changed(agent_name=name), "atari"
+    )
+
+
+def test_a_core_does_not_change_what_an_agent_sees() -> None:
+    """Two cores could not be compared if one of them also saw the last action and reward."""
+    for name, usual in AGENTS.items():
+        for core in ("feedforward", "lstm"):
+            assert usual.with_core(core)._replace(core=usual.core) == usual, name
+
+
+def test_scaling_a_network_without_convolutions_is_refused() -> None:
+    """It would be the same network, compared with itself."""
+    configs.check_width_scale(configs.resolve(changed(width_scale=2), "atari"))
+    configs.check_width_scale(configs.resolve(changed(), "vector"))
+    with pytest.raises(ConfigError, match="^--width_scale=2: MLPAgent has no convolutions; leave"):
+        configs.check_width_scale(configs.resolve(changed(width_scale=2), "vector"))
 
 
 def test_resolving_twice_changes_nothing() -> None:
@@ -449,6 +477,8 @@ def test_a_level_gives_a_folder_a_safe_name(level_name: str, folder: str) -> Non
 WIRE_FLAGS = {
     *(field.name for field in dataclasses.fields(EnvironmentConfig)),
     "agent_name",
+    "width_scale",
+    "core",
     "observation_normalization",
     "algorithm",
     "unroll_length",
@@ -457,6 +487,7 @@ OTHER_VALUES: dict[str, Any] = {
     "mode": "test",
     "device": "cpu",
     "agent_name": "ResNetAgent",
+    "core": "lstm",
     "reward_clipping": "none",
     "job_name": "actor",
     "test_policy": "greedy",

@@ -60,6 +60,7 @@ def test_each_flag_on_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> 
         ["--workers_csv_path=workers.csv"],
         ["--mode=test", "--logdir=run"],
         ["--mode=report", "--logdir=run"],
+        ["--mode=describe"],
     ],
 )
 def test_it_is_ignored_if_the_command_line_says_what_to_do(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import sonnet as snt
 import tensorflow as tf
 
 from impala_tf import config as configs
@@ -26,14 +27,16 @@ def vector_spec(size: int = 3, num_actions: int = 4, frames_per_step: int = 1) -
     )
 
 
-def image_spec(shape: tuple[int, int, int], stacked_frames: int = 0) -> EnvironmentSpec:
+def image_spec(
+    shape: tuple[int, int, int], stacked_frames: int = 0, num_actions: int = 4
+) -> EnvironmentSpec:
     """Returns the spec of a level with images [H, W, C]; of Atari if frames are stacked."""
     return EnvironmentSpec(
         level_name="Images-v0",
         kind="atari" if stacked_frames else "image",
         observation_shape=shape,
         observation_dtype="uint8",
-        num_actions=4,
+        num_actions=num_actions,
         stacked_frames=stacked_frames,
         frames_per_step=4 if stacked_frames else 1,
         protocol="",
@@ -60,3 +63,10 @@ def steps(spec: EnvironmentSpec, leading: tuple[int, ...], seed: int = 0) -> Env
     )
     arrays = [random_array(each, leading, rng) for each in specs]
     return EnvOutput(*map(tf.constant, arrays))
+
+
+def randomize(module: snt.Module) -> None:
+    """Gives every variable, including biases, random values."""
+    rng = np.random.default_rng(0)
+    for variable in module.trainable_variables:
+        variable.assign(0.2 * rng.normal(size=variable.shape))

@@ -19,6 +19,8 @@ CARTPOLE = "--level_name=CartPole-v1"
         (["--level_name=PongNoFrameskp-v4"], "PongNoFrameskip-v4"),
         ([CARTPOLE, "--agent_name=CartAgent"], "MLPAgent"),
         ([CARTPOLE, "--agent_name=ResNetAgent"], "--agent_name=ResNetAgent"),
+        ([CARTPOLE, "--width_scale=2"], "--width_scale=2"),
+        ([CARTPOLE, "--core=gru"], "--core"),
         (["--level_name=Pendulum-v1"], "--level_name=Pendulum-v1"),
         (["--batch_size=0"], "--batch_size=0"),
         (["--batch_size=many"], "--batch_size"),

@@ -1,0 +1,201 @@
+"""What an agent consists of: its layers, their sizes, and what they compute and keep in memory.
+
+All of it is counted in the graphs that TensorFlow makes of the agent, so it holds for any agent.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import sonnet as snt
+import tensorflow as tf
+
+from impala_tf.agents.agent import Agent
+from impala_tf.environments.observations import layout_of
+from impala_tf.types import EnvironmentSpec, EnvOutput, Nest
+
+_KINDS = {snt.Linear: "linear", snt.LSTM: "LSTM", snt.Embed: "embedding"}
+# Operations whose result is what they read, or a cast of it.
+_SAME_VALUES = {"ReadVariableOp", "Cast", "Identity"}
+# Operations whose result lies in the memory of what they read.
+_SAME_MEMORY = {"Identity", "Reshape", "Squeeze", "ExpandDims"}
+# Operations that only ask for the shape of what they read.
+_SHAPE_ONLY = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"}
+
+
+class Layer(NamedTuple):
+    """A layer with parameters, or a pooling."""
+
+    place: str  # in the agent: "nature/conv2_d"
+    kind: str  # "convolution 8x8, stride 4"
+    output_shape: tuple[int, ...]  # of one step
+    parameters: int  # trained ones
+    multiply_adds: int  # for one step
+
+
+def layers(agent: Agent, spec: EnvironmentSpec) -> list[Layer]:
+    """Returns the layers of an agent in the order in which a step runs them.
+
+    Multiply-adds are those of convolutions and of products with matrices of weights. Biases,
+    activations, pooling and normalisation are left out.
+
+    Raises:
+      ValueError: a step does not use all parameters, or uses them in a function of its own.
+    """
+    graph = _step_graph(agent, spec)
+    owners = _owners(agent)
+    resources = {
+        inner.name: owners[id(outer)] for outer, inner in graph.captures if id(outer) in owners
+    }
+    found: dict[str, Layer] = {}
+    for op in graph.get_operations():
+        module = next((resources[n] for n in map(_source, op.inputs) if n in resources), None)
+        if module is not None:
+            key = str(id(module))
+            found[key] = _used_by(op, module, found.get(key) or _layer(module))
+        elif op.type == "MaxPool" or (op.type == "Mean" and op.inputs[0].shape.rank == 4):
+            found[op.name] = Layer(_place(op.name), _operation(op), _one(op.outputs[0]), 0, 0)
+    if missing := {str(id(module)) for module in owners.values()} - set(found):
+        raise ValueError(f"{len(missing)} modules with parameters are not in the graph of a step")
+    return list(found.values())
+
+
+def num_parameters(agent: Agent) -> int:
+    """Returns how many parameters are trained."""
+    return sum(math.prod(variable.shape) for variable in agent.trainable_variables)
+
+
+def activation_bytes(
+    agent: Agent, spec: EnvironmentSpec, unroll_length: int, batch_size: int
+) -> int:
+    """Returns the bytes that the forward pass of a gradient step keeps for its backward pass.
+
+    These are the results of the network's operations that the operations of the gradients read,
+    each once, without parameters and the batch itself. The gradients, what convolutions need while
+    they run, and tensors that live for a moment come on top.
+
+    Args:
+      agent: its variables made.
+      spec: of the level.
+      unroll_length: T; the network runs on T + 1 steps.
+      batch_size: B.
+    """
+    marks: list[set[str]] = []
+
+    @tf.function
+    def gradients(env_outputs: EnvOutput, core_state: Nest) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            outputs, _ = agent.unroll(env_outputs, core_state)
+            total = tf.add_n([tf.reduce_sum(part) for part in outputs])
+        marks.append({op.name for op in total.graph.get_operations()})
+        return tape.gradient(total, agent.trainable_variables)
+
+    graph = gradients.get_concrete_function(
+        layout_of(spec).network_specs(unroll_length + 1, batch_size),
+        _state_specs(agent, batch_size),
+    ).graph
+    kept: dict[str, tf.Tensor] = {}
+    for op in graph.get_operations():
+        if op.name in marks[-1] or op.type in _SHAPE_ONLY:
+            continue
+        for tensor in map(_memory, op.inputs):
+            if tensor.op.name in marks[-1] and _is_computed(tensor):
+                kept[tensor.name] = tensor
+    return sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in kept.values())
+
+
+def _step_graph(agent: Agent, spec: EnvironmentSpec) -> tf.Graph:
+    step = tf.function(agent.step)
+    return step.get_concrete_function(
+        layout_of(spec).network_specs(1), _state_specs(agent, 1)
+    ).graph
+
+
+def _state_specs(agent: Agent, batch_size: int) -> Nest:
+    return tf.nest.map_structure(
+        lambda part: tf.TensorSpec(part.shape, part.dtype), agent.initial_state(batch_size)
+    )
+
+
+def _owners(agent: Agent) -> dict[int, snt.Module]:
+    """Returns the module of each trained variable, by the id of the variable's handle."""
+    return {
+        id(value.handle): module
+        for module in (agent, *agent.submodules)
+        for value in vars(module).values()
+        if isinstance(value, tf.Variable) and value.trainable
+    }
+
+
+def _layer(module: snt.Module) -> Layer:
+    """Returns a module with its own parameters, before any operation of it was seen."""
+    own = [value for value in vars(module).values() if isinstance(value, tf.Variable)]
+    parameters = sum(math.prod(value.shape) for value in own)
+    kind = _KINDS.get(type(module), "variables")
+    return Layer(_place(own[0].name), kind, (), parameters, 0)
+
+
+def _used_by(op: tf.Operation, module: snt.Module, layer: Layer) -> Layer:
+    """Returns the layer after one more operation with its parameters; the last one ends it."""
+    if isinstance(module, snt.LSTM):  # the operations with its parameters make four gates
+        output = _one(module.initial_state(1).hidden)
+    else:
+        output = _one(op.outputs[0])
+    return layer._replace(
+        kind=_operation(op) or layer.kind,
+        output_shape=output,
+        multiply_adds=layer.multiply_adds + _multiply_adds(op),
+    )
+
+
+def _multiply_adds(op: tf.Operation) -> int:
+    if op.type == "Conv2D":
+        return math.prod(op.outputs[0].shape) * math.prod(op.inputs[1].shape[:3])
+    if op.type == "MatMul":
+        return math.prod(op.outputs[0].shape) * op.inputs[0].shape[-1]
+    return 0
+
+
+def _operation(op: tf.Operation) -> str:
+    """Returns what a convolution or pooling does; "": another operation."""
+    if op.type == "Mean":
+        return "average pooling"
+    if op.type not in ("Conv2D", "MaxPool"):
+        return ""
+    is_conv = op.type == "Conv2D"
+    height, width = op.inputs[1].shape[:2] if is_conv else op.get_attr("ksize")[1:3]
+    stride = op.get_attr("strides")[1]
+    name = "convolution" if is_conv else "max pooling"
+    return f"{name} {height}x{width}" + (f", stride {stride}" if stride > 1 else "")
+
+
+def _source(tensor: tf.Tensor) -> str:
+    """Returns the name of what a tensor is read or cast from."""
+    while tensor.op.type in _SAME_VALUES:
+        tensor = tensor.op.inputs[0]
+    return tensor.name
+
+
+def _memory(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the tensor in whose memory a tensor lies."""
+    while tensor.op.type in _SAME_MEMORY:
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _is_computed(tensor: tf.Tensor) -> bool:
+    """Whether a tensor is neither a constant nor an input, a parameter or a cast of one."""
+    while tensor.op.type in _SAME_VALUES:
+        tensor = tensor.op.inputs[0]
+    return tensor.op.type not in ("Placeholder", "Const") and tensor.dtype != tf.resource
+
+
+def _place(name: str) -> str:
+    """Returns the place of 'Agent/nature/conv2_d/w:0', which is nature/conv2_d."""
+    return "/".join(name.split("/")[1:-1])
+
+
+def _one(tensor: tf.Tensor) -> tuple[int, ...]:
+    """Returns the shape of a tensor without its dimension of batches."""
+    return tuple(tensor.shape[1:])

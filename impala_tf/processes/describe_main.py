@@ -1,0 +1,153 @@
+"""--mode=describe: the layers, size, memory and speed of an agent, without a run."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+from rich.console import Console
+from rich.table import Table
+
+from impala_tf import config as configs
+from impala_tf.agents import description, precision
+from impala_tf.agents.agent import Agent, agent_of, unroll_specs
+from impala_tf.agents.description import Layer
+from impala_tf.config import Config, resolved
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.update import Learner
+from impala_tf.processes.common import resolve
+from impala_tf.processes.measurement import What, measure
+from impala_tf.processes.tensorflow_startup import select_device, start_xla
+from impala_tf.types import EnvironmentSpec
+
+_WIDTH = 100  # columns, if the output is not a terminal
+_MEASURED_S = 3.0
+
+
+def main(config: Config) -> int:
+    """Prints what the agent consists of, counted, and how fast it is, measured; returns 0.
+
+    Raises:
+      ConfigError: flags or a level that a run could not use either.
+    """
+    config, spec = resolve(config)
+    configs.check_batches(config)
+    select_device(config.process.device)
+    # The process that measures updates takes all of the GPU's memory.
+    tf.config.set_visible_devices([], "GPU")
+    start_xla()
+    dtype = precision.torso_dtype(config.agent)
+    agent = agent_of(config.agent, spec, dtype)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
+    console.print(f"{_name(config, dtype)} on {spec.level_name}:", highlight=False)
+    console.print(f"{spec.protocol}\n", highlight=False)
+    console.print(_layer_table(description.layers(agent, spec)))
+    console.print(_LAYERS_NOTE, style="dim")
+    console.print(_memory_table(config, spec, agent))
+    console.print(_MEMORY_NOTE, style="dim")
+    console.print(_speed_table(config, spec, console))
+    console.print(_speed_note(config), style="dim")
+    return 0
+
+
+_LAYERS_NOTE = (
+    "Output shapes and multiply-adds are those of one step. Multiply-adds are counted in"
+    " convolutions and in products with matrices of weights; biases, activations, pooling and"
+    " normalisation are left out.\n"
+)
+_MEMORY_NOTE = (
+    "All of this is counted, not measured. Activations are the results that the backward pass"
+    " reads, each once. Gradients, and what single operations need while they run, come on top.\n"
+)
+
+
+def _name(config: Config, dtype: str) -> str:
+    agent = config.agent
+    width = f", width scale {agent.width_scale}" if agent.width_scale != 1 else ""
+    return f"{agent.agent_name} ({agent.core}{width}, {dtype})"
+
+
+def _layer_table(layers: list[Layer]) -> Table:
+    table = _table("layer", "", "output", "parameters", "multiply-adds", texts=2)
+    for layer in layers:
+        table.add_row(
+            layer.place,
+            layer.kind,
+            "x".join(map(str, layer.output_shape)),
+            f"{layer.parameters:,}" if layer.parameters else "",
+            f"{layer.multiply_adds:,}" if layer.multiply_adds else "",
+        )
+    table.add_section()
+    total = (
+        sum(layer.parameters for layer in layers),
+        sum(layer.multiply_adds for layer in layers),
+    )
+    table.add_row("total", "", "", *(f"{number:,}" for number in total), style="bold")
+    return table
+
+
+def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
+    length = resolved(config.optimizer.unroll_length)
+    batch_size = resolved(config.optimizer.batch_size)
+    parts = resolved(config.optimizer.minibatches) if config.loss.algorithm == "ppo" else 1
+    learned = math.ceil(batch_size / parts)
+    unroll = _size(unroll_specs(agent, spec, length))
+    learner = Learner(agent, spec, config, SingleLearner())
+    table = _table("memory", "", texts=1)
+    for what, size in (
+        (f"an unroll of {length} steps, as it is sent", unroll),
+        (f"a batch of {batch_size} unrolls", batch_size * unroll),
+        ("variables, as actors get them", _size(agent.variables)),
+        ("variables of the learner, with optimizer and statistics",
+         _size(learner.parameters_and_slots())),
+        (f"activations of a gradient step on {learned} unrolls",
+         description.activation_bytes(agent, spec, length, learned)),
+    ):  # fmt: skip
+        table.add_row(what, _mebibytes(size))
+    return table
+
+
+def _speed_table(config: Config, spec: EnvironmentSpec, console: Console) -> Table:
+    num_envs = resolved(config.process.envs_per_actor)
+    batch_size = resolved(config.optimizer.batch_size)
+    length = resolved(config.optimizer.unroll_length)
+    table = _table("speed", "on", "agent steps/s", "peak memory", texts=2)
+    measurements: dict[What, str] = {
+        "inference": f"inference, {num_envs} environments",
+        "update": f"update, batch of {batch_size} x {length} steps",
+    }
+    for what, label in measurements.items():
+        with console.status(f"measuring {label}"):
+            found = measure(what, config, spec, _MEASURED_S)
+        memory = _mebibytes(found.peak_memory) if found.peak_memory else "unknown"
+        table.add_row(label, found.device, f"{found.steps_per_s:,.0f}", memory)
+    return table
+
+
+def _speed_note(config: Config) -> str:
+    uses = resolved(config.optimizer.updates_per_batch)
+    times = "once" if uses == 1 else f"{uses} times"
+    return (
+        f"Measured for {_MEASURED_S:g} s each, one process at a time, on random observations"
+        f" without environments. A learner learns from each step {times}, and each time counts"
+        " here. The peak memory is that of the whole process, TensorFlow included."
+    )
+
+
+def _table(*headings: str, texts: int) -> Table:
+    """Returns an empty table; the columns after the first `texts` hold numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < texts else "right")
+    return table
+
+
+def _size(specs: object) -> int:
+    """Returns the bytes of tensors, variables or specs."""
+    return sum(math.prod(each.shape) * each.dtype.size for each in tf.nest.flatten(specs))
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"
