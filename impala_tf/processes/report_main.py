@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium
-import numpy as np
 
 from impala_tf import config as configs
+from impala_tf.agents import description
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.logdir import write_atomically
 from impala_tf.processes import trained_agent
@@ -83,9 +83,11 @@ def _exhibit(config: Config, setting: Setting) -> Exhibit:
     except ConfigError as error:
         print(f"  {error.problems[0]}", flush=True)
         return Exhibit(caption=f"no video: {error.problems[0]}" * config.report.report_videos)
-    variables = trained.agent.trainable_variables
-    parameters = sum(int(np.prod(variable.shape)) for variable in variables)
-    exhibit = Exhibit(parameters=parameters)
+    layers = description.layers(trained.agent, trained.spec)
+    exhibit = Exhibit(
+        parameters=description.num_parameters(trained.agent),
+        multiply_adds=sum(layer.multiply_adds for layer in layers),
+    )
     return _filmed(exhibit, trained, run) if config.report.report_videos else exhibit
 
 
