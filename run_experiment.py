@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains on this machine or on a cluster, runs one process of it, evaluates, or describes."""
+"""Trains, runs one process of a cluster, evaluates, compares runs, or describes an agent."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ def run(config: Config) -> int:
         from impala_tf.processes import evaluate_main
 
         return evaluate_main.main(config)
+    if config.run.mode == "report":
+        from impala_tf.processes import report_main
+
+        return report_main.main(config)
     if config.run.mode == "describe":
         from impala_tf.processes import describe_main
 

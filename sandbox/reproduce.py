@@ -18,24 +18,21 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
-import os
-import platform
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import many_runs
 import matplotlib
 import numpy as np
 
 matplotlib.use("Agg")
+from many_runs import PROJECT  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 
-PROJECT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PROJECT))
-
 from impala_tf.config import slug  # noqa: E402
+from impala_tf.process_lifetime import StopRequest  # noqa: E402
+from impala_tf.processes import provenance  # noqa: E402
 
 MILESTONES = 8
 # A band leaves this share of what the seeds gained as room for the next seeds' luck.
@@ -67,22 +64,14 @@ class Band(NamedTuple):
     minima: list[tuple[int, float]]  # (agent steps, return)
 
 
-def train(level: str, seed: int, logdir: Path, flags: list[str]) -> None:
+def train(level: str, seed: int, logdir: Path, flags: list[str], stop: StopRequest) -> None:
     """Trains or resumes one seed; exits with the run's status if that fails."""
-    command = [sys.executable, str(PROJECT / "run_experiment.py"), f"--level_name={level}"]
-    status = subprocess.run(
-        [*command, f"--seed={seed}", f"--logdir={logdir}", *flags], check=False
-    ).returncode
+    named = [f"--level_name={level}", f"--seed={seed}", f"--logdir={logdir}"]
+    status = many_runs.run_experiment([*named, *flags], stop)
     if status:
         sys.exit(status)
-    if not is_done(logdir):
+    if not many_runs.is_done(logdir):
         sys.exit(f"seed {seed} was stopped; the same command resumes it")
-
-
-def is_done(logdir: Path) -> bool:
-    """Whether a run has had all its frames."""
-    status = (logdir / "status.json").read_text(encoding="utf-8")
-    return '"state": "done"' in status
 
 
 def read_curve(seed: int, logdir: Path) -> Curve:
@@ -129,17 +118,6 @@ def merged(usual: list[str], given: list[str]) -> list[str]:
     return [*(flag for flag in usual if flag.partition("=")[0] not in names), *given]
 
 
-def refuse_other_runs(folder: Path, flags: list[str]) -> None:
-    """Exits with 2 if the folder holds runs of another commit or with other flags."""
-    path, mine = folder / "runs_of.json", {"commit": _commit(), "flags": flags}
-    if path.exists() and (theirs := json.loads(path.read_text(encoding="utf-8"))) != mine:
-        print(f"{folder}: holds runs of {theirs}, not of {mine};", file=sys.stderr)
-        print("choose another --folder, or delete this one", file=sys.stderr)
-        sys.exit(2)
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(mine), encoding="utf-8")
-
-
 def misses(curves: list[Curve], band: Band) -> list[str]:
     """Returns one line for every seed and milestone that is below the band."""
     found = []
@@ -162,7 +140,7 @@ def table(level: str, flags: list[str], curves: list[Curve], band: Band | None) 
     lines = [
         f"`{level}`, flags: `{' '.join(flags) or 'none'}`",
         "",
-        f"{_processor()}, {os.cpu_count()} cores; commit {_commit()}",
+        f"{provenance.machine()}; commit {many_runs.commit()}",
         "",
         "| agent steps | " + " | ".join(f"seed {c.seed}" for c in curves) + " | band |",
         "|---" * (len(curves) + 2) + "|",
@@ -211,24 +189,11 @@ def write_csv(path: Path, curves: list[Curve]) -> None:
                 writer.writerow([curve.seed, int(steps), f"{minutes:.2f}", f"{value:.2f}"])
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
 def main(arguments: list[str]) -> int:
     """Trains, writes and compares; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Trains seeds and compares them with a band.")
+    parser = argparse.ArgumentParser(
+        description="Trains seeds and compares them with a band.", allow_abbrev=False
+    )
     parser.add_argument("level")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folder", type=Path)
@@ -241,11 +206,13 @@ def main(arguments: list[str]) -> int:
     band_path = options.band or PROJECT / "sandbox" / "bands" / f"{slug(options.level)}.csv"
     band = read_band(band_path)
     flags = merged(band.flags if band else [], flags)
-    refuse_other_runs(folder, flags)
+    many_runs.refuse_other_runs(folder, {"commit": many_runs.commit(), "flags": flags})
+    stop = StopRequest()
+    stop.install()
     curves = []
     for seed in range(1, options.seeds + 1):
         logdir = folder / f"seed-{seed}"
-        train(options.level, seed, logdir, flags)
+        train(options.level, seed, logdir, flags, stop)
         curves.append(read_curve(seed, logdir))
     if options.write_band:
         write_band(band_path, flags, curves)

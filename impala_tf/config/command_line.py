@@ -13,11 +13,13 @@ import tyro
 
 from impala_tf.config import presets, tf_config
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flags import Config, flat_items
+from impala_tf.config.flags import Config, flat_items, replace
 from impala_tf.config.limits import problems
 
 PROBLEM_PREFIX = "run_experiment.py: "
-_DESCRIPTION = "IMPALA: trains on this machine or on a cluster, or evaluates a trained agent."
+_DESCRIPTION = (
+    "IMPALA: trains on this machine or on a cluster, evaluates a trained agent, or compares runs."
+)
 
 
 def parse(arguments: Sequence[str]) -> Config:
@@ -49,9 +51,22 @@ def parse(arguments: Sequence[str]) -> Config:
     if unknown:
         raise ConfigError([_problem(part, arguments) for part in unknown])
     config = tf_config.applied(config, arguments, os.environ)
+    if config.run.mode == "report" and config.run.logdir is not None:
+        config = replace(config, logdir=",".join(_values("logdir", arguments)))
     if found := problems(config):
         raise ConfigError(found)
     return config
+
+
+def _values(flag: str, arguments: Sequence[str]) -> list[str]:
+    """Returns every value that the command line gives a flag; tyro returns only the last one."""
+    following = [*arguments[1:], ""]
+    values = []
+    for word, following_word in zip(arguments, following, strict=True):
+        name, equals, value = word.partition("=")
+        if name == f"--{flag}":
+            values.append(value if equals else following_word)
+    return values
 
 
 def _problem(part: str, arguments: Sequence[str]) -> str:

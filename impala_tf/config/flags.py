@@ -18,12 +18,14 @@ from typing import Any, Literal
 class RunConfig:
     """What to do, and where results are kept."""
 
-    mode: Literal["train", "test", "describe"] = "train"
+    mode: Literal["train", "test", "report", "describe"] = "train"
     """train; test: play whole games with the newest checkpoint of --logdir;
+    report: write a page that compares the runs in --logdir;
     describe: print the agent's layers, memory and speed on this machine, without a run."""
     logdir: str | None = None
     """Folder of the run: config, metrics, checkpoints, logs.
     If it holds a checkpoint, the run resumes from it.
+    report: several runs, repeated or comma separated; a folder stands for all runs below it.
     Default: runs/LEVEL-AGENT."""
     seed: int = 1
     """The seeds of all environments, actors and learners derive from this one."""
@@ -259,6 +261,20 @@ class EvaluationConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class ReportConfig:
+    """--mode=report."""
+
+    report_folder: str | None = None
+    """Where report.html, report.md and report.csv are written.
+    Default: the --logdir; if there are several, runs/report."""
+    report_return: float | None = None
+    """The report says how many frames and minutes the agents needed for this mean return.
+    Default: 80 % of the way from the first return to the best agent's final one."""
+    report_videos: bool = True
+    """Play with the newest checkpoint of each agent, and show the first seconds."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """All flags, grouped as `--help` shows them."""
 
@@ -270,6 +286,7 @@ class Config:
     process: ProcessConfig = ProcessConfig()
     cluster: ClusterConfig = ClusterConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    report: ReportConfig = ReportConfig()
 
 
 def flat_items(config: Config) -> Iterator[tuple[str, Any]]:

@@ -54,6 +54,8 @@ def problems(config: Config) -> list[str]:
             if flags[name] is not None and not fits(flags[name])
         ]
     found += _level_problems(flags)
+    if flags["mode"] == "report" and not flags["logdir"]:
+        found.append("--mode=report: needs --logdir of a run, or of a folder of runs")
     found += _agent_problems(flags["agent_name"])
     found += _role_problems(flags)
     found += _cluster_problems(flags)

@@ -55,6 +55,10 @@ _GROUPS: dict[str, dict[str, str]] = {
         "queue_size": "unrolls that wait for the learner",
         "learner_idle_fraction": "fraction of the time since the last row without a batch",
     },
+    "memory": {
+        "learner_memory_mb": "peak resident memory of a learner, in MiB (the largest learner's)",
+        "actor_memory_mb": "the same of an actor, with the processes of its environments",
+    },
 }
 METRICS: dict[str, str] = {
     name: meaning for metrics in _GROUPS.values() for name, meaning in metrics.items()

@@ -12,9 +12,11 @@ import numpy as np
 from impala_tf.monitoring.learner_rows import LearnerRows
 from impala_tf.monitoring.metrics import EpisodeWindow, Rates
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+from impala_tf.process_memory import peak_mib
 from impala_tf.types import Episode
 
 _MAXIMA = ("policy_lag_max",)
+_MEMORY = ("learner_memory_mb", "actor_memory_mb")
 
 
 class Progress(Protocol):
@@ -62,6 +64,7 @@ class RunRecorder:
         self._learner_rows = LearnerRows()
         self._lock = threading.Lock()
         self._episodes: list[Episode] = []
+        self._actor_memory_mb = 0.0
         self._wall_time_s = 0.0
         self.last_row: dict[str, Any] | None = None
         self.last_learner_rows: list[dict[str, Any]] = []
@@ -83,6 +86,11 @@ class RunRecorder:
         with self._lock:
             self._episodes += episodes
 
+    def record_actor_memory(self, memory_mb: float) -> None:
+        """Takes an actor's peak memory in MiB (0: unknown); called from the transport's threads."""
+        with self._lock:
+            self._actor_memory_mb = max(self._actor_memory_mb, memory_mb)
+
     def record_update(self, stats: Any, idle_s: float) -> None:
         """Takes an update's `StepStats` and the seconds waited for its batch.
 
@@ -101,6 +109,7 @@ class RunRecorder:
         """Returns this learner's part of the next row, JSON-able, and starts a new interval."""
         with self._lock:
             episodes, self._episodes = self._episodes, []
+            actor_memory_mb = self._actor_memory_mb
         elapsed = max(time.monotonic() - self._began_at, 1e-9)
         part = {
             "batches": len(self._stats),
@@ -108,6 +117,8 @@ class RunRecorder:
             "episodes": [list(episode) for episode in episodes],
             "queue_size": self._queue_size(),
             "learner_idle_fraction": min(1.0, self._idle_s / elapsed),
+            "learner_memory_mb": peak_mib(),
+            "actor_memory_mb": actor_memory_mb or None,
         }
         self._begin_interval()
         return part
@@ -133,6 +144,7 @@ class RunRecorder:
             "learner_idle_fraction": float(
                 np.mean([part["learner_idle_fraction"] for part in intervals])
             ),
+            **{name: _largest([part.get(name) for part in intervals]) for name in _MEMORY},
             **self._rates.row(learner.agent_steps, learner.environment_frames),
             **self._window.row(),
             **_reduce(stats),
@@ -178,6 +190,10 @@ class RunRecorder:
         """Closes the files."""
         for writer in self._files.values():
             writer.close()
+
+
+def _largest(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _reduce(rows: list[dict[str, float]]) -> dict[str, float]:

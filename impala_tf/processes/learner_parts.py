@@ -26,6 +26,7 @@ from impala_tf.transport import (
     PROTOCOL_VERSION,
     LearnerServer,
     ParameterStore,
+    PushReport,
     RunIdentity,
     credentials,
 )
@@ -84,7 +85,7 @@ def build(
         _identity(config, specs, agent, run_state.run_id),
         _put(config, queue, learner),
         store,
-        on_push=lambda report: recorder.record_episodes(report.episodes),
+        on_push=_on_push(recorder),
     )
     return LearnerParts(
         config=config,
@@ -113,6 +114,14 @@ def _put(config: Config, queue: UnrollQueue, learner: Learner) -> Callable[[Unro
             queue.put(unroll)
 
     return put_new if config.loss.algorithm == "ppo" else queue.put
+
+
+def _on_push(recorder: RunRecorder) -> Callable[[PushReport], None]:
+    def record(report: PushReport) -> None:
+        recorder.record_episodes(report.episodes)
+        recorder.record_actor_memory(report.memory_mb)
+
+    return record
 
 
 def _check_equal_batches(config: Config, group: LearnerGroup) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def describe(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
     """Returns what config.json holds, JSON-able.
 
     These are the resolved flags and where each has its value from (see `config.sources`), the
-    level, package versions and the git commit.
+    level, package versions, the git commit and this machine.
     """
     return {
         "flags": configs.to_dict(config),
@@ -38,8 +39,25 @@ def describe(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
         "protocol": spec.protocol,
         "versions": {"python": platform.python_version(), **_versions()},
         "git_commit": _git_commit(),
+        "machine": machine(),
         "command": sys.argv,
     }
+
+
+def machine() -> str:
+    """Returns this machine's processor, cores and memory, in one line."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cores = len(os.sched_getaffinity(0))
+    return f"{_processor()}, {cores} core{'s' * (cores > 1)}, {pages / 2**30:.0f} GiB"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def _versions() -> dict[str, str]:

@@ -88,4 +88,5 @@ class StatusReporter:
             parameter_lag=float(max(0, version - actor.parameter_version)),
             push_wait_fraction=actor.push_wait_fraction,
             last_contact_unix_s=actor.last_contact,
+            memory_mb=actor.memory_mb,
         )

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 
+from impala_tf.process_memory import PeakMemory
 from impala_tf.transport import credentials, impala_pb2, impala_pb2_grpc
 from impala_tf.transport.codec import NestCodec, TensorSpec, decode_all
 from impala_tf.transport.errors import ClientClosed, HandshakeRefused, RunOver, TransportError
@@ -86,6 +87,7 @@ class ActorClient:
         self._next_sequence = 0
         self._last_push = time.monotonic()
         self.push_wait_fraction = 0.0
+        self._peak_memory = PeakMemory()
         self._closed = threading.Event()
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="send")
         self._sending: Future[Any] | None = None
@@ -149,6 +151,7 @@ class ActorClient:
             episode_lengths=[episode.episode_length for episode in episodes],
             agent_steps_per_s=agent_steps_per_s,
             push_wait_fraction=self.push_wait_fraction,
+            memory_mb=self._peak_memory.mib(),
         )
         self._next_sequence += 1
         try:

@@ -37,6 +37,7 @@ class PushReport(NamedTuple):
     episodes: list[Episode]  # finished since the actor's last push
     agent_steps_per_s: float  # as the actor measured it
     push_wait_fraction: float  # fraction of its time that the actor waited to push
+    memory_mb: float  # the actor's peak so far, in MiB; 0: unknown
 
 
 class ActorView(NamedTuple):
@@ -48,6 +49,7 @@ class ActorView(NamedTuple):
     parameter_version: int = -1  # of its last push; -1: none yet
     agent_steps_per_s: float = 0.0
     push_wait_fraction: float = 0.0
+    memory_mb: float = 0.0  # its peak so far, in MiB; 0: unknown
     unrolls: int = 0  # accepted
     told_run_over: bool = False
 
@@ -195,6 +197,7 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
                 parameter_version=report.parameter_version,
                 agent_steps_per_s=report.agent_steps_per_s,
                 push_wait_fraction=report.push_wait_fraction,
+                memory_mb=report.memory_mb,
                 unrolls=actor.view.unrolls + report.num_unrolls,
             )
         if self._on_push is not None:
@@ -268,6 +271,7 @@ def _report(request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport
         episodes=[Episode(*episode) for episode in zip(returns, lengths, strict=True)],
         agent_steps_per_s=request.agent_steps_per_s,
         push_wait_fraction=request.push_wait_fraction,
+        memory_mb=request.memory_mb,
     )
 
 

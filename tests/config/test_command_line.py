@@ -82,6 +82,8 @@ def test_defaults_are_left_out_of_the_flags() -> None:
         (["--learning_rate=1e-3"], {"learning_rate": 0.001}),
         (["--video", "--no_video"], {"video": False}),
         (["--learner_hosts=a:1,b:2"], {"learner_hosts": "a:1,b:2"}),
+        (["--logdir=a", "--logdir=b"], {"logdir": "b"}),
+        (["--mode=report", "--logdir=a", "--logdir", "b,c"], {"mode": "report", "logdir": "a,b,c"}),
     ],
 )
 def test_flags_can_be_typed_in_the_usual_ways(
@@ -139,6 +141,7 @@ def test_an_unknown_flag_is_refused_with_the_nearest_one(
         ("--learning_rate=nan", "--learning_rate", "number"),
         ("--agent_name=Res", "--agent_name", "ResNetAgent"),
         ("--job_name=actor", "--job_name", "--learner_hosts"),
+        ("--mode=report", "--mode", "--logdir"),
     ],
 )
 def test_a_wrong_value_gives_one_line(argument: str, flag: str, says: str) -> None:

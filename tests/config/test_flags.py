@@ -92,6 +92,7 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "rendezvous_port": (0, -1, 65_536),
     "test_num_episodes": ZERO,
     "updates_per_batch": ZERO,
+    "report_return": (),
 }
 
 
@@ -235,7 +236,9 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     assert resolved["logdir"] == f"runs/ALE-Pong-v5-{resolved['agent_name']}"
     unresolved = {name for name, value in resolved.items() if value in (None, "auto")}
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
-    assert unresolved == {*paths, "rendezvous_port", "device", "environment_processes"}
+    of_reports = {"report_folder", "report_return"}
+    others = {"rendezvous_port", "device", "environment_processes"}
+    assert unresolved == {*paths, *of_reports, *others}
 
 
 @pytest.mark.parametrize("kind", KINDS)

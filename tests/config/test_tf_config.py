@@ -59,6 +59,7 @@ def test_each_flag_on_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> 
         ["--job_name=learner", "--learner_hosts=h:1"],
         ["--workers_csv_path=workers.csv"],
         ["--mode=test", "--logdir=run"],
+        ["--mode=report", "--logdir=run"],
         ["--mode=describe"],
     ],
 )

@@ -83,6 +83,8 @@ def test_a_row_combines_all_learners(clock: Clock) -> None:
     second.record_update(stats(20.0, lag=1.0), idle_s=2.0)
     first.record_episodes([Episode(10.0, 5)])
     second.record_episodes([Episode(30.0, 7), Episode(50.0, 9)])
+    for memory_mb in (300.0, 500.0, 400.0):
+        second.record_actor_memory(memory_mb)
     clock.now += 20.0
 
     first.write_row([as_sent(r.interval()) for r in (first, second)], progress(2))
@@ -100,6 +102,8 @@ def test_a_row_combines_all_learners(clock: Clock) -> None:
     assert row["episode_return_mean"] == 30.0
     assert row["episode_length_mean"] == 7.0
     assert row["agent_steps_per_s"] == pytest.approx(row["frames_per_s"] / 4)
+    assert row["actor_memory_mb"] == 500.0
+    assert row["learner_memory_mb"] > 50.0  # of this process
     assert set(row) == set(METRICS)
     assert first.last_row is row
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tree
 
+from impala_tf.process_memory import peak_mib
 from impala_tf.transport import (
     HandshakeRefused,
     PushReport,
@@ -51,9 +52,10 @@ def test_an_unroll_and_its_report_arrive_bit_for_bit(
     for array in tree.flatten(sent):
         array[...] = 0  # the actor reuses its arrays
     report = learner.reports.get(timeout=PATIENCE_S)
-    assert report._replace(push_wait_fraction=0.0) == PushReport(
-        "actor-0", 4, 12, [Episode(-21.0, 900), Episode(3.5, 40)], 1234.5, 0.0
+    assert report._replace(push_wait_fraction=0.0, memory_mb=0.0) == PushReport(
+        "actor-0", 4, 12, [Episode(-21.0, 900), Episode(3.5, 40)], 1234.5, 0.0, 0.0
     )
+    assert 50.0 < report.memory_mb <= (peak_mib() or 0.0)  # of this process
     got = learner.unrolls.get()
     assert isinstance(got, Unroll)
     assert isinstance(got.env_outputs, EnvOutput)
@@ -269,7 +271,7 @@ def test_an_actor_that_does_not_fit_is_refused_with_both_values(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 2"),
+        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 3"),
         ({"run_id": "run-0"}, "run: the actor has run-0, the learner has run-1"),
     ],
 )

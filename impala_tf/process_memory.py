@@ -1,0 +1,74 @@
+"""How much memory this process has needed at most, with the processes that it started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_PROC = Path("/proc/self")
+_INTERVAL_S = 5.0
+
+
+def peak_mib(proc: Path = _PROC) -> float | None:
+    """Returns the peak resident memory of this process and its living children, in MiB.
+
+    The peaks (VmHWM, see proc(5)) are added. So pages that processes share, such as libraries,
+    count once for each.
+
+    Args:
+      proc: this process's folder below /proc.
+
+    Returns:
+      None on systems that do not tell.
+    """
+    own = _peak_kib(proc / "status")
+    if own is None:
+        return None
+    children = (_peak_kib(proc.parent / child / "status") or 0 for child in _children(proc))
+    return (own + sum(children)) / 1024
+
+
+class PeakMemory:
+    """`peak_mib` for callers that ask often: it is read again after some seconds.
+
+    Args:
+      read: returns MiB, or None if unknown.
+      clock: seconds.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], float | None] = peak_mib,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read, self._clock = read, clock
+        self._read_again_at = clock()
+        self._mib = 0.0
+
+    def mib(self) -> float:
+        """Returns the most that was found so far, in MiB; 0 if the system does not tell."""
+        if self._clock() >= self._read_again_at:
+            self._read_again_at = self._clock() + _INTERVAL_S
+            self._mib = max(self._mib, self._read() or 0.0)
+        return self._mib
+
+
+def _peak_kib(status: Path) -> int | None:
+    try:
+        lines = status.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None  # not Linux, or the process has ended
+    found = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return next((int(kib) for kib in found), None)
+
+
+def _children(proc: Path) -> list[str]:
+    """Returns the ids of the processes that any thread of this process started."""
+    found = []
+    for path in proc.glob("task/*/children"):
+        try:
+            found += path.read_text(encoding="ascii").split()
+        except OSError:
+            continue  # the thread has ended
+    return found

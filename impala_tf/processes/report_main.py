@@ -1,0 +1,128 @@
+"""The report: --mode=report."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import shlex
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import gymnasium
+
+from impala_tf import config as configs
+from impala_tf.agents import description
+from impala_tf.config import Config, ConfigError, resolved
+from impala_tf.logdir import write_atomically
+from impala_tf.processes import trained_agent
+from impala_tf.processes.common import resolve
+from impala_tf.processes.tensorflow_startup import select_device, start_xla
+from impala_tf.processes.trained_agent import TrainedAgent
+from impala_tf.reporting import curves, markdown, numbers, page, runs, settings, table
+from impala_tf.reporting.runs import Run
+from impala_tf.reporting.settings import Level, Setting
+from impala_tf.reporting.table import Exhibit, LevelSummary
+
+_SEVERAL = "runs/report"
+# Short games are filmed one after another until the clip is full.
+_MAX_GAMES = 50
+
+
+def main(config: Config) -> int:
+    """Writes report.html, report.md and report.csv about the runs in --logdir; returns 0.
+
+    Raises:
+      ConfigError: there is no run, or one that cannot be read, the folder cannot be written, or a
+        package is missing.
+    """
+    if config.report.report_videos and importlib.util.find_spec("av") is None:
+        raise ConfigError(
+            "--mode=report: videos need the package av, which is in the extra 'learner':"
+            " pip install -e '.[learner]', or give --no_report_videos"
+        )
+    levels = settings.group(runs.find(resolved(config.run.logdir)))
+    folder = _folder(config)
+    select_device(config.process.device)
+    start_xla()
+    summaries = [
+        table.summarize_level(level, _exhibits(config, level), config.report.report_return)
+        for level in levels
+    ]
+    command = shlex.join(["python", "run_experiment.py", *configs.to_flags(config)])
+    _write(folder, summaries, command)
+    print(f"written to {folder}: report.html, report.md, report.csv")
+    return 0
+
+
+def _folder(config: Config) -> Path:
+    logdirs = configs.hosts(resolved(config.run.logdir))
+    default = logdirs[0] if len(logdirs) == 1 else _SEVERAL
+    folder = Path(config.report.report_folder or default)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"--report_folder={folder}: cannot write there: {error.strerror}"
+        ) from None
+    return folder
+
+
+def _exhibits(config: Config, level: Level) -> dict[Setting, Exhibit]:
+    return {setting: _exhibit(config, setting) for setting in level.settings}
+
+
+def _exhibit(config: Config, setting: Setting) -> Exhibit:
+    """Builds a setting's agent and films it; what fails is said in the report."""
+    run = max(setting.runs, key=lambda run: run.share)  # of several, the one with the first seed
+    print(f"{run.level_name}: {setting.label}", flush=True)
+    try:
+        trained = _load(config, run)
+    except ConfigError as error:
+        print(f"  {error.problems[0]}", flush=True)
+        return Exhibit(caption=f"no video: {error.problems[0]}" * config.report.report_videos)
+    layers = description.layers(trained.agent, trained.spec)
+    exhibit = Exhibit(
+        parameters=description.num_parameters(trained.agent),
+        multiply_adds=sum(layer.multiply_adds for layer in layers),
+    )
+    return _filmed(exhibit, trained, run) if config.report.report_videos else exhibit
+
+
+def _load(config: Config, run: Run) -> TrainedAgent:
+    of_run = configs.replace(config, logdir=str(run.logdir), seed=run.seed)
+    trained_config, spec = resolve(trained_agent.as_trained(of_run))
+    return trained_agent.load(trained_config, spec)
+
+
+def _filmed(exhibit: Exhibit, trained: TrainedAgent, run: Run) -> Exhibit:
+    from impala_tf.evaluation import clip  # needs a package that not every machine has
+
+    try:
+        with trained_agent.filmed(trained, _MAX_GAMES) as (pictures, fps):
+            mp4, seconds = clip.first_seconds(pictures, fps)
+    except (ConfigError, gymnasium.error.Error) as error:
+        problem = " ".join(str(error).split())
+        print(f"  no video: {problem}", flush=True)
+        return exhibit._replace(caption=f"no video: {problem}")
+    caption = (
+        f"seed {run.seed} after {numbers.count(trained.environment_frames)} frames,"
+        f" the first {seconds:.0f} s of play"
+    )
+    return exhibit._replace(clip=mp4, caption=caption)
+
+
+def _write(folder: Path, summaries: Sequence[LevelSummary], command: str) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    written = f"{now.day} {now:%B %Y, %H:%M} UTC"
+    pictures = {}
+    for summary in summaries:
+        if (svg := curves.picture(summary)) is not None:
+            name = f"report-{configs.slug(summary.level.name)}.svg"
+            pictures[summary.level.name] = name
+            write_atomically(folder / name, svg)
+    write_atomically(folder / "report.html", page.html(summaries, command, written))
+    write_atomically(folder / "report.md", markdown.markdown(summaries, pictures, command, written))
+    write_atomically(folder / "report.csv", table.as_csv(summaries))

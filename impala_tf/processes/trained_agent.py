@@ -1,0 +1,105 @@
+"""The agent of a run, as its newest checkpoint has it, for evaluation and reports."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from impala_tf import config as configs
+from impala_tf.agents import precision
+from impala_tf.agents.agent import Agent, agent_of
+from impala_tf.agents.policy import compile_policy
+from impala_tf.checkpoint.checkpointer import Checkpointer
+from impala_tf.checkpoint.compatibility import check_compatible, signature_of
+from impala_tf.config import Config, ConfigError
+from impala_tf.environments.rendering import RenderedGame
+from impala_tf.evaluation import play
+from impala_tf.logdir import Logdir
+from impala_tf.processes.common import logdir_of, seed_of
+from impala_tf.types import EnvironmentSpec
+
+
+class TrainedAgent(NamedTuple):
+    """A run's agent with the parameters of its newest whole checkpoint."""
+
+    config: Config  # resolved
+    spec: EnvironmentSpec
+    agent: Agent
+    checkpoint: Path
+    environment_frames: int
+
+
+def as_trained(config: Config) -> Config:
+    """Returns the config with the level, protocol and agent of the run in --logdir.
+
+    Raises:
+      ConfigError: there is no run.
+    """
+    defaults = dict(configs.flat_items(Config()))
+    given = {name: value for name, value in configs.flat_items(config) if value != defaults[name]}
+    if config.run.logdir is None:
+        raise ConfigError("--mode=test: needs --logdir of a run")
+    path = Logdir(Path(config.run.logdir)).config
+    try:
+        trained: dict[str, Any] = json.loads(path.read_text())["flags"]
+    except FileNotFoundError:
+        raise ConfigError(f"--logdir={config.run.logdir}: holds no run (no config.json)") from None
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"{path}: is not a run's config.json ({error})") from None
+    # Runs from before there were presets are of the paper's.
+    trained = {"preset": "paper", **trained}
+    kept = {name: value for name, value in trained.items() if name in defaults}
+    run_only = dict.fromkeys(("mode", "job_name", "learner_hosts", "task", "seed", "logdir"))
+    kept = {name: value for name, value in kept.items() if name not in run_only}
+    return configs.replace(config, **{**kept, **given})
+
+
+def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
+    """Makes the agent of a resolved config and restores its parameters.
+
+    Raises:
+      ConfigError: no whole checkpoint, or one of another level or network.
+    """
+    dtype = precision.torso_dtype(config.agent)
+    precision.disable_failing_fusion(config.agent)
+    agent = agent_of(config.agent, spec, dtype)
+    checkpointer = Checkpointer(logdir_of(config).checkpoints, {"agent": agent})
+    signature = signature_of(config, spec)
+    state = checkpointer.restore(
+        lambda state: check_compatible(state["identity"], signature, config.run.logdir),
+        partial=True,
+    )
+    if state is None or checkpointer.latest is None:
+        raise ConfigError(f"--logdir={config.run.logdir}: holds no checkpoint to test")
+    frames = state["counters"]["environment_frames"]
+    return TrainedAgent(config, spec, agent, checkpointer.latest, frames)
+
+
+@contextlib.contextmanager
+def filmed(
+    trained: TrainedAgent, num_games: int = 1
+) -> Iterator[tuple[Iterator[np.ndarray], float]]:
+    """Yields (pictures uint8 [H, W, 3] of more games, pictures per second).
+
+    Raises:
+      ConfigError: the level cannot be rendered.
+    """
+    config, spec, agent = trained.config, trained.spec, trained.agent
+    seed = seed_of(config.run.seed, "video")
+    game = RenderedGame(config.environment, seed)
+    policy = compile_policy(agent, spec, 1, seed, config.evaluation.test_policy)
+
+    def pictures() -> Iterator[np.ndarray]:
+        for episode in play.play(policy, agent.initial_state(1), game.environment, 1, num_games):
+            if episode is None:
+                yield game.frame()
+
+    try:
+        yield pictures(), game.fps
+    finally:
+        game.close()

@@ -1,0 +1,211 @@
+"""Reads runs from their logdirs, as they were written by this version or an older one."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from impala_tf.config import Config, ConfigError, hosts, to_dict
+from impala_tf.logdir import Logdir
+
+UNKNOWN = "not recorded"
+
+
+class Curve(NamedTuple):
+    """A run's rows of metrics in which a game had finished, all float64 [rows]."""
+
+    frames: np.ndarray  # environment frames
+    minutes: np.ndarray  # of training
+    returns: np.ndarray  # mean unclipped return of the last 100 games
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """One run, finished or not.
+
+    Attributes:
+      logdir: its folder.
+      flags, sources: of config.json (see `processes.provenance`); sources: {} in old runs.
+      level_name, protocol: what was played.
+      commit, machine: where it was trained, as text.
+      state: of status.json.
+      ended_unix_s: when its status was last written; None if there is no status.
+      frames, minutes: environment frames and minutes of training so far.
+      curve: its learning curve; without rows if no game has finished.
+      agent_steps_per_s: of the whole run after its first row; None before the second one.
+      learner_memory_mb, actor_memory_mb: peaks, in MiB; None if not recorded.
+    """
+
+    logdir: Path
+    flags: Mapping[str, Any]
+    sources: Mapping[str, str]
+    level_name: str
+    protocol: str
+    commit: str
+    machine: str
+    state: str
+    ended_unix_s: float | None
+    frames: int
+    minutes: float
+    curve: Curve
+    agent_steps_per_s: float | None
+    learner_memory_mb: float | None
+    actor_memory_mb: float | None
+
+    @property
+    def seed(self) -> int:
+        """Its --seed."""
+        return int(self.flags["seed"])
+
+    @property
+    def learners(self) -> int:
+        """How many learners it had."""
+        return max(1, len(hosts(self.flags.get("learner_hosts") or "")))
+
+    @property
+    def share(self) -> float:
+        """How much of --total_environment_frames it has had, from 0 to 1."""
+        return min(1.0, self.frames / self.flags["total_environment_frames"])
+
+    @property
+    def final_return(self) -> float | None:
+        """Mean return of the last 100 games; None if no game has finished."""
+        return float(self.curve.returns[-1]) if len(self.curve.returns) else None
+
+    def reached(self, mean_return: float) -> tuple[float, float] | None:
+        """Returns (frames, minutes) at the first row with that mean return; None if it has none."""
+        rows = np.flatnonzero(self.curve.returns >= mean_return)
+        if not len(rows):
+            return None
+        return float(self.curve.frames[rows[0]]), float(self.curve.minutes[rows[0]])
+
+
+def find(logdirs: str) -> list[Run]:
+    """Returns the runs in --logdir: folders of runs, or folders with runs below them.
+
+    Args:
+      logdirs: paths, comma separated.
+
+    Raises:
+      ConfigError: a folder holds no run, or a file of a run cannot be read; a line for each.
+    """
+    found: dict[Path, Path] = {}
+    problems = []
+    for text in hosts(logdirs):
+        paths = _logdirs_in(Path(text))
+        if not paths:
+            problems.append(f"--logdir={text}: holds no run (no config.json)")
+        found.update({path.resolve(): path for path in paths})
+    runs = []
+    for path in found.values():
+        try:
+            runs.append(read(path))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return runs
+
+
+def read(path: Path) -> Run:
+    """Reads one run.
+
+    Raises:
+      ConfigError: config.json or metrics.csv cannot be read.
+    """
+    logdir = Logdir(path)
+    described, status = _json(logdir.config), _status(logdir.status())
+    try:
+        # An older version's run has the flags of today at their defaults. Runs from before there
+        # were presets are of the paper's.
+        flags = {**to_dict(Config()), "preset": "paper", **described["flags"]}
+        rows = _rows(logdir.metrics)
+        return Run(
+            logdir=path,
+            flags=flags,
+            sources=described.get("sources", {}),
+            level_name=flags["level_name"],
+            protocol=described.get("protocol", UNKNOWN),
+            commit=described.get("git_commit") or UNKNOWN,
+            machine=described.get("machine") or UNKNOWN,
+            state=status.get("state", "unknown"),
+            ended_unix_s=status.get("updated_unix_s"),
+            frames=int(rows[-1]["environment_frames"]) if rows else 0,
+            minutes=float(rows[-1]["wall_time_s"]) / 60 if rows else 0.0,
+            curve=_curve(rows),
+            agent_steps_per_s=_rate(rows),
+            learner_memory_mb=_maximum(rows, "learner_memory_mb"),
+            actor_memory_mb=_maximum(rows, "actor_memory_mb"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: config.json or metrics.csv is not a run's: {error!r}") from None
+
+
+def _logdirs_in(folder: Path) -> list[Path]:
+    if Logdir(folder).config.is_file():
+        return [folder]
+    found = (config.parent for config in folder.rglob("config.json"))
+    return sorted((path for path in found if Logdir(path).metrics.exists()), key=_natural)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sorts seed-10 after seed-9."""
+    return [(int(part or 0), "") if part.isdigit() else (-1, part) for part in _parts(str(path))]
+
+
+def _parts(text: str) -> Sequence[str]:
+    return re.split(r"(\d+)", text)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(described, dict) or not isinstance(described.get("flags"), dict):
+        raise ConfigError(f"{path}: is not a run's config.json (no flags)")
+    return described
+
+
+def _status(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}  # a run that has just been started has none
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []
+    # The last line of a run that is training may not be whole.
+    return [row for row in rows if None not in row.values()]
+
+
+def _curve(rows: Sequence[Mapping[str, str]]) -> Curve:
+    rows = [row for row in rows if row["episode_return_mean"]]
+    columns = ("environment_frames", "wall_time_s", "episode_return_mean")
+    frames, seconds, returns = (np.array([float(row[name]) for row in rows]) for name in columns)
+    return Curve(frames, seconds / 60, returns)
+
+
+def _rate(rows: Sequence[Mapping[str, str]]) -> float | None:
+    if len(rows) < 2:
+        return None
+    steps, seconds = (
+        float(rows[-1][name]) - float(rows[0][name]) for name in ("agent_steps", "wall_time_s")
+    )
+    return steps / seconds if seconds > 0 else None
+
+
+def _maximum(rows: Sequence[Mapping[str, str]], name: str) -> float | None:
+    return max((float(row[name]) for row in rows if row.get(name)), default=None)

@@ -1,0 +1,126 @@
+"""Groups runs by level and by setting: what was trained, whatever the seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from impala_tf.config import Config, to_dict
+from impala_tf.reporting.runs import Run
+
+# What says which process of the run wrote config.json, or belongs to another mode.
+_NOT_OF_THE_RUN = {
+    "mode", "logdir", "job_name", "task", "learner_hosts", "actor_hosts", "credentials",
+    "heartbeat_path", "workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys",
+    "max_restarts", "rendezvous_port", "test_num_episodes", "test_policy", "video",
+    "report_folder", "report_return", "report_videos",
+}  # fmt: skip
+# What also changes nothing about how a run learns.
+_NOT_A_SETTING = {
+    *_NOT_OF_THE_RUN, "seed", "checkpoint_interval_s", "metrics_interval_s", "device",
+}  # fmt: skip
+_NAMING = ("agent_name", "algorithm")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Setting:
+    """Runs that differ in their seeds only.
+
+    Attributes:
+      label: what tells it from the level's other settings, e.g. "ResNetAgent, ppo".
+      runs: ordered by seed; at least one.
+    """
+
+    label: str
+    runs: tuple[Run, ...]
+
+    @property
+    def agent_name(self) -> str:
+        """Its --agent_name."""
+        return str(self.runs[0].flags["agent_name"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    """A level and its settings, in the order in which their runs were given."""
+
+    name: str
+    settings: tuple[Setting, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of all settings."""
+        return [run for setting in self.settings for run in setting.runs]
+
+
+def group(runs: Sequence[Run]) -> list[Level]:
+    """Returns the levels, each with its settings and their runs."""
+    names = dict.fromkeys(run.level_name for run in runs)
+    return [_level(name, [run for run in runs if run.level_name == name]) for name in names]
+
+
+def command(run: Run) -> list[str]:
+    """Returns the command that repeats a run: run_experiment.py with the flags that were given.
+
+    Level, agent and seed are named in any case.
+    """
+    built_in = to_dict(Config())
+    shown = {"level_name": run.level_name, "agent_name": run.flags["agent_name"], "seed": run.seed}
+    for name, value in run.flags.items():
+        given = run.sources[name] == "given" if name in run.sources else value != built_in.get(name)
+        if given and name not in _NOT_OF_THE_RUN and value is not None:
+            shown[name] = value
+    flags = [_as_flag(name, value) for name, value in {**shown, "logdir": run.logdir}.items()]
+    return ["python", "run_experiment.py", *flags]
+
+
+def _as_flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no_{name}"
+    return f"--{name}={value}"
+
+
+def _level(name: str, runs: Sequence[Run]) -> Level:
+    grouped: dict[tuple[tuple[str, str], ...], list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(_identity(run), []).append(run)
+    labels = _labels(list(grouped), runs)
+    return Level(
+        name,
+        tuple(
+            Setting(label, tuple(sorted(members, key=lambda run: run.seed)))
+            for label, members in zip(labels, grouped.values(), strict=True)
+        ),
+    )
+
+
+def _identity(run: Run) -> tuple[tuple[str, str], ...]:
+    """Returns the flags that make a setting, but not those that the machine decided."""
+    flags = {
+        name: str(value)
+        for name, value in run.flags.items()
+        if name not in _NOT_A_SETTING and run.sources.get(name) != "derived" and value is not None
+    }
+    return tuple(sorted({**flags, "learners": str(run.learners)}.items()))
+
+
+def _labels(identities: Sequence[tuple[tuple[str, str], ...]], runs: Sequence[Run]) -> list[str]:
+    """Returns the shortest labels that tell the settings of a level apart."""
+    flags = [dict(identity) for identity in identities]
+    names = dict.fromkeys(name for each in flags for name in each)
+    differing = [name for name in names if len({each.get(name) for each in flags}) > 1]
+    given = {name for run in runs for name, source in run.sources.items() if source == "given"}
+    others = [name for name in differing if name not in _NAMING]
+    for extra in ([], [name for name in others if name in {*given, "learners"}], others):
+        labels = [_label(each, differing, extra) for each in flags]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [f"{label} ({number})" for number, label in enumerate(labels, start=1)]
+
+
+def _label(flags: dict[str, str], differing: Sequence[str], extra: Sequence[str]) -> str:
+    parts = [flags["agent_name"]]
+    if "algorithm" in differing:
+        parts.append(flags.get("algorithm", "impala"))
+    return ", ".join([*parts, *(f"{name}={flags.get(name, 'default')}" for name in extra)])

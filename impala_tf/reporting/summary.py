@@ -1,0 +1,142 @@
+"""The numbers of a report: means over seeds with their spread, and frames to a given return."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from impala_tf.reporting.runs import Run
+from impala_tf.reporting.settings import Level, Setting
+
+_SHARE = 0.8
+_POINTS = 200
+
+
+class Spread(NamedTuple):
+    """A figure over the seeds of a setting."""
+
+    mean: float
+    std: float | None  # of the sample; None: one seed
+    seeds: int  # that have the figure
+
+
+class Target(NamedTuple):
+    """The mean return whose frames and minutes a report gives."""
+
+    mean_return: float
+    reason: str  # a phrase that says where it comes from
+
+
+class SettingSummary(NamedTuple):
+    """The figures of one setting; None where no seed has one."""
+
+    setting: Setting
+    final_return: Spread | None
+    agent_steps_per_s: Spread | None
+    frames_to_target: Spread | None
+    minutes_to_target: Spread | None
+    learner_memory_mb: float | None  # largest of its runs
+    actor_memory_mb: float | None
+
+
+class MeanCurve(NamedTuple):
+    """The mean of a setting's curves and their range, all float64 [points]."""
+
+    x: np.ndarray  # frames or minutes
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def target_of(level: Level, given: float | None) -> Target | None:
+    """Returns the level's target return; None if nothing was learned that one could reach.
+
+    Args:
+      level: with its runs.
+      given: --report_return.
+    """
+    if given is not None:
+        return Target(given, "--report_return")
+    curves = [run.curve.returns for run in level.runs if len(run.curve.returns)]
+    if not curves:
+        return None
+    first = statistics.fmean(float(curve[0]) for curve in curves)
+    finals = [spread_of(setting.runs, lambda run: run.final_return) for setting in level.settings]
+    best = max(final.mean for final in finals if final is not None)
+    if best <= first:
+        return None
+    share = f"{_SHARE:.0%}".replace("%", " %")
+    start = f"{first:.{decimals(first)}f}".replace("-", "\u2212")
+    reason = f"{share} of the way from the first mean return, {start}, to the best final one"
+    # Rounded, so that the figures are those to the return that a reader sees.
+    exact = first + _SHARE * (best - first)
+    return Target(round(exact, decimals(exact)), reason)
+
+
+def summarize(setting: Setting, target: Target | None) -> SettingSummary:
+    """Returns the figures of a setting."""
+
+    def reached(index: int) -> Callable[[Run], float | None]:
+        def figure(run: Run) -> float | None:
+            found = run.reached(target.mean_return) if target else None
+            return found[index] if found else None
+
+        return figure
+
+    runs = setting.runs
+    return SettingSummary(
+        setting=setting,
+        final_return=spread_of(runs, lambda run: run.final_return),
+        agent_steps_per_s=spread_of(runs, lambda run: run.agent_steps_per_s),
+        frames_to_target=spread_of(runs, reached(0)),
+        minutes_to_target=spread_of(runs, reached(1)),
+        learner_memory_mb=_largest(run.learner_memory_mb for run in runs),
+        actor_memory_mb=_largest(run.actor_memory_mb for run in runs),
+    )
+
+
+def spread_of(runs: Iterable[Run], figure: Callable[[Run], float | None]) -> Spread | None:
+    """Returns the mean and the sample standard deviation of a figure over the runs that have it."""
+    values = [value for run in runs if (value := figure(run)) is not None]
+    if not values:
+        return None
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Spread(statistics.fmean(values), std, len(values))
+
+
+def mean_curve(setting: Setting, axis: str) -> MeanCurve | None:
+    """Returns a setting's mean curve; None if no run has two points.
+
+    It ends with the shortest run. Over minutes, runs that have had all their frames do not end it:
+    they keep their last return, because some took longer for the same frames. Before its first
+    game has finished, a run has the return of that game.
+
+    Args:
+      setting: with its runs.
+      axis: "frames" or "minutes".
+    """
+    runs = [run for run in setting.runs if len(run.curve.returns) > 1]
+    if not runs:
+        return None
+    xs = [getattr(run.curve, axis) for run in runs]
+    ends = [x[-1] for x in xs]
+    going_on = [x[-1] for x, run in zip(xs, runs, strict=True) if run.share < 1]
+    end = min(ends) if axis == "frames" else min([max(ends), *going_on])
+    start = min(x[0] for x in xs)
+    if start >= end:
+        return None
+    grid = np.linspace(start, end, _POINTS)
+    lines = np.array([np.interp(grid, x, r.curve.returns) for x, r in zip(xs, runs, strict=True)])
+    return MeanCurve(grid, lines.mean(axis=0), lines.min(axis=0), lines.max(axis=0))
+
+
+def decimals(mean_return: float) -> int:
+    """Returns how many decimals of a mean return are worth showing."""
+    return 2 if abs(mean_return) < 10 else 1 if abs(mean_return) < 1000 else 0
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

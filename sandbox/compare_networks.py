@@ -1,0 +1,161 @@
+r"""Which network learns a level best? Trains each with several seeds and writes a report.
+
+    python sandbox/compare_networks.py --level_name=PongNoFrameskip-v4 \
+        --agent_names=ShallowConvNetAgent,ImpoolaAgent --seeds=3 [--folder=DIR] [FLAG ...]
+
+Trains one run after another with `run_experiment.py` and the given flags, such as
+--algorithm=ppo or --total_environment_frames=4000000: seed 1 of every agent, then seed 2, and so
+on. Interrupted, the same command goes on: complete runs are kept, and the one that was training
+resumes from its checkpoint. Agents and seeds may be added later.
+
+Writes report.html, report.md and report.csv to the folder (default: runs/compare/LEVEL, with the
+algorithm if that is given). Flags of the report, such as --report_return, are passed on to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import many_runs
+from compare_progress import RunProgress, Watcher
+
+from impala_tf import config as configs
+from impala_tf.config import Config, ConfigError, command_line, resolved
+from impala_tf.process_lifetime import StopRequest
+from impala_tf.processes.common import resolve
+
+_OWN = {"agent_name": "agent_names", "seed": "seeds", "logdir": "folder"}
+
+
+class Plan(NamedTuple):
+    """All runs, in the order in which they are trained, and the flags of the report."""
+
+    folder: Path
+    shared: list[str]  # flags of every run
+    runs: list[RunProgress]
+    report: list[str]
+
+
+def plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
+    """Returns what is to be done; nothing is touched.
+
+    Raises:
+      ConfigError: a flag, level or agent that cannot be used.
+    """
+    names = [flag.partition("=")[0].lstrip("-") for flag in flags]
+    problems = [f"--{n}: give --{_OWN[n]} instead" for n in names if n in _OWN]
+    agents = list(dict.fromkeys(configs.hosts(options.agent_names)))
+    if not agents:
+        problems.append("--agent_names: name at least one agent")
+    if options.seeds < 1:
+        problems.append(f"--seeds={options.seeds}: must be 1 or more")
+    if problems:
+        raise ConfigError(problems)
+    given = [flag for flag in flags if not _is_of_report(flag)]
+    shared = [f"--level_name={options.level_name}", *given]
+    folder = options.folder or _folder(command_line.parse(shared))
+    pairs = [(agent, seed) for seed in range(1, options.seeds + 1) for agent in agents]
+    runs = [_run(folder, shared, agent, seed) for agent, seed in pairs]
+    report = ["--mode=report", f"--report_folder={folder}"]
+    report += [f"--logdir={folder / agent}" for agent in agents]
+    return Plan(folder, shared, runs, [*report, *(f for f in flags if _is_of_report(f))])
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """Returns flags as --flag=value, also those that were given as two words."""
+    flags: list[str] = []
+    for word in words:
+        if flags and not word.startswith("--") and "=" not in flags[-1]:
+            flags[-1] += f"={word}"
+        else:
+            flags.append(word)
+    return flags
+
+
+def _is_of_report(flag: str) -> bool:
+    return flag.startswith(("--report_", "--no_report_"))
+
+
+def _folder(config: Config) -> Path:
+    algorithm = config.loss.algorithm
+    suffix = "" if algorithm == "auto" else f"-{algorithm}"
+    return Path("runs", "compare", configs.slug(config.environment.level_name) + suffix)
+
+
+def _run(folder: Path, shared: Sequence[str], agent: str, seed: int) -> RunProgress:
+    logdir = folder / agent / f"seed-{seed}"
+    named = [f"--agent_name={agent}", f"--seed={seed}", f"--logdir={logdir}"]
+    config, _ = resolve(command_line.parse([*shared, *named]))
+    configs.check_batches(config)
+    frames = resolved(config.run.total_environment_frames)
+    return RunProgress(agent, seed, logdir, frames, named, config.run.metrics_interval_s)
+
+
+def train(planned: Plan, watcher: Watcher, stop: StopRequest) -> int:
+    """Trains what is not complete yet; returns 0, or the exit status of the first run that fails.
+
+    A run that was stopped counts as failed: 1.
+    """
+    for run in planned.runs:
+        if many_runs.is_done(run.logdir):
+            continue
+        watcher.begin(run)
+        with _log(run) as log:
+            status = many_runs.run_experiment(
+                [*planned.shared, *run.flags], stop, log, watcher.update
+            )
+        if status or not many_runs.is_done(run.logdir):
+            watcher.failed = None if stop() else _last_lines(run)
+            return status or 1
+    return 0
+
+
+@contextlib.contextmanager
+def _log(run: RunProgress) -> Iterator[IO[str]]:
+    run.log.parent.mkdir(parents=True, exist_ok=True)
+    with run.log.open("a", encoding="utf-8") as log:
+        yield log
+
+
+def _last_lines(run: RunProgress) -> str:
+    lines = run.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
+    return "\n".join([f"{run.agent_name}, seed {run.seed} failed; the end of {run.log}:", *lines])
+
+
+def main(arguments: list[str]) -> int:
+    """Trains, resumes and writes the report; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description="Trains several networks with several seeds and writes a report.",
+        epilog="All other flags are those of run_experiment.py.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--level_name", required=True)
+    parser.add_argument("--agent_names", required=True, help="comma separated")
+    parser.add_argument("--seeds", type=int, default=3, help="how many; the first is 1")
+    parser.add_argument("--folder", type=Path, help="default: runs/compare/LEVEL")
+    options, flags = parser.parse_known_args(arguments)
+    try:
+        planned = plan(options, joined(flags))
+    except ConfigError as error:
+        print("\n".join(f"compare_networks.py: {line}" for line in error.problems), file=sys.stderr)
+        return 2
+    many_runs.refuse_other_runs(planned.folder, {"flags": planned.shared})
+    stop = StopRequest()
+    stop.install()
+    with Watcher(planned.runs) as watcher:
+        status = train(planned, watcher, stop)
+    if watcher.failed is not None:
+        print(watcher.failed, file=sys.stderr)
+    if status:
+        print("the same command goes on from here")
+        return status
+    return many_runs.run_experiment(planned.report, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

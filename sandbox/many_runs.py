@@ -1,0 +1,83 @@
+"""What scripts need that start many runs one after another: train, resume, and stop cleanly."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+PROJECT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(PROJECT))
+
+from impala_tf.logdir import Logdir  # noqa: E402
+from impala_tf.monitoring.status import read_status  # noqa: E402
+from impala_tf.process_lifetime import PARENT_VARIABLE, StopRequest  # noqa: E402
+
+_POLL_S = 0.25
+SCRIPT = PROJECT / "run_experiment.py"
+
+
+def run_experiment(
+    flags: Sequence[str],
+    stop: StopRequest,
+    output: IO[Any] | None = None,
+    while_running: Callable[[], None] = lambda: None,
+) -> int:
+    """Runs run_experiment.py to its end; returns its exit status.
+
+    The run is asked to stop when this process is (then it writes a checkpoint), and ends with it.
+
+    Args:
+      flags: of run_experiment.py.
+      stop: installed.
+      output: where the run prints; None: where this process does.
+      while_running: called four times per second.
+    """
+    run = subprocess.Popen(
+        [sys.executable, str(SCRIPT), *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=None if output is None else subprocess.STDOUT,
+        # In a session of its own, Ctrl-C reaches it once, and not twice.
+        start_new_session=True,
+        env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+    )
+    stop.on_request(run.terminate)
+    while run.poll() is None:
+        while_running()
+        time.sleep(_POLL_S)
+    return run.returncode
+
+
+def is_done(logdir: Path) -> bool:
+    """Whether a run has had all its frames."""
+    status = read_status(Logdir(logdir).status())
+    return status is not None and status["state"] == "done"
+
+
+def refuse_other_runs(folder: Path, mine: dict[str, Any]) -> None:
+    """Exits with 2 if the folder holds runs of something else, and notes what these are.
+
+    Args:
+      folder: of the runs.
+      mine: what all runs in one folder share, JSON-able.
+    """
+    path = folder / "runs_of.json"
+    if path.exists() and (theirs := json.loads(path.read_text(encoding="utf-8"))) != mine:
+        print(f"{folder}: holds runs of {theirs}, not of {mine};", file=sys.stderr)
+        print("choose another --folder, or delete this one", file=sys.stderr)
+        sys.exit(2)
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(mine), encoding="utf-8")
+
+
+def commit() -> str:
+    """Returns the commit of this project, with '+' if files were changed since."""
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"

@@ -1,0 +1,61 @@
+"""Logdirs of runs that never ran, for the tests of reports."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from impala_tf import config as configs
+from impala_tf.config import Config
+
+Row = Mapping[str, float]
+
+
+def rows(*points: tuple[float, float, float], steps_per_frame: float = 0.25) -> list[Row]:
+    """Returns rows of metrics from (frames, minutes, mean return)."""
+    return [
+        {
+            "wall_time_s": 60 * minutes,
+            "agent_steps": steps_per_frame * frames,
+            "environment_frames": frames,
+            "episode_return_mean": mean_return,
+            "learner_memory_mb": 700 + minutes,
+            "actor_memory_mb": 500 + minutes,
+        }
+        for frames, minutes, mean_return in points
+    ]
+
+
+LEARNING = rows((0, 0, -20), (1000, 1, -10), (2000, 2, 0), (4000, 4, 20))
+
+
+def write_run(path: Path, metrics: Sequence[Row] = LEARNING, **flags: Any) -> Path:
+    """Writes what a finished run on Pong leaves behind, without checkpoints.
+
+    Args:
+      path: its logdir, which is made.
+      metrics: the rows.
+      flags: that were given; 4,000 frames if they do not say otherwise.
+    """
+    given = {"total_environment_frames": 4000, "logdir": str(path), **flags}
+    config = configs.resolve(configs.replace(Config(), **given), "atari")
+    described = {
+        "flags": configs.to_dict(config),
+        "sources": configs.sources(config, "atari"),
+        "protocol": "the usual protocol",
+        "git_commit": "0123456789abcdef",
+        "machine": "a fast one, 64 cores",
+    }
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps(described))
+    with (path / "metrics.csv").open("w", newline="") as file:
+        columns = list(metrics[0]) if metrics else ["environment_frames"]
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(metrics)
+    status = {"state": "done", "updated_unix_s": 1_700_000_000.0}
+    (path / "status.json").write_text(json.dumps(status))
+    return path

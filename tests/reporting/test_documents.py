@@ -1,0 +1,145 @@
+"""The page, the Markdown and the CSV say the same, and the page needs nothing else."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from impala_tf.reporting import chart, curves, markdown, page, runs, settings, table
+from impala_tf.reporting.table import Exhibit, LevelSummary
+from tests.helpers.logdirs import rows, write_run
+
+LEVEL = "evil:<script>alert('1|2')</script>-v0"
+
+
+@pytest.fixture
+def summaries(tmp_path: Path) -> list[LevelSummary]:
+    """A level with a name that is not harmless, and two agents; only one was filmed."""
+    write_run(tmp_path / "a1", agent_name="ResNetAgent", level_name=LEVEL, seed=1)
+    better = rows((0, 0, -20), (4000, 5, 30))
+    write_run(tmp_path / "a2", better, agent_name="ResNetAgent", level_name=LEVEL, seed=2)
+    write_run(tmp_path / "b", rows((0, 0, -20), (1000, 1, -19)), agent_name="ImpoolaAgent",
+              level_name=LEVEL)  # fmt: skip
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    exhibits = {
+        level.settings[0]: Exhibit(1_687_206, None, b"an mp4", "seed 1"),
+        level.settings[1]: Exhibit(caption="no video: --logdir=b: holds no checkpoint"),
+    }
+    return [table.summarize_level(level, exhibits, None)]
+
+
+class Elements(HTMLParser):
+    """Collects the elements and the text of a page; AssertionError if one is not closed."""
+
+    VOID = ("meta", "link", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self._open:
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def test_the_page_refers_to_nothing_outside(summaries: list[LevelSummary]) -> None:
+    """It is mailed around and opened years later."""
+    text = page.html(summaries, "python run_experiment.py", "today")
+    elements = Elements(text)
+    for _, attributes in elements.found:
+        for name in ("src", "href", "poster", "data", "srcset", "action"):
+            value = attributes.get(name) or "data:"
+            assert value.startswith(("data:", "#")), value
+    assert not elements.all("script") and not re.search(r"@import|url\(", text)
+    (policy,) = (each["content"] for each in elements.all("meta") if "http-equiv" in each)
+    assert policy is not None and policy.startswith("default-src 'none'; ")
+
+
+def test_names_of_levels_are_text_and_not_markup(summaries: list[LevelSummary]) -> None:
+    elements = Elements(page.html(summaries, "<b>", "<i>"))
+    assert f"2 networks on {LEVEL}" in elements.text
+    ElementTree.fromstring(curves.picture(summaries[0]) or "")  # XML has to be right
+
+
+def test_the_page_has_both_curves_the_table_and_the_videos(summaries: list[LevelSummary]) -> None:
+    elements = Elements(page.html(summaries, "", ""))
+    charts = [each for each in elements.all("svg") if each["class"] == "chart"]
+    assert [f"mean return over {axis}" in (each["aria-label"] or "") for each, axis in zip(
+        charts, ("environment frames", "minutes of training"), strict=True
+    )] == [True, True]  # fmt: skip
+    assert len(elements.all("tr")) == 3
+    (film,) = elements.all("video")
+    assert film["src"] == "data:video/mp4;base64,YW4gbXA0"
+    assert "playsinline" in film and "controls" in film
+    assert "no video: --logdir=b: holds no checkpoint" in elements.text
+
+
+def test_markdown_and_page_have_the_same_cells(summaries: list[LevelSummary]) -> None:
+    titles, cells = table.table(summaries[0])
+    assert "multiply-adds per step" not in titles  # nobody has the figure
+    lines = markdown.markdown(summaries, {LEVEL: "a.svg"}, "a command", "today").splitlines()
+    assert f"| {' | '.join(titles)} |" in lines
+    text = Elements(page.html(summaries, "", "")).text
+    for row in cells:
+        assert f"| {' | '.join(row)} |" in lines
+        assert all(cell in text for cell in row)
+    resnet, impoola = (dict(zip(titles, row, strict=True)) for row in cells)
+    assert (resnet["seeds"], resnet["parameters"]) == ("2", "1.69 M")
+    assert resnet["final return"] == "25.0 ± 7.1"
+    assert resnet["frames to 16.0"] == "4.00 ± 0.00 k"
+    assert impoola["seeds"] == "1 (1 unfinished: 25 %)"
+    assert impoola["frames to 16.0"] == "not reached"
+
+
+def test_the_csv_has_a_row_per_run_with_plain_numbers(summaries: list[LevelSummary]) -> None:
+    first, second, third = csv.DictReader(io.StringIO(table.as_csv(summaries)))
+    assert (first["agent_name"], first["seed"], first["level_name"]) == ("ResNetAgent", "1", LEVEL)
+    assert (first["parameters"], first["final_return"]) == ("1687206", "20.0")
+    assert (second["frames_to_target"], second["minutes_to_target"]) == ("4000", "5.0")
+    assert (third["agent_name"], third["frames_to_target"], third["multiply_adds"]) == (
+        "ImpoolaAgent", "", "",
+    )  # fmt: skip
+
+
+def test_runs_without_a_game_still_make_a_report(tmp_path: Path) -> None:
+    (level,) = settings.group(runs.find(str(write_run(tmp_path, []))))
+    found = [table.summarize_level(level, {level.settings[0]: Exhibit()}, None)]
+    assert curves.picture(found[0]) is None
+    assert "No game has finished yet." in Elements(page.html(found, "", "")).text
+    assert "No game has finished yet." in markdown.markdown(found, {}, "", "")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (-21.0, 21.0, [-20.0, -10.0, 0.0, 10.0, 20.0]),
+        (0.0, 8e6, [0.0, 2e6, 4e6, 6e6, 8e6]),
+    ],
+)
+def test_axes_have_round_ticks(low: float, high: float, ticks: list[float]) -> None:
+    assert chart.Axis(low, high, 0, 1).ticks() == pytest.approx(ticks)

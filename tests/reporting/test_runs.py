@@ -1,0 +1,78 @@
+"""Reports read the runs that people have: several folders, half-finished ones, old ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from impala_tf.config import ConfigError
+from impala_tf.reporting import runs
+from tests.helpers.logdirs import LEARNING, rows, write_run
+
+
+def test_a_folder_stands_for_the_runs_below_it_in_their_natural_order(tmp_path: Path) -> None:
+    for seed in (1, 2, 10):
+        write_run(tmp_path / "many" / f"seed-{seed}", seed=seed)
+    write_run(tmp_path / "one", seed=7)
+    (tmp_path / "many" / "notes").mkdir()
+    (tmp_path / "many" / "notes" / "config.json").write_text("[]")  # of something else
+    found = runs.find(f"{tmp_path / 'many'},{tmp_path / 'one'},{tmp_path / 'many' / 'seed-2'}")
+    assert [run.seed for run in found] == [1, 2, 10, 7]  # each once
+
+
+def test_a_runs_figures_are_those_of_its_metrics(tmp_path: Path) -> None:
+    (run,) = runs.find(str(write_run(tmp_path)))
+    assert run.curve.frames.tolist() == [0, 1000, 2000, 4000]
+    assert run.curve.minutes.tolist() == [0, 1, 2, 4]
+    assert (run.final_return, run.frames, run.minutes, run.share) == (20, 4000, 4, 1)
+    assert run.agent_steps_per_s == pytest.approx(1000 / 240)
+    assert (run.learner_memory_mb, run.actor_memory_mb) == (704, 504)
+    assert run.reached(0) == (2000, 2)
+    assert run.reached(-10) == (1000, 1)
+    assert run.reached(21) is None
+
+
+def test_a_run_that_has_just_begun_has_no_figures(tmp_path: Path) -> None:
+    """A comparison may be looked at while it trains."""
+    write_run(tmp_path, [])
+    (tmp_path / "status.json").unlink()
+    (run,) = runs.find(str(tmp_path))
+    assert (run.final_return, run.agent_steps_per_s, run.share) == (None, None, 0)
+    assert run.reached(0) is None
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    path = tmp_path / "metrics.csv"
+    path.write_text(path.read_text() + "300,1100")
+    (run,) = runs.find(str(tmp_path))
+    assert run.frames == 4000
+
+
+def test_an_old_run_without_memory_machine_and_sources_can_be_read(tmp_path: Path) -> None:
+    """Its other flags are what they are by default today."""
+    metrics = [{k: v for k, v in row.items() if not k.endswith("_mb")} for row in LEARNING]
+    write_run(tmp_path, metrics)
+    flags = {"level_name": "Old-v0", "agent_name": "ResNetAgent", "total_environment_frames": 8000}
+    (tmp_path / "config.json").write_text(json.dumps({"flags": flags}))
+    (run,) = runs.find(str(tmp_path))
+    assert (run.level_name, run.seed, run.share) == ("Old-v0", 1, 0.5)
+    assert (run.machine, run.commit) == ("not recorded", "not recorded")
+    assert run.learner_memory_mb is None
+    assert run.flags["width"] == 84
+
+
+def test_every_problem_has_its_line(tmp_path: Path) -> None:
+    write_run(tmp_path / "broken")
+    (tmp_path / "broken" / "config.json").write_text("{")
+    write_run(tmp_path / "strange", rows((0, 0, 0)))
+    (tmp_path / "strange" / "metrics.csv").write_text("a,b\n1,2\n")
+    folders = [str(tmp_path / name) for name in ("missing", "broken", "strange")]
+    with pytest.raises(ConfigError) as caught:
+        runs.find(",".join(folders))
+    missing, broken, strange = caught.value.problems
+    assert missing == f"--logdir={folders[0]}: holds no run (no config.json)"
+    assert broken.startswith(f"{folders[1]}/config.json: cannot be read: ")
+    assert strange.startswith(f"{folders[2]}: config.json or metrics.csv is not a run's: ")

@@ -1,0 +1,104 @@
+"""The figures of a report, against hand-computed ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from impala_tf.reporting import numbers, runs, settings, summary
+from impala_tf.reporting.settings import Level
+from impala_tf.reporting.summary import Spread, Target
+from tests.helpers.logdirs import rows, write_run
+
+
+@pytest.fixture
+def level(tmp_path: Path) -> Level:
+    """Two agents; the first with two seeds, of which the slower one is better."""
+    first = rows((0, 0, 0), (1000, 1, 50), (4000, 4, 100))
+    second = rows((0, 0, 20), (1000, 2, 20), (4000, 8, 140))
+    write_run(tmp_path / "a" / "1", first, agent_name="ResNetAgent", seed=1)
+    write_run(tmp_path / "a" / "2", second, agent_name="ResNetAgent", seed=2)
+    write_run(tmp_path / "b", rows((0, 0, 10), (4000, 4, 40)), agent_name="ImpoolaAgent")
+    (found,) = settings.group(runs.find(str(tmp_path)))
+    return found
+
+
+def test_means_and_sample_deviations_over_seeds(level: Level) -> None:
+    target = Target(50.0, "")
+    resnet, impoola = (summary.summarize(setting, target) for setting in level.settings)
+    assert resnet.final_return == pytest.approx((120.0, 20 * 2**0.5, 2))
+    assert resnet.frames_to_target == pytest.approx((2500.0, 1500 * 2**0.5, 2))
+    assert resnet.minutes_to_target == pytest.approx((4.5, 3.5 * 2**0.5, 2))
+    assert (resnet.learner_memory_mb, resnet.actor_memory_mb) == (708, 508)  # the largest
+    assert impoola.final_return == Spread(40.0, None, 1)
+    assert impoola.frames_to_target is None
+
+
+def test_a_return_that_some_seeds_reach_counts_those(level: Level) -> None:
+    found = summary.summarize(level.settings[0], Target(120.0, ""))
+    assert found.frames_to_target == Spread(4000.0, None, 1)
+
+
+def test_the_usual_target_is_80_percent_of_the_way_to_the_best_agent(level: Level) -> None:
+    """From the first returns (0, 20 and 10) to the mean of its seeds, not to its best seed."""
+    found = summary.target_of(level, None)
+    assert found is not None
+    assert found.mean_return == 10 + 0.8 * (120 - 10)
+    assert found.reason == "80 % of the way from the first mean return, 10.0, to the best final one"
+    assert summary.target_of(level, 33.0) == Target(33.0, "--report_return")
+
+
+def test_there_is_no_target_if_nothing_was_learned(tmp_path: Path) -> None:
+    write_run(tmp_path, rows((0, 0, 5), (4000, 4, 3)))
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    assert summary.target_of(level, None) is None
+
+
+def test_a_curve_over_frames_is_the_mean_and_range_of_the_seeds(level: Level) -> None:
+    curve = summary.mean_curve(level.settings[0], "frames")
+    assert curve is not None
+    at_1000 = [float(np.interp(1000, curve.x, each)) for each in curve[1:]]
+    assert at_1000 == pytest.approx([35, 20, 50], abs=0.5)
+    assert (curve.x[0], curve.x[-1]) == (0, 4000)
+    assert (curve.mean[-1], curve.low[-1], curve.high[-1]) == (120, 100, 140)
+
+
+def test_over_minutes_a_finished_seed_keeps_its_return(level: Level) -> None:
+    """The slower seed needs 8 minutes; the curve must not end where the faster one did."""
+    curve = summary.mean_curve(level.settings[0], "minutes")
+    assert curve is not None
+    assert (curve.x[-1], curve.mean[-1], curve.low[-1]) == (8, 120, 100)
+
+
+def test_a_curve_ends_with_a_seed_that_has_not_finished(tmp_path: Path) -> None:
+    """What it will do is not known."""
+    write_run(tmp_path / "1", rows((0, 0, 0), (4000, 4, 100)), seed=1)
+    write_run(tmp_path / "2", rows((0, 0, 0), (1000, 1, 50)), seed=2)
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    for axis, end in (("frames", 1000), ("minutes", 1)):
+        curve = summary.mean_curve(level.settings[0], axis)
+        assert curve is not None and curve.x[-1] == end
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (numbers.count(950), "950"),
+        (numbers.count(45_123), "45.1 k"),
+        (numbers.count(1_687_206), "1.69 M"),
+        (numbers.count(999_600), "1.00 M"),
+        (numbers.tick(2_000_000), "2 M"),
+        (numbers.tick(0), "0"),
+        (numbers.count_spread(Spread(2_680_000, 491_000, 2)), "2.68 ± 0.49 M"),
+        (numbers.mean_return(-20.62), "−20.6"),
+        (numbers.mean_return(-0.001), "0.00"),
+        (numbers.mean_return(12_345.6), "12,346"),
+        (numbers.return_spread(Spread(120.0, 0.04, 3)), "120.0 ± 0.0"),
+        (numbers.return_spread(Spread(0.5, None, 1)), "0.50"),
+        (numbers.return_spread(None), "–"),
+    ],
+)
+def test_figures_are_short_and_have_one_unit(text: str, shown: str) -> None:
+    assert text == shown
