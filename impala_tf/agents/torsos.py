@@ -224,6 +224,7 @@ TORSOS: dict[str, Callable[[snt.initializers.Initializer | None, int], snt.Modul
 k multiplies the channels of the convolutions. As in Impoola's code, the linear layer keeps its
 units. The MLP has no channels."""
 RESIDUAL_TORSOS = ("impala", "impoola")
+_SMALL = 20  # pixels
 
 
 def make_torso(
@@ -236,10 +237,15 @@ def make_torso(
 
     Args:
       torso: a key of TORSOS; images go through it.
-      part: of the observation. Vectors go through "mlp", texts through a `LanguageTorso`.
+      part: of the observation. Vectors go through "mlp", texts through a `LanguageTorso`. Images
+        that are smaller than what one unit of "shallow" sees, such as MiniGrid's 7x7 cells, go
+        through 3x3 convolutions instead.
       w_init: of linear layers and convolutions.
       width_scale: k, --width_scale.
     """
     if part.kind == "text":
         return LanguageTorso()
+    if part.kind == "image" and torso not in RESIDUAL_TORSOS and min(part.shape[:2]) < _SMALL:
+        k = width_scale
+        return ConvTorso(((16 * k, 3, 1), (32 * k, 3, 1)), 256, w_init, "small")
     return TORSOS["mlp" if part.kind == "vector" else torso](w_init, width_scale)

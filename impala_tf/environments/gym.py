@@ -6,6 +6,7 @@ import difflib
 import functools
 import importlib
 import os
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from impala_tf.types import EnvironmentSpec, ObservationSpec
 # A step that takes longer is worth the work of sending it to a process of its own and back.
 _EXPENSIVE_STEP_S = 1e-3
 _PROBE_S = 0.25
+_OLD_GYM = "gym:"
 _PROBE_STEPS = 200
 
 
@@ -102,9 +104,14 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
 def find(level_name: str) -> EnvSpec:
     """Returns the registered 'Env-v0', or 'module:Env-v0' after importing the module.
 
+    'gym:Env-v0' is a level of gym 0.26, the library before Gymnasium; 'gym:module:Env-v0' imports
+    the module first.
+
     Raises:
       ConfigError: there is no such level (names near matches), or no such module.
     """
+    if level_name.startswith(_OLD_GYM):
+        return _of_old_gym(level_name)
     module, _, name = level_name.rpartition(":")
     if module:
         try:
@@ -120,6 +127,31 @@ def find(level_name: str) -> EnvSpec:
         matches = f"near matches: {', '.join(near)}" if near else "no id is similar"
         raise ConfigError(f"--level_name={level_name}: no such level; {matches}")
     return registered
+
+
+def _of_old_gym(level_name: str) -> EnvSpec:
+    try:
+        import gym
+        import shimmy
+    except ImportError as error:
+        raise ConfigError(
+            f"--level_name={level_name}: needs the extra worlds: "
+            "pip install -c constraints.txt -e '.[worlds]'"
+        ) from error
+    old = level_name.removeprefix(_OLD_GYM)
+    # Its checker needs NumPy 1.
+    kwargs = {"env_id": old, "make_kwargs": {"disable_env_checker": True}}
+    try:
+        limit = gym.spec(old).max_episode_steps
+    except (gym.error.Error, ImportError) as error:
+        raise ConfigError(f"--level_name={level_name}: {' '.join(str(error).split())}") from error
+    return EnvSpec(
+        "GymV26Environment-v0",
+        entry_point=shimmy.GymV26CompatibilityV0,
+        max_episode_steps=limit,
+        disable_env_checker=True,
+        kwargs=kwargs,
+    )
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -159,14 +191,18 @@ def _needs_processes(env: EnvironmentConfig) -> bool:
 
 
 def _step_time_s(vector: VectorEnv[Any, Any, Any]) -> float:
-    """Returns the mean duration of a step with random actions, resets included."""
+    """Returns the median duration of a step with random actions.
+
+    The mean would depend on what else the machine does.
+    """
     vector.reset(seed=0)
     vector.action_space.seed(0)
-    started, steps = time.perf_counter(), 0
-    while steps < _PROBE_STEPS and time.perf_counter() - started < _PROBE_S:
+    durations: list[float] = []
+    while len(durations) < _PROBE_STEPS and sum(durations) < _PROBE_S:
+        started = time.perf_counter()
         vector.step(vector.action_space.sample())
-        steps += 1
-    return (time.perf_counter() - started) / steps
+        durations.append(time.perf_counter() - started)
+    return statistics.median(durations)
 
 
 def _vectorize(

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+_MAX_LOG_RHO = 20.0
+
 
 class VTraceReturns(NamedTuple):
     """V-trace targets. Gradients do not flow through either field."""
@@ -56,7 +58,8 @@ def from_importance_weights(
         raise ValueError("V-trace needs to know the unroll length T when its graph is built")
 
     valid = tf.ones_like(log_rhos) if mask is None else tf.cast(mask, log_rhos.dtype)
-    ratios = tf.exp(log_rhos) * valid
+    # Densities of continuous actions may be so far apart that their ratio is not finite.
+    ratios = tf.exp(tf.minimum(log_rhos, _MAX_LOG_RHO)) * valid
     rhos = _clip(ratios, clip_rho_threshold)
     cs = lambda_ * _clip(ratios, clip_c_threshold)
 
