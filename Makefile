@@ -1,7 +1,8 @@
 # make train [ARGS="--flag=..."]   set up, then train on this machine
 # make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
 # make check                       lint, types, and the tests without clusters and containers
-# make test                        lint, types, and all tests but those of containers
+# make test                        lint, types, and all tests but the long ones and those of containers
+# make test-long                   reports, comparisons of networks, measurements, Procgen
 # make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-GROUP                  another group by itself: cluster, faults or end_to_end
 # make setup | make setup-dev      only the set-up
@@ -29,10 +30,10 @@ reproduce: setup
 	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$(SEEDS) $(ARGS)
 
 check: setup-dev lint
-	@$(PYTEST) -m "not (docker or cluster or faults or end_to_end)" $(ARGS)
+	@$(PYTEST) -m "not (docker or long or cluster or faults or end_to_end)" $(ARGS)
 
 test: setup-dev lint
-	@$(PYTEST) -m "not docker" $(ARGS)
+	@$(PYTEST) -m "not (docker or long)" $(ARGS)
 
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)

@@ -56,7 +56,7 @@ CAPABILITIES = {
 
 # The groups that take long come first, so that no worker of pytest-xdist is left with one of them
 # at the end.
-SLOWEST_FIRST = ("docker", "faults", "cluster", "end_to_end", "xdist_group")
+SLOWEST_FIRST = ("docker", "long", "faults", "cluster", "end_to_end", "xdist_group")
 
 
 def _rank(item):

@@ -34,7 +34,7 @@ def compare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.end_to_end
+@pytest.mark.long
 def test_an_interrupted_comparison_goes_on_and_ends_with_a_report(tmp_path: Path) -> None:
     """Hours of training are not lost, and nothing is trained twice."""
     folder, cartpole = tmp_path / "out", "--level_name=CartPole-v1"

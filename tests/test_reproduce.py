@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.runs import PROJECT
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.long
 
 FLAGS = ("--total_environment_frames=80000", "--num_actors=1", "--metrics_interval_s=1")
 

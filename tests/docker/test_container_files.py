@@ -260,7 +260,7 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path, capsys):
 def test_an_actor_needs_only_the_packages_of_its_image():
     # {what pip installs: how it is imported}. TensorFlow itself requires TensorBoard.
     not_installed = {
-        "av": "av", "opencv-python-headless": "cv2", "paramiko": "paramiko", "pygame": "pygame",
+        "av": "av", "opencv-python-headless": "cv2", "paramiko": "paramiko", "pygame-ce": "pygame",
     }  # fmt: skip
     extra = set(requirements.of_role("learner")) - set(requirements.of_role("actor"))
     assert extra == {*not_installed, "tensorboard"}

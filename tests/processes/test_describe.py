@@ -78,7 +78,7 @@ def test_a_gradient_step_of_ppo_is_on_a_minibatch(lines) -> None:
     assert any("a batch of 6 unrolls" in line for line in found)
 
 
-@pytest.mark.end_to_end
+@pytest.mark.long
 def test_speed_is_measured_in_processes_that_end(start, tmp_path) -> None:
     """The real thing: no run, no files, and numbers above zero."""
     run = start("--mode=describe", "--level_name=CartPole-v1", cwd=tmp_path)

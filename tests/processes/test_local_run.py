@@ -231,9 +231,9 @@ def test_a_dead_actor_is_replaced_and_a_second_run_is_refused(start, run_here, t
 
 
 def test_environments_in_their_own_processes_end_with_the_run(start, tmp_path):
-    """Levels without a native vector environment run in separate processes."""
     logdir = tmp_path / "run"
-    run = start(*QUICK, "--level_name=Acrobot-v1", "--envs_per_actor=3", f"--logdir={logdir}")
+    flags = ("--level_name=Acrobot-v1", "--envs_per_actor=3", "--environment_processes=always")
+    run = start(*QUICK, *flags, f"--logdir={logdir}")
     run.wait_until(lambda: len(rows(logdir)) >= 1)
     assert len(run.alive()) >= 6  # parent, learner, actor, three environments
     run.process.kill()

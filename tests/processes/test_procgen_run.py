@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = pytest.mark.long
 
 FLAGS = ("--level_name=procgen:bigfish", "--num_levels=20", "--start_level=5", "--num_actors=1")
 

@@ -27,7 +27,7 @@ VIDEOS = """Promise.all([...document.querySelectorAll('video')].map(v => new Pro
 COLOURS = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
 
 
-@pytest.mark.end_to_end
+@pytest.mark.long
 def test_a_browser_shows_the_report_of_real_runs(start: Any, tmp_path: Path) -> None:
     """Two agents are trained for some seconds; then the page is opened as it would be mailed."""
     for agent in ("MLPAgent", "MLPLSTMAgent"):
