@@ -24,7 +24,10 @@ CARTPOLE = "--level_name=CartPole-v1"
         ([CARTPOLE, "--agent_name=ResNetAgent"], "--agent_name=ResNetAgent"),
         ([CARTPOLE, "--width_scale=2"], "--width_scale=2"),
         ([CARTPOLE, "--core=gru"], "--core"),
-        (["--level_name=tests.helpers.worlds:Graph-v0"], "--level_name=tests.helpers.worlds:Graph-v0"),
+        (
+            ["--level_name=tests.helpers.worlds:Graph-v0"],
+            "--level_name=tests.helpers.worlds:Graph-v0",
+        ),
         (["--batch_size=0"], "--batch_size=0"),
         (["--batch_size=many"], "--batch_size"),
         (["--bacth_size=3"], "--batch_size"),
