@@ -33,6 +33,10 @@ def run(config: Config) -> int:
         from impala_tf.processes import report_main
 
         return report_main.main(config)
+    if config.run.mode == "export":
+        from impala_tf.processes import export_main
+
+        return export_main.main(config)
     if config.run.mode == "describe":
         from impala_tf.processes import describe_main
 

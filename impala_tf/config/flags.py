@@ -18,10 +18,11 @@ from typing import Any, Literal
 class RunConfig:
     """What to do, and where results are kept."""
 
-    mode: Literal["train", "test", "report", "describe"] = "train"
+    mode: Literal["train", "test", "report", "describe", "export"] = "train"
     """train; test: play whole games with the newest checkpoint of --logdir;
     report: write a page that compares the runs in --logdir;
-    describe: print the agent's layers, memory and speed on this machine, without a run."""
+    describe: print the agent's layers, memory and speed on this machine, without a run;
+    export: write the policy in --logdir as a TensorFlow SavedModel, with a player."""
     logdir: str | None = None
     """Folder of the run: config, metrics, checkpoints, logs.
     If it holds a checkpoint, the run resumes from it.

@@ -67,6 +67,12 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     return Twin(make(env, num_envs=1, num_threads=1), render_twin(env))
 
 
+def recipe(env: EnvironmentConfig) -> dict[str, Any]:
+    """See `suites.recipe`."""
+    settings = {"game": rom_of(env.level_name), "num_envs": 1, **_settings(env)}
+    return {"imports": [], "make": "ale_py.vector_env:AtariVectorEnv", "settings": settings}
+
+
 def render_twin(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     """Returns one game whose observations are the screen in full, uint8 [1, 1, H, W, 3].
 
@@ -152,7 +158,12 @@ def _roms_by_name() -> dict[str, str]:
 
 
 def _ale(env: EnvironmentConfig, num_envs: int, num_threads: int, **changes: Any) -> AtariVectorEnv:
-    settings = {
+    settings = {**_settings(env), **changes}
+    return AtariVectorEnv(rom_of(env.level_name), num_envs, num_threads=num_threads, **settings)
+
+
+def _settings(env: EnvironmentConfig) -> dict[str, Any]:
+    return {
         "max_num_frames_per_episode": env.max_episode_frames,
         "repeat_action_probability": env.repeat_action_probability,
         "full_action_space": env.full_action_space,
@@ -167,9 +178,6 @@ def _ale(env: EnvironmentConfig, num_envs: int, num_threads: int, **changes: Any
         "use_fire_reset": False,
         "reward_clipping": False,
     }
-    return AtariVectorEnv(
-        rom_of(env.level_name), num_envs, num_threads=num_threads, **(settings | changes)
-    )
 
 
 def _frames_per_step(env: EnvironmentConfig) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box, Dict
 from gymnasium.vector import VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig
@@ -99,6 +100,27 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
             f"--video: --level_name={env.level_name} has no render mode rgb_array, so no video"
         )
     return _vectorize(env, 1, "sync", wrappers=_wrappers(env), render_mode="rgb_array")
+
+
+def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
+    """See `suites.recipe`; None unless the level's own observations are what agents see."""
+    registered = find(env.level_name)
+    if env.num_action_repeats > 1 or env.level_name.startswith(_OLD_GYM):
+        return None
+    mode = "sync" if registered.entry_point else "vector_entry_point"
+    vector = gymnasium.make_vec(registered, 1, vectorization_mode=mode)
+    space = vector.single_observation_space
+    vector.close()
+    parts = space.spaces.values() if isinstance(space, Dict) else [space]
+    if not all(isinstance(part, Box) for part in parts):
+        return None
+    module, _, name = env.level_name.rpartition(":")
+    settings = {"id": name, "num_envs": 1, "vectorization_mode": mode}
+    return {
+        "imports": [module] if module else [],
+        "make": "gymnasium:make_vec",
+        "settings": settings,
+    }
 
 
 def find(level_name: str) -> EnvSpec:

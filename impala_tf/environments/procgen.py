@@ -82,6 +82,12 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     return Games(env, num_envs=1, num_threads=1)
 
 
+def recipe(env: EnvironmentConfig) -> dict[str, Any]:
+    """See `suites.recipe`."""
+    settings = {"task_id": _task(env), "num_envs": 1, **_settings(env)}
+    return {"imports": [], "make": "envpool:make_gymnasium", "settings": settings}
+
+
 def level_range(env: EnvironmentConfig) -> str:
     """Returns which levels are played: '0-199', or 'from 200' for all further ones."""
     if env.num_levels == 0:
@@ -109,15 +115,9 @@ class Games(VectorEnv[Any, Any, Any]):
         Raises:
           ConfigError: see `spec`.
         """
-        self._task = f"{_game(env).capitalize()}{env.distribution_mode.capitalize()}-v0"
+        self._task = _task(env)
         _check_engine(env.level_name)
-        self._settings = {
-            "num_threads": num_threads,
-            "channel_first": False,
-            "start_level": env.start_level,
-            # With 0, EnvPool would forget --start_level.
-            "num_levels": env.num_levels or _SEEDS - env.start_level,
-        }
+        self._settings = {"num_threads": num_threads, **_settings(env)}
         self._games: Any = None
         self.num_envs = num_envs
         self.metadata = {
@@ -160,6 +160,19 @@ class Games(VectorEnv[Any, Any, Any]):
         if self._games is not None:
             self._games.close()
             self._games = None
+
+
+def _task(env: EnvironmentConfig) -> str:
+    return f"{_game(env).capitalize()}{env.distribution_mode.capitalize()}-v0"
+
+
+def _settings(env: EnvironmentConfig) -> dict[str, Any]:
+    return {
+        "channel_first": False,
+        "start_level": env.start_level,
+        # With 0, EnvPool would forget --start_level.
+        "num_levels": env.num_levels or _SEEDS - env.start_level,
+    }
 
 
 def _game(env: EnvironmentConfig) -> str:

@@ -76,6 +76,10 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     return make(env, num_envs=1, num_threads=1)
 
 
+def recipe(env: EnvironmentConfig) -> None:
+    """Returns None: the preprocessing is this package's."""
+
+
 class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
     """The protocol of Atari for an emulator that returns a frame uint8 [H, W, 3] at each step.
 

@@ -138,12 +138,20 @@ def hash_words(text: str) -> np.ndarray:
     return hashed
 
 
+def bounds(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns lowest, highest, middle and half width of each number of actions; float32 [D].
+
+    Numbers without two finite bounds have the middle 0 and the half width 1: they stay as they are.
+    """
+    low, high = (each.ravel().astype(np.float32) for each in (space.low, space.high))
+    bounded = np.isfinite(low) & np.isfinite(high)
+    finite_low, finite_high = np.where(bounded, low, -1), np.where(bounded, high, 1)
+    return low, high, (finite_low + finite_high) / 2, (finite_high - finite_low) / 2
+
+
 def _scaling(space: Box) -> Callable[[np.ndarray], np.ndarray]:
     """Returns the map of [-1, 1] to the bounds of `space`; numbers without bounds stay."""
-    low, high = space.low.ravel(), space.high.ravel()
-    bounded = np.isfinite(low) & np.isfinite(high)
-    center = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0)
-    half = np.where(bounded, np.where(bounded, high, 0) - center, 1)
+    low, high, center, half = bounds(space)
 
     def scale(actions: np.ndarray) -> np.ndarray:
         scaled = np.clip(center + half * actions, low, high)

@@ -29,6 +29,9 @@ class Suite(Protocol):
     def make_rendered(self, env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
         """Returns one environment whose `render()` returns (uint8 [H, W, 3],)."""
 
+    def recipe(self, env: EnvironmentConfig) -> dict[str, Any] | None:
+        """Returns how to make one environment without this package; see `suites.recipe`."""
+
 
 # The first suite that owns a level takes it; gym owns every level.
 SUITES: tuple[Suite, ...] = (atari, procgen, retro, gym)
@@ -65,6 +68,16 @@ def make_rendered(env: EnvironmentConfig, seed: int) -> VectorEnv[Any, Any, Any]
       ConfigError: as `spec`, or the level cannot be rendered.
     """
     return Seeded(_suite(env).make_rendered(env), seed)
+
+
+def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
+    """Returns how to make one environment without this package, JSON-able.
+
+    Returns:
+      {"imports": modules to import first, "make": "module:function", "settings": its arguments}.
+      None if the environment needs this package to look as agents see it.
+    """
+    return _suite(env).recipe(env)
 
 
 class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):

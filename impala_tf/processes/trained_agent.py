@@ -43,7 +43,7 @@ def as_trained(config: Config) -> Config:
     defaults = dict(configs.flat_items(Config()))
     given = {name: value for name, value in configs.flat_items(config) if value != defaults[name]}
     if config.run.logdir is None:
-        raise ConfigError("--mode=test: needs --logdir of a run")
+        raise ConfigError(f"--mode={config.run.mode}: needs --logdir of a run")
     path = Logdir(Path(config.run.logdir)).config
     try:
         trained: dict[str, Any] = json.loads(path.read_text())["flags"]

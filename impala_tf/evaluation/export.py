@@ -1,0 +1,164 @@
+"""A trained agent as a TensorFlow SavedModel that needs this package no longer."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import tensorflow as tf
+from gymnasium.spaces import Box, Space
+
+from impala_tf.agents.agent import Agent
+from impala_tf.environments import spaces
+from impala_tf.environments.observations import layout_of, parts_of
+from impala_tf.evaluation import exported_player
+from impala_tf.logdir import write_atomically
+from impala_tf.types import EnvironmentSpec, EnvOutput, Nest
+
+_CORE_STATE = "core_state_{}"
+
+
+class Policy(tf.Module):
+    """The agent's step, its inputs and outputs by name.
+
+    Inputs, N being the number of environments:
+      observation, or observation_PART for each part: as the environment returns it (stacks of
+        frames [N, K, H, W]), images uint8, vectors float32 [N, D], hashed words int32.
+      reward: float32 [N], of the last action.
+      last_action: what `action` was, zeros at first.
+      episode_start: bool [N], whether this is the first step of an episode.
+      core_state_0, ...: what the last step returned, zeros at first.
+
+    Outputs:
+      action: the agent's, int32 or float32; environment_action: in units of the environment.
+      policy_logits: float32 [N, P]; baseline: float32 [N]; core_state_0, ...
+
+    Args:
+      agent: its variables, normalisers among them, are saved with it.
+      spec: of the level.
+      action_space: of the level.
+    """
+
+    def __init__(self, agent: Agent, spec: EnvironmentSpec, action_space: Any) -> None:
+        super().__init__()
+        self.agent = agent
+        self._layout = layout_of(spec)
+        self._spec = spec
+        self._to_environment = to_environment(action_space)
+        self._generator = tf.random.Generator.from_non_deterministic_state()
+        self._core_state = agent.initial_state(1)
+
+    def signature(self, choice: Literal["sampled", "greedy"]) -> Any:
+        """Returns the compiled step that samples its actions, or takes the most likely ones."""
+
+        def act(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+            return self._act(inputs, choice)
+
+        return tf.function(act).get_concrete_function(**self._input_specs())
+
+    def _input_specs(self) -> dict[str, tf.TensorSpec]:
+        specs = self._layout.step_specs(1)
+        named = {
+            **{input_name(part): seen for part, seen in parts_of(specs.observation).items()},
+            **{name: getattr(specs, name) for name in ("reward", "last_action", "episode_start")},
+            **self._named_state(self._core_state),
+        }
+        return {
+            name: tf.TensorSpec((None, *spec.shape[1:]), spec.dtype, name=name)
+            for name, spec in named.items()
+        }
+
+    def _named_state(self, core_state: Nest) -> dict[str, tf.Tensor]:
+        flat = tf.nest.flatten(core_state)
+        return {_CORE_STATE.format(index): part for index, part in enumerate(flat)}
+
+    def _act(self, inputs: dict[str, tf.Tensor], choice: str) -> dict[str, tf.Tensor]:
+        parts = {part: inputs[input_name(part)] for part in parts_of(self._spec.observation)}
+        whole = not isinstance(self._spec.observation, dict)
+        never = tf.zeros_like(inputs["episode_start"])
+        env_output = EnvOutput(
+            reward=inputs["reward"],
+            terminated=never,
+            truncated=never,
+            autoreset=never,
+            episode_start=inputs["episode_start"],
+            observation=next(iter(parts.values())) if whole else parts,
+            last_action=inputs["last_action"],
+        )
+        state = [inputs[name] for name in self._named_state(self._core_state)]
+        outputs, core_state = self.agent.step(
+            self._layout.to_network(env_output), tf.nest.pack_sequence_as(self._core_state, state)
+        )
+        distribution, logits = self.agent.distribution, outputs.policy_logits
+        action = (
+            distribution.mode(logits)
+            if choice == "greedy"
+            else distribution.sample(logits, self._generator)
+        )
+        return {
+            "action": action,
+            "environment_action": self._to_environment(action),
+            "policy_logits": logits,
+            "baseline": outputs.baseline,
+            **self._named_state(core_state),
+        }
+
+
+def to_environment(space: Space[Any]) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns `spaces.action_converter(space)` for tensors."""
+    shape = (-1, *(space.shape or ()))
+    if not isinstance(space, Box):
+        start = tf.constant(getattr(space, "start", 0), tf.int32)
+        return lambda actions: tf.reshape(actions, shape) + start
+    low, high, center, half = map(tf.constant, spaces.bounds(space))
+
+    def scale(actions: tf.Tensor) -> tf.Tensor:
+        scaled = tf.clip_by_value(center + half * actions, low, high)
+        return tf.cast(tf.reshape(scaled, shape), space.dtype)
+
+    return scale
+
+
+def input_name(part: str) -> str:
+    """Returns the name of the input for a part of the observation."""
+    return "observation" if part == "observation" else "observation_" + re.sub(r"\W", "_", part)
+
+
+def export(
+    agent: Agent,
+    spec: EnvironmentSpec,
+    action_space: Any,
+    recipe: dict[str, Any] | None,
+    folder: Path,
+) -> list[str]:
+    """Writes the SavedModel with the signatures "sampled" and "greedy", and its player.
+
+    Args:
+      agent: trained.
+      spec: of the level.
+      action_space: of the level.
+      recipe: how to make the level's environment without this package (see `suites.recipe`); None:
+        it cannot be made without, and no player is written.
+      folder: is replaced.
+
+    Returns:
+      the names of what was written.
+    """
+    policy = Policy(agent, spec, action_space)
+    signatures = {choice: policy.signature(choice) for choice in ("sampled", "greedy")}
+    aside = folder.with_name(f".tmp-{folder.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    tf.saved_model.save(policy, str(aside), signatures=signatures)
+    written = ["saved_model.pb"]
+    if recipe is not None:
+        level = {"level_name": spec.level_name, "protocol": spec.protocol, **recipe}
+        write_atomically(aside / "level.json", json.dumps(level, indent=1) + "\n")
+        shutil.copyfile(exported_player.__file__, aside / "play.py")
+        written += ["level.json", "play.py"]
+    shutil.rmtree(folder, ignore_errors=True)
+    aside.rename(folder)
+    return written

@@ -1,0 +1,58 @@
+"""Plays with an exported policy: python play.py [GAMES] [sampled|greedy].
+
+Needs TensorFlow, Gymnasium and the level's own package. `level.json` says how to make the level.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+FOLDER = Path(__file__).parent
+
+
+def play(games: int = 10, choice: str = "sampled") -> list[float]:
+    """Plays whole games and returns their returns."""
+    level = json.loads((FOLDER / "level.json").read_text())
+    for module in level["imports"]:
+        importlib.import_module(module)
+    module, maker = level["make"].split(":")
+    env = getattr(importlib.import_module(module), maker)(**level["settings"])
+    act = tf.saved_model.load(str(FOLDER)).signatures[choice]
+    specs = act.structured_input_signature[1]
+    inputs = {
+        name: np.zeros((1, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
+        for name, spec in specs.items()
+    }
+    observation, _ = env.reset(seed=1)
+    returns: list[float] = []
+    total, starts, over = 0.0, True, False
+    while len(returns) < games:
+        parts = observation if isinstance(observation, dict) else {"": observation}
+        for part, value in parts.items():
+            name = f"observation_{part}" if part else "observation"
+            inputs[name] = value.reshape(inputs[name].shape).astype(inputs[name].dtype)
+        inputs["episode_start"] = np.array([starts])
+        answer = act(**{name: tf.constant(value) for name, value in inputs.items()})
+        inputs |= {name: value.numpy() for name, value in answer.items() if name in inputs}
+        inputs["last_action"] = answer["action"].numpy()
+        chosen = answer["environment_action"].numpy()
+        observation, reward, terminated, truncated, _ = env.step(chosen)
+        inputs["reward"] = np.asarray(reward, np.float32)
+        # The step after the last one of a game ignores its action and starts the next game.
+        starts, over = over, bool(terminated[0] or truncated[0])
+        total += float(reward[0])
+        if over:
+            returns.append(total)
+            total = 0.0
+    return returns
+
+
+if __name__ == "__main__":
+    found = play(int(sys.argv[1]) if len(sys.argv) > 1 else 10, (*sys.argv, "sampled")[2:3][0])
+    print(f"{len(found)} games: mean {np.mean(found):.2f}, returns {found}")

@@ -1,0 +1,34 @@
+"""--mode=export: the policy of a run as a SavedModel."""
+
+from __future__ import annotations
+
+from impala_tf.config import Config
+from impala_tf.environments import suites
+from impala_tf.evaluation.export import export
+from impala_tf.processes import trained_agent
+from impala_tf.processes.common import logdir_of, resolve
+from impala_tf.processes.tensorflow_startup import select_device
+
+
+def main(config: Config) -> int:
+    """Exports the newest checkpoint of --logdir to its folder `export`; returns 0.
+
+    Raises:
+      ConfigError: no logdir, no whole checkpoint, or one of another level or network.
+    """
+    config, spec = resolve(trained_agent.as_trained(config))
+    select_device(config.process.device)
+    trained = trained_agent.load(config, spec)
+    environment = suites.make(config.environment, 1, seed=1)
+    action_space = environment.single_action_space
+    environment.close()
+    folder = logdir_of(config).path / "export"
+    recipe = suites.recipe(config.environment)
+    written = export(trained.agent, spec, action_space, recipe, folder)
+    print(f"{trained.checkpoint} at {trained.environment_frames:,} frames; {spec.protocol}")
+    print(f"written to {folder}: {', '.join(written)}")
+    if recipe is None:
+        print("no play.py: without this package, the level would not look as the agent sees it")
+    else:
+        print(f"to play without this package: python {folder}/play.py")
+    return 0

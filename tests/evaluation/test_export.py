@@ -1,0 +1,102 @@
+"""An exported policy plays as its agent does, and without this package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.agents.agent import make_agent
+from impala_tf.environments import suites
+from impala_tf.environments.observations import layout_of, parts_of
+from impala_tf.evaluation.export import export, input_name
+from impala_tf.types import EnvOutput
+from tests.helpers.games import WORLDS, environment_of, level, pong
+
+LEVELS = {
+    "stacked frames": (pong(width=24, height=20, max_episode_frames=60), "ShallowConvNetLSTMAgent"),
+    "continuous": (level("Pendulum-v1"), "MLPAgent"),
+    "last action": (level("CartPole-v1"), "MLPLSTMAgent"),
+    "parts": (level(f"{WORLDS}:Everything-v0"), "ShallowConvNetAgent"),
+}
+# As if this package was not installed.
+PLAY = """
+import runpy, sys
+sys.modules["impala_tf"] = None
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+def exported(name: str, folder: Path) -> Any:
+    env, agent_name = LEVELS[name]
+    spec = suites.spec(env)
+    agent = make_agent(agent_name, spec, observation_normalization="elementwise")
+    rng = np.random.default_rng(0)
+    for variable in agent.variables:
+        variable.assign(np.abs(0.3 * rng.normal(size=variable.shape)))
+    vector = suites.make(env, 1, seed=1)
+    export(agent, spec, vector.single_action_space, suites.recipe(env), folder)
+    vector.close()
+    return agent
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_the_saved_model_answers_as_the_agent_does(name: str, tmp_path: Path) -> None:
+    """With its normalisers, its core state, its last action, and in the environment's units."""
+    env, _ = LEVELS[name]
+    spec = suites.spec(env)
+    agent = exported(name, tmp_path / "export")
+    act = tf.saved_model.load(str(tmp_path / "export")).signatures["greedy"]
+    environment = environment_of(env, num_envs=3)
+    env_output, state = environment.reset(), agent.initial_state(3)
+    saved_state = {
+        f"core_state_{n}": tf.constant(part) for n, part in enumerate(tf.nest.flatten(state))
+    }
+    for _ in range(5):
+        inputs = {
+            input_name(part): tf.constant(value)
+            for part, value in parts_of(env_output.observation).items()
+        }
+        for field in ("reward", "last_action", "episode_start"):
+            inputs[field] = tf.constant(getattr(env_output, field))
+        found = act(**inputs, **saved_state)
+        saved_state = {key: found[key] for key in saved_state}
+        seen = EnvOutput(*tf.nest.map_structure(tf.constant, tuple(env_output)))
+        outputs, state = agent.step(layout_of(spec).to_network(seen), state)
+        np.testing.assert_allclose(found["policy_logits"], outputs.policy_logits, rtol=1e-4)
+        np.testing.assert_allclose(found["baseline"], outputs.baseline, rtol=1e-4)
+        action = agent.distribution.mode(outputs.policy_logits).numpy()
+        np.testing.assert_allclose(found["action"], action, rtol=1e-4)
+        np.testing.assert_allclose(
+            found["environment_action"], environment._to_environment(action), rtol=1e-4
+        )
+        env_output = environment.step(action)
+    environment.close()
+
+
+@pytest.mark.parametrize("name", ["stacked frames", "continuous", "last action"])
+def test_the_player_needs_no_impala_tf(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    exported(name, folder)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAY, str(folder / "play.py"), "2", "greedy"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2 games: mean ")
+
+
+def test_a_level_that_looks_different_without_this_package_has_no_player(tmp_path: Path) -> None:
+    exported("parts", tmp_path / "export")
+    assert not (tmp_path / "export" / "play.py").exists()
+    assert suites.recipe(level("CartPole-v1", num_action_repeats=2)) is None
+    assert json.dumps(suites.recipe(level("procgen:coinrun")))
