@@ -35,6 +35,9 @@ class RunConfig:
     tuned: learns most from few frames; paper: table G.1 of the IMPALA paper."""
     total_environment_frames: int | None = None
     """Frames to train for, counted over all learners. Schedules end here. Default: preset."""
+    track: Literal["none", "wandb"] = "none"
+    """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
+    here until 'wandb sync'. metrics.csv and TensorBoard are always written."""
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints."""
     metrics_interval_s: float = 10.0

@@ -11,7 +11,7 @@ import numpy as np
 
 from impala_tf.monitoring.learner_rows import LearnerRows
 from impala_tf.monitoring.metrics import EpisodeWindow, Rates
-from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+from impala_tf.monitoring.writers import CsvWriter, Writer
 from impala_tf.process_memory import peak_mib
 from impala_tf.types import Episode
 
@@ -47,14 +47,14 @@ class RunRecorder:
 
     def __init__(
         self,
-        writers: dict[str, CsvWriter | TensorBoardWriter],
+        writers: dict[str, Writer],
         queue_size: Callable[[], int],
         interval_s: float,
         learners_writer: CsvWriter | None = None,
     ) -> None:
         self._writers = writers
         self._learners_writer = learners_writer
-        self._files: dict[str, CsvWriter | TensorBoardWriter] = dict(writers)
+        self._files: dict[str, Writer] = dict(writers)
         if learners_writer is not None:
             self._files["learners"] = learners_writer
         self._others_positions: dict[str, dict[str, int]] = {}

@@ -12,7 +12,7 @@ import numbers
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from impala_tf.config import ConfigError
 from impala_tf.logdir import sync
@@ -22,6 +22,22 @@ _PUT_BACK = "restore the file that belongs to the checkpoint, or choose another 
 _NO_CHECKPOINT = (
     "but there is no checkpoint to resume from; move it away or choose another --logdir"
 )
+
+
+class Writer(Protocol):
+    """Where rows go."""
+
+    def write(self, row: Row) -> None:
+        """Adds a row."""
+
+    def position(self) -> dict[str, int]:
+        """Returns where the rows so far end, flushed to the disk."""
+
+    def rewind(self, position: Mapping[str, int] | None) -> None:
+        """Removes everything after `position`; None: starts a fresh run."""
+
+    def close(self) -> None:
+        """Closes what is open."""
 
 
 class CsvWriter:

@@ -14,6 +14,7 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.evaluation import generalization, play, video
 from impala_tf.logdir import Logdir, write_atomically
+from impala_tf.monitoring import wandb_writer
 from impala_tf.processes import trained_agent
 from impala_tf.processes.common import logdir_of, resolve, seed_of
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
@@ -63,7 +64,10 @@ def main(config: Config) -> int:
         Console().print(generalization.table(result["generalization"]))
     print(f"written to {path}")
     if config.evaluation.video:
-        print(f"written to {_film(trained, logdir)}")
+        film = _film(trained, logdir)
+        print(f"written to {film}")
+        if config.run.track == "wandb":
+            wandb_writer.log_video(logdir.path, film, frames)
     return 0
 
 

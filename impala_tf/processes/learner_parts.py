@@ -20,7 +20,8 @@ from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.learner_rows import LEARNER_METRICS
 from impala_tf.monitoring.recorder import RunRecorder
-from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+from impala_tf.monitoring.wandb_writer import WandbWriter
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
 from impala_tf.processes.common import credentials_dir, seed_of
 from impala_tf.transport import (
     PROTOCOL_VERSION,
@@ -145,11 +146,13 @@ def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup
 def _recorder(
     config: Config, logdir: Logdir, queue: UnrollQueue, group: LearnerGroup
 ) -> RunRecorder:
-    writers: dict[str, CsvWriter | TensorBoardWriter] = {}
+    writers: dict[str, Writer] = {}
     learners_writer = None
     if group.rank == 0:
         writers["csv"] = CsvWriter(logdir.metrics)
         writers["tensorboard"] = TensorBoardWriter(logdir.tensorboard)
+        if config.run.track == "wandb":
+            writers["wandb"] = WandbWriter(logdir.path, configs.to_dict(config))
         if group.size > 1:
             learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
     return RunRecorder(writers, queue.size, config.run.metrics_interval_s, learners_writer)

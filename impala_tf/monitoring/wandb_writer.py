@@ -1,0 +1,113 @@
+"""--track=wandb: the metrics, the config and videos in Weights & Biases, too.
+
+With WANDB_MODE=offline nothing leaves the machine; `wandb sync` uploads it later.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from impala_tf.config import ConfigError
+from impala_tf.logdir import write_atomically
+from impala_tf.monitoring.metrics import TENSORBOARD_TAGS, Row
+
+_PROJECT = "impala_tf"
+
+
+class WandbWriter:
+    """The rows of metrics.csv as points over environment_frames.
+
+    Args:
+      logdir: of the run; its folder `wandb` holds the run's id there, and what is not uploaded yet.
+      flags: {flag: value}, shown as the run's config.
+    """
+
+    def __init__(self, logdir: Path, flags: Mapping[str, Any]) -> None:
+        check_installed()
+        self._logdir = Path(logdir)
+        self._flags = dict(flags)
+        self._run: Any = None
+
+    def write(self, row: Row) -> None:
+        """Adds a point to each curve that has a value."""
+        points = {TENSORBOARD_TAGS[name]: value for name, value in row.items() if value is not None}
+        self._opened().log(points, step=int(row["environment_frames"] or 0))
+
+    def position(self) -> dict[str, int]:
+        """Returns {}: nothing that was uploaded can be taken back."""
+        return {}
+
+    def rewind(self, position: Mapping[str, int] | None) -> None:
+        """Continues the run of this logdir; None: starts a new one.
+
+        Raises:
+          ConfigError: nobody is logged in, or the server cannot be reached.
+        """
+        self.close()
+        if position is None:
+            _id_file(self._logdir).unlink(missing_ok=True)
+        self._opened()
+
+    def close(self) -> None:
+        """Ends the upload."""
+        if self._run is not None:
+            self._run.finish()
+            self._run = None
+
+    def _opened(self) -> Any:
+        if self._run is None:
+            self._run = _start(self._logdir, self._flags)
+        return self._run
+
+
+def log_video(logdir: Path, video: Path, environment_frames: int) -> None:
+    """Adds an mp4 to the run of a logdir.
+
+    Raises:
+      ConfigError: as `WandbWriter.rewind`.
+    """
+    check_installed()
+    import wandb
+
+    run = _start(logdir, {})
+    run.log({"evaluation/video": wandb.Video(str(video), format="mp4")}, step=environment_frames)
+    run.finish()
+
+
+def check_installed() -> None:
+    """Raises ConfigError if the package is missing."""
+    if importlib.util.find_spec("wandb") is None:
+        raise ConfigError(
+            "--track=wandb: needs the extra wandb: pip install -c constraints.txt -e '.[wandb]'"
+        )
+
+
+def _start(logdir: Path, flags: Mapping[str, Any]) -> Any:
+    import wandb
+
+    file = _id_file(logdir)
+    if not file.exists():
+        write_atomically(file, secrets.token_hex(4))
+    try:
+        return wandb.init(
+            project=_PROJECT,
+            name=Path(logdir).name,
+            id=file.read_text(),
+            resume="allow",
+            dir=str(logdir),
+            config=dict(flags),
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+    except wandb.Error as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ConfigError(
+            f"--track=wandb: {reason}; log in with 'wandb login', or set WANDB_MODE=offline"
+        ) from error
+
+
+def _id_file(logdir: Path) -> Path:
+    return Path(logdir) / "wandb" / "run_id"

@@ -1,0 +1,73 @@
+"""--track=wandb, offline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
+from impala_tf.monitoring.wandb_writer import WandbWriter
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+
+
+def row(frames: int) -> dict[str, float | int | None]:
+    return {**dict.fromkeys(METRICS), "environment_frames": frames, "episode_return_mean": 12.5}
+
+
+def kept(logdir: Path) -> list[bytes]:
+    """What waits for its upload, run by run."""
+    return [file.read_bytes() for file in sorted(logdir.glob("wandb/offline-run-*/run-*.wandb"))]
+
+
+def test_metrics_and_config_are_kept_for_the_upload(tmp_path: Path) -> None:
+    writer = WandbWriter(tmp_path, {"level_name": "CartPole-v1", "learning_rate": 0.25})
+    writer.rewind(None)
+    writer.write(row(400))
+    writer.write(row(800))
+    assert writer.position() == {}
+    writer.close()
+    (data,) = kept(tmp_path)
+    tag = TENSORBOARD_TAGS["episode_return_mean"].encode()
+    for text in (tag, b"12.5", b"CartPole-v1", b"learning_rate"):
+        assert text in data, text
+
+
+def test_a_resumed_run_continues_the_same_run_and_a_fresh_one_does_not(tmp_path: Path) -> None:
+    ids = []
+    positions: list[dict[str, int] | None] = [None, {}, None]
+    for position in positions:
+        writer = WandbWriter(tmp_path, {})
+        writer.rewind(position)
+        writer.close()
+        ids.append((tmp_path / "wandb" / "run_id").read_text())
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_without_a_login_the_problem_is_one_line(tmp_path: Path) -> None:
+    """Not a prompt that waits for an answer on a machine without a terminal."""
+    environment = {**os.environ, "WANDB_MODE": "online", "HOME": str(tmp_path)}
+    environment.pop("WANDB_API_KEY", None)
+    command = [sys.executable, "run_experiment.py", "--level_name=CartPole-v1", "--track=wandb"]
+    done = subprocess.run(
+        [*command, f"--logdir={tmp_path / 'run'}"],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2, done.stdout
+    assert done.stderr.startswith("run_experiment.py: --track=wandb: ")
+    assert done.stderr.count("\n") == 1
+    assert "set WANDB_MODE=offline" in done.stderr
