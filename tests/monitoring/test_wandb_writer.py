@@ -11,6 +11,7 @@ import pytest
 
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
 from impala_tf.monitoring.wandb_writer import WandbWriter
+from tests.helpers.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,10 +37,12 @@ def test_metrics_and_config_are_kept_for_the_upload(tmp_path: Path) -> None:
     writer.write(row(800))
     assert writer.position() == {}
     writer.close()
-    (data,) = kept(tmp_path)
     tag = TENSORBOARD_TAGS["episode_return_mean"].encode()
-    for text in (tag, b"12.5", b"CartPole-v1", b"learning_rate"):
-        assert text in data, text
+    expected = (tag, b"12.5", b"CartPole-v1", b"learning_rate")
+    # A process of the package's own writes the file.
+    wait_until(
+        lambda: [all(text in data for text in expected) for data in kept(tmp_path)] == [True]
+    )
 
 
 def test_a_resumed_run_continues_the_same_run_and_a_fresh_one_does_not(tmp_path: Path) -> None:
