@@ -47,13 +47,21 @@ class UnrollBuffer:
       specs: an Unroll of tf.TensorSpec without the leading dimension.
       num_envs: N.
       layout: of the level's observations.
+      levels: int32 [N], which level each environment plays, if there are several.
     """
 
-    def __init__(self, specs: Unroll, num_envs: int, layout: ObservationLayout) -> None:
+    def __init__(
+        self,
+        specs: Unroll,
+        num_envs: int,
+        layout: ObservationLayout,
+        levels: np.ndarray | None = None,
+    ) -> None:
         def empty(spec: tf.TensorSpec) -> np.ndarray:
             return np.empty((num_envs, *spec.shape), spec.dtype.as_numpy_dtype)
 
         self._layout = layout
+        self._levels = () if levels is None else levels
         self._env_outputs = tf.nest.map_structure(empty, specs.env_outputs)
         self._agent_outputs = tf.nest.map_structure(empty, specs.agent_outputs)
         self._parameter_version = np.empty((num_envs,), np.int64)
@@ -70,7 +78,13 @@ class UnrollBuffer:
     def unroll(self, parameter_version: int, core_state: Nest) -> Unroll:
         """Returns the filled arrays, not a copy."""
         self._parameter_version.fill(parameter_version)
-        return Unroll(self._parameter_version, core_state, self._env_outputs, self._agent_outputs)
+        return Unroll(
+            self._parameter_version,
+            core_state,
+            self._env_outputs,
+            self._agent_outputs,
+            self._levels,
+        )
 
 
 class Actor:
@@ -86,6 +100,7 @@ class Actor:
       seed: of the sampled actions.
       waits_for_new_parameters: whether every unroll is made with newer parameters than the last
         one (ppo).
+      levels: int32 [N], which level each environment plays, if the agent learns several.
     """
 
     def __init__(
@@ -98,6 +113,7 @@ class Actor:
         unroll_length: int,
         seed: int,
         waits_for_new_parameters: bool = False,
+        levels: np.ndarray | None = None,
     ) -> None:
         self._agent = agent
         self._environment = environment
@@ -106,7 +122,7 @@ class Actor:
         self._unroll_length = unroll_length
         self._policy = compile_policy(agent, spec, num_envs, seed)
         specs = unroll_specs(agent, spec, unroll_length)
-        self._buffer = UnrollBuffer(specs, num_envs, layout_of(spec))
+        self._buffer = UnrollBuffer(specs, num_envs, layout_of(spec), levels)
         self._waits = waits_for_new_parameters
         self._parameter_version = -1
 

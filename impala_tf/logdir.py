@@ -31,6 +31,11 @@ class Logdir:
         return self.path / "metrics-learners.csv"
 
     @property
+    def level_metrics(self) -> Path:
+        """One row per level and interval (CSV), if the agent learns several."""
+        return self.path / "metrics-levels.csv"
+
+    @property
     def tensorboard(self) -> Path:
         """Folder of the same metrics as TensorBoard events."""
         return self.path / "tensorboard"

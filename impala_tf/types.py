@@ -59,7 +59,7 @@ class NetworkOutput(NamedTuple):
     """What the network computes for a step. Leading dimensions: [N] or [T + 1, B]."""
 
     policy_logits: Array  # float32 [..., P]: what `agents.distributions` makes a policy of
-    baseline: Array  # float32 [...]: the value estimate V(x_t)
+    baseline: Array  # float32 [...]: the value estimate V(x_t); of several levels [..., levels]
 
 
 class Unroll(NamedTuple):
@@ -69,6 +69,7 @@ class Unroll(NamedTuple):
     core_state: Nest  # float32 [N, ...]: core state before step 0; () for a feed-forward core
     env_outputs: EnvOutput  # [N, T + 1, ...], observations packed as in observations.py
     agent_outputs: AgentOutput  # [N, T, ...]
+    level: Nest = ()  # int32 [N]: index in EnvironmentSpec.tasks; () if there is only one level
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +124,7 @@ class EnvironmentSpec(NamedTuple):
     stacked_frames: int  # K: channels are the K newest frames; 0: no stack
     frames_per_step: int  # environment frames per agent step
     protocol: str  # one line to print next to every score
+    tasks: tuple[str, ...] = ()  # the levels that one agent learns; (): only level_name
 
 
 class Episode(NamedTuple):
@@ -131,3 +133,4 @@ class Episode(NamedTuple):
     episode_return: float  # sum of unclipped rewards
     episode_length: int  # agent steps
     environment: int = 0  # which of an actor's environments
+    level: int = 0  # index in EnvironmentSpec.tasks

@@ -40,6 +40,8 @@ class Agent(snt.Module):
 
     Attributes:
       distribution: what policy_logits mean.
+      num_levels: how many levels it learns, each with a baseline of its own; 0: one, without a
+        dimension for it.
       observation_normalizer: what the torso sees observations through, or a dictionary of these by
         part. Where there is none, images are scaled to [0, 1], and vectors stay as they are.
     """
@@ -64,7 +66,10 @@ class Agent(snt.Module):
             spec.observation,
         )
         self._core = networks.CORES[composition.core]()
-        self._heads = networks.Heads(spec.actions, self.distribution.num_parameters, init)
+        self.num_levels = len(spec.tasks)
+        self._heads = networks.Heads(
+            spec.actions, self.distribution.num_parameters, init, max(1, self.num_levels)
+        )
         self._torso_dtype = tf.float32
 
     @property
@@ -215,4 +220,5 @@ def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unr
                 (unroll_length, agent.distribution.num_parameters), tf.float32
             ),
         ),
+        level=tf.TensorSpec((), tf.int32) if spec.tasks else (),
     )

@@ -83,6 +83,7 @@ class Heads(snt.Module):
       actions: of the level.
       num_parameters: P, of a policy.
       init: of the layers.
+      num_baselines: one for each level.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Heads(snt.Module):
         actions: ActionSpec,
         num_parameters: int,
         init: Initialization = USUAL_INITIALIZATION,
+        num_baselines: int = 1,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -98,7 +100,7 @@ class Heads(snt.Module):
             num_parameters //= 2
             self._log_std = tf.Variable(tf.zeros(num_parameters), name="log_std")
         self._policy = snt.Linear(num_parameters, w_init=init.policy, name="policy_logits")
-        self._baseline = snt.Linear(1, w_init=init.baseline, name="baseline")
+        self._baseline = snt.Linear(num_baselines, w_init=init.baseline, name="baseline")
 
     @property
     def baseline(self) -> snt.Linear:
@@ -106,9 +108,12 @@ class Heads(snt.Module):
         return self._baseline
 
     def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
-        """Maps float32 [M, F] to policy_logits [M, P] and baseline [M]."""
+        """Maps float32 [M, F] to policy_logits [M, P] and baseline [M], or [M, num_baselines]."""
         logits = self._policy(core_output)
         if self._log_std is not None:
             log_std = tf.broadcast_to(self._log_std, tf.shape(logits))
             logits = tf.concat([logits, log_std], axis=-1)
-        return NetworkOutput(logits, tf.squeeze(self._baseline(core_output), axis=-1))
+        baseline = self._baseline(core_output)
+        return NetworkOutput(
+            logits, tf.squeeze(baseline, -1) if baseline.shape[-1] == 1 else baseline
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from impala_tf.types import Kind
 
 T = TypeVar("T")
 
+_LONGEST_NAME = 100  # file systems allow 255 bytes
 _NOT_GIVEN = (None, "auto")
 # The end of a schedule, and where it starts.
 _SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy_cost"}
@@ -84,7 +86,10 @@ def resolved(value: T | None) -> T:
 
 def slug(level_name: str) -> str:
     """Returns a level's name as a folder's name: 'ALE/Pong-v5' -> 'ALE-Pong-v5'."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", level_name).strip("-")
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", level_name).strip("-")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}-{zlib.crc32(level_name.encode()):08x}"
 
 
 def _unrolls_of_all_environments(flags: Mapping[str, Any]) -> int:

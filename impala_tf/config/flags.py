@@ -50,7 +50,8 @@ class EnvironmentConfig:
     """The level and its protocol. Actors and learners must agree on all of these."""
 
     level_name: str = "PongNoFrameskip-v4"
-    """Any Gymnasium id; module:Level-v0 imports your module first (docs/levels_and_agents.md).
+    """A level, or several, comma separated, that one agent learns (atari57, procgen16: lists).
+    Any Gymnasium id; module:Level-v0 imports your module first (docs/levels_and_agents.md).
     All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) mean the protocol below, whatever the suffix.
     procgen:GAME (procgen:coinrun) and retro:GAME (retro:Airstriker-Genesis-v0) need an extra."""
     num_action_repeats: int = 1

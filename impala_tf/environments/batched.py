@@ -22,6 +22,9 @@ class BatchedEnvironment:
     environment's own arrays, which the next step may overwrite: copy what must last. (ALE returns
     new arrays at every step.)
 
+    Attributes:
+      level_indices: int32 [N], which of EnvironmentSpec.tasks each environment plays.
+
     With SAME_STEP autoreset, the step that ends a game shows the next game's first observation. A
     game that has terminated there looks as if a life was lost. The last transition of a truncated
     one cannot be learned from, because the observation that bootstraps it is never shown: that step
@@ -37,6 +40,9 @@ class BatchedEnvironment:
         self._no_action = np.zeros((self._num_envs, *actions.shape), actions.dtype)
         self._to_environment = spaces.action_converter(env.single_action_space)
         self._to_agent = spaces.observation_converter(env.single_observation_space)
+        self.level_indices: np.ndarray = getattr(
+            env, "level_indices", np.zeros(self._num_envs, np.int32)
+        )
         self._no_life_lost = np.zeros(self._num_envs, np.bool_)
         self._episodes: list[Episode] = []
         self._game_over: np.ndarray = np.zeros(self._num_envs, np.bool_)
@@ -100,7 +106,8 @@ class BatchedEnvironment:
         self._returns += reward
         self._lengths += ~autoreset
         for n in np.flatnonzero(self._game_over):
-            game = Episode(float(self._returns[n]), int(self._lengths[n]), int(n))
+            level = int(self.level_indices[n])
+            game = Episode(float(self._returns[n]), int(self._lengths[n]), int(n), level)
             self._episodes.append(game)
         self._returns[self._game_over] = 0
         self._lengths[self._game_over] = 0

@@ -22,8 +22,9 @@ class RenderedGame:
       ConfigError: the level cannot be made (see `suites.spec`) or cannot be rendered.
     """
 
-    def __init__(self, env: EnvironmentConfig, seed: int) -> None:
-        self._vector = suites.make_rendered(env, seed)
+    def __init__(self, env: EnvironmentConfig, seed: int, index: int = 0) -> None:
+        """`index`: which level, if `env` lists several."""
+        self._vector = suites.make_rendered(env, seed, index)
         self.environment = BatchedEnvironment(self._vector)
         repeats = suites.spec(env).frames_per_step
         self.fps: float = self._vector.metadata.get("render_fps", _USUAL_FPS) / repeats

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from impala_tf.config import EnvironmentConfig
-from impala_tf.environments import atari, gym, procgen, retro
+from impala_tf.config import ConfigError, EnvironmentConfig
+from impala_tf.environments import atari, gym, procgen, retro, scores
+from impala_tf.environments.many_levels import ManyLevels
 from impala_tf.types import EnvironmentSpec
 
 
@@ -37,37 +40,108 @@ class Suite(Protocol):
 SUITES: tuple[Suite, ...] = (atari, procgen, retro, gym)
 
 
+_LISTS = {"atari57": scores.ATARI57, "procgen16": scores.PROCGEN16}
+
+
+def levels(env: EnvironmentConfig) -> tuple[EnvironmentConfig, ...]:
+    """Returns the levels that --level_name lists, each with its flags.
+
+    Several Atari games have all 18 actions in common.
+    """
+    listed = [name for part in env.level_name.split(",") for name in _LISTS.get(part, (part,))]
+    several = len(listed) > 1
+    return tuple(
+        dataclasses.replace(
+            env,
+            level_name=name,
+            full_action_space=env.full_action_space or (several and atari.owns(name)),
+        )
+        for name in listed
+    )
+
+
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes a level. Quick, and without TensorFlow.
+    """Describes a level, or what an agent sees that learns several. Quick, and without TensorFlow.
 
     Raises:
-      ConfigError: there is no such level, a package that it needs is not installed, or its spaces
-        or its autoreset mode are not supported.
+      ConfigError: there is no such level, a package that it needs is not installed, its spaces or
+        its autoreset mode are not supported, or the levels differ in what agents see.
     """
-    return _suite(env).spec(env)
+    each = [_suite(level).spec(level) for level in levels(env)]
+    return each[0] if len(each) == 1 else _union(env, each)
 
 
 def make(
-    env: EnvironmentConfig, num_envs: int, seed: int, *, num_threads: int = 1
+    env: EnvironmentConfig,
+    num_envs: int,
+    seed: int,
+    *,
+    num_threads: int = 1,
+    actor: int = 0,
+    num_actors: int = 1,
 ) -> VectorEnv[Any, Any, Any]:
     """Returns N environments for a `BatchedEnvironment`.
 
-    Their first reset is seeded with `seed` (0 or more). `num_threads` is for environments that run
-    natively; one is best if there are as many actors as cores.
+    Several levels are assigned to actors round-robin; an actor with more than one level divides its
+    environments among them.
+
+    Args:
+      env: the level, or the levels.
+      num_envs: N.
+      seed: of the first reset, 0 or more.
+      num_threads: of environments that run natively; one is best if there are as many actors as
+        cores.
+      actor, num_actors: who asks, and how many there are (0: as many as needed).
 
     Raises:
-      ConfigError: as `spec`.
+      ConfigError: as `spec`, or there are fewer environments than levels to divide them among.
     """
-    return Seeded(_suite(env).make(env, num_envs, num_threads), seed)
+    everything = levels(env)
+    if len(everything) == 1:
+        return Seeded(_suite(env).make(everything[0], num_envs, num_threads), seed)
+    mine = assigned(len(everything), actor, num_actors)
+    if num_envs < len(mine):
+        raise ConfigError(
+            f"--envs_per_actor={num_envs}: an actor has {len(mine)} of the {len(everything)} "
+            "levels; give at least as many environments, or more actors"
+        )
+    counts = [len(range(k, num_envs, len(mine))) for k in range(len(mine))]
+    parts = [
+        _suite(everything[index]).make(everything[index], count, num_threads)
+        for index, count in zip(mine, counts, strict=True)
+    ]
+    return Seeded(ManyLevels(parts, mine, spec(env).actions), seed)
 
 
-def make_rendered(env: EnvironmentConfig, seed: int) -> VectorEnv[Any, Any, Any]:
+def make_one(
+    env: EnvironmentConfig, index: int, num_envs: int, seed: int, *, num_threads: int = 1
+) -> VectorEnv[Any, Any, Any]:
+    """Returns N environments of one of the levels, with the actions of all; see `make`."""
+    level = levels(env)[index]
+    part = _suite(level).make(level, num_envs, num_threads)
+    return Seeded(ManyLevels([part], [index], spec(env).actions), seed)
+
+
+def assigned(num_levels: int, actor: int, num_actors: int) -> list[int]:
+    """Returns the indices of an actor's levels."""
+    if num_actors == 0 or num_actors >= num_levels:
+        return [actor % num_levels]
+    return list(range(actor, num_levels, num_actors))
+
+
+def make_rendered(env: EnvironmentConfig, seed: int, index: int = 0) -> VectorEnv[Any, Any, Any]:
     """Returns one environment as `make` does, whose `render()` also returns (uint8 [H, W, 3],).
+
+    `index`: which of several levels.
 
     Raises:
       ConfigError: as `spec`, or the level cannot be rendered.
     """
-    return Seeded(_suite(env).make_rendered(env), seed)
+    everything = levels(env)
+    rendered = _suite(everything[index]).make_rendered(everything[index])
+    if len(everything) > 1:
+        rendered = ManyLevels([rendered], [index], spec(env).actions)
+    return Seeded(rendered, seed)
 
 
 def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
@@ -77,7 +151,7 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
       {"imports": modules to import first, "make": "module:function", "settings": its arguments}.
       None if the environment needs this package to look as agents see it.
     """
-    return _suite(env).recipe(env)
+    return None if len(levels(env)) > 1 else _suite(env).recipe(env)
 
 
 class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -87,6 +161,7 @@ class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):
         super().__init__(env)
         # Vector environments count up from one seed, so neighbouring seeds would give nearly the
         # same environments: spread them out, below 2**30 because ALE keeps them in a C int.
+        self.level_indices = getattr(env, "level_indices", np.zeros(env.num_envs, np.int32))
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
 
     def reset(
@@ -95,6 +170,32 @@ class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):
         """Resets all environments."""
         first, self._seed = self._seed, None
         return self.env.reset(seed=first if seed is None else seed, options=options)
+
+
+def _union(env: EnvironmentConfig, each: Sequence[EnvironmentSpec]) -> EnvironmentSpec:
+    """Returns the spec of an agent that learns all levels."""
+    first = each[0]
+    for other in each[1:]:
+        for name in ("kind", "observation", "stacked_frames", "frames_per_step"):
+            if getattr(other, name) != getattr(first, name):
+                raise ConfigError(
+                    f"--level_name: {first.level_name} and {other.level_name} differ in their "
+                    f"{name.replace('_', ' ')}, so one agent cannot learn both"
+                )
+        if other.actions != first.actions and {other.actions.kind, first.actions.kind} != {
+            "discrete"
+        }:
+            raise ConfigError(
+                f"--level_name: {first.level_name} has {first.actions} and {other.level_name} has "
+                f"{other.actions}, so one agent cannot learn both"
+            )
+    actions = max((spec.actions for spec in each), key=lambda actions: actions.sizes)
+    return first._replace(
+        level_name=env.level_name,
+        actions=actions,
+        protocol=f"{len(each)} levels, {actions}; the first: {first.protocol}",
+        tasks=tuple(spec.level_name for spec in each),
+    )
 
 
 def _suite(env: EnvironmentConfig) -> Suite:

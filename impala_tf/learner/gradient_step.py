@@ -52,8 +52,6 @@ class _Sums(NamedTuple):
 
     steps: tf.Tensor
     squared_advantages: tf.Tensor
-    value_targets: tf.Tensor
-    squared_value_targets: tf.Tensor
     kl: tf.Tensor  # times steps
 
 
@@ -90,7 +88,8 @@ class GradientStep:
         self._advantages = (
             RunningMoments(_ADVANTAGE_DECAY) if loss.advantage_scaling == "rms" else None
         )
-        self._values = ValueNormalizer() if loss.value_normalization == "running" else None
+        normalizes = loss.value_normalization == "running"
+        self._values = ValueNormalizer(agent.num_levels) if normalizes else None
         self._observations = observation_statistics(agent.observation_normalizer)
         self.with_batch = tf.function(self._with_batch)
         self.without_batch = tf.function(self._without_batch)
@@ -141,7 +140,7 @@ class GradientStep:
             loss = losses.compute(
                 steps,
                 self._config.loss,
-                self._scales(),
+                self._scales(unroll.level),
                 self._target_log_probs(unroll),
                 _prepared(minibatch),
             )
@@ -149,12 +148,11 @@ class GradientStep:
         sums = _Sums(
             loss.steps,
             loss.squared_advantages,
-            loss.value_targets,
-            loss.squared_value_targets,
             loss.kl * loss.steps,
         )
+        value_sums = self._by_level(loss.value_sums, unroll.level)
         seen = self._seen(unroll) if observe else []
-        norm, group_signals, kl = self._apply(gradients, own_signals, sums, seen)
+        norm, group_signals, kl = self._apply(gradients, own_signals, sums, value_sums, seen)
         lag = tf.cast(parameter_version - minibatch.unrolls.parameter_version, tf.float32)
         return _stats(loss, norm, lag), group_signals, kl
 
@@ -164,7 +162,8 @@ class GradientStep:
         nothing = _Sums(*[tf.constant(0.0)] * len(_Sums._fields))
         observations = self._observations
         seen = observations.no_sums() if observe and observations is not None else []
-        _, group_signals, kl = self._apply(zeros, own_signals, nothing, seen)
+        no_values = tf.zeros((3, self.agent.num_levels) if self.agent.num_levels else (3,))
+        _, group_signals, kl = self._apply(zeros, own_signals, nothing, no_values, seen)
         return group_signals, kl
 
     def _prepare(self, batch: Unroll) -> Nest:
@@ -177,6 +176,7 @@ class GradientStep:
 
     def _transitions(self, outputs: NetworkOutput, unroll: Unroll) -> Transitions:
         values = outputs.baseline if self._values is None else self._values.values(outputs.baseline)
+        values = self._of_level(values, unroll.level)
         return transitions(
             outputs,
             values,
@@ -186,11 +186,23 @@ class GradientStep:
             self.agent.distribution,
         )
 
-    def _scales(self) -> Scales:
+    def _of_level(self, of_all: tf.Tensor, level: Nest) -> tf.Tensor:
+        """Picks the own level's [..., B] out of [..., B, levels]; one level: nothing to pick."""
+        if not self.agent.num_levels:
+            return of_all
+        return tf.reduce_sum(of_all * tf.one_hot(level, self.agent.num_levels), axis=-1)
+
+    def _by_level(self, sums: tf.Tensor, level: Nest) -> tf.Tensor:
+        """Adds up [..., B] over the batch: [..., levels], or [...] if there is one level."""
+        if not self.agent.num_levels:
+            return tf.reduce_sum(sums, axis=-1)
+        return tf.matmul(sums, tf.one_hot(level, self.agent.num_levels))
+
+    def _scales(self, level: Nest) -> Scales:
         return Scales(
             entropy_cost=self.entropy_cost,
             advantage_rms=1.0 if self._advantages is None else self._advantages.rms,
-            value_std=1.0 if self._values is None else self._values.std,
+            value_std=1.0 if self._values is None else self._of_level(self._values.std, level),
         )
 
     def _target_log_probs(self, unroll: Unroll) -> tf.Tensor | None:
@@ -214,6 +226,7 @@ class GradientStep:
         gradients: list[tf.Tensor],
         own_signals: tf.Tensor,
         own_sums: _Sums,
+        own_value_sums: tf.Tensor,
         own_seen: list[tf.Tensor],
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Steps along the mean gradient of the learners that have a batch.
@@ -223,9 +236,11 @@ class GradientStep:
           their mean KL divergence (NaN if none of them had a batch).
         """
         count = len(gradients)
-        summed = self._group.sum([*gradients, own_signals, tf.stack(own_sums), *own_seen])
-        gradients, group_signals, seen = summed[:count], summed[count], summed[count + 2 :]
-        sums = _Sums(*tf.unstack(summed[count + 1]))
+        sent = [*gradients, own_signals, tf.stack(own_sums), own_value_sums, *own_seen]
+        summed = self._group.sum(sent)
+        gradients, group_signals = summed[:count], summed[count]
+        sums, value_sums = _Sums(*tf.unstack(summed[count + 1])), summed[count + 2]
+        seen = summed[count + 3 :]
         if self._group.size > 1:
             learners = tf.maximum(signals.num_batches(group_signals), 1.0)
             gradients = [gradient / learners for gradient in gradients]
@@ -234,19 +249,15 @@ class GradientStep:
         if clip > 0:
             gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
         self.optimizer.apply(gradients, self.agent.trainable_variables)
-        self._add_statistics(sums, seen)
+        self._add_statistics(sums, value_sums, seen)
         return norm, group_signals, sums.kl / sums.steps
 
-    def _add_statistics(self, sums: _Sums, seen: list[tf.Tensor]) -> None:
+    def _add_statistics(self, sums: _Sums, value_sums: tf.Tensor, seen: list[tf.Tensor]) -> None:
         if self._advantages is not None:
             self._advantages.add(sums.steps, tf.constant(0.0), sums.squared_advantages)
         if self._values is not None:
-            self._values.add(
-                sums.steps,
-                sums.value_targets,
-                sums.squared_value_targets,
-                self.agent.baseline_layer,
-            )
+            count, total, squares = tf.unstack(value_sums)
+            self._values.add(count, total, squares, self.agent.baseline_layer)
         if seen and self._observations is not None:
             self._observations.add(seen)
 

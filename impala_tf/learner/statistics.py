@@ -16,13 +16,16 @@ class RunningMoments(snt.Module):
 
     Args:
       decay: weight of what was before, at each update.
+      shape: [] or [levels], if there are separate statistics of each; that of all arguments and
+        properties.
     """
 
-    def __init__(self, decay: float, name: str | None = None) -> None:
+    def __init__(self, decay: float, shape: tuple[int, ...] = (), name: str | None = None) -> None:
         super().__init__(name=name)
         self._decay = decay
         self._weight, self._mean, self._square = (
-            tf.Variable(0.0, trainable=False, name=each) for each in ("weight", "mean", "square")
+            tf.Variable(tf.zeros(shape), trainable=False, name=each)
+            for each in ("weight", "mean", "square")
         )
 
     def add(self, count: tf.Tensor, total: tf.Tensor, squares: tf.Tensor) -> None:
@@ -56,20 +59,24 @@ class RunningMoments(snt.Module):
 class ValueNormalizer(snt.Module):
     """PopArt (Hessel et al., 2018, arXiv 1809.04474): the network predicts normalised values.
 
-    When the statistics change, the last layer changes too, so that V(x) stays what it was.
+    When the statistics change, the last layer changes too, so that V(x) stays what it was. Each
+    level has statistics and an output of its own.
+
+    Args:
+      num_levels: 0: one, without a dimension for it.
     """
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, num_levels: int = 0, name: str | None = None) -> None:
         super().__init__(name=name)
-        self._moments = RunningMoments(decay=0.999)
+        self._moments = RunningMoments(0.999, (num_levels,) if num_levels else ())
 
     def values(self, baseline: tf.Tensor) -> tf.Tensor:
-        """Returns the network's baseline in units of the rewards, same shape."""
+        """Returns the network's baseline in units of the rewards, same shape [..., *levels]."""
         return self._moments.mean + self._moments.std * baseline
 
     @property
     def std(self) -> tf.Tensor:
-        """The unit of the network's baseline."""
+        """The unit of the network's baseline; [] or [levels]."""
         return self._moments.std
 
     def add(

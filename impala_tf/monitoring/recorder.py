@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from impala_tf.monitoring.learner_rows import LearnerRows
+from impala_tf.monitoring.level_rows import LevelRows
 from impala_tf.monitoring.metrics import EpisodeWindow, Rates
 from impala_tf.monitoring.writers import CsvWriter, Writer
 from impala_tf.process_memory import peak_mib
@@ -43,6 +44,8 @@ class RunRecorder:
       queue_size: returns how many unrolls are in the queue.
       interval_s: seconds between rows.
       learners_writer: of one row per learner, if there are several (`learner_rows`).
+      levels: makes one row per level, if there are several (`level_rows`).
+      levels_writer: of these rows.
     """
 
     def __init__(
@@ -51,12 +54,18 @@ class RunRecorder:
         queue_size: Callable[[], int],
         interval_s: float,
         learners_writer: CsvWriter | None = None,
+        levels: LevelRows | None = None,
+        levels_writer: CsvWriter | None = None,
     ) -> None:
         self._writers = writers
         self._learners_writer = learners_writer
         self._files: dict[str, Writer] = dict(writers)
         if learners_writer is not None:
             self._files["learners"] = learners_writer
+        self._levels = levels
+        self._levels_writer = levels_writer
+        if levels_writer is not None:
+            self._files["levels"] = levels_writer
         self._others_positions: dict[str, dict[str, int]] = {}
         self._queue_size = queue_size
         self._interval_s = interval_s
@@ -129,6 +138,8 @@ class RunRecorder:
             for episode in part["episodes"]:
                 self._window.add(Episode(*episode))
         self._learner_rows.add_episodes(intervals)
+        if self._levels is not None:
+            self._levels.add_episodes(intervals)
         stats = [part["stats"] for part in intervals if part["stats"]]
         if not stats:
             return
@@ -152,6 +163,9 @@ class RunRecorder:
         for writer in self._writers.values():
             writer.write(row)
         self.last_row = row
+        if self._levels is not None and self._levels_writer is not None:
+            for level_row in self._levels.rows(row):
+                self._levels_writer.write(level_row)
         if self._learners_writer is not None:
             self.last_learner_rows = self._learner_rows.rows(row, intervals)
             for learner_row in self.last_learner_rows:
@@ -163,6 +177,7 @@ class RunRecorder:
             "wall_time_s": self._wall_time_s,
             "episodes": self._window.state(),
             "learner_episodes": self._learner_rows.state(),
+            "level_episodes": [] if self._levels is None else self._levels.state(),
             "positions": {
                 **self._others_positions,
                 **{name: writer.position() for name, writer in self._files.items()},
@@ -185,6 +200,8 @@ class RunRecorder:
             self._wall_time_s = state["wall_time_s"]
             self._window.restore(state["episodes"])
             self._learner_rows.restore(state.get("learner_episodes", {}))
+            if self._levels is not None:
+                self._levels.restore(state.get("level_episodes", []))
 
     def close(self) -> None:
         """Closes the files."""

@@ -37,7 +37,15 @@ def main(config: Config) -> int:
     agent = agent_of(config.agent, spec, dtype)
     client = _connect(config, spec, agent)
     stop.on_request(client.close)
-    environment = BatchedEnvironment(suites.make(config.environment, num_envs, seed))
+    environment = BatchedEnvironment(
+        suites.make(
+            config.environment,
+            num_envs,
+            seed,
+            actor=config.process.task,
+            num_actors=_num_actors(config),
+        )
+    )
     actor = Actor(
         agent,
         environment,
@@ -47,6 +55,7 @@ def main(config: Config) -> int:
         resolved(config.optimizer.unroll_length),
         seed,
         waits_for_new_parameters=config.loss.algorithm == "ppo",
+        levels=environment.level_indices if spec.tasks else None,
     )
 
     def act() -> None:
@@ -66,6 +75,12 @@ def main(config: Config) -> int:
         client.close()
         environment.close()
     return 0
+
+
+def _num_actors(config: Config) -> int:
+    """Returns how many actors the levels are divided among; 0 if this process cannot know."""
+    listed = len(configs.hosts(config.process.actor_hosts))
+    return listed or (0 if config.process.num_actors is None else config.process.num_actors)
 
 
 def _connect(config: Config, spec: EnvironmentSpec, agent: Agent) -> ActorClient:

@@ -19,7 +19,11 @@ def main(config: Config) -> int:
     config, spec = resolve(trained_agent.as_trained(config))
     select_device(config.process.device)
     trained = trained_agent.load(config, spec)
-    environment = suites.make(config.environment, 1, seed=1)
+    environment = (
+        suites.make_one(config.environment, 0, 1, seed=1)
+        if spec.tasks
+        else suites.make(config.environment, 1, seed=1)
+    )
     action_space = environment.single_action_space
     environment.close()
     folder = logdir_of(config).path / "export"

@@ -14,11 +14,13 @@ from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.checkpoint.run_state import RunState
 from impala_tf.config import Config, ConfigError, resolved
+from impala_tf.environments import scores, suites
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.learner_rows import LEARNER_METRICS
+from impala_tf.monitoring.level_rows import LEVEL_METRICS, LevelRows
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
@@ -68,7 +70,7 @@ def build(
     specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
     learner = Learner(agent, spec, config, group)
     queue = UnrollQueue(specs, resolved(config.process.queue_capacity))
-    recorder = _recorder(config, logdir, queue, group)
+    recorder = _recorder(config, spec, logdir, queue, group)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed = False
@@ -144,18 +146,38 @@ def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup
 
 
 def _recorder(
-    config: Config, logdir: Logdir, queue: UnrollQueue, group: LearnerGroup
+    config: Config, spec: EnvironmentSpec, logdir: Logdir, queue: UnrollQueue, group: LearnerGroup
 ) -> RunRecorder:
     writers: dict[str, Writer] = {}
-    learners_writer = None
+    learners_writer = levels = levels_writer = None
     if group.rank == 0:
+        if spec.tasks:
+            levels = LevelRows(len(spec.tasks), _normalizer(config))
+            levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
         writers["csv"] = CsvWriter(logdir.metrics)
         writers["tensorboard"] = TensorBoardWriter(logdir.tensorboard)
         if config.run.track == "wandb":
             writers["wandb"] = WandbWriter(logdir.path, configs.to_dict(config))
         if group.size > 1:
             learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
-    return RunRecorder(writers, queue.size, config.run.metrics_interval_s, learners_writer)
+    return RunRecorder(
+        writers,
+        queue.size,
+        config.run.metrics_interval_s,
+        learners_writer,
+        levels,
+        levels_writer,
+    )
+
+
+def _normalizer(config: Config) -> Callable[[int, float], float | None]:
+    levels = suites.levels(config.environment)
+
+    def normalized(index: int, score: float) -> float | None:
+        level = levels[index]
+        return None if scores.score_range(level) is None else scores.normalized(level, score)
+
+    return normalized
 
 
 def _identity(config: Config, specs: Unroll, agent: Agent, run_id: str) -> RunIdentity:

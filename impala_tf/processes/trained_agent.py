@@ -82,16 +82,18 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
 
 @contextlib.contextmanager
 def filmed(
-    trained: TrainedAgent, num_games: int = 1
+    trained: TrainedAgent, num_games: int = 1, index: int = 0
 ) -> Iterator[tuple[Iterator[np.ndarray], float]]:
     """Yields (pictures uint8 [H, W, 3] of more games, pictures per second).
+
+    `index`: which level is played, if the agent learned several.
 
     Raises:
       ConfigError: the level cannot be rendered.
     """
     config, spec, agent = trained.config, trained.spec, trained.agent
     seed = seed_of(config.run.seed, "video")
-    game = RenderedGame(config.environment, seed)
+    game = RenderedGame(config.environment, seed, index)
     policy = compile_policy(agent, spec, 1, seed, config.evaluation.test_policy)
 
     def pictures() -> Iterator[np.ndarray]:

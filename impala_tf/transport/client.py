@@ -149,6 +149,7 @@ class ActorClient:
             tensors=tensors,
             episode_returns=[episode.episode_return for episode in episodes],
             episode_lengths=[episode.episode_length for episode in episodes],
+            episode_levels=[episode.level for episode in episodes],
             agent_steps_per_s=agent_steps_per_s,
             push_wait_fraction=self.push_wait_fraction,
             memory_mb=self._peak_memory.mib(),

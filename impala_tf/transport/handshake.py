@@ -9,7 +9,7 @@ from impala_tf.transport import impala_pb2
 from impala_tf.transport.codec import TensorSpec
 from impala_tf.types import Unroll
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class RunIdentity(NamedTuple):

@@ -256,19 +256,26 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
 
 
 def _report(request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport:
-    returns, lengths = request.episode_returns, request.episode_lengths
-    if len(returns) != len(lengths):
-        raise _CallError(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            f"episode_lengths: expected {len(returns)} like episode_returns, got {len(lengths)}",
-        )
+    returns = request.episode_returns
+    for name in ("episode_lengths", "episode_levels"):
+        count = len(getattr(request, name))
+        if count != len(returns):
+            raise _CallError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{name}: expected {len(returns)} like episode_returns, got {count}",
+            )
     return PushReport(
         actor_id=request.actor_id,
         num_unrolls=request.num_environments,
         parameter_version=int(
             unroll.parameter_version.max()
         ),  # an unroll's environments all use one version
-        episodes=[Episode(*episode) for episode in zip(returns, lengths, strict=True)],
+        episodes=[
+            Episode(each, length, level=level)
+            for each, length, level in zip(
+                returns, request.episode_lengths, request.episode_levels, strict=True
+            )
+        ],
         agent_steps_per_s=request.agent_steps_per_s,
         push_wait_fraction=request.push_wait_fraction,
         memory_mb=request.memory_mb,

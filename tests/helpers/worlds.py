@@ -166,6 +166,22 @@ class Everything(Pictures):
         return {"picture": picture, "text": "go to the ball", "choice": 1}
 
 
+class ThreeActions(Pictures):
+    """Has one action more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = Discrete(3)
+
+
+class ContinuousPictures(Pictures):
+    """Has numbers as actions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space: Any = Box(-1, 1, (1,))
+
+
 class Slow(Pictures):
     """Takes two milliseconds for a step."""
 
@@ -238,6 +254,12 @@ _register(
     vector_entry_point="tests.helpers.worlds:MaskedCartPoleVector",
     max_episode_steps=500,
 )
+_register(
+    "ShortCartPole-v1",
+    None,
+    vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
+    max_episode_steps=100,
+)
 _register("Scripted-v0", "Scripted", kwargs={"script": SCRIPT})
 _register("Pictures-v0", "Pictures")
 _register("GreyPictures-v0", "Pictures", kwargs={"shape": (24, 32)})
@@ -245,6 +267,8 @@ _register("ChannelsFirst-v0", "Pictures", kwargs={"shape": (3, 24, 32)})
 _register("FloatPictures-v0", "Pictures", kwargs={"dtype": "float32"})
 _register("Catch-v0", "Catch")
 _register("Everything-v0", "Everything")
+_register("ThreeActions-v0", "ThreeActions")
+_register("ContinuousPictures-v0", "ContinuousPictures")
 _register("Slow-v0", "Slow")
 _register("Blind-v0", "Blind")
 _register("Hanging-v0", "Hanging")

@@ -205,6 +205,9 @@ def test_every_statistic_has_its_own_value() -> None:
         np.testing.assert_allclose(getattr(stats, name), expected, rtol=1e-4, err_msg=name)
 
 
+_NO_SUMS = (np.zeros(len(_Sums._fields), np.float32), np.zeros(3, np.float32))
+
+
 class GroupOf:
     """This learner and others, which send what the test says: gradients and a control vector.
 
@@ -216,7 +219,7 @@ class GroupOf:
     def __init__(self, *others: list[np.ndarray]) -> None:
         self.size = 1 + len(others)
         self._others = [
-            [*arrays, self._signals(rank, *control), np.zeros(len(_Sums._fields), np.float32)]
+            [*arrays, self._signals(rank, *control), *_NO_SUMS]
             for rank, (*arrays, control) in enumerate(others, start=1)
         ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,35 @@ def test_a_room_of_minigrid_with_an_image_a_direction_and_a_text(tmp_path: Path)
 def test_acrobot(tmp_path: Path) -> None:
     """A random agent has -500."""
     assert final_return(tmp_path, "Acrobot-v1", 300_000) > -120
+
+
+def test_one_agent_learns_two_levels_and_is_evaluated_on_each(tmp_path: Path) -> None:
+    """The games of the levels add up to those of the run."""
+    names = "CartPole-v1,tests.helpers.worlds:ShortCartPole-v1"
+    run = Run(
+        f"--level_name={names}",
+        "--total_environment_frames=300000",
+        "--num_actors=1",
+        "--metrics_interval_s=1",
+        f"--logdir={tmp_path}",
+    )
+    try:
+        code, out, err = run.wait()
+        assert code == 0, err + out
+        with (tmp_path / "metrics-levels.csv").open() as file:
+            levels = list(csv.DictReader(file))[-2:]
+        total = rows(tmp_path)[-1]
+        assert sum(int(level["episodes"]) for level in levels) == int(total["episodes"])
+        first, second = (float(level["episode_return_mean"]) for level in levels)
+        assert first > 200 and 80 < second <= 100
+    finally:
+        run.end()
+    test = Run("--mode=test", f"--logdir={tmp_path}", "--test_num_episodes=4")
+    try:
+        code, out, err = test.wait()
+        assert code == 0, err + out
+    finally:
+        test.end()
+    found = json.loads((tmp_path / "evaluation.json").read_text())["levels"]
+    assert [level["level_name"] for level in found] == names.split(",")
+    assert found[0]["mean"] > 150 and 80 < found[1]["mean"] <= 100

@@ -20,13 +20,14 @@ class Scales(NamedTuple):
 
     entropy_cost: tf.Tensor | float
     advantage_rms: tf.Tensor | float = 1.0  # advantages are divided by it if scaled by "rms"
-    value_std: tf.Tensor | float = 1.0  # value errors are divided by it
+    value_std: tf.Tensor | float = 1.0  # value errors are divided by it; scalar or [B]
 
 
 class Losses(NamedTuple):
-    """Scalars, float32. `total` is minimised; the losses are not weighted by their costs.
+    """Scalars, float32, but for `value_sums`. `total` is minimised.
 
-    Losses are sums over time and batch, or means, as --loss_reduction says.
+    The losses are not weighted by their costs. They are sums over time and batch, or means, as
+    --loss_reduction says.
     """
 
     total: tf.Tensor
@@ -40,8 +41,7 @@ class Losses(NamedTuple):
     explained_variance: tf.Tensor  # of the value targets: 1 is a perfect baseline
     steps: tf.Tensor  # number of valid steps
     squared_advantages: tf.Tensor  # sum over the valid steps, before scaling
-    value_targets: tf.Tensor  # their sum over the valid steps
-    squared_value_targets: tf.Tensor  # sum over the valid steps
+    value_sums: tf.Tensor  # float32 [3, B]: how many value targets, their sum, that of squares
 
 
 def compute(
@@ -69,7 +69,8 @@ def compute(
     found = _estimates(steps, config, target_log_probs, prepared)
     advantages = _scaled(found.advantages, weight, config.advantage_scaling, scales.advantage_rms)
     objective = _objective(steps, advantages, config, target_log_probs)
-    errors = _squared_value_errors(steps, found.value_targets, config, scales, prepared)
+    targets = found.value_targets
+    errors = _squared_value_errors(steps, targets, config, scales, prepared)
     reduction = count if config.loss_reduction == "mean" else 1.0
     policy_gradient = -tf.reduce_sum(weight * objective.values) / reduction
     baseline = 0.5 * tf.reduce_sum(weight * errors) / reduction
@@ -80,9 +81,8 @@ def compute(
         - scales.entropy_cost * entropies / reduction
     )
     ratios = tf.exp(steps.log_probs - steps.behaviour_log_probs)
-    target_mean = mean(found.value_targets)
-    variance = mean(tf.square(found.value_targets - target_mean))
-    error = mean(tf.square(found.value_targets - steps.values))
+    variance = mean(tf.square(targets - mean(targets)))
+    error = mean(tf.square(targets - steps.values))
     return Losses(
         total=total,
         policy_gradient=policy_gradient,
@@ -95,8 +95,9 @@ def compute(
         explained_variance=1.0 - error / tf.maximum(variance, 1e-8),
         steps=tf.reduce_sum(weight),
         squared_advantages=tf.reduce_sum(weight * tf.square(found.advantages)),
-        value_targets=tf.reduce_sum(weight * found.value_targets),
-        squared_value_targets=tf.reduce_sum(weight * tf.square(found.value_targets)),
+        value_sums=tf.reduce_sum(
+            weight * tf.stack([tf.ones_like(weight), targets, tf.square(targets)]), axis=1
+        ),
     )
 
 

@@ -1,0 +1,109 @@
+"""Environments of several levels behind one vector environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from impala_tf.environments import spaces
+from impala_tf.environments.batched import LIFE_LOST
+from impala_tf.types import ActionSpec
+
+# Between the seeds of two levels, so that their environments have different ones.
+_SEEDS_APART = 10_007
+
+
+class ManyLevels(VectorEnv[Any, Any, Any]):
+    """Steps the environments of all its parts, one part after another.
+
+    Actions are those of the union of the levels' actions. In a level with only n of them, action a
+    means a modulo n.
+
+    Args:
+      parts: at least one; alike in observations and autoreset mode.
+      levels: index of each part's level.
+      actions: of the union.
+    """
+
+    def __init__(
+        self, parts: Sequence[VectorEnv[Any, Any, Any]], levels: Sequence[int], actions: ActionSpec
+    ) -> None:
+        self._parts = list(parts)
+        counts = [part.num_envs for part in self._parts]
+        self.num_envs = sum(counts)
+        self.level_indices = np.repeat(np.array(levels, np.int32), counts)
+        ends = np.cumsum(counts)
+        self._slices = [
+            slice(int(e) - count, int(e)) for e, count in zip(ends, counts, strict=True)
+        ]
+        first = self._parts[0]
+        self.metadata = first.metadata
+        self.single_observation_space = first.single_observation_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.single_action_space = _space_of(actions, first.single_action_space)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._to_level = [_to_level(part) for part in self._parts]
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets all environments."""
+        found = [
+            part.reset(seed=None if seed is None else seed + k * _SEEDS_APART, options=options)
+            for k, part in enumerate(self._parts)
+        ]
+        return _joined([observation for observation, _ in found]), {}
+
+    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Steps all environments."""
+        found = [
+            part.step(to_level(actions[mine]))
+            for part, to_level, mine in zip(self._parts, self._to_level, self._slices, strict=True)
+        ]
+        observations, rewards, terminated, truncated, infos = zip(*found, strict=True)
+        lost = [
+            info.get(LIFE_LOST, np.zeros(part.num_envs, np.bool_))
+            for info, part in zip(infos, self._parts, strict=True)
+        ]
+        return (
+            _joined(observations),
+            np.concatenate(rewards),
+            np.concatenate(terminated),
+            np.concatenate(truncated),
+            {LIFE_LOST: np.concatenate(lost)},
+        )
+
+    def render(self) -> Any:
+        """Returns what the first part shows."""
+        return self._parts[0].render()
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Closes all environments."""
+        for part in self._parts:
+            part.close(**kwargs)
+
+
+def _space_of(actions: ActionSpec, space: Any) -> Any:
+    if actions.kind == "discrete":
+        return Discrete(actions.sizes[0])
+    return space
+
+
+def _to_level(part: VectorEnv[Any, Any, Any]) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the conversion of the union's actions into those of a part's level."""
+    space = part.single_action_space
+    if not isinstance(space, Discrete):
+        return lambda actions: actions  # the same in all levels, so already converted
+    convert = spaces.action_converter(space)
+    return lambda actions: convert(actions % space.n)
+
+
+def _joined(observations: Sequence[Any]) -> Any:
+    if isinstance(observations[0], dict):
+        return {part: np.concatenate([o[part] for o in observations]) for part in observations[0]}
+    return np.concatenate(observations)

@@ -1,0 +1,101 @@
+"""Several levels for one agent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from impala_tf.config import ConfigError
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.types import ActionSpec
+from tests.helpers.games import WORLDS, level
+
+CARTS = f"CartPole-v1,Acrobot-v1,{WORLDS}:MaskedCartPole-v1"
+GAMES = "PongNoFrameskip-v4,BreakoutNoFrameskip-v4"
+PICTURES = f"{WORLDS}:Pictures-v0,{WORLDS}:ThreeActions-v0"
+
+
+def test_one_network_sees_what_is_the_same_in_all_levels() -> None:
+    """Pong has 6 actions and Breakout 4; together they have the joystick's 18."""
+    spec = suites.spec(level(GAMES))
+    assert spec.tasks == tuple(GAMES.split(","))
+    assert (spec.level_name, spec.actions) == (GAMES, ActionSpec("discrete", (18,)))
+    assert spec.protocol.startswith("2 levels, 18 actions; the first: ALE pong 84x84 grey")
+    alone = suites.spec(level("PongNoFrameskip-v4"))
+    assert (alone.tasks, alone.actions) == ((), ActionSpec("discrete", (6,)))
+    assert suites.spec(level(PICTURES)).actions == ActionSpec("discrete", (3,))
+
+
+def test_lists_of_levels_have_names() -> None:
+    assert len(suites.levels(level("atari57"))) == 57
+    games = suites.levels(level("procgen16", distribution_mode="hard"))
+    assert len(games) == 16
+    assert {game.distribution_mode for game in games} == {"hard"}
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (CARTS, "CartPole-v1 and Acrobot-v1 differ in their observation"),
+        ("CartPole-v1,ALE/Pong-v5", "CartPole-v1 and ALE/Pong-v5 differ in their kind"),
+        ("CartPole-v1,Nope-v1", "--level_name=Nope-v1: no such level"),
+        ("CartPole-v1,", "--level_name=: no such level"),
+        (f"{WORLDS}:Pictures-v0,{WORLDS}:ContinuousPictures-v0", "has 2 actions and .* has 1 cont"),
+    ],
+)
+def test_levels_that_one_agent_cannot_learn_are_refused(names: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        suites.spec(level(names))
+
+
+@pytest.mark.parametrize(
+    ("num_levels", "num_actors", "expected"),
+    [
+        (2, 4, [[0], [1], [0], [1]]),
+        (3, 3, [[0], [1], [2]]),
+        (5, 2, [[0, 2, 4], [1, 3]]),
+        (3, 1, [[0, 1, 2]]),
+        (2, 0, [[0], [1], [0]]),  # an actor that cannot know how many there are
+    ],
+)
+def test_every_level_has_an_actor(
+    num_levels: int, num_actors: int, expected: list[list[int]]
+) -> None:
+    found = [suites.assigned(num_levels, k, num_actors) for k in range(len(expected))]
+    assert found == expected
+
+
+def test_an_actor_divides_its_environments_among_its_levels() -> None:
+    environment = BatchedEnvironment(suites.make(level(PICTURES), 5, seed=1))
+    assert environment.level_indices.tolist() == [0, 0, 0, 1, 1]
+    environment.reset()
+    # Of two actions, 2 means 0; of three, it is itself. The reward is the action.
+    step = environment.step(np.array([2, 1, 0, 2, 1], np.int32))
+    assert step.reward.tolist() == [0, 1, 0, 2, 1]
+    assert step.last_action.tolist() == [2, 1, 0, 2, 1]
+    for _ in range(7):
+        environment.step(np.array([1, 1, 1, 2, 2], np.int32))
+    found = environment.pop_episodes()
+    environment.close()
+    assert [(episode.level, episode.environment) for episode in found] == [
+        (0, 0), (0, 1), (0, 2), (1, 3), (1, 4),
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="--envs_per_actor=1: an actor has 2 of the 2 levels"):
+        suites.make(level(PICTURES), 1, seed=1)
+
+
+def test_games_of_atari_play_side_by_side() -> None:
+    """Each as it plays alone."""
+    together = BatchedEnvironment(suites.make(level(GAMES), 3, seed=1))
+    assert together.level_indices.tolist() == [0, 0, 1]
+    step = together.reset()
+    for _ in range(20):
+        step = together.step(np.array([0, 3, 1], np.int32))
+    assert step.observation.shape == (3, 4, 84, 84)
+    assert step.observation[0].any() and step.observation[2].any()
+    assert not np.array_equal(step.observation[0], step.observation[2])
+    together.close()
+    one = BatchedEnvironment(suites.make_one(level(GAMES), 1, 2, seed=1))
+    assert one.level_indices.tolist() == [1, 1]
+    one.close()
