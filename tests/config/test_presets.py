@@ -1,0 +1,227 @@
+"""What presets, level and algorithm decide where a flag is not given."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+import pytest
+
+from impala_tf import config as configs
+from impala_tf.config import AGENTS, PRESETS, Config, ConfigError, flat_items
+from impala_tf.types import Kind
+
+DEFAULTS = dict(flat_items(Config()))
+KINDS: list[Kind] = ["atari", "image", "vector"]
+
+
+def changed(**flags: Any) -> Config:
+    return configs.replace(Config(), **flags)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind: Kind) -> None:
+    """A flag that is still None or "auto" would crash where it is first used."""
+    before = changed(level_name="ALE/Pong-v5", envs_per_actor=70, preset=preset)
+    resolved = dict(flat_items(configs.resolve(before, kind)))
+    for name, value in PRESETS[preset][kind].items():
+        assert resolved[name] == (70 if name == "envs_per_actor" else value)
+        assert DEFAULTS[name] in (None, "auto")
+    assert resolved["num_actors"] == len(os.sched_getaffinity(0))
+    assert resolved["queue_capacity"] == 70
+    assert resolved["logdir"] == f"runs/ALE-Pong-v5-{resolved['agent_name']}"
+    unresolved = {name for name, value in resolved.items() if value in (None, "auto")}
+    paths = {"credentials", "heartbeat_path", "workers_csv_path"}
+    of_reports = {"report_folder", "report_return"}
+    others = {"rendezvous_port", "device", "environment_processes"}
+    assert unresolved == {*paths, *of_reports, *others}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_given_flags_are_kept(preset: str, kind: Kind) -> None:
+    """Also if the value is 0."""
+    given = {
+        "agent_name": "ResNetLSTMAgent",
+        "core": "feedforward",
+        "total_environment_frames": 123,
+        "learning_rate": 0.5,
+        "epsilon": 0.25,
+        "baseline_cost": 0.0,
+        "entropy_cost": 0.0,
+        "entropy_cost_end": 0.5,
+        "reward_clipping": "soft_asymmetric",
+        "algorithm": "ppo",
+        "observation_normalization": "none",
+        "initialization": "default",
+        "discounting": 0.0,
+        "vtrace_lambda": 0.0,
+        "loss_reduction": "sum",
+        "advantage_scaling": "none",
+        "value_normalization": "running",
+        "surrogate_clipping": 0.0,
+        "batch_size": 1,
+        "unroll_length": 3,
+        "updates_per_batch": 9,
+        "ring_batches": 8,
+        "minibatches": 1,
+        "optimizer": "rmsprop",
+        "learning_rate_schedule": "constant",
+        "learning_rate_end": 0.7,
+        "gradients_clipping": 0.0,
+        "envs_per_actor": 3,
+        "num_action_repeats": 2,
+        "num_actors": 9,
+        "queue_capacity": 5,
+        "logdir": "somewhere",
+    }
+    assert set(PRESETS[preset][kind]) <= set(given)
+    resolved = dict(flat_items(configs.resolve(changed(**given, preset=preset), kind)))
+    assert {name: resolved[name] for name in given} == given
+    untouched = set(DEFAULTS) - set(given) - {"preset"}
+    assert {name: resolved[name] for name in untouched} == {n: DEFAULTS[n] for n in untouched}
+
+
+@pytest.mark.parametrize("name", list(AGENTS))
+def test_an_agent_has_its_own_core_unless_another_one_is_given(name: str) -> None:
+    """A given core that is the agent's own is the same network: checkpoints and actors fit."""
+    own = AGENTS[name].core
+    for given, expected in (("auto", own), ("lstm", "lstm"), ("feedforward", "feedforward")):
+        assert configs.resolve(changed(agent_name=name, core=given), "atari").agent.core == expected
+    assert configs.resolve(changed(agent_name=name, core=own), "atari") == configs.resolve(
+        changed(agent_name=name), "atari"
+    )
+
+
+def test_a_core_does_not_change_what_an_agent_sees() -> None:
+    """Two cores could not be compared if one of them also saw the last action and reward."""
+    for name, usual in AGENTS.items():
+        for core in ("feedforward", "lstm"):
+            assert usual.with_core(core)._replace(core=usual.core) == usual, name
+
+
+def test_scaling_a_network_without_convolutions_is_refused() -> None:
+    """It would be the same network, compared with itself."""
+    configs.check_width_scale(configs.resolve(changed(width_scale=2), "atari"))
+    configs.check_width_scale(configs.resolve(changed(), "vector"))
+    with pytest.raises(ConfigError, match="^--width_scale=2: MLPAgent has no convolutions; leave"):
+        configs.check_width_scale(configs.resolve(changed(width_scale=2), "vector"))
+
+
+def test_resolving_twice_changes_nothing() -> None:
+    """Every process of a run resolves its flags again."""
+    for kind, preset, algorithm in itertools.product(
+        KINDS, PRESETS, ("auto", "impala", "appo", "ppo")
+    ):
+        once = configs.resolve(changed(preset=preset, algorithm=algorithm), kind)
+        assert configs.resolve(once, kind) == once
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_preset_paper_is_table_g1_of_the_paper(kind: Kind) -> None:
+    """Results with it are compared with the paper's."""
+    flags = dict(flat_items(configs.resolve(changed(preset="paper"), kind)))
+    common = {
+        "algorithm": "impala",
+        "batch_size": 32,
+        "unroll_length": 20,
+        "updates_per_batch": 1,
+        "discounting": 0.99,
+        "vtrace_lambda": 1.0,
+        "entropy_cost": 0.01,
+        "entropy_cost_end": 0.01,
+        "loss_reduction": "sum",
+        "optimizer": "rmsprop",
+        "decay": 0.99,
+        "momentum": 0.0,
+        "learning_rate_schedule": "linear",
+        "learning_rate_end": 0.0,
+        "gradients_clipping": 40.0,
+        "observation_normalization": "none",
+        "initialization": "default",
+        "advantage_scaling": "none",
+        "value_normalization": "none",
+    }
+    images = {"learning_rate": 6e-4, "epsilon": 0.01, "baseline_cost": 0.5}
+    vectors = {"learning_rate": 3e-3, "epsilon": 1e-5, "baseline_cost": 0.05}
+    expected = {**common, **(vectors if kind == "vector" else images)}
+    assert {name: flags[name] for name in expected} == expected
+
+
+def test_all_presets_hold_the_same_flags() -> None:
+    """Otherwise a flag would have no value with one of them."""
+    names = {frozenset(flags) for kinds in PRESETS.values() for flags in kinds.values()}
+    assert len(names) == 1
+
+
+def test_schedules_end_at_the_presets_share_of_a_given_start() -> None:
+    """A small learning rate must not rise to the preset's end."""
+    usual = dict(flat_items(configs.resolve(Config(), "atari")))
+    given = changed(learning_rate=usual["learning_rate"] / 100, entropy_cost=0.5)
+    flags = dict(flat_items(configs.resolve(given, "atari")))
+    for end, start in (
+        ("learning_rate_end", "learning_rate"),
+        ("entropy_cost_end", "entropy_cost"),
+    ):
+        assert flags[end] / flags[start] == pytest.approx(usual[end] / usual[start])
+
+
+def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:
+    """Its actors wait for each other: a larger batch would never be complete."""
+    given = changed(algorithm="ppo", num_actors=3, envs_per_actor=8)
+    config = configs.resolve(given, "atari")
+    assert config.optimizer.batch_size == 24
+    assert (config.optimizer.updates_per_batch, config.optimizer.minibatches) == (4, 4)
+    cluster = configs.replace(given, actor_hosts="a,b,c,d", learner_hosts="x:1,y:1")
+    assert configs.resolve(cluster, "atari").optimizer.batch_size == 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (
+            {"num_actors": 1, "envs_per_actor": 4, "minibatches": 8},
+            "--minibatches=8: a batch has only 4 unrolls",
+        ),
+        (
+            {"num_actors": 2, "envs_per_actor": 8, "batch_size": 17},
+            "--batch_size=17: .* one unroll of each of their 16 environments",
+        ),
+    ],
+)
+def test_a_batch_that_ppo_cannot_fill_or_split_is_refused(
+    flags: dict[str, Any], problem: str
+) -> None:
+    """Empty minibatches have a gradient of NaN; a batch that is too large is never full."""
+    with pytest.raises(ConfigError, match=problem):
+        configs.check_batches(configs.resolve(changed(algorithm="ppo", **flags), "atari"))
+    for fine in (changed(algorithm="ppo"), changed(batch_size=1000)):
+        configs.check_batches(configs.resolve(fine, "atari"))
+
+
+def test_the_source_of_every_value_is_known() -> None:
+    """config.json tells them apart, so that a run can be understood later."""
+    given = changed(learning_rate=0.5, seed=3, num_actors=7, gradients_clipping=1.5)
+    found = configs.sources(configs.resolve(given, "atari"), "atari")
+    expected = {
+        "learning_rate": "given",
+        "gradients_clipping": "given",
+        "seed": "given",
+        "num_actors": "given",
+        "learning_rate_end": "derived",
+        "logdir": "derived",
+        "batch_size": "preset",
+        "algorithm": "preset",
+        "decay": "default",
+        "credentials": "default",
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert set(found) == set(DEFAULTS)
+
+
+def test_reading_an_unresolved_flag_is_an_error() -> None:
+    assert configs.resolved(0) == 0
+    with pytest.raises(ValueError, match="before `resolve`"):
+        configs.resolved(None)
