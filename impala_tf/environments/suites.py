@@ -91,7 +91,7 @@ def make(
       seed: of the first reset, 0 or more.
       num_threads: of environments that run natively; one is best if there are as many actors as
         cores.
-      actor, num_actors: who asks, and how many there are (0: as many as needed).
+      actor, num_actors: who asks, and how many there are (0: unknown, so each has one level).
 
     Raises:
       ConfigError: as `spec`, or there are fewer environments than levels to divide them among.
@@ -123,10 +123,10 @@ def make_one(
 
 
 def assigned(num_levels: int, actor: int, num_actors: int) -> list[int]:
-    """Returns the indices of an actor's levels."""
+    """Returns the indices of an actor's levels; at least one."""
     if num_actors == 0 or num_actors >= num_levels:
         return [actor % num_levels]
-    return list(range(actor, num_levels, num_actors))
+    return list(range(actor % num_actors, num_levels, num_actors))
 
 
 def make_rendered(env: EnvironmentConfig, seed: int, index: int = 0) -> VectorEnv[Any, Any, Any]:
@@ -159,9 +159,9 @@ class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         super().__init__(env)
+        self.level_indices = getattr(env, "level_indices", np.zeros(env.num_envs, np.int32))
         # Vector environments count up from one seed, so neighbouring seeds would give nearly the
         # same environments: spread them out, below 2**30 because ALE keeps them in a C int.
-        self.level_indices = getattr(env, "level_indices", np.zeros(env.num_envs, np.int32))
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
 
     def reset(

@@ -27,6 +27,7 @@ def main(config: Config) -> int:
     Raises:
       ConfigError: flags, credentials or a level that this process or the learner cannot use.
     """
+    num_actors = _num_actors(config)
     config, spec, _, stop = begin(config)
     use_one_cpu_thread()
     start_xla()
@@ -43,7 +44,7 @@ def main(config: Config) -> int:
             num_envs,
             seed,
             actor=config.process.task,
-            num_actors=_num_actors(config),
+            num_actors=num_actors,
         )
     )
     actor = Actor(
@@ -78,9 +79,11 @@ def main(config: Config) -> int:
 
 
 def _num_actors(config: Config) -> int:
-    """Returns how many actors the levels are divided among; 0 if this process cannot know."""
-    listed = len(configs.hosts(config.process.actor_hosts))
-    return listed or (0 if config.process.num_actors is None else config.process.num_actors)
+    """Returns how many actors the levels are divided among; 0 if this process was not told.
+
+    `config` holds the given flags: resolved, --num_actors would be the cores of this machine.
+    """
+    return len(configs.hosts(config.process.actor_hosts)) or config.process.num_actors or 0
 
 
 def _connect(config: Config, spec: EnvironmentSpec, agent: Agent) -> ActorClient:

@@ -56,6 +56,7 @@ def test_levels_that_one_agent_cannot_learn_are_refused(names: str, problem: str
         (3, 3, [[0], [1], [2]]),
         (5, 2, [[0, 2, 4], [1, 3]]),
         (3, 1, [[0, 1, 2]]),
+        (3, 2, [[0, 2], [1], [0, 2]]),  # one more than it was told
         (2, 0, [[0], [1], [0]]),  # an actor that cannot know how many there are
     ],
 )

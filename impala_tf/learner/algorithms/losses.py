@@ -8,11 +8,7 @@ import tensorflow as tf
 
 from impala_tf.config import LossConfig, resolved
 from impala_tf.learner.algorithms import appo, impala, ppo
-from impala_tf.learner.algorithms.transitions import (
-    Estimates,
-    Objective,
-    Transitions,
-)
+from impala_tf.learner.algorithms.transitions import Estimates, Objective, Transitions
 
 
 class Scales(NamedTuple):
