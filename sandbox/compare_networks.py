@@ -5,8 +5,8 @@ r"""Which network learns a level best? Trains each with several seeds and writes
 
 Trains one run after another with `run_experiment.py` and the given flags, such as
 --algorithm=ppo or --total_environment_frames=4000000: seed 1 of every agent, then seed 2, and so
-on. Interrupted, the same command goes on: complete runs are kept, and the one that was training
-resumes from its checkpoint. Agents and seeds may be added later.
+on. If it was interrupted, the same command resumes it: complete runs are kept, and the one that was
+training resumes from its checkpoint. Agents and seeds may be added later.
 
 Writes report.html, report.md and report.csv to the folder (default: runs/compare/LEVEL, with the
 algorithm if that is given). Flags of the report, such as --report_return, are passed on to it.
@@ -152,7 +152,7 @@ def main(arguments: list[str]) -> int:
     if watcher.failed is not None:
         print(watcher.failed, file=sys.stderr)
     if status:
-        print("the same command goes on from here")
+        print("the same command resumes from here")
         return status
     return many_runs.run_experiment(planned.report, stop)
 

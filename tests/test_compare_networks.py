@@ -48,7 +48,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_with_a_report(tmp_path: Path
     out, _ = first.communicate(timeout=100)
     assert first.returncode == 1
     assert "run 2 of 2, MLPLSTMAgent, seed 1" in out
-    assert out.endswith("the same command goes on from here\n")
+    assert out.endswith("the same command resumes from here\n")
     done = (folder / "MLPAgent" / "seed-1" / "metrics.csv").read_bytes()
     stopped_at = checkpointed_frames(second_run)
     assert stopped_at < 30_000
