@@ -225,7 +225,7 @@ def test_a_failed_actor_is_restarted(cluster):
 def test_a_paused_actor_reconnects(cluster):
     running = cluster.containers("actor", "running")
     wait_for("contact with all actors", lambda: len(actors(cluster)) == len(running), 120)
-    docker("pause", running[0])
+    cluster.pause(running[0])
     try:
         wait_for("silence of one", lambda: len(actors(cluster)) == len(running) - 1, 60)
         wait_for_frames(cluster, 5_000)
