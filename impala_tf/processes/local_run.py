@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import shlex
+import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
-from impala_tf.config import Config, ConfigError, resolved
+from impala_tf.config import Config, ConfigError, command_line, resolved
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring import status
 from impala_tf.monitoring.live_display import Display
 from impala_tf.monitoring.writers import in_use
 from impala_tf.process_lifetime import StopRequest
-from impala_tf.processes.child_process import Child
 from impala_tf.processes.common import credentials_dir, logdir_of, resolve, resume_message
+from impala_tf.supervision import Command, SupervisedProcess
 from impala_tf.transport import credentials
 from impala_tf.types import EnvironmentSpec
 
+_SCRIPT = Path(__file__).resolve().parents[2] / "run_experiment.py"
 _POLL_S = 0.25
 # A learner that is asked to stop finishes its update and writes a checkpoint.
 _STOP_S = 60.0
 _ACTOR_STOP_S = 10.0
+# A learner that fails earlier than this will most likely fail again.
+_PROVEN_S = 60.0
 
 
 def main(config: Config) -> int:
@@ -55,27 +61,123 @@ def main(config: Config) -> int:
         lambda: status.read_status(logdir.status()), interval_s=config.run.metrics_interval_s
     )
     print(f"{spec.level_name}: {spec.protocol}", flush=True)
-    children: list[Child] = []
+    processes = _Processes(config, logdir)
     display.start()
     try:
-        children.append(_start(config, logdir, "learner", 0))
-        for task in range(resolved(config.process.num_actors)):
-            children.append(_start(config, logdir, "actor", task))
-        code = _watch(children, stop, display)
+        processes.start()
+        processes.watch(stop, display)
     finally:
-        for child in children[1:]:
-            child.terminate()
-        for child in children:
-            child.end(_ACTOR_STOP_S)
+        processes.stop()
         display.stop(_final_line(logdir))
-    if code == 2:
-        raise ConfigError(children[0].problems())
-    if code:
-        print(f"the learner failed; the last lines of {children[0].log}:", file=sys.stderr)
-        print("\n".join(children[0].last_lines(15)), file=sys.stderr)
-    else:
-        _print_next_commands(given, logdir)
-    return code
+    processes.raise_if_refused()
+    if processes.learner.state.state == "failed" or processes.was_killed:
+        print(f"the learner {processes.learner.state.detail}; the last lines of", file=sys.stderr)
+        print(f"{processes.log(processes.learner)}:", file=sys.stderr)
+        print("\n".join(processes.last_lines(processes.learner, 15)), file=sys.stderr)
+        return 1
+    _print_next_commands(given, logdir)
+    return 0
+
+
+class _Processes:
+    """The learner and the actors of the run."""
+
+    def __init__(self, config: Config, logdir: Logdir) -> None:
+        self._logdir = logdir
+        self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.learner = self._supervised(
+            config, "learner", 0, _STOP_S, config.cluster.max_restarts, _PROVEN_S
+        )
+        self.actors = [
+            self._supervised(config, "actor", task, _ACTOR_STOP_S, None, 0.0)
+            for task in range(resolved(config.process.num_actors))
+        ]
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether the learner did not stop when it was told to."""
+        return self.learner.state.exit_status == -signal.SIGKILL
+
+    def start(self) -> None:
+        """Starts all of them."""
+        self.learner.start()
+        for actor in self.actors:
+            actor.start()
+
+    def watch(self, stop: StopRequest, display: Display) -> None:
+        """Shows the run until its learner is over, an actor cannot be run, or it is to stop."""
+        asked = False
+        while not self.learner.over and not any(map(_is_refused, self.actors)):
+            if stop() and not asked:
+                asked = True
+                display.note("stopping: the learner writes a checkpoint (Ctrl-C again: stop now)")
+                self.learner.stop()
+            while not self._events.empty():
+                event = self._events.get()
+                if not asked:
+                    display.note(event)
+            display.update()
+            time.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """Stops all of them, and waits: the learner first, which writes a checkpoint."""
+        for group in ([self.learner], self.actors):
+            for process in group:
+                process.stop()
+            for process in group:
+                if process.ident is not None:
+                    process.join()
+
+    def raise_if_refused(self) -> None:
+        """Raises ConfigError if a process found its flags or files unusable."""
+        for process in filter(_is_refused, [self.learner, *self.actors]):
+            prefix = "" if process is self.learner else f"{process.command.name}: "
+            lines = self.last_lines(process, 20)
+            problems = [
+                line.removeprefix(command_line.PROBLEM_PREFIX)
+                for line in lines
+                if line.startswith(command_line.PROBLEM_PREFIX)
+            ]
+            raise ConfigError([prefix + line for line in problems] or [process.state.detail])
+
+    def log(self, process: SupervisedProcess) -> Path:
+        """Returns the path of a process's log."""
+        return Path(process.command.log_path)
+
+    def last_lines(self, process: SupervisedProcess, count: int) -> list[str]:
+        """Returns the last lines that a process printed."""
+        lines = self.log(process).read_text(errors="replace").splitlines()
+        return [line for line in lines if line.strip() and not line.startswith("--- ")][-count:]
+
+    def _supervised(
+        self,
+        config: Config,
+        job_name: str,
+        task: int,
+        stop_timeout_s: float,
+        max_restarts: int | None,
+        proven_after_s: float,
+    ) -> SupervisedProcess:
+        name = f"{job_name}-{task}"
+        log = self._logdir.processes / f"{name}.log"
+        flags = configs.to_flags(configs.replace(config, job_name=job_name, task=task))
+        command = Command(
+            name,
+            (sys.executable, str(_SCRIPT), *flags),
+            workdir=str(Path.cwd()),
+            log_path=str(log),
+            max_restarts=max_restarts,
+            proven_after_s=proven_after_s,
+        )
+        return SupervisedProcess(
+            command,
+            lambda event: self._events.put(f"{name} {event}; see {log}"),
+            stop_timeout_s=stop_timeout_s,
+        )
+
+
+def _is_refused(process: SupervisedProcess) -> bool:
+    return process.state.state == "refused"
 
 
 def _check_checkpoint(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
@@ -124,35 +226,6 @@ def _learner_address(config: Config) -> str:
                 f"--learner_hosts={address}: cannot listen there: {error.strerror}"
             ) from None
         return address
-
-
-def _start(config: Config, logdir: Logdir, job_name: str, task: int) -> Child:
-    config = configs.replace(config, job_name=job_name, task=task)
-    return Child(f"{job_name}-{task}", config, logdir)
-
-
-def _watch(children: list[Child], stop: StopRequest, display: Display) -> int:
-    """Restarts actors until the learner ends; returns the learner's exit status."""
-    learner, actors = children[0], children[1:]
-    asked_at: float | None = None
-    while (code := learner.poll()) is None:
-        if stop() and asked_at is None:
-            asked_at = time.monotonic()
-            display.note("stopping: the learner writes a checkpoint (Ctrl-C again: stop now)")
-            learner.terminate()
-        if asked_at is not None and time.monotonic() - asked_at > _STOP_S:
-            display.note(f"the learner did not stop within {_STOP_S:.0f} s; killing it")
-            learner.end(0)
-        for actor in actors:
-            if asked_at is not None or actor.poll() is None:
-                continue
-            if actor.poll() == 2:
-                raise ConfigError([f"{actor.name}: {line}" for line in actor.problems()])
-            if actor.poll() != 0 and (event := actor.restart_when_due()):
-                display.note(event)
-        display.update()
-        time.sleep(_POLL_S)
-    return code if code >= 0 else 1
 
 
 def _final_line(logdir: Logdir) -> str:

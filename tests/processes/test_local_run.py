@@ -227,7 +227,7 @@ def test_a_dead_actor_is_replaced_and_a_second_run_is_refused(start, run_here, t
     run.process.send_signal(signal.SIGINT)
     code, out, _ = run.wait()
     assert code == 0
-    assert "actor-0 exited with -9" in out
+    assert "actor-0 killed by SIGKILL after" in out
 
 
 def test_environments_in_their_own_processes_end_with_the_run(start, tmp_path):
@@ -239,3 +239,39 @@ def test_environments_in_their_own_processes_end_with_the_run(start, tmp_path):
     run.process.kill()
     run.process.wait()
     wait_until(lambda: run.alive() == [], what="end of every process")
+
+
+def test_a_killed_learner_is_restarted_and_resumes(start, tmp_path):
+    logdir = tmp_path / "run"
+    run = start(*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=1")
+    run.wait_until(lambda: checkpointed_frames(logdir) > 0)
+    kept = checkpointed_frames(logdir)
+    os.kill(run.pid_of("--job_name=learner"), signal.SIGKILL)
+    run.wait_until(lambda: "resuming from" in (logdir / "processes" / "learner-0.log").read_text())
+    run.wait_until(lambda: int(rows(logdir)[-1]["environment_frames"]) > kept + 20_000)
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.wait()
+    assert code == 0, err
+    assert "learner-0 killed by SIGKILL after" in out
+    assert strictly_rising(rows(logdir), "agent_steps")
+
+
+def test_a_learner_that_cannot_work_ends_the_run_at_once(start, tmp_path):
+    """It would fail again: its author wants to see the error now, not after three restarts."""
+    (tmp_path / "tensorboard").write_text("in the way")
+    run = start(*ENDLESS, f"--logdir={tmp_path}")
+    code, _, err = run.wait()
+    assert code == 1
+    assert "the learner exit status 1 after" in err
+
+
+def test_a_run_whose_output_is_closed_stops_and_writes_a_checkpoint(start, tmp_path):
+    """As in `python run_experiment.py | head -2`."""
+    logdir = tmp_path / "run"
+    run = start(*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=1000")
+    run.wait_until(lambda: len(rows(logdir)) >= 2)
+    run.process.stdout.close()
+    assert run.process.wait(120) != 0
+    assert status(logdir)["state"] == "stopped"
+    assert checkpointed_frames(logdir) == int(rows(logdir)[-1]["environment_frames"]) > 0
+    assert run.alive() == []

@@ -1,0 +1,312 @@
+"""Keeps a process running: restarts it when it fails, and stops it cleanly.
+
+Used by local runs and, on every machine of a launched run, by frontend/node/supervisor.py. Standard
+library only, and no dataclasses, whose import takes memory that cheap machines lack.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from impala_tf.process_lifetime import PARENT_VARIABLE
+
+STOP_TIMEOUT_S = 90.0
+"""A learner takes about 20 s to stop and write its checkpoint, up to a minute on a busy machine. A
+process that takes longer than this is killed."""
+UNUSABLE_INPUT = 2
+"""Exit status for unusable flags or files, which a restart would not help."""
+_QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
+_TICK_S = 0.2
+_CANNOT_RUN = (FileNotFoundError, NotADirectoryError, PermissionError)
+"""What starting a process raises if trying again would not help."""
+
+State = Literal["gathering", "running", "waiting", "finished", "stopped", "refused", "failed"]
+OVER: tuple[State, ...] = ("finished", "stopped", "refused", "failed")
+ENDED_WELL: tuple[State, ...] = ("finished", "stopped")
+
+
+class GiveUpError(Exception):
+    """The process must not be started again; the message says why."""
+
+
+class Command(NamedTuple):
+    """What to run."""
+
+    name: str
+    """learner-0, actor-2."""
+    argv: tuple[str, ...]
+    workdir: str
+    log_path: str
+    """Gets what the process prints, and a line for each restart."""
+    environment: Mapping[str, str] = {}
+    """Added to this process's own."""
+    max_restarts: int | None = None
+    """In an hour. None: no limit."""
+    proven_after_s: float = 0.0
+    """An exit status other than 0 ends it for good until it has once run for this long."""
+
+
+class ProcessState(NamedTuple):
+    """What is known about a process."""
+
+    name: str
+    state: State = "gathering"
+    pid: int | None = None
+    pid_ticks: int | None = None
+    """See `start_ticks`; a pid alone may have been reused."""
+    restarts: int = 0
+    started_unix_s: float | None = None
+    """When it was last started."""
+    ended_unix_s: float | None = None
+    exit_status: int | None = None
+    """-N: killed by signal N."""
+    detail: str = ""
+    """One line for people."""
+
+
+class RestartBudget:
+    """Limits how often a process is restarted in an hour, and says how long to wait before."""
+
+    def __init__(self, per_hour: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_hour = per_hour
+        self._clock = clock
+        self._spent: list[float] = []
+        self._quick_failures = 0
+
+    def pause_s(self, ran_s: float) -> float | None:
+        """Returns how long to wait before the next restart; None if none is left in this hour.
+
+        The pauses grow from 2 s to 2 minutes while every run fails within a minute. After ten good
+        minutes, the whole budget is there again.
+        """
+        now = self._clock()
+        if ran_s >= _GOOD_S:
+            self._spent.clear()
+        self._spent = [moment for moment in self._spent if now - moment < _HOUR_S]
+        if self._per_hour is not None and len(self._spent) >= self._per_hour:
+            return None
+        self._spent.append(now)
+        if ran_s >= _QUICK_S:
+            self._quick_failures = 0
+            return 1.0
+        self._quick_failures += 1
+        return float(min(2 * 3 ** min(self._quick_failures - 1, 9), 120))
+
+
+class SupervisedProcess(threading.Thread):
+    """Runs a command, and restarts it when it fails, until it is done or told to stop.
+
+    Start it like any thread. The kernel ends the command if this process dies, see
+    `impala_tf.process_lifetime.stop_with_parent`.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        on_event: Callable[[str], None] = lambda text: None,
+        before_start: Callable[[Callable[[], bool]], bool] | None = None,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
+        budget: RestartBudget | None = None,
+    ) -> None:
+        """Does not start it yet.
+
+        Args:
+          command: what to run.
+          on_event: called with one line for every exit and restart, from this thread.
+          before_start: waits until the process may start; gets a function that tells whether to
+            stop waiting, and returns whether to start. May raise GiveUpError.
+          stop_timeout_s: how long the process may take to stop before it is killed.
+          budget: of restarts. Default: `command.max_restarts`.
+        """
+        super().__init__(name=f"supervise {command.name}", daemon=True)
+        self.command = command
+        self.state = ProcessState(command.name)
+        self._on_event = on_event
+        self._before_start = before_start
+        self._stop_timeout_s = stop_timeout_s
+        self._budget = budget or RestartBudget(command.max_restarts)
+        self._stopping = False
+        self._restarting = False
+        self._proven = False
+
+    def stop(self) -> None:
+        """Asks the process to stop; the thread ends when it has. Returns at once."""
+        self._stopping = True
+
+    def restart(self) -> None:
+        """Makes the process stop and start again, at no cost to its budget. Returns at once."""
+        self._restarting = True
+
+    @property
+    def over(self) -> bool:
+        """Whether the process has ended for good."""
+        return self.state.state in OVER
+
+    def run(self) -> None:
+        """Runs until the process is over."""
+        try:
+            self._keep_running()
+        except GiveUpError as reason:
+            self._end("failed", str(reason))
+        except _CANNOT_RUN as error:
+            self._end("refused", f"cannot run: {error}")
+        except BaseException as error:
+            self._end("failed", f"its supervisor failed: {error!r}")
+            raise
+
+    def _keep_running(self) -> None:
+        while True:
+            if self._before_start is not None:
+                self._update(state="gathering")
+                if not self._before_start(lambda: self._stopping):
+                    return self._end("stopped", "before it was started")
+            if self._stopping:
+                return self._end("stopped", "before it was started")
+            self._restarting = False
+            start_s = time.monotonic()
+            status = self._run_once_or_fail()
+            ran_s = time.monotonic() - start_s
+            if self._restarting and not self._stopping:
+                self._count_restart("restarted on request")
+                continue
+            if self._ended(status, ran_s):
+                return None
+            if not self._wait_to_restart(status, ran_s):
+                return None
+
+    def _run_once_or_fail(self) -> int:
+        """As `_run_once`; if the machine lacks memory or the like, that is a failed run."""
+        try:
+            return self._run_once()
+        except _CANNOT_RUN:
+            raise
+        except OSError as error:
+            self._event(f"could not be started: {error}")
+            return os.EX_OSERR
+
+    def _run_once(self) -> int:
+        """Runs the process until it exits; returns its exit status, or -N for signal N."""
+        command = self.command
+        path = Path(command.log_path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as log:
+            process = subprocess.Popen(
+                command.argv,
+                cwd=command.workdir,
+                env={
+                    **os.environ,
+                    "PYTHONUNBUFFERED": "1",
+                    **command.environment,
+                    PARENT_VARIABLE: str(os.getpid()),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # so that Ctrl-C in a terminal reaches this process only
+            )
+        self._update(
+            state="running",
+            pid=process.pid,
+            pid_ticks=start_ticks(process.pid),
+            started_unix_s=time.time(),
+            exit_status=None,
+            detail="",
+        )
+        kill_at_s: float | None = None
+        while not _has_ended(process.pid):
+            if (self._stopping or self._restarting) and kill_at_s is None:
+                kill_at_s = time.monotonic() + self._stop_timeout_s
+                process.terminate()
+            if kill_at_s is not None and time.monotonic() > kill_at_s:
+                self._event(f"did not stop within {self._stop_timeout_s:g} s, so it was killed")
+                process.kill()
+                kill_at_s = float("inf")
+            time.sleep(_TICK_S)
+        # Kill what it left running. It is not reaped yet, so its group id cannot have been reused.
+        os.killpg(process.pid, signal.SIGKILL)
+        status = process.wait()
+        self._update(pid=None, pid_ticks=None, exit_status=status)
+        return status
+
+    def _ended(self, status: int, ran_s: float) -> bool:
+        """Tells whether the process is over for good; if it is, records how."""
+        self._proven = self._proven or ran_s >= self.command.proven_after_s
+        if status == 0:
+            self._end("stopped" if self._stopping else "finished", "done")
+        elif self._stopping:
+            self._end("stopped", f"told to stop; {describe(status)}")
+        elif status == UNUSABLE_INPUT:
+            self._end("refused", f"unusable flags or files ({describe(status)}); see its log")
+        elif status > 0 and not self._proven:
+            self._end("failed", f"{describe(status)} after {ran_s:.0f} s")
+        else:
+            return False
+        return True
+
+    def _wait_to_restart(self, status: int, ran_s: float) -> bool:
+        """Waits before a restart; if there is to be none, records that and returns False."""
+        what = f"{describe(status)} after {ran_s:.0f} s"
+        pause_s = self._budget.pause_s(ran_s)
+        if pause_s is None:
+            limit = self.command.max_restarts
+            self._end("failed", f"{what}; no restart is left (--max_restarts={limit} an hour)")
+            return False
+        self._count_restart(what)
+        self._event(f"{what}; restart {self.state.restarts} in {pause_s:g} s")
+        until_s = time.monotonic() + pause_s
+        while time.monotonic() < until_s and not (self._stopping or self._restarting):
+            time.sleep(_TICK_S)
+        self._restarting = False
+        if self._stopping:
+            self._end("stopped", "while it waited for its restart")
+        return not self._stopping
+
+    def _count_restart(self, detail: str) -> None:
+        self._update(state="waiting", restarts=self.state.restarts + 1, detail=detail)
+
+    def _end(self, state: State, detail: str) -> None:
+        self._event(f"{state}: {detail}")
+        self._update(state=state, detail=detail, pid=None, ended_unix_s=time.time())
+
+    def _update(self, **changes: Any) -> None:
+        self.state = self.state._replace(**changes)
+
+    def _event(self, text: str) -> None:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S")
+        try:
+            with Path(self.command.log_path).open("a", encoding="utf-8") as log:
+                log.write(f"--- {moment} {self.command.name} {text}\n")
+        except OSError as error:  # A full disk must not end a process that still works.
+            text = f"{text} (not in its log: {error})"
+        self._on_event(text)
+
+
+def start_ticks(pid: int) -> int | None:
+    """Returns when a process started, in clock ticks since boot; None if it has exited.
+
+    Source: proc(5), /proc/PID/stat, fields 3 (state) and 22 (starttime).
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def describe(status: int) -> str:
+    """Returns an exit status in words."""
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"exit status {status}"
+
+
+def _has_ended(pid: int) -> bool:
+    """Tells whether a child has exited, without reaping it."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

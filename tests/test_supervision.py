@@ -1,0 +1,167 @@
+"""Supervised processes: restarted when they fail, stopped cleanly, and nothing is left running."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from impala_tf.supervision import (
+    Command,
+    GiveUpError,
+    RestartBudget,
+    SupervisedProcess,
+    start_ticks,
+)
+from tests.helpers.waiting import wait_until
+
+
+class NoPauses(RestartBudget):
+    """A budget whose pauses take no time."""
+
+    def pause_s(self, ran_s):
+        return None if super().pause_s(ran_s) is None else 0.0
+
+
+def supervised(tmp_path, script, **changes):
+    settings = {n: changes.pop(n) for n in ("before_start", "stop_timeout_s") if n in changes}
+    command = Command(
+        "actor-0", ("sh", "-c", script), str(tmp_path), str(tmp_path / "logs" / "log"), **changes
+    )
+    return SupervisedProcess(command, budget=NoPauses(command.max_restarts), **settings)
+
+
+def outcome(process):
+    process.start()
+    process.join(60)
+    assert not process.is_alive()
+    state = process.state
+    return state.state, state.exit_status, state.restarts
+
+
+def test_a_process_that_is_done_is_not_restarted(tmp_path):
+    assert outcome(supervised(tmp_path, "echo once")) == ("finished", 0, 0)
+    assert (tmp_path / "logs" / "log").read_text().count("once\n") == 1
+
+
+def test_a_process_is_restarted_until_it_succeeds(tmp_path):
+    script = "echo started >> starts; [ $(wc -l < starts) = 4 ]"
+    assert outcome(supervised(tmp_path, script)) == ("finished", 0, 3)
+
+
+def test_the_log_says_when_no_restart_is_left(tmp_path):
+    process = supervised(tmp_path, "echo started >> starts; exit 7", max_restarts=2)
+    assert outcome(process) == ("failed", 7, 2)
+    assert (tmp_path / "starts").read_text() == "started\n" * 3
+    log = (tmp_path / "logs" / "log").read_text()
+    assert "exit status 7 after 0 s; no restart is left (--max_restarts=2 an hour)" in log
+
+
+def test_unusable_flags_and_missing_programs_are_refused_without_a_restart(tmp_path):
+    assert outcome(supervised(tmp_path, "exit 2")) == ("refused", 2, 0)
+    process = SupervisedProcess(
+        Command("actor-0", ("/no/python",), str(tmp_path), str(tmp_path / "l"))
+    )
+    assert outcome(process) == ("refused", None, 0)
+    assert "No such file" in process.state.detail
+
+
+def test_an_unproven_process_is_restarted_only_if_it_was_killed(tmp_path):
+    """A program that fails at once will fail again; one that was killed may not."""
+    assert outcome(supervised(tmp_path, "exit 1", proven_after_s=60.0)) == ("failed", 1, 0)
+    script = "[ -e again ] && exit 0; touch again; kill -9 $$"
+    assert outcome(supervised(tmp_path, script, proven_after_s=60.0)) == ("finished", 0, 1)
+
+
+def test_the_budget_is_for_an_hour_and_returns_after_ten_good_minutes():
+    now = [0.0]
+    budget = RestartBudget(2, clock=lambda: now[0])
+    assert [budget.pause_s(5.0) for _ in range(3)] == [2.0, 6.0, None]
+    now[0] += 3600
+    assert [budget.pause_s(61.0), budget.pause_s(61.0), budget.pause_s(61.0)] == [1.0, 1.0, None]
+    assert budget.pause_s(600.0) == 1.0
+    endless = RestartBudget(None)
+    assert [endless.pause_s(0.0) for _ in range(7)] == [2, 6, 18, 54, 120, 120, 120]
+    assert endless.pause_s(60.0) == 1.0
+    assert endless.pause_s(0.0) == 2.0, "a good minute must reset the pauses"
+
+
+def test_a_process_that_is_told_to_stop_can_finish_its_work(tmp_path):
+    process = supervised(tmp_path, "trap 'echo saved; exit 0' TERM; echo up; sleep 1000 & wait")
+    process.start()
+    log = tmp_path / "logs" / "log"
+    wait_until(lambda: log.exists() and "up\n" in log.read_text())
+    process.stop()
+    process.join(30)
+    assert process.state.state == "stopped"
+    assert "saved\n" in log.read_text()
+
+
+def test_a_process_that_will_not_stop_is_killed_with_its_children(tmp_path):
+    script = "trap '' TERM; sleep 1000 & echo $! > child; sleep 1000"
+    process = supervised(tmp_path, script, stop_timeout_s=0.3)
+    child = tmp_path / "child"
+    process.start()
+    wait_until(lambda: child.exists() and child.read_text().endswith("\n"))
+    process.stop()
+    process.join(30)
+    assert (process.state.state, process.state.exit_status) == ("stopped", -signal.SIGKILL)
+    wait_until(lambda: start_ticks(int(child.read_text())) is None, what="end of the child")
+
+
+def test_children_that_an_exited_process_left_are_killed(tmp_path):
+    outcome(supervised(tmp_path, "sleep 1000 & echo $! > child"))
+    child = int((tmp_path / "child").read_text())
+    wait_until(lambda: start_ticks(child) is None, what="end of the child")
+
+
+def test_a_restart_on_request_is_free(tmp_path):
+    process = supervised(tmp_path, "echo x >> starts; sleep 1000", max_restarts=0)
+    process.start()
+    starts = tmp_path / "starts"
+    wait_until(starts.exists)
+    process.restart()
+    wait_until(lambda: starts.read_text() == "x\nx\n")
+    assert (process.state.state, process.state.restarts) == ("running", 1)
+    process.stop()
+    process.join(30)
+    assert process.state.state == "stopped"
+
+
+@pytest.mark.parametrize("answer", [False, GiveUpError("learner-1 is lost")])
+def test_a_process_that_may_not_start_is_not_started(tmp_path, answer):
+    def before_start(stopping):
+        if isinstance(answer, GiveUpError):
+            raise answer
+        return answer
+
+    process = supervised(tmp_path, "touch started", before_start=before_start)
+    expected = "failed" if isinstance(answer, GiveUpError) else "stopped"
+    assert outcome(process)[0] == expected
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_process_gets_its_environment_and_the_supervisors_pid(tmp_path):
+    script = 'echo "$IMPALA_TF_PARENT|$CUDA_VISIBLE_DEVICES" > seen'
+    outcome(supervised(tmp_path, script, environment={"CUDA_VISIBLE_DEVICES": "$(id);x"}))
+    assert (tmp_path / "seen").read_text() == f"{os.getpid()}|$(id);x\n"
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(tmp_path):
+    """A full disk, or a folder that somebody deleted."""
+    process = supervised(tmp_path, "echo x >> starts; [ -e go ]")
+    events = []
+    process._on_event = events.append
+    log = tmp_path / "logs" / "log"
+    log.parent.mkdir()
+    process.start()
+    wait_until((tmp_path / "starts").exists)
+    log.unlink(missing_ok=True)
+    log.parent.rmdir()
+    log.parent.write_text("in the way")
+    time.sleep(0.5)
+    log.parent.unlink()
+    (tmp_path / "go").touch()
+    process.join(30)
+    assert process.state.state == "finished"
+    assert any("not in its log" in event or "could not be started" in event for event in events)
