@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import socket
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
@@ -20,6 +23,8 @@ from impala_tf.types import Unroll
 # calls, so they always find a thread; pushes beyond the limit are told to retry.
 _MAX_THREADS = 512
 _MAX_WAITING_PUSHES = 448
+
+_log = logging.getLogger("impala_tf.learner")
 
 
 class LearnerServer:
@@ -78,17 +83,35 @@ class LearnerServer:
 
 def _bind(server: grpc.Server, address: str, server_credentials: grpc.ServerCredentials) -> int:
     """Returns the port. gRPC reports failure by an exception or, in older versions, by port 0."""
+    host, _, port = address.rpartition(":")
+    if not _is_here(host.strip("[]")):
+        # Behind NAT, the address at which actors reach this machine is not its own.
+        wildcard = f"[::]:{port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}"
+        _log.info("%s is not an address of this machine; listening on all of its own", host)
+        address = wildcard
     try:
-        port = server.add_secure_port(address, server_credentials)
+        bound = server.add_secure_port(address, server_credentials)
     except RuntimeError as error:
         raise _cannot_listen(address) from error
-    if port == 0:
+    if bound == 0:
         raise _cannot_listen(address)
-    return port
+    return bound
+
+
+def _is_here(host: str) -> bool:
+    """Tells whether a host name or address is this machine's. An unknown name is not."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    for family, kind, protocol, _, own in found:
+        with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
+            probe.bind(own)
+            return True
+    return False
 
 
 def _cannot_listen(address: str) -> ConfigError:
     return ConfigError(
-        f"--learner_hosts: cannot listen on {address}: another process holds the port, "
-        "or it is not an address of this machine"
+        f"--learner_hosts: cannot listen on {address}: another process holds the port"
     )

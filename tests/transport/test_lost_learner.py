@@ -259,9 +259,16 @@ def test_a_port_in_use_is_named(serve: Serve, learner: FakeLearner) -> None:
         serve(learner, port)
 
 
-def test_an_address_of_another_machine_is_named(directory: Path, learner: FakeLearner) -> None:
-    with pytest.raises(ConfigError, match="or it is not an address of this machine"):
-        LearnerServer("192.0.2.1:5000", directory, RUN, learner.put, learner.parameters)
+def test_a_learner_behind_nat_listens_on_its_own_addresses(
+    directory: Path, learner: FakeLearner, connect: Connect
+) -> None:
+    """Its actors know it by the address of a router."""
+    server = LearnerServer("192.0.2.1:0", directory, RUN, learner.put, learner.parameters)
+    server.start()
+    try:
+        connect(server.port).handshake()
+    finally:
+        server.stop(0)
 
 
 def test_the_heartbeat_continues_while_an_actor_waits_for_its_learner(
