@@ -228,6 +228,8 @@ class ProcessConfig:
     """Names of the actors' machines, comma separated; only their number and order matter."""
     credentials: str | None = None
     """Folder with the run's certificates. Default: LOGDIR/credentials."""
+    idle_exit_minutes: float | None = None
+    """An actor ends when it has not reached its learner for this long. Default: it keeps trying."""
     heartbeat_path: str | None = None
     """File that an actor touches on every call to its learner, including failed ones.
     A health check looks at its age."""
@@ -247,7 +249,20 @@ class ClusterConfig:
     """Trust machines that SSH does not know yet, and add them to ~/.ssh/known_hosts.
     A host key that has changed is still refused."""
     max_restarts: int = 3
-    """How often a failed learner is restarted. Actors are always restarted."""
+    """How often a failed learner is restarted in an hour. Actors are always restarted."""
+    min_actors: int | None = None
+    """Start as soon as this many actors can; the machines of the others join later.
+    Default: all of them."""
+    min_learners: int | None = None
+    """Start with this many learners if the machines of the others cannot be reached.
+    Default: all of them."""
+    max_hours: float | None = None
+    """Stop the run after this time, with a checkpoint, so that machines do not cost more."""
+    end_command: str | None = None
+    """Shell command that every machine runs when all of its processes have ended, such as one
+    that switches it off."""
+    start_at_boot: bool = False
+    """Let cron start the processes of a machine again when it has rebooted."""
     rendezvous_port: int | None = None
     """Port on learner 0's machine where several learners find each other.
     Default: one above the highest learner port there."""

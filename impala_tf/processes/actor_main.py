@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from impala_tf import config as configs
 from impala_tf.actor import Actor
@@ -36,7 +37,9 @@ def main(config: Config) -> int:
     dtype = precision.torso_dtype(config.agent)
     precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
-    client = _connect(config, spec, agent)
+    patience = _Patience(config.process.idle_exit_minutes)
+    client = _connect(config, spec, agent, patience)
+    patience.on_end = client.close
     stop.on_request(client.close)
     environment = BatchedEnvironment(
         suites.make(
@@ -71,7 +74,7 @@ def main(config: Config) -> int:
     except RunOver:
         _log.info("the run is over")
     except ClientClosed:
-        _log.info("stopped")
+        _log.info("stopped" if stop() else "ended: no learner for too long")
     finally:
         client.close()
         environment.close()
@@ -86,7 +89,23 @@ def _num_actors(config: Config) -> int:
     return len(configs.hosts(config.process.actor_hosts)) or config.process.num_actors or 0
 
 
-def _connect(config: Config, spec: EnvironmentSpec, agent: Agent) -> ActorClient:
+class _Patience:
+    """Ends an actor whose learner stays away: an idle machine may cost money."""
+
+    def __init__(self, minutes: float | None) -> None:
+        self._limit_s = None if minutes is None else 60 * minutes
+        self.on_end: Callable[[], None] = lambda: None
+
+    def on_retry(self, waited_s: float, reason: str) -> None:
+        """Called now and then while a call is being retried."""
+        _log.info("%.0f s without the learner: %s", waited_s, reason)
+        if self._limit_s is not None and waited_s >= self._limit_s:
+            self.on_end()
+
+
+def _connect(
+    config: Config, spec: EnvironmentSpec, agent: Agent, patience: _Patience
+) -> ActorClient:
     task = config.process.task
     learners = configs.hosts(config.process.learner_hosts)
     return ActorClient(
@@ -95,8 +114,6 @@ def _connect(config: Config, spec: EnvironmentSpec, agent: Agent) -> ActorClient
         f"actor-{task}",
         unroll_specs(agent, spec, resolved(config.optimizer.unroll_length)),
         configs.wire_digest(config),
-        on_retry=lambda seconds, reason: _log.info(
-            "%.0f s without the learner: %s", seconds, reason
-        ),
+        on_retry=patience.on_retry,
         on_call=Heartbeat(config.process.heartbeat_path).beat,
     )

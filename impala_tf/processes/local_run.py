@@ -8,6 +8,7 @@ import queue
 import shlex
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -69,6 +70,7 @@ def main(config: Config) -> int:
     finally:
         processes.stop()
         display.stop(_final_line(logdir))
+        _run_end_command(config, logdir)
     processes.raise_if_refused()
     if processes.learner.state.state == "failed" or processes.was_killed:
         print(f"the learner {processes.learner.state.detail}; the last lines of", file=sys.stderr)
@@ -84,6 +86,7 @@ class _Processes:
 
     def __init__(self, config: Config, logdir: Logdir) -> None:
         self._logdir = logdir
+        self._max_hours = config.cluster.max_hours
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.learner = self._supervised(
             config, "learner", 0, _STOP_S, config.cluster.max_restarts, _PROVEN_S
@@ -107,7 +110,13 @@ class _Processes:
     def watch(self, stop: StopRequest, display: Display) -> None:
         """Shows the run until its learner is over, an actor cannot be run, or it is to stop."""
         asked = False
+        limit_h = self._max_hours
+        end_s = float("inf") if limit_h is None else time.monotonic() + 3600 * limit_h
         while not self.learner.over and not any(map(_is_refused, self.actors)):
+            if not asked and time.monotonic() > end_s:
+                asked = True
+                display.note(f"--max_hours={limit_h:g} have passed: stopping")
+                self.learner.stop()
             if stop() and not asked:
                 asked = True
                 display.note("stopping: the learner writes a checkpoint (Ctrl-C again: stop now)")
@@ -174,6 +183,14 @@ class _Processes:
             lambda event: self._events.put(f"{name} {event}; see {log}"),
             stop_timeout_s=stop_timeout_s,
         )
+
+
+def _run_end_command(config: Config, logdir: Logdir) -> None:
+    command = config.cluster.end_command
+    if command:
+        print(f"--end_command: {command}", flush=True)
+        environment = {**os.environ, "IMPALA_TF_LOGDIR": str(logdir.path)}
+        subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, env=environment)
 
 
 def _is_refused(process: SupervisedProcess) -> bool:

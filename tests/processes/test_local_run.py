@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from impala_tf.process_lifetime import PARENT_VARIABLE
+from impala_tf.transport import credentials
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 from tests.helpers.waiting import wait_until
 
@@ -275,3 +276,26 @@ def test_a_run_whose_output_is_closed_stops_and_writes_a_checkpoint(start, tmp_p
     assert status(logdir)["state"] == "stopped"
     assert checkpointed_frames(logdir) == int(rows(logdir)[-1]["environment_frames"]) > 0
     assert run.alive() == []
+
+
+def test_a_run_ends_after_its_hours_and_runs_the_end_command(start, tmp_path):
+    logdir, told = tmp_path / "run", tmp_path / "told"
+    run = start(
+        *ENDLESS, f"--logdir={logdir}", "--max_hours=0.004",
+        f"--end_command=echo $IMPALA_TF_LOGDIR > {told}",
+    )  # fmt: skip
+    code, out, err = run.wait()
+    assert code == 0, err
+    assert "--max_hours=0.004 have passed: stopping" in out
+    assert told.read_text() == f"{logdir}\n"
+    assert checkpointed_frames(logdir) == status(logdir)["environment_frames"]
+
+
+def test_an_actor_gives_up_on_a_learner_that_stays_away(start, tmp_path):
+    """A rented machine should not wait for ever."""
+    credentials.ensure(tmp_path / "credentials")
+    flags = ("--job_name=actor", "--learner_hosts=127.0.0.1:1", f"--logdir={tmp_path}")
+    run = start(*ENDLESS, *flags, "--idle_exit_minutes=0.05")
+    code, out, err = run.wait()
+    assert code == 0, err
+    assert "ended: no learner for too long" in out
