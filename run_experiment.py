@@ -15,7 +15,11 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, command_line
-from impala_tf.process_lifetime import ignore_stop_requests, stop_with_parent
+from impala_tf.process_lifetime import (
+    ignore_stop_requests,
+    print_stacks_on_request,
+    stop_with_parent,
+)
 
 
 def run(config: Config) -> int:
@@ -58,14 +62,14 @@ def run(config: Config) -> int:
 
 def launch(config: Config) -> int:
     """Launches a run on the machines of a workers CSV; returns the exit status."""
-    from frontend import cluster
+    from frontend.launch import launch as launch_run
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes.common import resolve
     from impala_tf.transport import credentials
 
     # Resolved here, so that a wrong level or agent is reported before any machine is touched.
     resolved, _ = resolve(config)
-    return cluster.launch(
+    return launch_run(
         configs.replace(
             config,
             logdir=resolved.run.logdir,
@@ -79,6 +83,7 @@ def launch(config: Config) -> int:
 def main() -> int:
     """Parses the flags and runs; invalid input is reported in one line per problem, status 2."""
     stop_with_parent()
+    print_stacks_on_request()
     try:
         return run(command_line.parse(sys.argv[1:]))
     except ConfigError as error:

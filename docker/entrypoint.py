@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,35 +86,36 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
 
 def _in_a_group(command: list[str], config: Config, hosts: Sequence[str]) -> list[str]:
     """Returns the command of a learner that waits for the others before each start."""
-    from frontend import process_state as states
+    from frontend.node import state
+    from frontend.plan import rank_infos
 
+    rank, logdir = config.process.task, Path(str(config.run.logdir)).absolute()
     names = [host.rpartition(":")[0] for host in hosts]
-    port = 1 + int(hosts[0].rpartition(":")[2])
-    rank, size = config.process.task, len(hosts)
-    logdir = str(config.run.logdir)
-    spec = states.Spec(
-        # Tells this group from others at the rendezvous. It is not a secret.
+    ports = [int(host.rpartition(":")[2]) for host in hosts]
+    # Each learner has a container, and so a machine, of its own.
+    ranks = rank_infos(names, ports, list(hosts), config.cluster.rendezvous_port)
+    name = f"learner-{rank}"
+    orders = state.Orders(
+        # Tells this group from others at the rendezvous.
         run_id=hashlib.sha256(f"{logdir} {hosts}".encode()).hexdigest()[:16],
-        name=f"learner-{rank}",
-        argv=tuple(command),
-        workdir=str(ROOT),
-        logdir=logdir,
-        max_restarts=config.cluster.max_restarts,
-        seat=states.Seat(
-            rank=rank,
-            size=size,
-            local_rank=0,
-            local_size=1,
-            cross_rank=rank,
-            cross_size=size,
-            host=names[rank],
-            rendezvous_host=names[0],
-            rendezvous_port=config.cluster.rendezvous_port or port,
+        node=f"node-{name}",
+        tmux_sess="",
+        logdir=str(logdir),
+        credentials=str(config.process.credentials or logdir / "credentials"),
+        processes=(
+            state.ProcessSpec(
+                name,
+                "",
+                tuple(command[1:]),
+                max_restarts=config.cluster.max_restarts,
+                rank_info=ranks[rank],
+            ),
         ),
+        started_unix_s=time.time(),
     )
-    path = _WORK / "impala_tf-learner.spec.json"
-    path.write_text(states.to_json(spec), encoding="utf-8")
-    return [sys.executable, "-m", "frontend.supervisor", str(path)]
+    path = _WORK / "impala_tf-learner.orders.json"
+    state.write(path, orders)
+    return [sys.executable, "-m", "frontend.node.supervisor", str(path), "--echo"]
 
 
 def _leave(note: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""python -m frontend setup|doctor|status|logs|stop|workers: manages runs on several machines."""
+"""python -m frontend COMMAND: sets up machines for a run, and looks after the run."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
 
-from frontend import control, doctor, fleet, hosts, setup
+from frontend import bootstrap, machine_lists, operate, preflight, status
 from frontend.errors import ClusterError
+from frontend.launcher import STOP_S, plan_of
 from frontend.record import find
-from impala_tf.config import ClusterConfig, Config, ConfigError, RunConfig
+from impala_tf.config import ClusterConfig, Config, ConfigError, RunConfig, command_line
 
 _TABLE_WIDTH = 140
+_EXTRAS = ("worlds", "procgen", "retro")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,48 +42,91 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m frontend", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
-    for name, run, text in (
-        ("setup", _setup, "copy the project to every machine and install its packages there"),
-        ("doctor", _doctor, "check every machine before a launch"),
-    ):
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         command.set_defaults(run=run)
-        command.add_argument(
-            "--workers_csv_path", required=True, metavar="FILE", help="CSV of the machines"
-        )
-        command.add_argument(
-            "--accept_new_host_keys", action="store_true", help="trust machines unknown to SSH"
-        )
-        command.add_argument("--logdir", help="logdir of the launch")
-        command.add_argument(
-            "--rendezvous_port",
-            type=int,
-            help="port of the launch where several learners find each other",
-        )
+        return command
+
+    _add_machines(add("setup", _setup, "copy the project to every machine, install its packages"))
+    _add_machines(add("doctor", _doctor, "check every machine before a launch"))
+    _add_setup(commands.choices["setup"])
     for name, run, text in (
         ("status", _status, "show the state of every process of a run"),
         ("logs", _logs, "print the output of a process"),
         ("stop", _stop, "stop the processes of a run, and nothing else"),
+        ("restart", _restart, "restart a process, or all processes of a machine"),
+        ("add", _add, "start the actors of rows that were appended to the workers CSV"),
+        ("exec", _exec, "run a command in the project's folder on every machine"),
+        ("fetch", _fetch, "copy the run's files from its machines to this one"),
+        ("attach", _attach, "attach this terminal to the tmux session on a machine"),
+        ("stacks", _stacks, "print the Python stacks of the processes: where do they hang?"),
     ):
-        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        command.set_defaults(run=run)
+        command = add(name, run, text)
         command.add_argument(
             "--logdir", help="logdir of the run; default: the newest run in the session"
         )
         command.add_argument(
             "--tmux_sess", default=ClusterConfig.tmux_sess, help="tmux session of the run"
         )
-        if name == "logs":
-            command.add_argument("name", metavar="NAME", help="a process, such as actor-2")
-            command.add_argument(
-                "-f", "--follow", action="store_true", help="keep printing new output"
-            )
-        if name == "stop":
-            command.add_argument(
-                "--timeout_s", type=float, default=120.0, help="how long to wait for the processes"
-            )
+    for name in ("status", "logs"):
+        commands.choices[name].add_argument(
+            "-f", "--follow", action="store_true", help="keep showing what is new"
+        )
+    commands.choices["logs"].add_argument("name", metavar="NAME", help="a process, such as actor-2")
+    commands.choices["stop"].add_argument(
+        "--timeout_s", type=float, default=STOP_S, help="how long to wait for the processes"
+    )
+    commands.choices["restart"].add_argument(
+        "target", metavar="NAME|HOST", help="a process, such as actor-2, or a machine"
+    )
+    commands.choices["exec"].add_argument(
+        "command", metavar="-- CMD", nargs=argparse.REMAINDER, help="such as -- nvidia-smi -L"
+    )
+    commands.choices["fetch"].add_argument(
+        "--to", type=Path, metavar="FOLDER", help="default: the logdir here"
+    )
+    commands.choices["attach"].add_argument("host", metavar="HOST", help="a machine of the run")
+    commands.choices["stacks"].add_argument(
+        "names", metavar="NAME", nargs="*", help="default: all processes"
+    )
     _add_workers(commands.add_parser("workers", help="write a workers CSV", allow_abbrev=False))
     return parser
+
+
+def _add_machines(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--workers_csv_path", required=True, metavar="FILE", help="CSV of the machines"
+    )
+    command.add_argument(
+        "--accept_new_host_keys", action="store_true", help="trust machines unknown to SSH"
+    )
+    command.add_argument(
+        "--level_name", default="", help="MODULE:LEVEL of the launch, to copy that module, too"
+    )
+    command.add_argument("--logdir", default="runs", help="logdir of the launch, or its folder")
+    command.add_argument(
+        "--rendezvous_port",
+        type=int,
+        help="port of the launch where several learners find each other",
+    )
+
+
+def _add_setup(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--extras", default="", metavar="NAME[,NAME...]",
+        help=f"packages that levels need: {', '.join(_EXTRAS)}",
+    )  # fmt: skip
+    command.add_argument(
+        "--wheelhouse", action="store_true",
+        help="download all packages here, once, and send them to the machines",
+    )  # fmt: skip
+    command.add_argument(
+        "--install_python", metavar="VERSION",
+        help="let uv download this Python, such as 3.12, where the machine's does not fit",
+    )  # fmt: skip
 
 
 def _add_workers(command: argparse.ArgumentParser) -> None:
@@ -115,18 +160,25 @@ def _launch_config(options: argparse.Namespace) -> Config:
 
 
 def _setup(options: argparse.Namespace) -> int:
-    plan, passwords = fleet.plan_of(_launch_config(options), sys.executable)
-    return setup.set_up(plan, passwords, options.accept_new_host_keys, Console())
+    extras = tuple(name for name in options.extras.split(",") if name)
+    for name in extras:
+        if name not in _EXTRAS:
+            raise ConfigError(f"--extras={name}: must be some of {', '.join(_EXTRAS)}")
+    plan, passwords, _ = plan_of(_launch_config(options), sys.executable)
+    settings = bootstrap.SetupOptions(extras, options.wheelhouse, options.install_python)
+    return bootstrap.set_up(
+        plan, passwords, options.accept_new_host_keys, Console(), settings, options.level_name
+    )
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    plan, passwords = fleet.plan_of(_launch_config(options), sys.executable)
-    findings = doctor.examine(plan, passwords, options.accept_new_host_keys)
-    return doctor.show(findings, _wide_console())
+    plan, passwords, _ = plan_of(_launch_config(options), sys.executable)
+    findings = preflight.examine(plan, passwords, options.accept_new_host_keys, options.level_name)
+    return preflight.show(findings, _wide_console())
 
 
-def _status(options: argparse.Namespace) -> int:
-    return control.show_status(find(options.logdir, options.tmux_sess), _wide_console())
+def _run_of(options: argparse.Namespace) -> Path:
+    return find(options.logdir, options.tmux_sess)
 
 
 def _wide_console() -> Console:
@@ -134,13 +186,44 @@ def _wide_console() -> Console:
     return Console(width=max(Console().width, _TABLE_WIDTH))
 
 
+def _status(options: argparse.Namespace) -> int:
+    return status.show_status(_run_of(options), _wide_console(), options.follow)
+
+
 def _logs(options: argparse.Namespace) -> int:
-    logdir = find(options.logdir, options.tmux_sess)
-    return control.follow_logs(logdir, options.name, options.follow)
+    return status.follow_logs(_run_of(options), options.name, options.follow)
 
 
 def _stop(options: argparse.Namespace) -> int:
-    return control.stop(find(options.logdir, options.tmux_sess), options.timeout_s)
+    return operate.stop(_run_of(options), options.timeout_s)
+
+
+def _restart(options: argparse.Namespace) -> int:
+    return operate.restart(_run_of(options), options.target)
+
+
+def _add(options: argparse.Namespace) -> int:
+    return operate.add(_run_of(options), command_line.parse)
+
+
+def _exec(options: argparse.Namespace) -> int:
+    words = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not words:
+        raise ConfigError("python -m frontend exec: name a command, such as -- nvidia-smi -L")
+    return operate.execute(_run_of(options), words)
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    logdir = _run_of(options)
+    return operate.fetch(logdir, options.to or logdir, Console(stderr=True))
+
+
+def _attach(options: argparse.Namespace) -> int:
+    return operate.attach(_run_of(options), options.host)
+
+
+def _stacks(options: argparse.Namespace) -> int:
+    return operate.stacks(_run_of(options), options.names)
 
 
 def _workers(options: argparse.Namespace) -> int:
@@ -151,17 +234,21 @@ def _workers(options: argparse.Namespace) -> int:
         raise ConfigError(
             "--actors: name a file with one machine per line (this is not a SLURM job)"
         )
-    machines = hosts.read_hosts(options.actors) if options.actors else hosts.slurm_hosts(nodelist)
+    machines = (
+        machine_lists.read_hosts(options.actors)
+        if options.actors
+        else machine_lists.slurm_hosts(nodelist)
+    )
     if options.learners is None and options.actors is not None:
         raise ConfigError("--learners: name the learners' machines, separated by commas")
     learners = options.learners.split(",") if options.learners else machines[:1]
     settings = (options.actors_per_host, options.tf_port, options.ssh_port, options.ssh_username)
     if options.output is None:
-        hosts.write_workers(sys.stdout, learners, machines, *settings)
+        machine_lists.write_workers(sys.stdout, learners, machines, *settings)
         return 0
     try:
         with options.output.open("x", encoding="utf-8") as file:
-            rows = hosts.write_workers(file, learners, machines, *settings)
+            rows = machine_lists.write_workers(file, learners, machines, *settings)
     except OSError as error:
         raise ConfigError(f"--output={options.output}: {error.strerror}") from error
     print(f"{options.output}: {rows} processes")

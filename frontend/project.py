@@ -1,41 +1,88 @@
-"""The project's files, which every machine must have: `python -m frontend.project` compares them.
-
-Standard library only.
-"""
+"""The files that every machine must have: this project's, and a level's own module."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
+import io
+import tarfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = ("run_experiment.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 _FOLDERS = ("impala_tf", "frontend")
+_NOT_MODULES = ("procgen", "retro", "gym", "ALE")
+"""What may stand before the colon of a level besides a module."""
+_EXCLUDED = ("__pycache__", "runs", "node_modules")
+_MAX_BYTES = 10 << 20
+"""Larger files beside a level's module are not copied: they are data or videos."""
 
 
-def manifest(root: Path = ROOT) -> dict[str, str]:
-    """Returns {path relative to the project: SHA-256} of every file that a machine needs."""
-    paths = [root / name for name in _FILES]
-    paths += [
-        path
-        for folder in _FOLDERS
-        for path in sorted((root / folder).rglob("*"))
-        if "__pycache__" not in path.parts
-    ]
+def files(level_name: str = "", root: Path = ROOT, here: Path | None = None) -> dict[str, Path]:
+    """Returns {path relative to the project: file} of every file that a machine needs.
+
+    Args:
+      level_name: as --level_name. The module or package of MODULE:LEVEL is included if it lies in
+        `here` or in the project, and not among the installed packages.
+      root: the project.
+      here: default: the current folder.
+    """
+    found = {name: root / name for name in _FILES}
+    for name in _FOLDERS:
+        found.update(_inside(root / name, root))
+    for module in _modules(level_name):
+        for folder in (here or Path.cwd(), root):
+            single, package = folder / f"{module}.py", folder / module
+            if single.is_file():
+                found[single.name] = single
+            elif package.is_dir():
+                found.update(_inside(package, folder))
+            else:
+                continue
+            break
+    return {name: path for name, path in found.items() if path.is_file()}
+
+
+def digests(paths: Mapping[str, Path]) -> dict[str, str]:
+    """Returns {name: SHA-256 of its file}."""
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
+
+
+def differing(expected: Mapping[str, str], root: Path = ROOT) -> list[str]:
+    """Returns the names in `expected` that are missing or different under `root`."""
+    present = {name: root / name for name in expected if (root / name).is_file()}
+    here = digests(present)
+    return [name for name, digest in expected.items() if here.get(name) != digest]
+
+
+def archive(paths: Mapping[str, Path], names: Iterable[str]) -> bytes:
+    """Returns a tar file with those files of `paths` that `names` lists."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name in names:
+            tar.add(paths[name], name, recursive=False, filter=_without_owner)
+    return buffer.getvalue()
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = 0o644
+    return member
+
+
+def _inside(folder: Path, root: Path) -> dict[str, Path]:
     return {
-        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in paths
+        path.relative_to(root).as_posix(): path
+        for path in sorted(folder.rglob("*"))
         if path.is_file()
+        and path.stat().st_size <= _MAX_BYTES
+        and not any(p in _EXCLUDED or p.startswith(".") for p in path.relative_to(folder).parts)
     }
 
 
-def differing(expected: dict[str, str], root: Path = ROOT) -> list[str]:
-    """Returns the paths in `expected` that are missing or different under `root`."""
-    here = manifest(root)
-    return [path for path, digest in expected.items() if here.get(path) != digest]
-
-
-if __name__ == "__main__":
-    print(json.dumps(differing(json.load(sys.stdin))))
+def _modules(level_name: str) -> list[str]:
+    """Returns the top-level modules that levels of one's own are in."""
+    before = [level.partition(":")[0] for level in level_name.split(",") if ":" in level]
+    tops = [name.split(".")[0] for name in before if "/" not in name]
+    return [top for top in dict.fromkeys(tops) if top.isidentifier() and top not in _NOT_MODULES]

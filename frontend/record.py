@@ -1,47 +1,61 @@
-"""cluster.json: the record of a launch, for `status`, `logs` and `stop`. It holds no secrets."""
+"""cluster.json: the record of a launch, for every later command. It holds no secrets."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from frontend.plan import Group, Place, Plan, Process
+from frontend.inventory import Secret, read_workers
+from frontend.node.plain import from_plain, to_plain
+from frontend.node.state import replace_file
+from frontend.plan import NodeSpec, Plan, passwords
 from impala_tf.config import ConfigError
 
 NAME = "cluster.json"
 
 
-@dataclasses.dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """A launched run."""
 
     run_id: str
     launched_unix_s: float
     workers_csv_path: str
     """Absolute. Passwords, if there are any, are read from it again."""
+    flags: tuple[str, ...]
+    """Of the launch."""
+    level_name: str
     plan: Plan
-    """The folders of its places are absolute."""
+    max_hours: float | None = None
+    end_command: str | None = None
+    start_at_boot: bool = False
+
+    def passwords(self) -> dict[str, Secret]:
+        """Returns {name of the node: password}, from the workers CSV if that still exists."""
+        path = Path(self.workers_csv_path)
+        return passwords(self.plan, read_workers(path)) if path.exists() else {}
+
+    def first_learner(self) -> NodeSpec:
+        """Returns the machine that has the files of the run."""
+        return self.plan.node(self.plan.processes[0].node)
 
 
 def save(record: Record, logdir: Path) -> None:
     """Writes cluster.json atomically."""
     logdir.mkdir(parents=True, exist_ok=True)
-    temporary = logdir / f".{NAME}"
-    temporary.write_text(json.dumps(dataclasses.asdict(record), indent=1) + "\n", encoding="utf-8")
-    temporary.replace(logdir / NAME)
+    text = json.dumps(to_plain(record), indent=1) + "\n"
+    replace_file(logdir / NAME, text.encode(), 0o644)
 
 
 def load(logdir: Path) -> Record:
     """Reads cluster.json. Raises ConfigError if it is missing or unusable."""
     path = logdir / NAME
     try:
-        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return Record(**{**fields, "plan": _plan(fields["plan"])})
+        record: Record = from_plain(Record, json.loads(path.read_text(encoding="utf-8")))
+        return record
     except OSError as error:
         raise ConfigError(f"--logdir={logdir}: holds no launched run ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: not a record of a launch ({error})") from error
 
 
@@ -53,30 +67,16 @@ def find(logdir: str | None, tmux_sess: str) -> Path:
     """
     if logdir is not None:
         return Path(logdir)
-    found = [(load(path.parent), path.parent) for path in Path("runs").glob(f"*/{NAME}")]
-    found = [(record, path) for record, path in found if record.plan.tmux_sess == tmux_sess]
+    found = []
+    for path in Path("runs").glob(f"*/{NAME}"):
+        try:
+            record = load(path.parent)
+        except ConfigError:
+            continue  # of another version; it is no reason to hide the others
+        if record.plan.tmux_sess == tmux_sess:
+            found.append((record.launched_unix_s, path.parent))
     if not found:
         raise ConfigError(
             f"--tmux_sess={tmux_sess}: no run under runs/ was launched in it; give --logdir"
         )
-    return max(found, key=lambda pair: pair[0].launched_unix_s)[1]
-
-
-def _plan(fields: dict[str, Any]) -> Plan:
-    return Plan(
-        tmux_sess=fields["tmux_sess"],
-        places=tuple(Place(**place) for place in fields["places"]),
-        processes=tuple(_process(process) for process in fields["processes"]),
-        learner_hosts=tuple(fields["learner_hosts"]),
-    )
-
-
-def _process(fields: dict[str, Any]) -> Process:
-    return Process(
-        name=fields["name"],
-        place=fields["place"],
-        arguments=tuple(fields["arguments"]),
-        environment=tuple((name, value) for name, value in fields["environment"]),
-        max_restarts=fields["max_restarts"],
-        group=Group(**fields["group"]) if fields["group"] else None,
-    )
+    return max(found)[1]

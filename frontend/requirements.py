@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -20,20 +21,23 @@ PYTHON_VERSIONS = ((3, 11), (3, 12))
 """Oldest and newest."""
 
 
-def of_role(role: Role, root: Path = ROOT) -> list[str]:
+def of_role(role: Role, root: Path = ROOT, extras: Sequence[str] = ()) -> list[str]:
     """Returns the requirements of a role, in the order of pyproject.toml.
 
-    These are `dependencies`, plus the extra `learner` for learners. Horovod is in neither, because
-    it has to be compiled: see install_horovod.sh.
+    These are `dependencies`, plus the extra `learner` for learners, plus `extras`. Horovod is in
+    none, because it has to be compiled: see install_horovod.sh.
     """
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extra = project["optional-dependencies"]["learner"] if role == "learner" else []
-    return [*project["dependencies"], *extra]
+    names = (["learner"] if role == "learner" else []) + list(extras)
+    more = [each for name in names for each in project["optional-dependencies"][name]]
+    return list(dict.fromkeys([*project["dependencies"], *more]))
 
 
-def pinned(role: Role, with_horovod: bool = False, root: Path = ROOT) -> dict[str, str]:
+def pinned(
+    role: Role, with_horovod: bool = False, root: Path = ROOT, extras: Sequence[str] = ()
+) -> dict[str, str]:
     """Returns {package: exact version in constraints.txt} of a role's direct requirements."""
-    wanted = {_canonical(name) for name in of_role(role, root)}
+    wanted = {_canonical(name) for name in of_role(role, root, extras)}
     if with_horovod:
         wanted.add("horovod")
     lines = (root / "constraints.txt").read_text(encoding="utf-8").splitlines()

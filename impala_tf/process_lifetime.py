@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -13,6 +14,8 @@ from types import FrameType
 PARENT_VARIABLE = "IMPALA_TF_PARENT"
 """Environment variable with the parent's process id; the child then ends when the parent does."""
 
+STDERR = 2
+"""File descriptor."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL_S = 0.2
 
@@ -107,6 +110,14 @@ def stop_with_parent() -> None:
     parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent:
         die_with_parent(int(parent), signal.SIGTERM)
+
+
+def print_stacks_on_request() -> None:
+    """Prints the Python stacks of all threads to standard error on SIGUSR1; the process goes on.
+
+    Works even if a thread hangs inside TensorFlow and holds the interpreter.
+    """
+    faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
 
 
 def ignore_stop_requests() -> None:

@@ -27,7 +27,19 @@ _TICK_S = 0.2
 _CANNOT_RUN = (FileNotFoundError, NotADirectoryError, PermissionError)
 """What starting a process raises if trying again would not help."""
 
-State = Literal["gathering", "running", "waiting", "finished", "stopped", "refused", "failed"]
+State = Literal[
+    "starting",
+    "gathering",
+    "running",
+    "waiting",
+    "left",
+    "finished",
+    "stopped",
+    "refused",
+    "failed",
+]
+"""gathering: waits for the other learners. left: stopped with its machine, and to be started again
+when that is back."""
 OVER: tuple[State, ...] = ("finished", "stopped", "refused", "failed")
 ENDED_WELL: tuple[State, ...] = ("finished", "stopped")
 
@@ -57,7 +69,7 @@ class ProcessState(NamedTuple):
     """What is known about a process."""
 
     name: str
-    state: State = "gathering"
+    state: State = "starting"
     pid: int | None = None
     pid_ticks: int | None = None
     """See `start_ticks`; a pid alone may have been reused."""
@@ -114,6 +126,7 @@ class SupervisedProcess(threading.Thread):
         before_start: Callable[[Callable[[], bool]], bool] | None = None,
         stop_timeout_s: float = STOP_TIMEOUT_S,
         budget: RestartBudget | None = None,
+        on_end: Callable[[ProcessState], None] = lambda state: None,
     ) -> None:
         """Does not start it yet.
 
@@ -124,6 +137,7 @@ class SupervisedProcess(threading.Thread):
             stop waiting, and returns whether to start. May raise GiveUpError.
           stop_timeout_s: how long the process may take to stop before it is killed.
           budget: of restarts. Default: `command.max_restarts`.
+          on_end: called with the last state when the process is over, from this thread.
         """
         super().__init__(name=f"supervise {command.name}", daemon=True)
         self.command = command
@@ -132,12 +146,18 @@ class SupervisedProcess(threading.Thread):
         self._before_start = before_start
         self._stop_timeout_s = stop_timeout_s
         self._budget = budget or RestartBudget(command.max_restarts)
-        self._stopping = False
+        self._on_end = on_end
+        self._stopping = self._leaving = False
         self._restarting = False
         self._proven = False
 
-    def stop(self) -> None:
-        """Asks the process to stop; the thread ends when it has. Returns at once."""
+    def stop(self, leaving: bool = False) -> None:
+        """Asks the process to stop; the thread ends when it has. Returns at once.
+
+        Args:
+          leaving: whether it is to be started again when its machine is back.
+        """
+        self._leaving = leaving or (self._leaving and self._stopping)
         self._stopping = True
 
     def restart(self) -> None:
@@ -147,7 +167,7 @@ class SupervisedProcess(threading.Thread):
     @property
     def over(self) -> bool:
         """Whether the process has ended for good."""
-        return self.state.state in OVER
+        return self.state.state in OVER or self.state.state == "left"
 
     def run(self) -> None:
         """Runs until the process is over."""
@@ -272,8 +292,11 @@ class SupervisedProcess(threading.Thread):
         self._update(state="waiting", restarts=self.state.restarts + 1, detail=detail)
 
     def _end(self, state: State, detail: str) -> None:
+        if state == "stopped" and self._leaving:
+            state = "left"
         self._event(f"{state}: {detail}")
         self._update(state=state, detail=detail, pid=None, ended_unix_s=time.time())
+        self._on_end(self.state)
 
     def _update(self, **changes: Any) -> None:
         self.state = self.state._replace(**changes)

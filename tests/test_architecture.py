@@ -15,7 +15,10 @@ FILES = [
     *ROOT.glob("frontend/**/*.py"),
     ROOT / "run_experiment.py",
 ]
-FRONTEND = [f"frontend.{path.stem}" for path in ROOT.glob("frontend/[a-z]*.py")]
+FRONTEND = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in ROOT.glob("frontend/**/[a-z]*.py")
+]
 HEAVY = {"tensorflow", "sonnet", "horovod", "keras"}
 
 

@@ -150,7 +150,7 @@ def test_the_process_gets_its_environment_and_the_supervisors_pid(tmp_path):
 def test_a_log_that_cannot_be_written_ends_nothing(tmp_path):
     """A full disk, or a folder that somebody deleted."""
     process = supervised(tmp_path, "echo x >> starts; [ -e go ]")
-    events = []
+    events: list[str] = []
     process._on_event = events.append
     log = tmp_path / "logs" / "log"
     log.parent.mkdir()

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from frontend import requirements
+from frontend.node.state import Orders, read_orders
 from impala_tf import config as configs
 from impala_tf.config import command_line
 from impala_tf.processes.heartbeat import Heartbeat
@@ -83,19 +84,19 @@ def test_a_learner_leaves_a_note_for_the_health_check():
 
 def test_learners_of_a_group_wait_for_each_other_before_they_start(work_folder):
     hosts = "--learner_hosts=learner-0:8001,learner-1:8001"
-    specs = []
+    orders: list[Orders] = []
     for task in (0, 1):
         command = entrypoint.command("learner", [hosts, "--logdir=/runs/x", f"--task={task}"])
-        assert command[1:3] == ["-m", "frontend.supervisor"]
-        specs.append(json.loads(Path(command[3]).read_text()))
-        assert flags_of(specs[task]["argv"]).process.task == task
-    assert specs[0]["run_id"] == specs[1]["run_id"]
-    seats = [spec["seat"] for spec in specs]
-    assert [seat["rank"] for seat in seats] == [0, 1]
-    assert [seat["host"] for seat in seats] == ["learner-0", "learner-1"]
-    for seat in seats:
-        assert (seat["size"], seat["local_size"], seat["cross_size"]) == (2, 1, 2)
-        assert (seat["rendezvous_host"], seat["rendezvous_port"]) == ("learner-0", 8002)
+        assert command[1:3] == ["-m", "frontend.node.supervisor"]
+        assert command[4:] == ["--echo"], "docker logs must show what the learner prints"
+        orders.append(read_orders(Path(command[3])))
+        (process,) = orders[task].processes
+        assert flags_of(["python", *process.arguments]).process.task == task
+        rank = process.rank_info
+        assert rank is not None
+        assert (rank.rank, rank.size, rank.local_size, rank.cross_size) == (task, 2, 1, 2)
+        assert (rank.hosts, rank.rendezvous_port) == (("learner-0", "learner-1"), 8002)
+    assert orders[0].run_id == orders[1].run_id
     assert note()["status"] == "/runs/x/status-1.json"
 
 
@@ -263,7 +264,7 @@ def test_an_actor_needs_only_the_packages_of_its_image():
         "av": "av", "opencv-python-headless": "cv2", "paramiko": "paramiko", "pygame-ce": "pygame",
     }  # fmt: skip
     extra = set(requirements.of_role("learner")) - set(requirements.of_role("actor"))
-    assert extra == {*not_installed, "tensorboard"}
+    assert extra == {*not_installed, "tensorboard", "uv"}
     code = (
         "import sys\n"
         f"for name in {[*not_installed.values(), 'frontend']}:\n"

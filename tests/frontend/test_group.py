@@ -1,32 +1,36 @@
 """The group of learners: they start together, restart together, and give up together."""
 
+import http.client
 import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
+import time
 
 import pytest
 
-from frontend.group import GroupOverError, Membership, interface_of
-from frontend.process_state import Seat, Spec, read_state, state_path
+from frontend.node.addresses import interface_of
+from frontend.node.group import Membership
+from frontend.node.rendezvous import Address, Gathering, RendezvousServer, StoreProxy, ask
+from frontend.node.state import Orders, ProcessSpec, RankInfo, orders_path, write
+from frontend.node.supervisor import NodeSupervisor
 from frontend.project import ROOT
-from frontend.rendezvous import Gathering, RendezvousServer
-from frontend.supervisor import Supervisor
+from impala_tf.supervision import GiveUpError
 from tests.helpers.ports import free_port
-from tests.helpers.waiting import wait_until
+
+KEY = b"a key of the run's learners"
 
 
-def seat(rank, size, port):
-    return Seat(rank, size, rank, size, 0, 1, "127.0.0.1", "127.0.0.1", port)
+def rank_info(rank, size, port):
+    return RankInfo(rank, size, rank, size, 0, 1, ("127.0.0.1",) * size, port)
 
 
 def test_members_start_together_in_every_attempt():
     group = Gathering(2)
     assert group.join(0, "a") == {"go": False, "over": "", "missing": [1]}
-    group.store["/global/0"] = b"a stale address"
+    group.put("/global/0", b"a stale address")
     assert group.join(1, "b")["go"]
-    assert group.store == {}, "addresses of the previous attempt are left"
+    assert group.value("/global/0") is None, "addresses of the previous attempt are left"
     assert group.join(0, "a")["go"]
     # Learner 1 fails, and is back before learner 0 has noticed: it has to wait for learner 0.
     assert group.join(1, "c") == {"go": False, "over": "", "missing": [0]}
@@ -46,28 +50,36 @@ def test_a_member_that_no_longer_polls_does_not_count():
 def learners(tmp_path):
     """Yields `start`, which runs a learner's supervisor in a thread, and `join`."""
     port, threads, supervisors = free_port(), [], []
+    (tmp_path / "learner.key").write_text("secret")
 
     def start(rank, script, size=2, **changes):
-        spec = Spec(
-            "run", f"learner-{rank}", ("sh", "-c", script), str(tmp_path), str(tmp_path),
-            seat=seat(rank, size, port), **changes,
-        )  # fmt: skip
-        supervisors.append(Supervisor(spec, delay_s=lambda quick_failures: 0.0))
+        code = f"import os; os.execvp('sh', ['sh', '-c', {script!r}])"
+        process = ProcessSpec(
+            f"learner-{rank}", "h", ("-c", code), rank_info=rank_info(rank, size, port), **changes
+        )
+        orders = Orders(
+            "run", f"node-{rank}", "impala", str(tmp_path), str(tmp_path), (process,), time.time()
+        )
+        path = orders_path(tmp_path, orders.node)
+        path.parent.mkdir(exist_ok=True)
+        write(path, orders)
+        supervisors.append(NodeSupervisor(path))
         threads.append(threading.Thread(target=supervisors[-1].run))
         threads[-1].start()
 
     def join():
         for thread in threads:
-            thread.join(timeout=60)
+            thread.join(timeout=120)
         assert not any(thread.is_alive() for thread in threads)
-        return [read_state(path) for path in sorted(Path(tmp_path).glob("processes/*.state.json"))]
+        return [each._processes[name].state for each in supervisors for name in each._processes]
 
     yield start, join
     for supervisor in supervisors:
         supervisor.stop()
 
 
-def test_a_group_starts_together_and_restarts_together(learners, tmp_path):
+def test_a_group_starts_together_and_restarts_together(learners, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     start, join = learners
     # Both write one line per start. Both fail the first time, as with Horovod when one fails.
     script = (
@@ -75,7 +87,7 @@ def test_a_group_starts_together_and_restarts_together(learners, tmp_path):
         "until cmp -s starts0 starts1; do sleep .05; done; [ $(wc -l < starts0) = 2 ]"
     )
     start(0, script, max_restarts=3)
-    wait_until(state_path(tmp_path, "learner-0").exists)
+    time.sleep(1.0)
     assert not (tmp_path / "starts0").exists(), "learner 0 did not wait for learner 1"
     start(1, "echo 0/2 lo >> starts1; [ $(wc -l < starts1) = 2 ]", max_restarts=3)
     assert [(s.state, s.restarts) for s in join()] == [("finished", 1), ("finished", 1)]
@@ -91,48 +103,139 @@ def test_a_learner_without_restarts_ends_the_group_and_is_named(learners):
     assert "learner-1: exit status 1" in states[0].detail
 
 
-def test_a_rendezvous_port_in_use_is_reported(tmp_path):
+def test_a_rendezvous_port_in_use_is_reported(tmp_path, learners, monkeypatch):
+    start, join = learners
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        spec = Spec(
-            "run", "learner-0", ("true",), str(tmp_path), str(tmp_path),
-            seat=seat(0, 2, taken.getsockname()[1]),
-        )  # fmt: skip
-        assert Supervisor(spec).run() == 2
-    state = read_state(state_path(tmp_path, "learner-0"))
-    assert state is not None
-    assert state.state == "refused"
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(
+            "tests.frontend.test_group.rank_info",
+            lambda rank, size, _: RankInfo(rank, size, rank, size, 0, 1, ("127.0.0.1",) * 2, port),
+        )
+        start(0, "true")
+        (state,) = join()
+    assert state.state == "failed"
     assert "Address already in use" in state.detail
 
 
-def test_the_others_stop_waiting_when_learner_0_is_lost():
-    port, now = free_port(), [0.0]
-    server = RendezvousServer("127.0.0.1", port, "run", 2)
-    member = Membership(seat(1, 2, port), "run", lambda text: None, clock=lambda: now[0])
-
-    def wait(seconds):
-        server.close()
-        now[0] += 61
-
-    with pytest.raises(GroupOverError, match="learner-0 is unreachable"):
-        member.gather(lambda: False, wait)
+@pytest.fixture
+def key_folder(tmp_path):
+    (tmp_path / "learner.key").write_text("secret")
+    return tmp_path
 
 
-def test_the_rendezvous_of_another_run_is_not_joined():
-    port = free_port()
-    server = RendezvousServer("127.0.0.1", port, "another run", 1)
-    now = [0.0]
-    member = Membership(seat(1, 2, port), "run", lambda text: None, clock=lambda: now[0])
+def member(rank, port, folder, patience_s, run_id="run"):
+    return Membership(
+        rank_info(rank, 2, port), run_id, folder, lambda text: None, patience_s=patience_s
+    )
 
-    def wait(seconds):
-        now[0] += 601
 
+def test_learners_give_up_on_one_that_stays_away_and_name_it(key_folder):
+    """After a reboot of one machine, the others waited for ever."""
+    first = member(0, free_port(), key_folder, patience_s=1.0)
     try:
-        with pytest.raises(GroupOverError, match="serves another run"):
-            member.gather(lambda: False, wait)
+        with pytest.raises(GiveUpError, match="waited 0 min for learner-1"):
+            first.gather(lambda: False)
+    finally:
+        first.close()
+
+
+def test_the_patience_starts_again_with_every_attempt(key_folder):
+    """A group that had trained for hours gave up at once when learner 0 was out of reach."""
+    port = free_port()
+    first, second = (member(rank, port, key_folder, patience_s=2.0) for rank in (0, 1))
+    thread = threading.Thread(target=first.gather, args=(lambda: False,))
+    thread.start()
+    assert second.gather(lambda: False)
+    thread.join()
+    first.close()
+    time.sleep(2.5)  # the learners train
+    started = time.monotonic()
+    with pytest.raises(GiveUpError, match="learner-0, which is unreachable"):
+        second.gather(lambda: False)
+    assert time.monotonic() - started > 2.0
+    second.close()
+
+
+def test_the_rendezvous_of_another_run_is_not_joined(key_folder):
+    port = free_port()
+    first = member(0, port, key_folder, 9.0, run_id="another run")
+    second = member(1, port, key_folder, 1.0)
+    try:
+        with pytest.raises(GiveUpError, match="serves another run"):
+            second.gather(lambda: False)
+    finally:
+        first.close()
+        second.close()
+
+
+# --- who may talk to the rendezvous ---
+
+
+def raw(port, method, path, body=b"", headers=None):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def rendezvous():
+    address = Address("127.0.0.1", free_port(), KEY)
+    server = RendezvousServer(address, ("127.0.0.1", "127.0.0.1"))
+    yield address, server
+    server.close()
+
+
+def test_requests_without_the_runs_key_are_refused(rendezvous):
+    address, server = rendezvous
+    for method in ("GET", "PUT", "DELETE", "POST"):
+        assert raw(address.port, method, "/global/0", b"{}")[0] == 403
+        signed_for_another = {"X-Signature": "0" * 64}
+        assert raw(address.port, method, "/leave", b"{}", signed_for_another)[0] == 403
+    with pytest.raises(ConnectionRefusedError):
+        ask(address._replace(key=b"another run's"), "/leave", {"reason": "x"})
+    assert server.gathering.join(0, "a")["over"] == ""
+
+
+def test_an_unknown_request_does_not_end_the_group(rendezvous):
+    address, server = rendezvous
+    with pytest.raises(ConnectionRefusedError, match="404"):
+        ask(address, "/favicon.ico", {"reason": "x"})
+    assert server.gathering.join(0, "a")["over"] == ""
+
+
+def test_other_machines_than_the_learners_are_not_answered():
+    address = Address("127.0.0.1", free_port(), KEY)
+    server = RendezvousServer(address, ("192.0.2.1", "192.0.2.2"))
+    try:
+        with pytest.raises(ConnectionRefusedError, match="403"):
+            ask(address, "/join", {"rank": 0, "attempt": "a"})
     finally:
         server.close()
+
+
+def test_horovods_requests_reach_the_store_through_the_proxy(rendezvous):
+    address, _ = rendezvous
+    proxy = StoreProxy(address)
+    try:
+        assert raw(proxy.port, "GET", "/global/0") == (404, b"")
+        assert raw(proxy.port, "PUT", "/global/0", b"an address")[0] == 200
+        assert raw(proxy.port, "GET", "/global/0") == (200, b"an address")
+    finally:
+        proxy.close()
+
+
+def test_the_store_has_a_bound(rendezvous):
+    group = Gathering(2)
+    for number in range(255):
+        group.put(f"/{number}", b"x" * 65_536)
+    with pytest.raises(ValueError, match="full"):
+        group.put("/more", b"x" * 65_536)
 
 
 def test_the_interface_of_an_address_is_found():
@@ -141,9 +244,9 @@ def test_the_interface_of_an_address_is_found():
 
 
 @pytest.mark.cluster  # It needs a namespace for the host name.
-def test_own_name_changes_the_host_name_of_its_command_only():
+def test_a_namespace_changes_the_host_name_of_its_command_only():
     before = socket.gethostname()
     print_name = [sys.executable, "-c", "import socket; print(socket.gethostname())"]
-    command = [sys.executable, "-m", "frontend.own_name", "192.0.2.77", *print_name]
+    command = [sys.executable, "-m", "frontend.node.uts_namespace", "192.0.2.77", *print_name]
     assert subprocess.check_output(command, cwd=ROOT, text=True) == "192.0.2.77\n"
     assert socket.gethostname() == before

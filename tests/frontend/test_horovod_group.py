@@ -1,12 +1,12 @@
 """Real Horovod groups form through our rendezvous server, and form again after a restart."""
 
-import sys
 import threading
+import time
 
 import pytest
 
-from frontend.process_state import Seat, Spec, log_path, read_state, state_path
-from frontend.supervisor import Supervisor
+from frontend.node.state import Orders, ProcessSpec, RankInfo, log_path, orders_path, write
+from frontend.node.supervisor import NodeSupervisor
 from tests.helpers.ports import free_port
 
 # The sum is 3 only if exactly the two learners of one attempt meet.
@@ -27,36 +27,42 @@ hvd.shutdown()
 
 
 @pytest.fixture
-def group(tmp_path):
+def group(tmp_path, monkeypatch):
     """Runs the supervisors of two learners in threads; stops them when the test ends."""
     port = free_port()
     supervisors, threads = [], []
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "learner.key").write_text("secret")
     for rank in range(2):
-        spec = Spec(
-            run_id="run",
-            name=f"learner-{rank}",
-            argv=(sys.executable, "-c", PROGRAM),
-            workdir=str(tmp_path),
-            logdir=str(tmp_path),
+        process = ProcessSpec(
+            f"learner-{rank}",
+            "h",
+            ("-c", PROGRAM),
             # Learner 0 waits this long for the learner 1 that has failed.
-            environment={"HOROVOD_GLOO_TIMEOUT_SECONDS": "5"},
+            {"HOROVOD_GLOO_TIMEOUT_SECONDS": "5"},
             max_restarts=2,
-            seat=Seat(rank, 2, rank, 2, 0, 1, "127.0.0.1", "127.0.0.1", port),
+            rank_info=RankInfo(rank, 2, rank, 2, 0, 1, ("127.0.0.1",) * 2, port),
         )
-        supervisors.append(Supervisor(spec, delay_s=lambda quick_failures: 0.0))
+        folder = str(tmp_path)
+        orders = Orders("run", f"node-{rank}", "impala", folder, folder, (process,), time.time())
+        path = orders_path(tmp_path, orders.node)
+        path.parent.mkdir(exist_ok=True)
+        write(path, orders)
+        supervisors.append(NodeSupervisor(path))
         threads.append(threading.Thread(target=supervisors[-1].run))
         threads[-1].start()
-    yield threads
+    yield threads, supervisors
     for supervisor in supervisors:
         supervisor.stop()
 
 
 def test_a_group_forms_again_after_one_learner_failed_before_it_met_the_other(group, tmp_path):
-    for thread in group:
+    threads, supervisors = group
+    for thread in threads:
         thread.join(timeout=240)
     logs = [log_path(tmp_path, f"learner-{rank}").read_text() for rank in range(2)]
     assert "rank 0 of 2: sum 3\n" in logs[0], logs
     assert "rank 1 of 2: sum 3\n" in logs[1], logs
-    states = [read_state(state_path(tmp_path, f"learner-{rank}")) for rank in range(2)]
-    assert [s.state for s in states if s] == ["finished", "finished"]
-    assert [s.restarts for s in states if s] == [1, 1]
+    states = [process.state for each in supervisors for process in each._processes.values()]
+    assert [state.state for state in states] == ["finished", "finished"]
+    assert [state.restarts for state in states] == [1, 1]

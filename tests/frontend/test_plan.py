@@ -1,15 +1,15 @@
 """The plan of a launch: which process runs where, with which flags."""
 
 import dataclasses
-import getpass
 import json
 from typing import Any
 
 import pytest
 
-from frontend.plan import Group, Here, Place, Plan, Process, make_plan, passwords
+from frontend.inventory import Row, Secret
+from frontend.node.state import ProcessSpec, RankInfo
+from frontend.plan import LocalNode, NodeSpec, Plan, make_plan, passwords
 from frontend.record import Record, load, save
-from frontend.workers import Row, Secret
 from impala_tf.config import Config, ConfigError, replace
 
 CONFIG = replace(
@@ -25,11 +25,10 @@ CONFIG = replace(
 )
 FLAGS = ("--level_name=CartPole-v1",)
 LEARNERS = "--learner_hosts=10.0.0.1:8001,10.0.0.2:8001,10.0.0.1:9000"
-ACTORS = "--actor_hosts=10.0.0.9,10.0.0.1,10.0.0.9,10.0.0.9"
 
 
 def here(tmp_path):
-    return Here(tmp_path / "project", "/py", tmp_path / "logs", lambda ip: ip == "10.0.0.9")
+    return LocalNode(tmp_path / "project", "/py", tmp_path / "logs", lambda ip: ip == "10.0.0.9")
 
 
 def rows():
@@ -47,38 +46,42 @@ def rows():
 
 
 def test_the_whole_plan(tmp_path):
-    me = getpass.getuser()
+    hosts = ("10.0.0.1", "10.0.0.2", "10.0.0.1")
 
-    def learner(task, place, host, seat, environment=(), more=()):
-        group = Group(task, 3, seat[0], seat[1], seat[2], seat[3], host, "10.0.0.1", 9001)
-        flags = ("--logdir=runs/x", *FLAGS, "--job_name=learner", *more, LEARNERS, ACTORS)
+    def learner(task, node, position, environment, more=()):
+        a, b, c, d = position
+        rank_info = RankInfo(task, 3, a, b, c, d, hosts, 9001)
+        flags = ("--logdir=runs/x", *FLAGS, "--num_actors=4", "--job_name=learner", *more, LEARNERS)
         script = ("run_experiment.py", *flags)
-        return Process(f"learner-{task}", place, script, environment, 5, group)
+        return ProcessSpec(f"learner-{task}", node, script, environment, 5, rank_info)
 
-    def actor(task, place, logdir, environment=(), more=(), envs=()):
-        flags = (f"--logdir={logdir}", *FLAGS, *envs, "--job_name=actor", *more, LEARNERS, ACTORS)
-        return Process(f"actor-{task}", place, ("run_experiment.py", *flags), environment)
+    def actor(task, node, logdir, environment=None, more=(), envs=()):
+        flags = (f"--logdir={logdir}", *FLAGS, "--num_actors=4", *envs, "--job_name=actor", *more)
+        script = ("run_experiment.py", *flags, LEARNERS)
+        return ProcessSpec(f"actor-{task}", node, script, environment or {})
 
     logs = str(tmp_path / "logs")
     assert make_plan(CONFIG, rows(), here(tmp_path)) == Plan(
         tmux_sess="mine",
-        places=(
-            Place("this machine", "", True, str(tmp_path / "project"), "/py", logs),
-            Place("10.0.0.1", "10.0.0.1", False, "w", "/opt/py", "runs/x", 22, "me"),
-            Place(
-                "10.0.0.2", "10.0.0.2", False, "impala_tf", ".venv/bin/python", "runs/x", 2222,
-                me, "k",
+        nodes=(
+            NodeSpec(
+                "this machine", "node-here", "", True, str(tmp_path / "project"), "/py", logs
+            ),
+            NodeSpec(
+                "10.0.0.1", "node-0", "10.0.0.1", False, "w", "/opt/py", "runs/x", "10.0.0.1",
+                None, "me",
+            ),
+            NodeSpec(
+                "10.0.0.2", "node-1", "10.0.0.2", False, "impala_tf", ".venv/bin/python", "runs/x",
+                "10.0.0.2", 2222, None, "k",
             ),
         ),
         processes=(
-            learner(0, "10.0.0.1", "10.0.0.1", (0, 2, 0, 2), (("CUDA_VISIBLE_DEVICES", "0"),)),
-            learner(1, "10.0.0.2", "10.0.0.2", (0, 1, 1, 2), (), ("--task=1",)),
-            learner(
-                2, "10.0.0.1", "10.0.0.1", (1, 2, 0, 1), (("CUDA_VISIBLE_DEVICES", "1"),),
-                ("--task=2",),
-            ),
+            learner(0, "10.0.0.1", (0, 2, 0, 2), {"CUDA_VISIBLE_DEVICES": "0"}),
+            learner(1, "10.0.0.2", (0, 1, 1, 2), {}, ("--task=1",)),
+            learner(2, "10.0.0.1", (1, 2, 0, 1), {"CUDA_VISIBLE_DEVICES": "1"}, ("--task=2",)),
             actor(
-                0, "this machine", logs, (("CUDA_VISIBLE_DEVICES", "-1"),),
+                0, "this machine", logs, {"CUDA_VISIBLE_DEVICES": "-1"},
                 envs=("--envs_per_actor=4",),
             ),
             actor(1, "10.0.0.1", "runs/x", more=("--task=1",)),
@@ -91,7 +94,21 @@ def test_the_whole_plan(tmp_path):
 
 def test_a_single_learner_has_no_group(tmp_path):
     plan = make_plan(CONFIG, [rows()[1], rows()[0]], here(tmp_path))
-    assert [process.group for process in plan.processes] == [None, None]
+    assert [process.rank_info for process in plan.processes] == [None, None]
+
+
+def test_a_forwarded_port_on_loopback_is_another_machine(tmp_path):
+    local = dataclasses.replace(here(tmp_path), is_here=lambda host: host == "127.0.0.1")
+    forwarded = [
+        Row(2, "learner", "10.0.0.1", 8001, ssh_host="127.0.0.1", ssh_port=2201),
+        Row(3, "actor", "127.0.0.1", ssh_port=2202),
+        Row(4, "actor", "127.0.0.1"),
+    ]
+    plan = make_plan(CONFIG, forwarded, local)
+    assert [(node.ssh_host, node.ssh_port, node.is_local) for node in plan.nodes] == [
+        ("127.0.0.1", 2201, False), ("127.0.0.1", 2202, False), ("", None, True)
+    ]  # fmt: skip
+    assert plan.nodes[0].address == "10.0.0.1"
 
 
 def test_ipv6_addresses_get_brackets_before_a_port(tmp_path):
@@ -99,10 +116,10 @@ def test_ipv6_addresses_get_brackets_before_a_port(tmp_path):
     assert plan.learner_hosts == ("[fd00::1]:8001",)
 
 
-def test_two_logins_at_one_address_are_two_places(tmp_path):
+def test_two_logins_at_one_address_are_two_nodes(tmp_path):
     both = [Row(2, "learner", "h", 8001, ssh_port=p, ssh_username="u") for p in (22, 23)]
     plan = make_plan(CONFIG, [*both, rows()[0]], here(tmp_path))
-    assert [place.name for place in plan.places] == ["u@h:22", "u@h:23", "this machine"]
+    assert [node.name for node in plan.nodes] == ["u@h:22", "u@h:23", "this machine"]
 
 
 def test_rows_of_this_machine_must_agree(tmp_path):
@@ -118,7 +135,7 @@ def test_rows_of_this_machine_must_agree(tmp_path):
 def test_a_record_can_be_loaded_again_and_holds_no_password(tmp_path):
     plan = make_plan(CONFIG, rows(), here(tmp_path))
     assert passwords(plan, rows()) == {"10.0.0.2": Secret("canary")}
-    record = Record("id", 1.5, "/w.csv", plan)
+    record = Record("id", 1.5, "/w.csv", ("--seed=1",), "CartPole-v1", plan, end_command="halt")
     save(record, tmp_path)
     assert load(tmp_path) == record
     assert "canary" not in (tmp_path / "cluster.json").read_text()
@@ -130,3 +147,18 @@ def test_a_missing_or_damaged_record_is_named(tmp_path):
     (tmp_path / "cluster.json").write_text(json.dumps({"run_id": "x"}))
     with pytest.raises(ConfigError, match="cluster.json: not a record of a launch"):
         load(tmp_path)
+
+
+def test_the_record_grows_only_linearly_with_the_machines(tmp_path):
+    """At 100 machines, it was 1.75 MB."""
+
+    def size(machines):
+        many = [
+            rows()[1],
+            *(Row(9 + k, "actor", f"10.1.{k // 250}.{k % 250}") for k in range(machines)),
+        ]
+        record = Record("id", 1.5, "/w.csv", (), "x", make_plan(CONFIG, many, here(tmp_path)))
+        save(record, tmp_path)
+        return (tmp_path / "cluster.json").stat().st_size
+
+    assert size(400) < 4.2 * size(100)

@@ -80,4 +80,4 @@ def test_horovod_is_built_with_the_right_flags(tmp_path, has_mpi):
 
 
 def test_every_machine_gets_the_script():
-    assert "frontend/install_horovod.sh" in project.manifest()
+    assert "frontend/install_horovod.sh" in project.files()

@@ -1,36 +1,52 @@
-"""Machines over SSH, with a real sshd: host keys, logins, commands, files and setup."""
+"""Machines over SSH, with a real sshd: host keys, logins, commands, and connections that fail."""
 
 import json
 import logging
-import shlex
+import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
-from frontend import ssh
+from frontend.connection import until_input_ends
 from frontend.errors import ClusterError
-from frontend.machine import in_workdir
-from frontend.setup import set_up_machine
-from frontend.tmux import Session
-from frontend.workers import Secret
-from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
-from tests.helpers.sshd import fingerprint, make_key, public_key
+from frontend.inventory import Secret
+from frontend.ssh import SshRunner
+from frontend.ssh_login import SshConnector
+from tests.helpers.hostile import HOSTILE
+from tests.helpers.sshd import fingerprint, make_key, public_key, running_sshd
 from tests.helpers.waiting import wait_until
 
 PASSWORD = Secret("canary-7c1f")
 
 
-def connect(sshd, accept=False, password=None, known_hosts=None, **changes):
-    return ssh.connect(sshd.place(**changes), password, accept, known_hosts or sshd.known_hosts)
+def connect(
+    sshd, accept=False, password=None, known_hosts=None, ask=lambda prompt: None, **changes
+):
+    passwords = {"node1": password} if password else {}
+    connector = SshConnector(passwords, accept, known_hosts or sshd.known_hosts, ask)
+    return SshRunner(sshd.node(**changes), connector)
 
 
 @pytest.fixture
-def machine(sshd):
+def runner(sshd):
     found = connect(sshd)
     yield found
     found.close()
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty home folder."""
+    folder = tmp_path / "home" / ".ssh"
+    folder.mkdir(parents=True, mode=0o700)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return folder
 
 
 def refusal(sshd, **arguments):
@@ -39,68 +55,127 @@ def refusal(sshd, **arguments):
     return str(caught.value)
 
 
-def test_arguments_of_a_command_arrive_byte_for_byte(machine, tmp_path):
-    done = machine.run([
-        sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))", *HOSTILE
-    ])  # fmt: skip
+# --- commands ---
+
+
+def test_arguments_of_a_command_arrive_byte_for_byte(runner):
+    program = "import json, sys; print(json.dumps(sys.argv[1:]))"
+    done = runner.run([sys.executable, "-c", program, *HOSTILE])
     assert json.loads(done.stdout) == HOSTILE
     assert done.status == 0
 
 
-def test_a_command_has_status_input_and_both_outputs(machine):
-    done = machine.run(["sh", "-c", "cat; echo bad >&2; exit 5"], stdin="héllo")
-    assert (done.status, done.stdout, done.stderr, done.last_line) == (5, "héllo", "bad\n", "bad")
-    assert machine.run(["/no/such/program"]).status == 127
+def test_a_command_has_status_input_and_both_outputs(runner, sshd):
+    done = runner.run(["sh", "-c", "pwd; cat; echo bad >&2; exit 5"], "héllo".encode())
+    assert (done.status, done.text) == (5, f"{sshd.folder}/work\nhéllo")
+    assert (done.stderr, done.last_line) == (b"bad\n", "bad")
+    assert runner.run(["/no/such/program"]).status == 127
 
 
-def test_output_larger_than_the_ssh_window_does_not_block(machine):
+def test_a_missing_project_folder_and_the_home_folder(sshd):
+    there = connect(sshd, workdir=str(sshd.folder / "none"))
+    assert there.run(["pwd"]).status == 125
+    assert there.run(["pwd"], in_workdir=False).status == 0
+    there.close()
+
+
+def test_an_interpreter_in_the_home_folder_is_found(sshd, runner):
+    """~/ works in the other columns, too."""
+    home = runner.run(["sh", "-c", 'printf %s "$HOME"']).text
+    relative = os.path.relpath(sys.executable, home)
+    assert runner.run([f"~/{relative}", "-c", "print(6 * 7)"]).text == "42\n"
+
+
+def test_output_larger_than_the_ssh_window_does_not_block(runner):
     script = "import sys; [s.write('x' * 5_000_000) for s in (sys.stderr, sys.stdout)]"
-    done = machine.run([sys.executable, "-c", script])
+    done = runner.run([sys.executable, "-c", script])
     assert len(done.stdout) == len(done.stderr) == 5_000_000
 
 
-def test_a_command_that_hangs_times_out(machine):
-    with pytest.raises(ClusterError, match="node1: no answer in time"):
-        machine.run(["sleep", "1000"], timeout_s=0.2)
+def test_a_command_that_exits_before_it_has_read_its_input(runner):
+    assert runner.run(["sh", "-c", "exit 3"], b"x" * 20_000_000).status == 3
 
 
-def test_a_started_command_sees_the_end_of_its_input(machine):
-    running = machine.start(["sh", "-c", "echo ready; cat; echo bye >&2; exit 4"])
-    assert next(running.lines()) == "ready\n"
-    assert running.finish() == 4
+def test_a_command_that_hangs_times_out(runner):
+    with pytest.raises(ClusterError, match="node1: no answer within 0.2 s"):
+        runner.run(["sleep", "1000"], timeout_s=0.2)
+    assert runner.run(["echo", "again"]).text == "again\n", "it did not connect again"
 
 
-def test_written_files_are_complete_and_private(machine, tmp_path):
-    path = tmp_path / "new folder; $(x)" / "key"
-    machine.write(str(path), b"one\x00two")
-    machine.write(str(path), b"three\x00four")
-    assert path.read_bytes() == b"three\x00four"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert [p.name for p in path.parent.iterdir()] == ["key"]
-    assert machine.read(str(path), 6) == b"four"
-    with pytest.raises(FileNotFoundError):
-        machine.read(str(tmp_path / "none"))
+def test_a_streamed_command_sees_the_end_of_its_input(runner):
+    stream = runner.stream(["sh", "-c", "echo ready; cat; echo bye >&2; exit 4"])
+    chunks = stream.chunks()
+    assert next(chunks) == b"ready\n"
+    stream.write(b"more")
+    assert next(chunks) == b"more"
+    assert stream.finish() == 4
 
 
-def test_a_tmux_window_outlives_the_connection(sshd, tmp_path):
-    first = connect(sshd)
-    command = [sys.executable, "-c", KEEP_ARGUMENTS, *HOSTILE]
-    Session(first, "impala").open("actor-0", ["env", "-C", str(tmp_path), *command], "run")
-    arrived = tmp_path / "arguments.json"
-    wait_until(arrived.exists)
-    first.close()
-    second = connect(sshd)
+@pytest.mark.parametrize("how", ["cancel", "finish", "lost"])
+def test_a_long_command_ends_when_nobody_wants_it_any_more(runner, tmp_path, how):
+    """Without a terminal, sshd leaves what it started running: an installation, for example."""
+    script = "echo $$ > pid; sleep 1000 & echo up; wait"
+    stream = runner.stream(until_input_ends(["sh", "-c", script]))
+    assert next(stream.chunks()) == b"up\n"
+    pid = int((tmp_path_of(runner) / "pid").read_text())
+    {"cancel": stream.cancel, "finish": stream.finish, "lost": runner.close}[how]()
+    wait_until(lambda: not process_is_alive(pid), what="end of the command")
+
+
+def tmp_path_of(runner):
+    from pathlib import Path
+
+    return Path(runner.node.workdir)
+
+
+def process_is_alive(pid):
     try:
-        windows = Session(second, "impala").windows()
-        assert windows is not None
-        assert [(w.name, w.dead, w.pid) for w in windows] == [
-            ("actor-0", False, json.loads(arrived.read_text())[1])]  # fmt: skip
-        assert json.loads(arrived.read_text())[0] == HOSTILE
-        Session(second, "impala").close("run")
-        assert Session(second, "impala").windows() is None
-    finally:
-        second.close()
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_login_shell_that_prints_disturbs_nothing(sshd, tmp_path):
+    """Some .bashrc files do, and scp and sftp fail there."""
+    greeting = 'ForceCommand echo Welcome!; sh -c "$SSH_ORIGINAL_COMMAND"'
+    with running_sshd(tmp_path / "noisy", greeting) as noisy:
+        runner = connect(noisy)
+        assert runner.run(["echo", "one"]).text == "one\n"
+        assert b"".join(runner.stream(["echo", "two"]).chunks()) == b"two\n"
+        runner.close()
+
+
+# --- connections that fail ---
+
+
+def test_a_lost_connection_is_named_and_the_next_command_connects_again(sshd, runner):
+    parent = runner.run(["sh", "-c", "echo $PPID"]).text.strip()
+    thread = threading.Timer(0.5, os.kill, (int(parent), signal.SIGKILL))
+    thread.start()
+    with pytest.raises(ClusterError, match="node1: "):
+        runner.run(["sleep", "5"])
+    thread.join()
+    assert runner.run(["echo", "back"]).text == "back\n"
+
+
+def test_a_machine_where_nothing_listens_is_named(sshd):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        assert f"node1: nothing answers SSH at 127.0.0.1:{port}" in refusal(sshd, ssh_port=port)
+
+
+def test_a_machine_that_hangs_is_named(sshd, monkeypatch):
+    monkeypatch.setattr("frontend.ssh_login.CONNECT_TIMEOUT_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        started = time.monotonic()
+        assert f"SSH at 127.0.0.1:{port}" in refusal(sshd, ssh_port=port)
+        assert time.monotonic() - started < 20
+
+
+# --- host keys ---
 
 
 def test_an_unknown_host_key_is_refused_with_its_fingerprint(sshd, tmp_path):
@@ -109,11 +184,12 @@ def test_an_unknown_host_key_is_refused_with_its_fingerprint(sshd, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_an_unknown_host_key_is_remembered_if_the_user_says_so(sshd, tmp_path):
+def test_an_unknown_host_key_is_remembered_and_shown_if_the_user_says_so(sshd, tmp_path, capfd):
     known = tmp_path / "ssh" / "known_hosts"
     connect(sshd, accept=True, known_hosts=known).close()
     assert known.read_text() == f"[127.0.0.1]:{sshd.port} {public_key(sshd.host_key)}\n"
     assert known.stat().st_mode & 0o777 == 0o600
+    assert fingerprint(sshd.host_key) in capfd.readouterr().err
     connect(sshd, known_hosts=known).close()
 
 
@@ -134,8 +210,29 @@ def test_a_host_key_of_another_type_counts_as_changed(sshd, tmp_path):
     assert "CHANGED" in refusal(sshd, accept=True, known_hosts=known)
 
 
-def test_a_wrong_password_is_refused_and_never_shown(sshd, caplog, capfd, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))  # without keys
+def test_a_host_key_of_the_csv_is_the_only_one_that_counts(sshd, tmp_path):
+    nothing = tmp_path / "none"
+    for right in (public_key(sshd.host_key), fingerprint(sshd.host_key)):
+        connect(sshd, known_hosts=nothing, host_key=right).close()
+    other = make_key(tmp_path / "other")
+    assert "CHANGED" in refusal(sshd, host_key=public_key(other))
+    text = refusal(sshd, accept=True, known_hosts=nothing, host_key=fingerprint(other))
+    assert f"not the CSV's host_key {fingerprint(other)}" in text
+    assert not nothing.exists()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_revoked_host_key_is_refused(sshd, tmp_path, known):
+    path = tmp_path / "known_hosts"
+    host, key = f"[127.0.0.1]:{sshd.port}", public_key(sshd.host_key)
+    path.write_text(f"@revoked * {key}\n" + (f"{host} {key}\n" if known else ""))
+    assert "is @revoked" in refusal(sshd, accept=True, known_hosts=path)
+
+
+# --- logins ---
+
+
+def test_a_wrong_password_is_refused_and_never_shown(sshd, home, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     with pytest.raises(ClusterError) as caught:
         connect(sshd, password=PASSWORD, key_filename=None)
@@ -150,8 +247,7 @@ def test_keys_are_tried_before_the_password(sshd):
     connect(sshd, password=PASSWORD).close()
 
 
-def test_a_login_without_key_and_password_is_refused(sshd, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
+def test_a_login_without_key_and_password_is_refused(sshd, home):
     assert "node1: login of root refused; tried your keys (" in refusal(sshd, key_filename=None)
 
 
@@ -159,60 +255,106 @@ def test_a_missing_key_file_is_named(sshd):
     assert "key_filename /none: no such file" in refusal(sshd, key_filename="/none")
 
 
-def test_a_machine_where_nothing_listens_is_named(sshd):
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-        assert f"node1: nothing answers SSH at 127.0.0.1:{port}" in refusal(sshd, ssh_port=port)
+def test_an_encrypted_key_asks_for_its_passphrase_once(sshd, home):
+    key = home / "id_ed25519"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "open", "-f", key], check=True)
+    allowed = sshd.folder / "authorized_keys"
+    before = allowed.read_text()
+    allowed.write_text(before + public_key(key) + "\n")
+    asked = []
 
+    def ask(prompt):
+        asked.append(prompt)
+        return Secret("open")
 
-def test_a_lost_connection_is_a_cluster_error(sshd):
-    machine = connect(sshd)
-    machine.close()
-    with pytest.raises(ClusterError, match="node1: "):
-        machine.run(["true"])
-
-
-def test_setup_copies_the_project_and_installs_its_packages(sshd, tmp_path):
-    project = tmp_path / "project"
-    (project / "impala_tf").mkdir(parents=True)
-    (project / "impala_tf" / "a.py").write_text("A = 1\n")
-    (project / "pyproject.toml").write_text('[project]\nname="x"\ndependencies=["iniconfig"]\n')
-    (project / "constraints.txt").write_text("iniconfig==2.1.0\nnumpy==2.0.2\n")
-    workdir = tmp_path / "there; $(touch x)"
-    machine = connect(sshd, workdir=str(workdir), python=".venv/bin/python")
     try:
-        said = []
+        connector = SshConnector({}, False, sshd.known_hosts, ask)
+        for _ in range(2):
+            SshRunner(sshd.node(key_filename=None), connector).close()
+        assert asked == [f"passphrase of {key}"]
+        refused = refusal(sshd, key_filename=None, ask=lambda prompt: Secret("wrong"))
+        assert f"wrong passphrase of {key}" in refused
+    finally:
+        allowed.write_text(before)
 
-        def report(share, what):
-            said.append(what)
 
-        text = set_up_machine(machine, project, "actor", False, report)
-        assert text.startswith("ready: 3 files copied, 1 packages as pinned")
-        assert (workdir / "impala_tf" / "a.py").read_text() == "A = 1\n"
-        listed = machine.run(in_workdir(machine.place, [
-            ".venv/bin/python", "-c", "import iniconfig; print(iniconfig.__file__)"
-        ]))  # fmt: skip
-        assert shlex.quote(str(workdir)) != str(workdir)
-        assert listed.stdout.startswith(str(workdir / ".venv"))
-        assert any(line.startswith("Successfully installed iniconfig-2.1.0") for line in said)
-        (project / "impala_tf" / "a.py").write_text("A = 2\n")
-        again = set_up_machine(machine, project, "actor", False, report)
-        assert again.startswith("ready: 1 files copied"), (
-            "a file that had not changed was copied again"
+def test_a_password_is_asked_for_where_no_key_helps(sshd, home):
+    asked = []
+
+    def ask(prompt):
+        asked.append(prompt)
+        return PASSWORD
+
+    text = refusal(sshd, key_filename=None, ask=ask)
+    assert "tried your keys and the password that you gave" in text
+    assert asked == ["password of root on the machines that take no key"]
+
+
+def test_the_password_is_tried_even_after_too_many_keys(tmp_path, home):
+    """Six keys in the agent use up MaxAuthTries before the password's turn."""
+    with running_sshd(tmp_path / "strict", "MaxAuthTries 2") as strict:
+        for name in ("id_ed25519", "id_ecdsa", "id_rsa"):
+            kind = name.removeprefix("id_")
+            command = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(home / name)]
+            subprocess.run(command, check=True)
+        text = refusal(strict, key_filename=None, password=PASSWORD)
+        log = (strict.folder / "sshd.log").read_text()
+        assert "tried your keys and the CSV's password" in text
+        assert "Failed password for root" in log
+
+
+# --- ~/.ssh/config ---
+
+
+def test_an_alias_of_ssh_config_is_enough(sshd, home):
+    (home / "config").write_text(
+        f"Include more\nHost gpu1\n  HostName 127.0.0.1\n  Port {sshd.port}\n  User root\n"
+    )
+    (home / "more").write_text(f"Host gpu*\n  IdentityFile {sshd.user_key}\n")
+    runner = connect(sshd, ssh_host="gpu1", ssh_port=None, ssh_username=None, key_filename=None)
+    assert runner.run(["echo", "hi"]).text == "hi\n"
+    runner.close()
+
+
+def test_columns_of_the_csv_win_over_ssh_config(sshd, home):
+    (home / "config").write_text("Host *\n  Port 1\n  User nobody\n")
+    connect(sshd).close()
+
+
+def test_a_damaged_ssh_config_is_named(sshd, home):
+    (home / "config").write_text("Host x\n  Prot 22\n")
+    assert "~/.ssh/config:" in refusal(sshd)
+    assert "bad configuration option" in refusal(sshd).lower()
+
+
+def test_machines_behind_a_jump_host_share_its_connection(sshd, tmp_path, home):
+    with running_sshd(tmp_path / "jump") as jump:
+        (home / "config").write_text(
+            f"Host jump\n  HostName 127.0.0.1\n  Port {jump.port}\n  User root\n"
+            f"  IdentityFile {jump.user_key}\n"
+            f"Host inner\n  HostName 127.0.0.1\n  Port {sshd.port}\n  ProxyJump jump\n"
         )
-    finally:
-        machine.close()
+        both = tmp_path / "both"
+        both.write_text(sshd.known_hosts.read_text() + jump.known_hosts.read_text())
+        connector = SshConnector({}, False, both)
+        runners = [SshRunner(sshd.node(ssh_host="inner", ssh_port=None), connector)
+                   for _ in range(3)]  # fmt: skip
+        assert [runner.run(["echo", "in"]).text for runner in runners] == ["in\n"] * 3
+        logins = (jump.folder / "sshd.log").read_text().count("Accepted publickey")
+        assert logins == 1
+        for runner in runners:
+            runner.close()
+        connector.close()
 
 
-def test_setup_reports_what_the_users_interpreter_lacks(sshd, tmp_path):
-    (tmp_path / "pyproject.toml").write_text('[project]\nname="x"\ndependencies=["iniconfig"]\n')
-    (tmp_path / "constraints.txt").write_text("iniconfig==0.0.1\n")
-    machine = connect(sshd, workdir=str(tmp_path / "there"))
-    try:
-        with pytest.raises(
-            ClusterError, match="has iniconfig .* instead of 0.0.1; install the versions"
-        ):
-            set_up_machine(machine, tmp_path, "actor", False, lambda share, what: None)
-    finally:
-        machine.close()
+def test_a_jump_host_that_refuses_is_named(sshd, home):
+    (home / "config").write_text(f"Host inner\n  ProxyJump nobody@127.0.0.1:{sshd.port}\n")
+    text = refusal(sshd, ssh_host="inner")
+    assert f"node1: jump host nobody@[127.0.0.1]:{sshd.port}: login of nobody refused" in text
+
+
+def test_a_proxy_command_carries_the_connection(sshd, home):
+    (home / "config").write_text("Host 127.0.0.1\n  ProxyCommand nc %h %p\n")
+    runner = connect(sshd)
+    assert runner.run(["echo", "through"]).text == "through\n"
+    runner.close()

@@ -1,188 +1,194 @@
-"""The supervisor: restarts failed processes, stops cleanly, and leaves nothing running."""
+"""The supervisor of a node: follows its orders, reports, and leaves nothing running."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
+import time
+from pathlib import Path
+from typing import IO, cast
 
 import pytest
 
-from frontend import on_machine
-from frontend.process_state import (
-    Spec,
-    living_pids,
-    log_path,
-    read_state,
-    start_ticks,
-    state_path,
-    to_json,
-)
+from frontend.node import state as files
+from frontend.node.state import Orders, ProcessSpec
 from frontend.project import ROOT
-from frontend.supervisor import Supervisor, restart_delay_s
+from impala_tf.supervision import OVER, start_ticks
 from tests.helpers.waiting import wait_until
 
 
-def make_spec(tmp_path, script, **changes):
-    argv = ("sh", "-c", script)
-    return Spec("run", "actor-0", argv, str(tmp_path), str(tmp_path), **changes)
+def shell(name, script, **settings):
+    """A process that runs a shell script; the supervisor starts Python with its arguments."""
+    code = f"import os; os.execvp('sh', ['sh', '-c', {script!r}])"
+    return ProcessSpec(name, "h", ("-c", code), **settings)
 
 
-def run(spec, delay_s=lambda quick_failures: 0.0, **arguments):
-    """Runs a supervisor in this process; returns its exit status and last state."""
-    status = Supervisor(spec, delay_s=delay_s, **arguments).run()
-    return status, read_state(state_path(spec.logdir, spec.name))
+class Supervised:
+    """A supervisor, as its window runs it."""
+
+    def __init__(self, folder, processes, **settings):
+        self.folder = folder
+        self.path = files.orders_path(folder, "node-0")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.orders = Orders(
+            "run", "node-0", "impala", str(folder), str(folder / "credentials"), tuple(processes),
+            time.time(), **settings,
+        )  # fmt: skip
+        files.write(self.path, self.orders)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "frontend.node.supervisor", str(self.path)],
+            cwd=folder, env=environment, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.output = cast(IO[str], self.process.stdout)
+
+    def change(self, **changes):
+        self.orders = self.orders._replace(**changes)
+        files.write(self.path, self.orders)
+
+    def state(self):
+        return files.read_state(files.state_path(self.folder, "node-0"))
+
+    def of(self, name):
+        state = self.state()
+        return state.processes.get(name) if state else None
+
+    def wait_for_line(self, name, line):
+        log = files.log_path(self.folder, name)
+        wait_until(lambda: log.exists() and f"{line}\n" in log.read_text())
+
+    def wait_for(self, name, state):
+        wait_until(lambda: self.of(name) is not None and self.of(name).state == state)
 
 
 @pytest.fixture
-def supervised(tmp_path):
-    """Starts a supervisor as its window would; stops it and its process afterwards."""
+def supervise(tmp_path):
     started = []
 
-    def start(script, **changes):
-        spec = make_spec(tmp_path, script, **changes)
-        path = tmp_path / "spec.json"
-        path.write_text(to_json(spec))
-        command = [sys.executable, "-m", "frontend.supervisor", str(path)]
-        started.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE))
-        file = state_path(tmp_path, "actor-0")
-        return started[-1], lambda: read_state(file)
+    def start(*processes, **settings):
+        started.append(Supervised(tmp_path, processes, **settings))
+        return started[-1]
 
     yield start
-    for process in started:
-        process.terminate()
-        process.wait(timeout=60)
-        if process.stdout is not None:
-            process.stdout.close()
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+        each.output.close()
 
 
-def test_a_process_that_is_done_is_not_restarted(tmp_path):
-    status, state = run(make_spec(tmp_path, "echo once"))
-    assert (status, state.state, state.restarts) == (0, "finished", 0)
-    assert log_path(tmp_path, "actor-0").read_text().count("once\n") == 1
+LEARNER = "trap 'sleep .5; echo saved; exit 0' TERM; echo up; sleep 1000 & wait"
+ACTOR = "trap 'echo gone; exit 0' TERM; echo up; sleep 1000 & wait"
 
 
-def test_a_process_is_restarted_until_it_succeeds(tmp_path):
-    script = "echo started >> starts; [ $(wc -l < starts) = 4 ]"
-    delays = []
-
-    def delay_s(quick_failures):
-        delays.append(quick_failures)
-        return 0.0
-
-    status, state = run(make_spec(tmp_path, script), delay_s)
-    assert (status, state.state, state.restarts) == (0, "finished", 3)
-    assert delays == [1, 2, 3], "failures within a minute must count as quick"
+def test_the_state_names_every_process_and_how_it_ended(supervise):
+    node = supervise(shell("learner-0", "exit 0"), shell("actor-0", "exit 2"))
+    assert node.process.wait(60) == 2
+    state = node.state()
+    assert [(p.name, p.state, p.exit_status) for p in state.processes.values()] == [
+        ("learner-0", "finished", 0), ("actor-0", "refused", 2)
+    ]  # fmt: skip
+    assert files.living_pids(state) == {}
 
 
-def test_the_log_says_when_no_restart_is_left(tmp_path):
-    status, state = run(make_spec(tmp_path, "echo started >> starts; exit 7", max_restarts=2))
-    assert (status, state.state, state.exit_status) == (1, "failed", 7)
-    assert (tmp_path / "starts").read_text() == "started\n" * 3
-    log = log_path(tmp_path, "actor-0").read_text()
-    assert "; no restart is left (--max_restarts=2)" in log
+def test_a_stopped_node_stops_its_learner_before_its_actors(supervise, tmp_path):
+    node = supervise(shell("actor-0", ACTOR), shell("learner-0", LEARNER))
+    for name in ("actor-0", "learner-0"):
+        node.wait_for_line(name, "up")
+    node.process.send_signal(signal.SIGINT)
+    assert node.process.wait(60) == 0
+    ends = {name: node.of(name).ended_unix_s for name in ("learner-0", "actor-0")}
+    assert ends["actor-0"] > ends["learner-0"]
+    assert "saved\n" in files.log_path(tmp_path, "learner-0").read_text()
+    assert node.of("learner-0").state == "stopped"
 
 
-def test_a_process_with_unusable_flags_is_not_restarted(tmp_path):
-    status, state = run(make_spec(tmp_path, "exit 2"))
-    assert (status, state.state, state.restarts) == (2, "refused", 0)
+def test_a_machine_that_goes_down_leaves_the_run_and_does_not_end_it(supervise):
+    """Rented machines get SIGTERM before they are taken away."""
+    node = supervise(shell("learner-0", LEARNER))
+    node.wait_for("learner-0", "running")
+    time.sleep(0.5)
+    node.process.terminate()
+    assert node.process.wait(60) == 0
+    assert node.of("learner-0").state == "left"
+    assert "left" not in OVER
 
 
-def test_a_missing_program_is_reported_and_not_restarted(tmp_path):
-    spec = Spec("run", "actor-0", ("/no/python",), str(tmp_path), str(tmp_path))
-    status, state = run(spec)
-    assert (status, state.state) == (2, "refused")
-    assert "No such file" in state.detail
+def test_new_orders_start_stop_and_restart_processes(supervise):
+    node = supervise(shell("actor-0", "sleep 1000"), shell("actor-1", "sleep 1000"))
+    node.wait_for("actor-1", "running")
+    pid = node.of("actor-0").pid
+    node.change(
+        processes=(*node.orders.processes, shell("actor-2", "sleep 1000")),
+        stopped=("actor-1",),
+        restarts={"actor-0": 1},
+    )
+    node.wait_for("actor-2", "running")
+    node.wait_for("actor-1", "stopped")
+    wait_until(lambda: node.of("actor-0").pid not in (None, pid))
+    node.change(stopped=("actor-0", "actor-1", "actor-2"))
+    assert node.process.wait(60) == 0
 
 
-def test_after_quick_failures_restarts_wait_ten_seconds_or_more():
-    assert restart_delay_s(0) == 1.0
-    assert [restart_delay_s(n) for n in (1, 2, 3, 4, 5, 90)] == [10, 20, 40, 80, 120, 120]
+def test_damaged_orders_are_reported_and_change_nothing(supervise):
+    node = supervise(shell("actor-0", "sleep 1000"))
+    node.wait_for("actor-0", "running")
+    node.path.write_text("{")
+    assert "cannot read" in next(line for line in node.output if "cannot" in line)
+    node.change(stopped=("actor-0",))
+    assert node.process.wait(60) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_stopped_supervisor_lets_its_process_stop_cleanly(supervised, tmp_path, number):
-    script = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep .05; done"
-    process, state = supervised(script)
-    wait_until(lambda: "up\n" in log_path(tmp_path, "actor-0").read_text()
-               if state() else False)  # fmt: skip
-    process.send_signal(number)
-    assert process.wait(timeout=60) == 0
-    assert state().state == "stopped"
-    assert b"saved" in process.stdout.read(), "the window does not show the output of the process"
-
-
-def test_a_process_that_will_not_stop_is_killed_with_its_children(tmp_path):
-    script = "trap '' TERM; sleep 1000 & echo $! > child; sleep 1000"
-    supervisor = Supervisor(make_spec(tmp_path, script), stop_timeout_s=0.3)
-    child = tmp_path / "child"
-
-    def stop_once_it_runs():
-        wait_until(lambda: child.exists() and child.read_text().endswith("\n"))
-        supervisor.stop()
-
-    threading.Thread(target=stop_once_it_runs).start()
-    supervisor.run()
-    state = read_state(state_path(tmp_path, "actor-0"))
-    assert state is not None
-    assert (state.state, state.exit_status) == ("stopped", -signal.SIGKILL)
-    wait_until(lambda: start_ticks(int(child.read_text())) is None, what="end of the child")
-
-
-def test_children_that_an_exited_process_left_are_killed(tmp_path):
-    run(make_spec(tmp_path, "sleep 1000 & echo $! > child"))
-    child = int((tmp_path / "child").read_text())
-    wait_until(lambda: start_ticks(child) is None, what="end of the child")
-
-
-def test_the_process_gets_its_environment_and_the_supervisors_pid(tmp_path):
-    spec = make_spec(
-        tmp_path, 'echo "$IMPALA_TF_PARENT|$CUDA_VISIBLE_DEVICES" > seen',
-        environment={"CUDA_VISIBLE_DEVICES": "$(id);x"},
+def test_a_run_ends_after_its_hours_and_tells_whoever_asked(supervise, tmp_path):
+    node = supervise(
+        shell("learner-0", LEARNER), max_hours=1.0 / 3600,
+        end_command='echo "$IMPALA_TF_STATES" > told',
     )  # fmt: skip
-    run(spec)
-    assert (tmp_path / "seen").read_text() == f"{os.getpid()}|$(id);x\n"
+    assert node.process.wait(60) == 0
+    assert node.of("learner-0").state == "stopped"
+    assert (tmp_path / "told").read_text() == "learner-0=stopped\n"
 
 
-def test_a_closed_window_does_not_end_the_process(tmp_path, supervised):
-    process, state = supervised("echo a; while [ ! -e go ]; do sleep .05; done; echo b; sleep .3")
-    wait_until(lambda: state() and state().state == "running")
-    process.stdout.close()
+def test_a_killed_supervisor_takes_its_processes_with_it(supervise):
+    node = supervise(shell("actor-0", "exec sleep 1000"))
+    node.wait_for("actor-0", "running")
+    time.sleep(0.5)
+    pid, state = node.of("actor-0").pid, node.state()
+    node.process.kill()
+    node.process.wait()
+    # run_experiment.py asks the kernel for that; sleep does not, so it is what is left.
+    assert files.living_pids(state) == {"actor-0": pid}
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_state_that_cannot_be_written_ends_nothing(supervise, tmp_path):
+    """A full disk, for example."""
+    node = supervise(shell("actor-0", "while [ ! -e go ]; do sleep .1; done"))
+    node.wait_for("actor-0", "running")
+    folder = files.processes_folder(tmp_path)
+    folder.rename(tmp_path / "aside")
+    assert any("cannot write its state" in line for line in node.output)
+    (tmp_path / "aside").rename(folder)
     (tmp_path / "go").touch()
-    assert process.wait(timeout=60) in (0, 120)
-    assert state().state == "finished"
+    assert node.process.wait(60) == 0
+    assert node.of("actor-0").state == "finished"
 
 
-def test_stop_ends_only_the_processes_of_its_run(supervised, tmp_path):
-    process, state = supervised("sleep 1000")
-    wait_until(lambda: state() and state().child_pid)
-    other = subprocess.Popen(["sleep", "1000"])
-    try:
-        assert on_machine.stop(str(tmp_path), "another run", ["actor-0"], 5) == {
-            "stopped": {}, "left": {}}  # fmt: skip
-        # A stale state: its pid now belongs to another process.
-        stale = {**vars(state()), "name": "actor-1", "pid": other.pid, "pid_ticks": 1}
-        stale |= {"child_pid": None, "child_ticks": None}
-        state_path(tmp_path, "actor-1").write_text(json.dumps(stale))
-        done = on_machine.stop(str(tmp_path), "run", ["actor-0", "actor-1", "actor-2"], 20)
-        assert done == {"stopped": {"actor-0": -signal.SIGTERM}, "left": {}}
-        assert other.poll() is None
-    finally:
-        other.kill()
-        other.wait()
+def test_a_supervisor_that_stopped_writing_is_noticed(supervise):
+    node = supervise(shell("actor-0", "sleep 1000"))
+    node.wait_for("actor-0", "running")
+    state = node.state()
+    assert not files.is_silent(state, files.boot_id(), files.uptime_s())
+    assert files.is_silent(state, files.boot_id(), files.uptime_s() + 60)
+    assert files.is_silent(state, "another boot", files.uptime_s())
+    assert files.living_pids(state._replace(boot_id="another boot")) == {}
 
 
-def test_stop_reports_processes_that_did_not_stop(supervised, tmp_path):
-    process, state = supervised("trap '' TERM; while :; do sleep .05; done")
-    wait_until(lambda: state() and state().child_pid)
-    os.kill(process.pid, signal.SIGSTOP)
-    try:
-        done = on_machine.stop(str(tmp_path), "run", ["actor-0"], 0.3)
-        assert done == {"stopped": {}, "left": {"actor-0": sorted(living_pids(state()))}}
-    finally:
-        os.kill(state().child_pid, signal.SIGKILL)
-        os.kill(process.pid, signal.SIGCONT)
-
-
-# --- the group of learners ---
+def test_a_supervisor_of_four_actors_is_small(supervise):
+    """Cheap machines have a gigabyte."""
+    node = supervise(*(shell(f"actor-{k}", "sleep 1000") for k in range(4)))
+    for number in range(4):
+        node.wait_for(f"actor-{number}", "running")
+    text = Path(f"/proc/{node.process.pid}/smaps_rollup").read_text()
+    (pss_kib,) = [int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")]
+    assert pss_kib < 15 * 1024
+    assert start_ticks(node.process.pid) is not None

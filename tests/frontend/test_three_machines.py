@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from frontend import cluster, ssh
 from frontend.__main__ import main
-from frontend.plan import Place
+from frontend.launch import launch as launch_run
+from frontend.node.state import read_state, state_path
+from frontend.plan import NodeSpec
+from frontend.ssh import SshRunner
+from frontend.ssh_login import SshConnector
 from impala_tf.config import Config, replace
 from impala_tf.monitoring.live_display import Display
 from impala_tf.transport import credentials
@@ -64,12 +67,14 @@ def write_csv(path, nodes, password=""):
 
 
 def processes_on(node):
-    place = Place(node.address, node.address, False, "/", "python3", "/", 22, "root")
-    machine = ssh.connect(place, None, False)
+    spec = NodeSpec(
+        node.address, "node-0", node.address, False, "/", "python3", "/", node.address, 22, "root"
+    )
+    runner = SshRunner(spec, SshConnector({}, False))
     try:
-        return machine.run(["ps", "-e", "-ww", "-o", "args="]).stdout
+        return runner.run(["ps", "-e", "-ww", "-o", "args="]).text
     finally:
-        machine.close()
+        runner.close()
 
 
 def know(home, nodes):
@@ -86,7 +91,7 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
     flag = f"--workers_csv_path={csv}"
 
     assert main(["doctor", flag, "--accept_new_host_keys", "--logdir=runs"]) == 1
-    assert f"not in {nodes[0].workdir}; run python -m frontend setup" in printed(capfd)
+    assert f"{nodes[0].workdir}: no such folder; run python -m frontend setup" in printed(capfd)
     assert main(["setup", flag]) == 0
     assert printed(capfd).count("ready: ") == 4
     healthy = main(["doctor", flag, "--logdir=runs"])
@@ -99,7 +104,7 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
     config = replace(
         Config(), workers_csv_path=str(csv), logdir="runs", detach=True, **TRAINING
     )  # fmt: skip
-    assert cluster.launch(
+    assert launch_run(
         config, make_credentials=credentials.ensure, make_display=Display
     ) == 0, capfd.readouterr().err  # fmt: skip
     logdirs = [node.workdir / "runs" for node in nodes]
@@ -124,14 +129,14 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
         assert "run_experiment" not in processes_on(node)
         assert "tmux" not in processes_on(node)
     assert any((logdirs[0] / "checkpoints").iterdir()), "no checkpoint was written at the end"
-    files = [path for folder in (*logdirs, logdir)
-             for path in (folder / "processes").glob("*.state.json")]  # fmt: skip
-    states = {path.name: json.loads(path.read_text()) for path in files}
+    found = [read_state(state_path(folder, f"node-{number}")) for number, folder in
+             enumerate(logdirs)] + [read_state(state_path(logdir, "node-here"))]  # fmt: skip
+    states = {name: state for each in found if each for name, state in each.processes.items()}
     assert len(states) == 6
-    ends = {name: (state["state"], state["exit_status"]) for name, state in states.items()}
+    ends = {name: (state.state, state.exit_status) for name, state in states.items()}
     for rank in range(2):  # They stop together, so one may finish before it is told to stop.
-        assert ends.pop(f"learner-{rank}.state.json") in (("stopped", 0), ("finished", 0))
-    assert set(ends.values()) == {("stopped", 0)}, ends
+        assert ends.pop(f"learner-{rank}") in (("stopped", 0), ("finished", 0))
+    assert set(ends.values()) <= {("stopped", 0), ("finished", 0)}, ends
 
 
 def sees(path, names):
@@ -184,7 +189,7 @@ def test_a_changed_host_key_is_refused_even_with_accept_new_host_keys(
     csv = write_csv(tmp_path / "w.csv", nodes)
     assert launch(csv, tmp_path, accept_new_host_keys=True) == 1
     said = capfd.readouterr().err
-    assert said.startswith(f"{nodes[1].address}: the host key has CHANGED")
+    assert f"{nodes[1].address}: the host key has CHANGED" in said
     assert fingerprint(nodes[1].host_key) in said
     assert not nodes[1].workdir.joinpath("logs").exists()
 
@@ -208,4 +213,4 @@ def launch(csv, tmp_path, **flags):
     config = replace(
         Config(), workers_csv_path=str(csv), logdir=str(tmp_path / "logs"), detach=True, **flags
     )
-    return cluster.launch(config, make_credentials=credentials.ensure, make_display=Display)
+    return launch_run(config, make_credentials=credentials.ensure, make_display=Display)

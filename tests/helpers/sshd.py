@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from frontend.plan import Place
+from frontend.plan import NodeSpec
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
 
@@ -24,13 +24,12 @@ class Sshd:
     user_key: Path
     known_hosts: Path
 
-    def place(self, **changes):
-        """Returns the server as a place that can run processes, with a key that it accepts."""
-        place = Place(
-            "node1", "127.0.0.1", False, str(self.folder / "work"), sys.executable, "logs",
-            self.port, "root", str(self.user_key),
-        )  # fmt: skip
-        return dataclasses.replace(place, **changes)
+    def node(self, **changes):
+        """Returns the server as a machine that can run processes, with a key that it accepts."""
+        return NodeSpec(
+            "node1", "node-0", "127.0.0.1", False, str(self.folder / "work"), sys.executable,
+            "logs", "127.0.0.1", self.port, "root", str(self.user_key),
+        )._replace(**changes)  # fmt: skip
 
 
 def make_key(path):
@@ -60,8 +59,14 @@ def configuration(folder, port, host_key, authorized_keys, more=()):
 
 
 @contextlib.contextmanager
-def running_sshd(folder):
-    """Runs a server until the block ends; its sessions share a private tmux server."""
+def running_sshd(folder, *settings):
+    """Runs a server until the block ends; its sessions share a private tmux server.
+
+    Args:
+      folder: keys, configuration, log; made if it does not exist.
+      settings: more lines of its sshd_config.
+    """
+    folder.mkdir(exist_ok=True)
     sshd = shutil.which("sshd") or "/usr/sbin/sshd"
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     host_key, user_key = make_key(folder / "host_key"), make_key(folder / "user_key")
@@ -70,7 +75,7 @@ def running_sshd(folder):
     port = free_port()
     tmux = folder / "tmux"
     tmux.mkdir(mode=0o700)
-    more = ["ListenAddress 127.0.0.1", f"SetEnv TMUX_TMPDIR={tmux}"]
+    more = ["ListenAddress 127.0.0.1", f"SetEnv TMUX_TMPDIR={tmux}", *settings]
     config = folder / "sshd_config"
     config.write_text(configuration(folder, port, host_key, folder / "authorized_keys", more))
     known_hosts = folder / "known_hosts"

@@ -5,7 +5,8 @@ import sys
 from frontend.project import ROOT
 
 PROGRAM = """
-import json, os, signal, sys, time
+import faulthandler, json, os, signal, sys, time
+faulthandler.register(signal.SIGUSR1)
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
 job, task, logdir = flags["job_name"], int(flags.get("task", 0)), flags["logdir"]
 stopping = []

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from frontend.group import gloo_environment
-from frontend.process_state import Seat
-from frontend.rendezvous import RendezvousServer
+from frontend.node.group import gloo_environment
+from frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
+from frontend.node.state import RankInfo
 from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 
@@ -92,16 +92,19 @@ def test_a_killed_learner_ends_the_group_and_a_relaunch_resumes(start, tmp_path:
 def pair(start, tmp_path: Path) -> Iterator[tuple[list[str], list[Run]]]:
     """Two learners without actors; nothing restarts them."""
     hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-    port = free_port()
-    server = RendezvousServer("127.0.0.1", port, "run", 2)
+    address = Address("127.0.0.1", free_port(), b"key")
+    server = RendezvousServer(address, ("127.0.0.1",) * 2)
+    proxy = StoreProxy(address)
     runs = []
     for rank in range(2):
-        seat = Seat(rank, 2, rank, 2, 0, 1, "127.0.0.1", "127.0.0.1", port)
-        gloo = {**gloo_environment(seat), "HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_S)}
+        rank_info = RankInfo(rank, 2, rank, 2, 0, 1, ("127.0.0.1",) * 2, address.port)
+        gloo = gloo_environment(rank_info, proxy.port)
+        gloo["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(GLOO_TIMEOUT_S)
         flags = flags_of(tmp_path, hosts, "--job_name=learner")
         patches = {"impala_tf.learner.peer_watch._INTERVAL_S": PEER_CHECK_S}
         runs.append(start(*flags, environment=gloo, patches=patches))
     yield hosts, runs
+    proxy.close()
     server.close()
 
 

@@ -1,10 +1,12 @@
 """The workers CSV: every valid form is accepted, and all problems are reported together."""
 
+import os
+
 import pytest
 
-from frontend.hosts import read_hosts, slurm_hosts, write_workers
+from frontend.inventory import Row, Secret, read_workers
+from frontend.machine_lists import read_hosts, slurm_hosts, write_workers
 from frontend.project import ROOT
-from frontend.workers import Row, Secret, read_workers
 from impala_tf.config import ConfigError
 
 HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_port,ssh_username,ssh_password\n"
@@ -84,6 +86,9 @@ def test_all_problems_of_a_file_are_reported_together(tmp_path):
         ("ssh_username", '"root\n"'),
         ("cuda_visible_devices", "$(id)"),
         ("envs", "0"),
+        ("ssh_host", "-oProxyCommand=x"),
+        ("host_key", "ssh-ed25519"),
+        ("host_key", "MD5:00"),
         ("envs", "１"),  # noqa: RUF001 - a digit, but not one of 0-9
     ],
 )
@@ -142,6 +147,37 @@ def test_passwords_that_other_users_can_read_are_refused_and_not_shown(tmp_path)
     assert rows[0].ssh_password is not None
     assert rows[0].ssh_password.reveal() == "canary"
     assert "canary" not in f"{rows} {rows[0].ssh_password}"
+
+
+def test_where_to_log_in_may_differ_from_the_address(tmp_path):
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP0"
+    text = (
+        "job,ip,tf_port,ssh_host,ssh_port,host_key\n"
+        f"learner,10.0.0.1,8001,203.0.113.7,,{key} me@here\n"
+        "actor,10.0.0.2,,127.0.0.1,2201,\n"
+    )
+    first, second = read(tmp_path, text)
+    assert (first.ip, first.ssh_host, first.ssh_port) == ("10.0.0.1", "203.0.113.7", None)
+    assert first.host_key == key, "the comment is no part of the key"
+    assert (second.ssh_host, second.ssh_port) == ("127.0.0.1", 2201)
+
+
+def test_several_learners_at_ipv6_addresses_are_refused(tmp_path):
+    text = "job,ip,tf_port\nlearner,fd00::1,8001\nlearner,fd00::2,8001\nactor,fd00::1,\n"
+    found = problems(tmp_path, text)
+    assert [line.split(": ")[0] for line in found] == ["F:2", "F:3"]
+    assert "Horovod cannot use IPv6" in found[0]
+
+
+def test_passwords_in_a_file_of_another_user_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    path = tmp_path / "w.csv"
+    path.write_text(HEADER + "learner,10.0.0.1,8001,,22,me,x\nactor,10.0.0.2,,,22,me,x\n")
+    path.chmod(0o600)
+    if path.stat().st_uid == 0:
+        os.chown(path, 54321, -1)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        read_workers(path)
 
 
 def test_a_list_of_machines_becomes_a_valid_csv(tmp_path):

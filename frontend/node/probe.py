@@ -3,10 +3,12 @@
 Standard library only, and one file, because its text is sent to machines without the project.
 """
 
+import errno
 import importlib.metadata
 import json
 import os
 import pathlib
+import pwd
 import shutil
 import socket
 import sys
@@ -39,29 +41,56 @@ def look(asked: dict) -> dict:
         "writable": os.access(folder, os.W_OK),
         "folder": str(folder),
         "tmux": shutil.which("tmux") is not None,
+        "ends_at_logout": _ends_at_logout(),
         "unix_s": time.time(),
     }
 
 
-def listen(asked: dict) -> dict:
+def _ends_at_logout() -> bool:
+    """Tells whether systemd ends this user's processes at logout, tmux included."""
+    kills = False
+    for path in [pathlib.Path("/etc/systemd/logind.conf"),
+                 *sorted(pathlib.Path("/etc/systemd").glob("logind.conf.d/*.conf"))]:  # fmt: skip
+        if path.is_file():
+            for line in path.read_text(errors="replace").splitlines():
+                name, _, value = line.partition("=")
+                if name.strip() == "KillUserProcesses":
+                    kills = value.strip().lower() in ("yes", "true", "on", "1")
+    user = pathlib.Path("/var/lib/systemd/linger") / pwd.getpwuid(os.getuid()).pw_name
+    return kills and os.getuid() != 0 and not user.exists()
+
+
+def listen(asked: dict) -> list:
     """Listens on the "addresses" ([[host, port], ...]) and sends "token" to every client.
 
-    Returns {"host:port": why it cannot listen there, or ""}. The program prints that, and listens
-    until its standard input ends.
+    Port 0 stands for any. If a host is not this machine's, because of NAT, every address is bound.
+
+    Returns [[host, port, why it cannot listen there, or ""], ...]. The program prints that, and
+    listens until its standard input ends.
     """
-    found = {}
+    found = []
     for host, port in asked["addresses"]:
         try:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            server = socket.socket(family, socket.SOCK_STREAM)
-            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            server.bind(address)
-            server.listen(64)
+            server = _bound(host, port)
             threading.Thread(target=_serve, args=(server, asked["token"]), daemon=True).start()
-            found[f"{host}:{port}"] = ""
+            found.append([host, server.getsockname()[1], ""])
         except OSError as error:
-            found[f"{host}:{port}"] = error.strerror or str(error)
+            found.append([host, port, error.strerror or str(error)])
     return found
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    server = socket.socket(family, socket.SOCK_STREAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        server.bind(address)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise
+        server.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))
+    server.listen(64)
+    return server
 
 
 def _serve(server: socket.socket, token: str) -> None:
@@ -87,7 +116,7 @@ def reach(asked: dict) -> dict:
 
 
 if __name__ == "__main__":
-    task = {"look": look, "listen": listen, "reach": reach}[sys.argv[1]]
-    print(json.dumps(task(json.loads(sys.argv[2]))), flush=True)
+    task = {"look": look, "listen": listen, "reach": reach}[sys.argv[-2]]
+    print(json.dumps(task(json.loads(sys.argv[-1]))), flush=True)
     if task is listen:
         sys.stdin.read()

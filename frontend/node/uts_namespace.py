@@ -1,4 +1,4 @@
-"""Runs a command with an IP address as its host name: `python -m frontend.own_name IP COMMAND`.
+"""Runs a command with an IP address as its host name: `python uts_namespace.py IP COMMAND`.
 
 Horovod 0.28.1 uses HOROVOD_GLOO_IFACE for its first Gloo context, but not for the one of the global
 process set: GlooContext::InitializeForProcessSet reads its own gloo_iface_, which is empty. That

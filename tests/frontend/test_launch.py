@@ -1,6 +1,5 @@
 """Launches of a stand-in run on this machine: show it, manage it from outside, stop it."""
 
-import dataclasses
 import os
 import signal
 import subprocess
@@ -8,9 +7,10 @@ import time
 
 import pytest
 
-from frontend import cluster
+from frontend import monitor
 from frontend.__main__ import main
-from frontend.process_state import living_pids, read_state, state_path
+from frontend.launch import launch
+from frontend.node.state import living_pids, read_state, state_path
 from frontend.record import Record, load, save
 from impala_tf.config import Config, ConfigError, replace
 from tests.helpers.stand_in import make_project, write_csv
@@ -54,10 +54,13 @@ class Run:
             self.display = RecordedDisplay(source, on_update)
             return self.display
 
-        return cluster.launch(config, make_credentials=make_credentials, make_display=make_display)
+        return launch(config, make_credentials=make_credentials, make_display=make_display)
+
+    def node(self):
+        return read_state(state_path(self.logdir, "node-here"))
 
     def state(self, name):
-        return read_state(state_path(self.logdir, name))
+        return self.node().processes[name]
 
     def command(self, *words):
         return main([words[0], f"--logdir={self.logdir}", *words[1:]])
@@ -70,8 +73,8 @@ def make_credentials(folder):
 
 @pytest.fixture
 def run(private_tmux, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "_STATUS_S", 0.1)
-    monkeypatch.setattr(cluster, "_REPORT_S", 0.2)
+    monkeypatch.setattr(monitor, "_FIRST_LEARNER_S", 0.1)
+    monkeypatch.setattr(monitor, "_LOOK_S", 0.2)
     made = Run(tmp_path)
     yield made
     if (made.logdir / "cluster.json").exists():
@@ -86,7 +89,7 @@ def windows():
 
 def test_a_detached_run_can_be_managed_and_stopped(run, capfd):
     assert run.launch(detach=True) == 0
-    assert windows() == ["learner-0 0", "actor-0 0", "actor-1 0"]
+    assert windows() == ["supervisor 0", "learner-0 0", "actor-0 0", "actor-1 0"]
     wait_until((run.logdir / "status.json").exists)
     capfd.readouterr()
     assert run.command("status") == 0
@@ -95,12 +98,12 @@ def test_a_detached_run_can_be_managed_and_stopped(run, capfd):
         assert all(word in shown[name] for word in ("running", rate, lag, " s ago")), shown[name]
     assert run.command("logs", "actor-1") == 0
     assert "actor 1 is up with -1\n" in capfd.readouterr().out
-    states = [run.state(name) for name in ("learner-0", "actor-0", "actor-1")]
+    state = run.node()
     mine = subprocess.Popen(["sleep", "1000"], cwd=run.project)
     subprocess.run(["tmux", "new-window", "-d", "-t", "=impala:", "-n", "mine"], check=True)
     try:
         assert run.command("stop") == 0
-        assert [living_pids(state) for state in states] == [[], [], []]
+        assert living_pids(state) == {}
         assert windows() == ["mine 0"], "a window that the user opened was closed"
         assert mine.poll() is None
     finally:
@@ -117,8 +120,11 @@ def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
     capfd.readouterr()
     assert run.launch(detach=True) == 1
     said = capfd.readouterr().err.splitlines()
-    assert "tmux session impala exists already, with learner-0, actor-0, actor-1" in said[0]
-    assert f"{run.logdir} is in use by actor-0 (pid {run.state('actor-0').pid})" in said[1]
+    assert (
+        "tmux session impala exists already, with supervisor, learner-0, actor-0, actor-1"
+        in said[0]
+    )
+    assert f"{run.logdir} is in use by supervisor (pid {run.node().pid})" in said[1]
     assert run.launch(detach=True, tmux_sess="other") == 1
     assert (run.logdir / "cluster.json").read_bytes() == record
     assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
@@ -138,7 +144,7 @@ def test_the_launcher_shows_the_run_until_it_ends_and_the_windows_stay(run):
 
     assert run.launch(finish) == 0
     assert run.display.final == f"done; logdir {run.logdir} on this machine"
-    wait_until(lambda: windows() == ["learner-0 1", "actor-0 1", "actor-1 1"])
+    wait_until(lambda: windows() == ["supervisor 1", "learner-0 1", "actor-0 1", "actor-1 1"])
     # Those windows do not prevent another launch.
     assert run.launch() == 0
 
@@ -147,8 +153,7 @@ def test_a_failed_learner_ends_the_run_and_is_named(run):
     (run.project / "finish").write_text("7")
     assert run.launch(max_restarts=0) == 1
     assert run.display.final.startswith("failed: learner-0 failed: exit status 7 after ")
-    names = ("learner-0", "actor-0", "actor-1")
-    assert [living_pids(run.state(name)) for name in names] == [[], [], []]
+    wait_until(lambda: living_pids(run.node()) == {})
 
 
 def test_status_reports_actors_that_wait_for_no_learner(run, capfd):
@@ -182,7 +187,7 @@ def test_a_launcher_does_not_show_the_run_of_a_later_launch(run):
     def launch_again(status):
         if status is not None and not records:
             records.append(load(run.logdir))
-            save(dataclasses.replace(records[0], run_id="another"), run.logdir)
+            save(records[0]._replace(run_id="another"), run.logdir)
 
     assert run.launch(launch_again) == 1
     assert run.display.final == f"this run has ended; {run.logdir} now belongs to a later launch"
@@ -210,8 +215,10 @@ def test_a_run_is_found_by_its_tmux_session(run, capfd, monkeypatch, tmp_path):
 
 def test_a_bad_csv_opens_no_connection(run, monkeypatch):
     run.csv.write_text("job,ip\nactor,10.0.0.1\nboss,$(id)\n")
-    monkeypatch.setattr("frontend.ssh.connect", lambda *_: pytest.fail("connected"))
-    monkeypatch.setattr("frontend.machine.LocalMachine.run", lambda *_: pytest.fail("ran"))
+    monkeypatch.setattr(
+        "frontend.ssh_login.SshConnector.connect", lambda *_: pytest.fail("connected")
+    )
+    monkeypatch.setattr("frontend.connection.LocalRunner.run", lambda *_: pytest.fail("ran"))
     with pytest.raises(ConfigError) as caught:
         run.launch()
     assert len(caught.value.problems) == 2
@@ -231,8 +238,10 @@ def test_the_default_logdir_of_a_launched_run_names_its_agent(
 
 
 def test_an_unknown_level_is_refused_before_any_machine_is_used(run, run_here, monkeypatch):
-    monkeypatch.setattr("frontend.ssh.connect", lambda *_: pytest.fail("connected"))
-    monkeypatch.setattr("frontend.machine.LocalMachine.run", lambda *_: pytest.fail("ran"))
+    monkeypatch.setattr(
+        "frontend.ssh_login.SshConnector.connect", lambda *_: pytest.fail("connected")
+    )
+    monkeypatch.setattr("frontend.connection.LocalRunner.run", lambda *_: pytest.fail("ran"))
     flags = [f"--workers_csv_path={run.csv}", "--level_name=CartPoel-v1", f"--logdir={run.logdir}"]
     code, out, err = run_here(*flags)
     assert (code, out) == (2, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import ipaddress
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,22 +43,27 @@ class Row:
     line: int
     job: Literal["learner", "actor"]
     ip: str
+    """The address at which the other machines reach this one."""
     tf_port: int | None = None
     """The port where a learner listens. Actors need none."""
     cuda_visible_devices: str | None = None
     """'' (an empty field) and '-1' hide every GPU. None, for no such column, changes nothing."""
-    ssh_port: int = 22
+    ssh_host: str | None = None
+    """Where to log in, if that is not `ip`: a public address, or an alias of ~/.ssh/config."""
+    ssh_port: int | None = None
     ssh_username: str | None = None
     ssh_password: Secret | None = None
     envs: int | None = None
     python: str | None = None
     workdir: str | None = None
     key_filename: str | None = None
+    host_key: str | None = None
+    """The only host key to accept: 'ssh-ed25519 AAAA...' or 'SHA256:...'."""
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "line")
 _NEEDED = ("job", "ip")
-_PLACE = ("ssh_password", "python", "workdir", "key_filename")
+_OF_A_MACHINE = ("ssh_password", "python", "workdir", "key_filename", "host_key")
 
 
 def read_workers(path: Path) -> list[Row]:
@@ -86,12 +92,19 @@ def read_workers(path: Path) -> list[Row]:
     rows = [_row(path, line, columns, values, found) for line, values in body]
     good = [row for row in rows if row is not None]
     found += [f"{path}:{line}: {text}" for line, text in _joint_problems(good, rows)]
-    has_passwords = any(row.ssh_password and not is_loopback(row.ip) for row in good)
-    if has_passwords and path.stat().st_mode & 0o077:
-        found.append(
-            f"{path}:{header_line}: ssh_password: other users can read this file; run chmod 600 "
-            f"{path}, or leave the passwords out and log in with keys"
-        )
+    if any(row.ssh_password for row in good):
+        about = path.stat()
+        advice = "or leave the passwords out and log in with keys"
+        if about.st_mode & 0o077:
+            found.append(
+                f"{path}:{header_line}: ssh_password: other users can read this file; run "
+                f"chmod 600 {path}, {advice}"
+            )
+        if about.st_uid not in (os.geteuid(), 0):
+            found.append(
+                f"{path}:{header_line}: ssh_password: this file belongs to another user (uid "
+                f"{about.st_uid}); use a copy of your own, {advice}"
+            )
     if found:
         raise ConfigError(sorted(found, key=_line_of))
     return good
@@ -186,7 +199,7 @@ def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[i
         if all_read and not any(row.job == job for row in good):
             yield 1, f"job: no {job}; a run needs at least one learner and one actor"
     listening: dict[tuple[str, int | None], int] = {}
-    places: dict[tuple[str, int, str | None], Row] = {}
+    machines: dict[tuple[str, int, str | None], Row] = {}
     for row in good:
         if row.job == "learner":
             first = listening.setdefault((row.ip, row.tf_port), row.line)
@@ -195,10 +208,19 @@ def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[i
                     row.line,
                     f"tf_port: {row.tf_port} is already used by the learner in line {first}",
                 )
-        same = places.setdefault((row.ip, row.ssh_port, row.ssh_username), row)
-        for name in _PLACE:
+        key = row.ssh_host or row.ip, row.ssh_port or 22, row.ssh_username
+        same = machines.setdefault(key, row)
+        for name in _OF_A_MACHINE:
             if getattr(row, name) != getattr(same, name):
                 yield row.line, f"{name}: differs from line {same.line}, which has the same machine"
+    learners = [row for row in good if row.job == "learner"]
+    for row in learners:
+        if len(learners) > 1 and ":" in row.ip:
+            yield (
+                row.line,
+                f"ip: {row.ip}: several learners need IPv4 addresses or host names, because "
+                "Horovod cannot use IPv6 addresses; a single learner may have one",
+            )
     elsewhere = next((row for row in good if not is_loopback(row.ip)), None)
     if elsewhere is None:
         return
@@ -254,6 +276,22 @@ def _username(text: str) -> str | None:
     return text or None
 
 
+def _ssh_host(text: str) -> str | None:
+    return _host(text) if text else None
+
+
+def _host_key(text: str) -> str | None:
+    fingerprint, key = r"SHA256:[A-Za-z0-9+/]{43}=?", r"[a-z0-9@.-]+ [A-Za-z0-9+/]{16,}={0,2}"
+    text = " ".join(text.split()[:2])  # without the comment
+    if text and re.fullmatch(f"{fingerprint}|{key}", text) is None:
+        raise ValueError(
+            f"{text!r}: must be a key such as 'ssh-ed25519 AAAA...', or its fingerprint "
+            "'SHA256:...'; ssh-keyscan HOST prints the one, ssh-keyscan HOST | ssh-keygen -lf - "
+            "the other"
+        )
+    return text or None
+
+
 def _path(text: str) -> str | None:
     if not text.isprintable():
         raise ValueError(f"{text!r}: must not contain control characters")
@@ -275,6 +313,7 @@ _PARSERS = cast(
         "ip": _host,
         "tf_port": _port,
         "cuda_visible_devices": _devices,
+        "ssh_host": _ssh_host,
         "ssh_port": _port,
         "ssh_username": _username,
         "ssh_password": lambda text: Secret(text) if text else None,
@@ -282,5 +321,6 @@ _PARSERS = cast(
         "python": _python,
         "workdir": _path,
         "key_filename": _path,
+        "host_key": _host_key,
     },
 )

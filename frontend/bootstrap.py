@@ -1,0 +1,429 @@
+"""Copies the project to the machines of a workers CSV and installs its packages there, with uv."""
+
+from __future__ import annotations
+
+import configparser
+import functools
+import hashlib
+import platform
+import secrets
+import shlex
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from frontend import project, requirements
+from frontend.connection import CommandRunner, Stream, lines_of, until_input_ends
+from frontend.errors import ClusterError
+from frontend.inventory import Secret
+from frontend.parallel import Machines, connected, on_all, try_all
+from frontend.plan import REMOTE_PYTHON, NodeSpec, Plan
+from frontend.preflight import run_probe
+from frontend.requirements import Role
+
+Report = Callable[[float, str], None]
+"""Called with the share of the work that is done, 0 to 1, and what is being done."""
+
+_VENV = REMOTE_PYTHON.removesuffix("/bin/python")
+_UV = ".uv/uv"
+_WHEELS = ".wheels"
+_COPIED = 0.2  # share of the progress bar that copying takes
+_INSTALL_LINES = 150  # about as many as uv and the build of Horovod print
+_MIB = 1 << 20
+_ERROR_CHARS = 500
+_ERRORS = ("error", "could not fetch url ", "because ", "\u00d7")
+"""How the lines begin in which pip and uv say what is wrong."""
+# uv reads no configuration of pip, but a machine's package index is usually written there. All
+# versions are pinned, so the one that is found first on any index is the right one.
+_PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
+              "find-links": "UV_FIND_LINKS", "trusted-host": "UV_INSECURE_HOST",
+              "cert": "SSL_CERT_FILE"}  # fmt: skip
+
+
+class SetupOptions(NamedTuple):
+    """What `frontend setup` is told."""
+
+    extras: tuple[str, ...] = ()
+    """Of pyproject.toml, for levels that need them: worlds, procgen, retro."""
+    wheelhouse: bool = False
+    """Whether to send the packages from here, so that no machine asks an index."""
+    install_python: str | None = None
+    """A version that uv downloads where the machine's Python is too old or too new."""
+
+
+def set_up(
+    plan: Plan,
+    known: Mapping[str, Secret],
+    accept_new_host_keys: bool,
+    console: Console,
+    options: SetupOptions,
+    level_name: str = "",
+    root: Path = project.ROOT,
+) -> int:
+    """Sets up all machines of a plan in parallel; returns 1 if that fails for any, else 0."""
+    files = project.files(level_name, root)
+    with connected(plan.nodes, known, accept_new_host_keys) as machines:
+        installer = _Installer(plan, files, root, options)
+        if options.wheelhouse:
+            installer.collect_wheels(console)
+        results = _on_all_machines(installer, plan, machines, console)
+    for name, result in results.items():
+        text = str(result) if isinstance(result, ClusterError) else f"{name}: {result}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    return 1 if any(isinstance(result, ClusterError) for result in results.values()) else 0
+
+
+def _on_all_machines(
+    installer: _Installer, plan: Plan, machines: Machines, console: Console
+) -> dict[str, str | ClusterError]:
+    column = functools.partial(TextColumn, markup=False)
+    columns = (column("{task.fields[node]}"), BarColumn(), column("{task.description}"))
+    # Learners first: in a shared folder, their packages are enough for actors too.
+    ordered = sorted(plan.nodes, key=lambda node: plan.role(node) == "actor")
+    reached = {runner.node.name: runner for runner in machines.reached()}
+    leaders = _leaders([reached[node.name] for node in ordered if node.name in reached])
+    done = {node.name: threading.Event() for node in ordered}
+    results: dict[str, str | ClusterError] = {}
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        tasks = {n: progress.add_task("waiting", total=1.0, node=n) for n in done}
+
+        def report(name: str, share: float, text: str) -> None:
+            progress.update(tasks[name], completed=share, description=text)
+
+        def work(name: str) -> str:
+            leader = leaders.get(name, name)
+            try:
+                found = machines.found[name]
+                if isinstance(found, ClusterError):
+                    raise found
+                if leader != name:
+                    done[leader].wait()
+                    if isinstance(results.get(leader), ClusterError):
+                        raise ClusterError(f"{name}: {leader}, which has the same folder, failed")
+                results[name] = installer.set_up(found, functools.partial(report, name))
+                report(name, 1.0, "ready")
+            except ClusterError as error:
+                results[name] = error
+                report(name, 0.0, "failed")
+            finally:
+                done[name].set()
+            return name
+
+        # Machines that wait for another come last, or they could fill the pool and block it.
+        names = sorted(done, key=lambda name: leaders.get(name, name) != name)
+        try:
+            try_all(names, str, work)
+        except BaseException:
+            installer.cancel()
+            raise
+    return {node.name: results[node.name] for node in plan.nodes}
+
+
+def _leaders(runners: Sequence[CommandRunner]) -> dict[str, str]:
+    """Returns {machine: the machine that sets up its folder}.
+
+    Machines with their home on a file server share one folder, and the first of them sets it up.
+    """
+    remote = [runner for runner in runners if not runner.node.is_local]
+    names = [runner.node.name for runner in remote]
+    mark = f".setup-{secrets.token_hex(8)}-"
+
+    def put(runner: CommandRunner) -> None:
+        path = f"{runner.node.workdir}/{mark}{names.index(runner.node.name)}"
+        script = 'mkdir -p -- "$(dirname -- "$1")" && : > "$1"'
+        runner.run(["sh", "-c", script, "sh", path], in_workdir=False)
+
+    def visible(runner: CommandRunner) -> list[int]:
+        found = runner.run(["ls", "-A"]).text.splitlines()
+        return [int(name.removeprefix(mark)) for name in found if name.startswith(mark)]
+
+    def remove(runner: CommandRunner) -> None:
+        runner.run(["rm", "-f", "--", f"{mark}{names.index(runner.node.name)}"])
+
+    on_all(remote, put)
+    marks = on_all(remote, visible)
+    on_all(remote, remove)
+    return {
+        name: names[min(seen)] if not isinstance(seen, ClusterError) and seen else name
+        for name, seen in marks.items()
+    }
+
+
+class _Installer:
+    """Sets up machines; thread-safe."""
+
+    def __init__(
+        self, plan: Plan, files: Mapping[str, Path], root: Path, options: SetupOptions
+    ) -> None:
+        self._plan = plan
+        self._files = files
+        self._digests = project.digests(files)
+        self._root = root
+        self._options = options
+        self._wheels: Path | None = None
+        self._cancelled = False
+        self._streams: set[Stream] = set()
+
+    def cancel(self) -> None:
+        """Ends what runs on the machines."""
+        self._cancelled = True
+        for stream in list(self._streams):
+            stream.cancel()
+
+    def collect_wheels(self, console: Console) -> None:
+        """Downloads every package that a machine may need, once, into a folder that is kept.
+
+        Raises:
+          ClusterError: if pip cannot get a package.
+        """
+        remote = [node for node in self._plan.nodes if not node.is_local]
+        wanted = sorted({line for node in remote for line in self._wanted(node)})
+        with_horovod = any(self._needs_horovod(node) for node in remote)
+        pins = (self._root / "constraints.txt").read_text()
+        key = hashlib.sha256("\n".join([*wanted, pins, platform.python_version()]).encode())
+        folder = Path.home() / ".cache" / "impala_tf" / f"wheels-{key.hexdigest()[:12]}"
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "-d", str(folder),
+               "-c", str(self._root / "constraints.txt")]  # fmt: skip
+        tools = ["pip", "setuptools", "wheel", "packaging", "pyyaml", "psutil", "cloudpickle"]
+        with console.status(f"downloading packages into {folder} ..."):
+            _call([*pip, *wanted, *(tools if with_horovod else ["pip"])])
+            if with_horovod:
+                _call([*pip, "--no-deps", "--no-binary=horovod", "--no-build-isolation", "horovod"])
+        self._wheels = folder
+
+    def set_up(self, runner: CommandRunner, report: Report) -> str:
+        """Sets up a machine; returns one line about it.
+
+        Copies the files that differ, creates a virtual environment unless the CSV names an
+        interpreter, and installs the packages of its role, and Horovod if it needs that, unless all
+        are as pinned.
+
+        Raises:
+          ClusterError: with the reason in one line.
+        """
+        node = runner.node
+        copied = 0 if node.is_local else self._copy_project(runner, report)
+        role, with_horovod = self._plan.role(node), self._needs_horovod(node)
+        pins = requirements.pinned(role, with_horovod, self._root, self._options.extras)
+        own = node.is_local or node.python != REMOTE_PYTHON
+        if not own:
+            self._make_environment(runner, report)
+        wrong = _wrong_packages(runner, pins)
+        if wrong and own:
+            raise ClusterError(
+                f"{node.name}: {node.python} has {', '.join(wrong)}; install the versions that "
+                "constraints.txt pins, or leave the column python empty"
+            )
+        if wrong and with_horovod:
+            _check_compiler(runner)
+        if wrong:
+            self._install(runner, with_horovod, report)
+            wrong = _wrong_packages(runner, pins)
+            if wrong:
+                raise ClusterError(
+                    f"{node.name}: after the installation there is still {', '.join(wrong)}"
+                )
+        return f"ready: {copied} files copied, {len(pins)} packages as pinned, in {node.workdir}"
+
+    def _needs_horovod(self, node: NodeSpec) -> bool:
+        return any(process.rank_info for process in self._plan.on(node))
+
+    def _wanted(self, node: NodeSpec) -> list[str]:
+        role: Role = self._plan.role(node)
+        return requirements.of_role(role, self._root, self._options.extras)
+
+    def _copy_project(self, runner: CommandRunner, report: Report) -> int:
+        """Copies the files that are missing or different; returns how many."""
+        report(0.0, "copying the project")
+        done = runner.run(["sha256sum", "--zero", "--", *self._digests])
+        present = {
+            path: digest
+            for digest, _, path in (line.partition("  ") for line in done.text.split("\0"))
+        }
+        missing = [name for name, digest in self._digests.items() if present.get(name) != digest]
+        if missing:
+            self._unpack(runner, [project.archive(self._files, missing)], ".")
+        return len(missing)
+
+    def _make_environment(self, runner: CommandRunner, report: Report) -> None:
+        node = runner.node
+        if runner.run([node.python, "-c", ""]).status == 0:
+            return
+        report(_COPIED / 2, "copying uv")
+        self._copy_uv(runner)
+        report(_COPIED, "creating a virtual environment")
+        oldest, newest = requirements.PYTHON_VERSIONS
+        wanted = self._options.install_python or (
+            f">={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"
+        )
+        downloads = "automatic" if self._options.install_python else "never"
+        command = ["env", *self._settings(runner), f"UV_PYTHON_DOWNLOADS={downloads}", _UV,
+                   "venv", "--quiet", "--clear", "--python", wanted, _VENV]  # fmt: skip
+        done = runner.run(command, timeout_s=600.0)
+        if done.status != 0:
+            said = " ".join(done.stderr.decode(errors="replace").split())
+            raise ClusterError(
+                f"{node.name}: {said}; install Python {oldest[0]}.{oldest[1]} to {newest[0]}."
+                f"{newest[1]} there, or let uv download it: --install_python="
+                f"{newest[0]}.{newest[1]}"
+            )
+
+    def _copy_uv(self, runner: CommandRunner) -> None:
+        import uv
+
+        here = Path(uv.find_uv_bin())
+        name, machine = runner.node.name, runner.run(["uname", "-sm"]).text.strip()
+        if machine != f"{platform.system()} {platform.machine()}":
+            raise ClusterError(
+                f"{name}: a machine of another kind ({machine}): create the environment there "
+                f"by hand, and name its interpreter in the column python"
+            )
+        digest = hashlib.sha256(here.read_bytes()).hexdigest()
+        if runner.run(["sha256sum", "--", _UV]).text.startswith(digest):
+            return
+        script = 'mkdir -p .uv && cat > .uv/uv.new && chmod 755 .uv/uv.new && mv .uv/uv.new "$0"'
+        done = runner.run(["sh", "-c", script, _UV], here.read_bytes(), 600.0)
+        if done.status != 0:
+            raise ClusterError(f"{name}: uv: {done.last_line}")
+
+    def _settings(self, runner: CommandRunner) -> list[str]:
+        """Returns variables for uv and pip: where packages come from."""
+        if self._wheels is not None:
+            return ["UV_OFFLINE=1", "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={_WHEELS}"]
+        of_pip = _pip_settings(runner).items()
+        return ["UV_INDEX_STRATEGY=unsafe-best-match",
+                *(f"{_PIP_TO_UV[name]}={value}" for name, value in of_pip)]  # fmt: skip
+
+    def _install(self, runner: CommandRunner, with_horovod: bool, report: Report) -> None:
+        node = runner.node
+        if self._wheels is not None:
+            self._copy_wheels(runner, report)
+        settings = self._settings(runner)
+        source = ["--no-index", "--find-links", _WHEELS] if self._wheels is not None else []
+        tools = ["pip"] if with_horovod else []
+        uv = [_UV, "pip", "install", "--no-progress", "--python", node.python, *source]
+        command = ["env", *settings, *uv, "-c", "constraints.txt", *self._wanted(node), *tools]
+        self._watch(runner, command, report)
+        if with_horovod:
+            script = ["env", *settings, "sh", "frontend/install_horovod.sh", node.python,
+                      "--progress-bar=off"]  # fmt: skip
+            self._watch(runner, script, report)
+
+    def _copy_wheels(self, runner: CommandRunner, report: Report) -> None:
+        assert self._wheels is not None
+        present = runner.run(["ls", "-A", "--", _WHEELS]).text.splitlines()
+        paths = [path for path in sorted(self._wheels.iterdir()) if path.name not in present]
+        total = sum(path.stat().st_size for path in paths) or 1
+        sent = 0
+
+        def chunks() -> Iterable[bytes]:
+            nonlocal sent
+            for path in paths:
+                header = tarfile.TarInfo(path.name)
+                header.size = path.stat().st_size
+                yield header.tobuf()
+                with path.open("rb") as file:
+                    while chunk := file.read(_MIB):
+                        sent += len(chunk)
+                        report(_COPIED * sent / total, f"copying packages: {sent // _MIB} MiB")
+                        yield chunk
+                yield b"\0" * (-header.size % tarfile.BLOCKSIZE)
+            yield b"\0" * (2 * tarfile.BLOCKSIZE)
+
+        self._unpack(runner, chunks(), _WHEELS)
+
+    def _unpack(self, runner: CommandRunner, archive: Iterable[bytes], folder: str) -> None:
+        script = 'mkdir -p -- "$0" && exec tar -x -f - --no-same-owner -C "$0"'
+        stream = self._stream(runner, ["sh", "-c", script, folder])
+        for chunk in archive:
+            stream.write(chunk)
+        said = b"".join(self._until_end(stream))
+        self._finish(runner, stream, said.decode(errors="replace").strip())
+
+    def _watch(self, runner: CommandRunner, command: list[str], report: Report) -> None:
+        """Runs an installation; shows its lines, and raises ClusterError with its first error."""
+        stream = self._stream(runner, until_input_ends(command))
+        last, errors = "", list[str]()
+        try:
+            for number, line in enumerate(lines_of(stream.chunks())):
+                last = line.strip() or last
+                if errors or last.lower().startswith(_ERRORS):
+                    errors.append(line.strip())
+                share = _COPIED + (1 - _COPIED) * min(0.95, number / _INSTALL_LINES)
+                report(share, last[:60])
+        except ClusterError:
+            if not self._cancelled:
+                raise
+        self._finish(runner, stream, " ".join(errors)[:_ERROR_CHARS] or last)
+
+    def _stream(self, runner: CommandRunner, command: list[str]) -> Stream:
+        if self._cancelled:
+            raise ClusterError(f"{runner.node.name}: interrupted")
+        stream = runner.stream(command)
+        self._streams.add(stream)
+        return stream
+
+    def _until_end(self, stream: Stream) -> Iterable[bytes]:
+        stream.close_input()
+        return stream.chunks()
+
+    def _finish(self, runner: CommandRunner, stream: Stream, said: str) -> None:
+        self._streams.discard(stream)
+        if self._cancelled:
+            raise ClusterError(f"{runner.node.name}: interrupted")
+        if stream.finish() != 0:
+            raise ClusterError(f"{runner.node.name}: {said}")
+
+
+def _pip_settings(runner: CommandRunner) -> dict[str, str]:
+    """Returns what a machine's pip is told about package indexes: {option: value}."""
+    files = '/etc/pip.conf "$HOME/.pip/pip.conf" "$HOME/.config/pip/pip.conf"'
+    done = runner.run(["sh", "-c", f'cat {files} 2>/dev/null; printf "\\0"; env'])
+    written, _, variables = done.text.partition("\0")
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.read_string(written)
+    environment = dict(line.partition("=")[::2] for line in variables.splitlines())
+    settings = {}
+    for name in _PIP_TO_UV:
+        value = environment.get(f"PIP_{name.replace('-', '_').upper()}")
+        for section in ("install", "global"):
+            value = value or parser.get(section, name, fallback=None)
+        if value:
+            settings[name] = " ".join(value.split())
+    return settings
+
+
+def _wrong_packages(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
+    versions = run_probe(runner, "look", {"packages": list(pins), "folder": "/"})["versions"]
+    return [f"{name} {versions[name] or 'missing'} instead of {version}"
+            for name, version in pins.items() if versions[name] != version]  # fmt: skip
+
+
+def _check_compiler(runner: CommandRunner) -> None:
+    """Raises ClusterError if what compiles Horovod is missing: before minutes of downloads."""
+    node = runner.node
+    missing = [tool for tool in ("cmake", "g++") if runner.run([tool, "--version"]).status != 0]
+    header = (
+        "import pathlib, sysconfig as s; pathlib.Path(s.get_path('include'), 'Python.h').stat()"
+    )
+    if runner.run([node.python, "-c", header]).status != 0:
+        missing.append("python3-dev")
+    if missing:
+        raise ClusterError(
+            f"{node.name}: Horovod, which several learners need, cannot be compiled without "
+            f"{', '.join(missing)}; on Debian: apt-get install {' '.join(missing)}"
+        )
+
+
+def _call(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise ClusterError(f"{shlex.join(command[:4])}: {lines[-1] if lines else 'failed'}")

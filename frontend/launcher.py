@@ -1,0 +1,253 @@
+"""Carries out a plan: checks every machine, brings its files up to date, starts its processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from frontend import project
+from frontend.connection import CommandRunner, ask_agent
+from frontend.errors import ClusterError
+from frontend.inventory import Row, Secret, read_workers
+from frontend.node.addresses import is_here
+from frontend.node.plain import from_plain, to_plain
+from frontend.node.state import NodeState, Orders
+from frontend.parallel import Machines, good, on_all, problems
+from frontend.plan import LocalNode, NodeSpec, Plan, default_logdir, make_plan, passwords
+from frontend.record import Record, save
+from impala_tf import config as configs
+from impala_tf.config import Config, ConfigError
+
+_ACTOR_FILES = ("ca.pem", "actor.pem", "actor.key")
+"""The only credentials of the run that an actor needs."""
+_LEARNER_FILES = ("ca.pem", "learner.pem", "learner.key")
+_LAUNCH_S = 120.0
+STOP_S = 120.0
+_SETUP = "python -m frontend setup --workers_csv_path="
+
+
+class Checked(NamedTuple):
+    """A machine on which a launch is possible."""
+
+    workdir: str
+    logdir: str
+    """Both absolute."""
+
+
+def plan_of(config: Config, python: str) -> tuple[Plan, dict[str, Secret], list[Row]]:
+    """Returns the plan of a launch, {name of the node: password}, and the CSV's rows.
+
+    Opens no connection.
+
+    Args:
+      config: `workers_csv_path` is set.
+      python: the interpreter for rows of this machine that name none.
+
+    Raises:
+      ConfigError: with every problem of the workers CSV.
+    """
+    if not config.cluster.workers_csv_path:
+        raise ConfigError("--workers_csv_path: name the CSV of the machines")
+    rows = read_workers(Path(config.cluster.workers_csv_path))
+    plan = plan_of_rows(config, rows, python)
+    return plan, passwords(plan, rows), rows
+
+
+def plan_of_rows(config: Config, rows: list[Row], python: str) -> Plan:
+    """Returns the plan of a launch of some rows. Raises ConfigError if they do not fit together."""
+    logdir = default_logdir(config)
+    local = LocalNode(project.ROOT, python, Path(logdir).resolve(), is_here)
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, logdir=logdir))
+    return make_plan(config, rows, local)
+
+
+def new_record(plan: Plan, config: Config) -> Record:
+    """Returns the record of a launch that is about to happen."""
+    cluster = config.cluster
+    return Record(
+        run_id=secrets.token_hex(8),
+        launched_unix_s=time.time(),
+        workers_csv_path=str(Path(cluster.workers_csv_path or "").resolve()),
+        flags=tuple(configs.to_flags(config)),
+        level_name=config.environment.level_name,
+        plan=plan,
+        max_hours=cluster.max_hours,
+        end_command=cluster.end_command,
+        start_at_boot=cluster.start_at_boot,
+    )
+
+
+class Launcher:
+    """Starts the processes of a run on machines."""
+
+    def __init__(self, record: Record, credentials: Path, logdir: Path) -> None:
+        """Touches no machine yet.
+
+        Args:
+          record: of the run.
+          credentials: folder with the run's certificates, on this machine.
+          logdir: the folder on this machine for cluster.json.
+        """
+        self.record = record
+        self._credentials = credentials
+        self._logdir = logdir
+        self._files = project.files(record.level_name)
+        self._digests = project.digests(self._files)
+
+    def check(self, runner: CommandRunner) -> Checked:
+        """Checks that a launch is possible on a machine, and copies changed files to it.
+
+        Raises:
+          ClusterError: with every problem.
+        """
+        plan, node = self.record.plan, runner.node
+        learners = [process for process in plan.on(node) if process.is_learner]
+        question = {
+            "manifest": {} if node.is_local else self._digests,
+            "tmux_sess": plan.tmux_sess,
+            "logdir": node.logdir,
+            "addresses": [node.address] if learners and node.address else [],
+            "start_at_boot": self.record.start_at_boot,
+        }
+        try:
+            answer = ask_agent(runner, "check", question)
+        except ClusterError as error:
+            if node.is_local:
+                raise
+            raise ClusterError(
+                f"{error.problems[0]}; run {_SETUP}{self.record.workers_csv_path}"
+            ) from error
+        found = []
+        if answer["windows"]:
+            found.append(
+                f"{node.name}: tmux session {plan.tmux_sess} exists already, with "
+                f"{', '.join(answer['windows'])}; if it is a run, stop it with python -m frontend "
+                "stop, or give another --tmux_sess"
+            )
+        if answer["running"]:
+            found.append(
+                f"{node.name}: {answer['logdir']} is in use by {', '.join(answer['running'])}; "
+                "stop it with python -m frontend stop, or give another --logdir"
+            )
+        spread = [each for each in learners if each.rank_info is not None
+                  and each.rank_info.local_size < each.rank_info.size]  # fmt: skip
+        if answer["foreign"] and spread:
+            found.append(
+                f"{node.name}: {answer['foreign'][0]} is not an address of that machine (NAT?), "
+                "but several learners connect to each other's own addresses: give one as ip, and "
+                "the public one as ssh_host"
+            )
+        if found:
+            raise ClusterError(found)
+        if answer["differing"]:
+            _copy(runner, project.archive(self._files, answer["differing"]))
+        return Checked(answer["workdir"], answer["logdir"])
+
+    def start(self, runner: CommandRunner) -> NodeState:
+        """Starts the processes of a machine. Raises ClusterError if that fails."""
+        node = runner.node
+        processes = self.record.plan.on(node)
+        names = set(_ACTOR_FILES)
+        if any(process.is_learner for process in processes):
+            names |= {*_LEARNER_FILES}
+        present = {path.name for path in self._credentials.iterdir()}
+        question = {
+            "orders": orders_for(self.record, node),
+            "credentials": {
+                name: (self._credentials / name).read_text() for name in sorted(names & present)
+            },
+        }
+        state: NodeState = from_plain(NodeState, ask_agent(runner, "launch", question, _LAUNCH_S))
+        return state
+
+    def bring_in(self, runner: CommandRunner) -> NodeState:
+        """Checks a machine and starts its processes. Raises ClusterError if that fails."""
+        self.remember({runner.node.name: self.check(runner)})
+        return self.start(runner)
+
+    def remember(self, checked: Mapping[str, Checked]) -> None:
+        """Writes cluster.json, with the absolute folders of the machines."""
+        nodes = tuple(
+            node._replace(**checked[node.name]._asdict()) if node.name in checked else node
+            for node in self.record.plan.nodes
+        )
+        self.record = self.record._replace(plan=self.record.plan._replace(nodes=nodes))
+        save(self.record, self._logdir)
+
+
+def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
+    """Returns a node's orders, without what only that machine knows."""
+    orders = Orders(
+        run_id=record.run_id,
+        node=node.id,
+        tmux_sess=record.plan.tmux_sess,
+        logdir=node.logdir,
+        credentials="",
+        processes=tuple(record.plan.on(node)),
+        started_unix_s=0.0,
+        max_hours=record.max_hours,
+        end_command=record.end_command,
+        start_at_boot=record.start_at_boot,
+    )
+    plain: dict[str, Any] = to_plain(orders)
+    return plain
+
+
+def end(record: Record, machines: Machines, timeout_s: float = STOP_S) -> list[str]:
+    """Stops the processes of a run, learners first, and closes its windows where none is left.
+
+    Returns:
+      One line for each process that still runs or had to be killed, and for each machine that
+      cannot be asked.
+    """
+    plan = record.plan
+    with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
+    learners = [process.name for process in plan.processes if process.is_learner]
+    end_processes(record, with_learners, learners, timeout_s, close=False)
+    found = end_processes(record, machines.reached(), None, timeout_s, close=True)
+    lines = problems(found)
+    for name, answer in good(found).items():
+        lines += [f"{name}: {process} is still running (pid {pid})"
+                  for process, pid in answer["left"].items()]  # fmt: skip
+        lines += [
+            f"{name}: {process} did not stop in time and was killed"
+            for process, status in answer["stopped"].items()
+            if status == -signal.SIGKILL
+        ]
+    return lines
+
+
+def end_processes(
+    record: Record,
+    runners: Sequence[CommandRunner],
+    names: Sequence[str] | None,
+    timeout_s: float,
+    close: bool,
+) -> dict[str, dict[str, Any] | ClusterError]:
+    """Stops a run's processes on machines; see `frontend.node.agent.stop`."""
+
+    def end_on(runner: CommandRunner) -> dict[str, Any]:
+        mine = {process.name for process in record.plan.on(runner.node)}
+        question = {
+            "logdir": runner.node.logdir,
+            "node": runner.node.id,
+            "run_id": record.run_id,
+            "names": None if names is None else sorted(mine & set(names)),
+            "timeout_s": timeout_s,
+            "close": close,
+        }
+        answer: dict[str, Any] = ask_agent(runner, "stop", question, timeout_s + 30.0)
+        return answer
+
+    return on_all(runners, end_on)
+
+
+def _copy(runner: CommandRunner, archive: bytes) -> None:
+    done = runner.run(["tar", "-x", "-f", "-", "--no-same-owner"], archive, 300.0)
+    if done.status != 0:
+        raise ClusterError(f"{runner.node.name}: tar: {done.last_line}")

@@ -1,0 +1,207 @@
+"""The launcher's terminal while it is attached to a run: shows it, and takes in late machines."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from frontend.connection import CommandRunner, ask_agent
+from frontend.errors import ClusterError
+from frontend.launcher import STOP_S, Launcher, end_processes
+from frontend.look import Look, Status, look
+from frontend.parallel import Machines, good, problems
+from frontend.record import Record, load
+from impala_tf.config import ConfigError
+from impala_tf.supervision import ENDED_WELL, OVER, ProcessState
+
+_UPDATE_S = 0.25
+_FIRST_LEARNER_S = 1.0
+_LOOK_S = 5.0
+_RETRY_S = 30.0
+_ACTORS_END_S = 30.0
+"""When a run ends, the learners tell their actors, which then have this long to exit."""
+
+
+class Display(Protocol):
+    """Shows a run; see impala_tf.monitoring.live_display."""
+
+    def start(self) -> None:
+        """Starts showing the run."""
+
+    def update(self) -> None:
+        """Shows the newest status; called about four times a second."""
+
+    def note(self, text: str) -> None:
+        """Shows an event."""
+
+    def stop(self, final_line: str) -> None:
+        """Stops showing the run and prints `final_line`."""
+
+
+MakeDisplay = Callable[[Callable[[], Any]], Display]
+
+
+def where_it_runs(record: Record, logdir: Path) -> str:
+    """Says how to look after a run."""
+    flag = shlex.join([f"--logdir={logdir}"])
+    return (
+        f"{len(record.plan.processes)} processes on {len(record.plan.nodes)} machine(s); "
+        f"see python -m frontend status|logs|stop {flag}, "
+        f"or tmux attach -t {record.plan.tmux_sess} on a machine"
+    )
+
+
+class Monitor:
+    """Shows a run until it ends. Ctrl-C leaves the run running."""
+
+    def __init__(
+        self, launcher: Launcher, machines: Machines, logdir: Path, make_display: MakeDisplay
+    ) -> None:
+        """Shows nothing yet.
+
+        Args:
+          launcher: of the run.
+          machines: a machine that is not connected is tried again, and taken in when it answers.
+          logdir: with cluster.json, on this machine.
+          make_display: makes a display. Its argument returns the newest status, or None if there is
+            none yet.
+        """
+        self._launcher = launcher
+        self._machines = machines
+        self._logdir = logdir
+        self._status: Status | None = None
+        self._states: dict[str, ProcessState] = {}
+        self._failure: BaseException | None = None
+        self._notes: list[str] = []
+        self._closing = threading.Event()
+        self._display = make_display(lambda: self._status)
+
+    def run(self) -> int:
+        """Shows the run until it ends; returns the exit status."""
+        threads = [
+            threading.Thread(target=self._watch, args=(node.name,), daemon=True)
+            for node in self._launcher.record.plan.nodes
+        ]
+        self._display.start()
+        for thread in threads:
+            thread.start()
+        final = f"left running: {where_it_runs(self._launcher.record, self._logdir)}"
+        status = 0
+        try:
+            status, final = self._until_over()
+        except KeyboardInterrupt:
+            pass  # The run itself continues.
+        finally:
+            self._closing.set()
+            self._display.stop(final)
+        return status
+
+    def _until_over(self) -> tuple[int, str]:
+        plan = self._launcher.record.plan
+        names = {process.name for process in plan.processes}
+        learners = {process.name for process in plan.processes if process.is_learner}
+        over_since_s: float | None = None
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._was_taken_over():
+                return 1, f"this run has ended; {self._logdir} now belongs to a later launch"
+            while self._notes:
+                self._display.note(self._notes.pop(0))
+            self._display.update()
+            states = dict(self._states)
+            over = {name for name, state in states.items() if state.state in OVER}
+            if learners <= over:
+                over_since_s = over_since_s or time.monotonic()
+                good_end = all(states[name].state in ENDED_WELL for name in learners)
+                late = time.monotonic() - over_since_s > _ACTORS_END_S
+                if names <= over or late or not good_end:
+                    return self._result(good_end, {n: states[n] for n in sorted(learners)})
+            time.sleep(_UPDATE_S)
+
+    def _result(self, ended_well: bool, learners: Mapping[str, ProcessState]) -> tuple[int, str]:
+        record = self._launcher.record
+        found = end_processes(record, self._machines.reached(), None, STOP_S, close=False)
+        for line in problems(found):
+            self._display.note(line)
+        for name, answer in good(found).items():
+            if answer["left"]:
+                self._display.note(f"{name}: still running: {', '.join(answer['left'])}")
+        node = record.first_learner()
+        if ended_well:
+            return 0, f"done; logdir {node.logdir} on {node.name}"
+        failed = [
+            f"{name} {state.state}: {state.detail}"
+            for name, state in learners.items()
+            if state.state not in ENDED_WELL
+        ]
+        return 1, f"failed: {'; '.join(failed)}; see python -m frontend logs NAME"
+
+    def _was_taken_over(self) -> bool:
+        # A launch into a logdir in use is refused. So if there was a later one, this run is over.
+        try:
+            return load(self._logdir).run_id != self._launcher.record.run_id
+        except ConfigError:
+            return False
+
+    def _watch(self, name: str) -> None:
+        """Looks at a machine again and again; each machine has a thread of its own."""
+        first = self._launcher.record.first_learner().name
+        trouble = ""
+        while not self._closing.is_set():
+            pause_s = _FIRST_LEARNER_S if name == first else _LOOK_S
+            try:
+                runner = self._machines.found[name]
+                if isinstance(runner, ClusterError):
+                    self._take_in(name)
+                else:
+                    self._take_note(name, runner, look(runner, self._launcher.record))
+                if trouble:
+                    self._notes.append(f"{name}: reachable again")
+                trouble = ""
+            except ClusterError as error:
+                if not trouble and isinstance(self._machines.found[name], ClusterError):
+                    trouble = str(error)  # The launch has named it already.
+                elif not trouble:
+                    trouble = str(error)
+                    self._notes.append(f"{error}; the run continues there, but is not shown")
+                pause_s = max(pause_s, _LOOK_S)
+            except BaseException as failure:
+                self._failure = failure  # _until_over raises it in the main thread.
+                return
+            if isinstance(self._machines.found[name], ClusterError):
+                pause_s = _RETRY_S
+            self._closing.wait(pause_s)
+
+    def _take_in(self, name: str) -> None:
+        """Starts the processes of a machine that could not be used when the run was launched."""
+        node = self._launcher.record.plan.node(name)
+        found = self._machines.connect([node])[name]
+        if isinstance(found, ClusterError):
+            raise found
+        try:
+            self._launcher.bring_in(found)
+        except ClusterError as error:
+            self._machines.found[name] = error
+            raise
+        self._notes.append(f"{name}: joined the run")
+
+    def _take_note(self, name: str, runner: CommandRunner, seen: Look) -> None:
+        if seen.state is None:
+            return
+        if seen.has_rebooted and any(p.state not in OVER for p in seen.state.processes.values()):
+            question = {"logdir": runner.node.logdir, "node": runner.node.id}
+            ask_agent(runner, "rejoin", question, STOP_S)
+            self._notes.append(f"{name}: has rebooted; its processes were started again")
+            return
+        for process in seen.state.processes.values():
+            before = self._states.get(process.name)
+            if process.restarts > (before.restarts if before else 0):
+                self._notes.append(f"{process.name} on {name} exited: {process.detail}")
+            self._states[process.name] = process
+        if 0 in seen.statuses:
+            self._status = seen.statuses[0]

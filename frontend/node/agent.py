@@ -1,0 +1,389 @@
+"""Does the front end's work on a machine: `python -m frontend.node.agent TASK`, JSON in, JSON out.
+
+The current folder is the project's, the interpreter is the one that the processes get. What goes
+wrong in a way that its user can mend is printed as one line, with exit status 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from frontend import project
+from frontend.node import boot
+from frontend.node import state as files
+from frontend.node.addresses import is_here
+from frontend.node.plain import from_plain, to_plain
+from frontend.node.state import NodeState, Orders
+from frontend.node.tmux import RunSession, TmuxError
+from impala_tf.supervision import OVER
+
+_START_TIMEOUT_S = 60.0
+_STACKS_S = 2.0
+_SUPERVISOR_ENDS_S = 5.0
+# Shows a log until the supervisor, which holds the lock, has exited. (tail --pid would wait for
+# ever if tmux did not reap the supervisor.)
+_SHOW_LOG = 'tail -n 200 -F -- "$1" & t=$!; flock -s "$2" true; sleep 1; kill $t'
+SUPERVISOR = "supervisor"
+"""Name of the supervisor's window."""
+_KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMPDIR", "TZ", "USER",
+         "XDG_RUNTIME_DIR")  # fmt: skip
+_KEPT_BEGINNINGS = ("CUDA_", "HOROVOD_", "IMPALA_TF_", "KMP_", "LC_", "LD_LIBRARY_", "NCCL_",
+                    "NVIDIA_", "OMP_", "ROCM_", "TF_", "XLA_")  # fmt: skip
+
+
+class AgentError(Exception):
+    """The task cannot be done; the message says why."""
+
+
+def clean_environment() -> dict[str, str]:
+    """Returns the variables that a run's processes get.
+
+    Others, such as the tokens of the shell that started tmux, are nobody's business there.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT or name.startswith(_KEPT_BEGINNINGS)
+    }
+
+
+def check(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Says what a launch needs to know about this machine; changes nothing.
+
+    Args:
+      asked: "manifest" {path: SHA-256}, "tmux_sess", "logdir", "addresses" to listen on,
+        "start_at_boot".
+
+    Returns:
+      "workdir" and "logdir" (absolute), "differing": paths whose content differs, "windows": names
+      of those in the session that no ended run left, "running": the logdir's processes that run,
+      "foreign": addresses that are not this machine's.
+    """
+    logdir = Path(asked["logdir"]).expanduser().absolute()
+    _check_owner(logdir)
+    if asked["start_at_boot"]:
+        boot.check()
+    windows = RunSession(asked["tmux_sess"]).windows()
+    return {
+        "workdir": str(Path.cwd()),
+        "logdir": str(logdir),
+        "differing": project.differing(asked["manifest"]),
+        "windows": [each.name for each in windows if not (each.run_id and each.dead)],
+        "running": [
+            f"{name} (pid {pid})"
+            for state in _states(logdir)
+            for name, pid in files.living_pids(state).items()
+        ],
+        "foreign": [host for host in asked["addresses"] if not is_here(host)],
+    }
+
+
+def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Starts a node's processes: writes credentials and orders, opens windows, waits for the start.
+
+    Args:
+      asked: "orders" without what only this machine knows, "credentials" {file name: text}.
+
+    Returns:
+      The node's state.
+    """
+    logdir = Path(asked["orders"]["logdir"]).expanduser().absolute()
+    _check_owner(logdir)
+    folder = files.processes_folder(logdir)
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    orders: Orders = from_plain(Orders, {
+        **asked["orders"], "logdir": str(logdir), "credentials": str(logdir / "credentials"),
+        "started_unix_s": time.time(), "environment": clean_environment(),
+    })  # fmt: skip
+    with _lock(folder, orders.node):
+        known = files.read_state(files.state_path(logdir, orders.node))
+        if known is not None and files.living_pids(known):
+            raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")
+        _write_credentials(logdir / "credentials", asked["credentials"])
+        files.write(files.orders_path(logdir, orders.node), orders)
+        if orders.start_at_boot:
+            boot.install(orders)
+        return to_plain(_start(orders))
+
+
+def add(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Replaces the orders of a node that runs; its supervisor starts what is new.
+
+    Args:
+      asked: "orders" as for `launch`.
+    """
+    fields = asked["orders"]
+    path = files.orders_path(Path(fields["logdir"]).expanduser().absolute(), fields["node"])
+    with _changed_orders(path) as (orders, change):
+        more: Orders = from_plain(Orders, {**to_plain(orders), "processes": fields["processes"]})
+        change(orders._replace(processes=more.processes))
+    return to_plain(_start(files.read_orders(path)))
+
+
+def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Stops processes of a run, and no others, and waits until they have exited.
+
+    Args:
+      asked: "logdir", "node", "run_id", "names" or null for all, "timeout_s", "close": whether to
+        close the windows of a run of which nothing is left.
+
+    Returns:
+      "stopped" {name: exit status}, "left" {name: pid} of those that are still alive. Processes
+      that were not running are in neither.
+    """
+    path = files.orders_path(asked["logdir"], asked["node"])
+    state_file = files.state_path(asked["logdir"], asked["node"])
+    state = files.read_state(state_file)
+    if state is None or state.run_id != asked["run_id"]:
+        return {"stopped": {}, "left": {}}
+    names = set(state.processes if asked["names"] is None else asked["names"])
+    running = [name for name in files.living_pids(state) if name in names]
+    with _changed_orders(path) as (orders, change):
+        known = {spec.name for spec in orders.processes}
+        change(orders._replace(stopped=tuple(sorted({*orders.stopped, *(names & known)}))))
+    until_s = time.monotonic() + asked["timeout_s"]
+    while True:
+        state = files.read_state(state_file) or state
+        alive = files.living_pids(state)
+        if "supervisor" not in alive:
+            _terminate(alive)
+        left = {name: pid for name, pid in alive.items() if name in names}
+        if _have_ended(state, alive, names) or time.monotonic() > until_s:
+            break
+        time.sleep(0.1)
+    if orders.start_at_boot and names >= {*state.processes}:
+        boot.remove(orders)
+    if asked["close"] and names >= {*state.processes} and _supervisor_ends(state):
+        RunSession(orders.tmux_sess).close(asked["run_id"])
+    ended = [name for name in running if name not in left]
+    return {"stopped": {name: state.processes[name].exit_status for name in ended}, "left": left}
+
+
+def _have_ended(state: NodeState, alive: Mapping[str, int], names: set[str]) -> bool:
+    if "supervisor" not in alive:
+        return not names & alive.keys()
+    return all(each.state in (*OVER, "left") for name, each in state.processes.items()
+               if name in names)  # fmt: skip
+
+
+def _supervisor_ends(state: NodeState) -> bool:
+    """Gives a supervisor that has nothing left to do some seconds to exit."""
+    until_s = time.monotonic() + _SUPERVISOR_ENDS_S
+    while "supervisor" in files.living_pids(state) and time.monotonic() < until_s:
+        time.sleep(0.1)
+    return "supervisor" not in files.living_pids(state)
+
+
+def restart(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Restarts processes of a node, and its supervisor if that has ended.
+
+    Args:
+      asked: "logdir", "node", "names" or null for all.
+
+    Returns:
+      The node's state.
+    """
+    path = files.orders_path(asked["logdir"], asked["node"])
+    with _changed_orders(path) as (orders, change):
+        names = set(asked["names"] or (spec.name for spec in orders.processes))
+        counts = {name: orders.restarts.get(name, 0) + 1 for name in names}
+        stopped = tuple(name for name in orders.stopped if name not in names)
+        change(orders._replace(stopped=stopped, restarts={**orders.restarts, **counts}))
+    return to_plain(_start(files.read_orders(path)))
+
+
+def rejoin(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Starts the supervisor of a node again, after the machine was down.
+
+    Args:
+      asked: "logdir", "node".
+
+    Returns:
+      The node's state.
+    """
+    orders = files.read_orders(files.orders_path(asked["logdir"], asked["node"]))
+    state = files.read_state(files.state_path(asked["logdir"], asked["node"]))
+    if state is not None and all(each.state in OVER for each in state.processes.values()):
+        boot.remove(orders)
+        return to_plain(state)  # The run ended before the machine did.
+    with _lock(files.processes_folder(orders.logdir), orders.node):
+        return to_plain(_start(orders))
+
+
+def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
+    """Returns {name: the Python stacks of all its threads} of a node's processes.
+
+    Args:
+      asked: "logdir", "node", "names" or null for all.
+    """
+    state = files.read_state(files.state_path(asked["logdir"], asked["node"]))
+    if state is None:
+        return {}
+    found = {}
+    for name, pid in files.living_pids(state).items():
+        if name == "supervisor" or (asked["names"] and name not in asked["names"]):
+            continue
+        if not _handles(pid, signal.SIGUSR1):
+            found[name] = "has not started yet"
+            continue
+        with files.log_path(asked["logdir"], name).open(errors="replace") as log:
+            log.seek(0, os.SEEK_END)
+            os.kill(pid, signal.SIGUSR1)
+            time.sleep(_STACKS_S)
+            found[name] = log.read()
+    return found
+
+
+def _start(orders: Orders) -> NodeState:
+    """Starts the supervisor, unless it runs, and opens the windows that are missing."""
+    session = RunSession(orders.tmux_sess)
+    state_file = files.state_path(orders.logdir, orders.node)
+    known = files.read_state(state_file)
+    alive = files.living_pids(known) if known is not None else {}
+    for window in session.windows():
+        if window.dead and window.run_id not in ("", orders.run_id):
+            session.close(window.run_id)  # of a run that has ended
+    if "supervisor" not in alive:
+        _end_orphans(known, alive)
+        session.close(orders.run_id)
+        state_file.unlink(missing_ok=True)
+        _open(session, orders, SUPERVISOR, [
+            sys.executable, "-m", "frontend.node.supervisor",
+            str(files.orders_path(orders.logdir, orders.node)),
+        ])  # fmt: skip
+    names = {spec.name for spec in orders.processes} - {*orders.stopped}
+    state = _await_start(session, orders, state_file, names)
+    present = {each.name for each in session.windows() if each.run_id == orders.run_id}
+    for name in (spec.name for spec in orders.processes if spec.name not in present):
+        log, lock = files.log_path(orders.logdir, name), files.lock_path(orders.logdir, orders.node)
+        _open(session, orders, name, ["sh", "-c", _SHOW_LOG, "sh", str(log), str(lock)])
+    return state
+
+
+def _open(session: RunSession, orders: Orders, window: str, command: list[str]) -> None:
+    # A tmux server that runs already would give its own, older environment to its windows.
+    variables = [f"{name}={value}" for name, value in orders.environment.items()]
+    kept = ["TMUX", "TMUX_PANE", "TERM"]
+    script = 'exec env -i TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" TERM="$TERM" "$@"'
+    variables = [each for each in variables if each.split("=")[0] not in kept]
+    session.open(window, ["sh", "-c", script, "sh", *variables, *command], orders.run_id)
+
+
+def _await_start(
+    session: RunSession, orders: Orders, state_file: Path, names: set[str]
+) -> NodeState:
+    """Waits until the supervisor has started `names`; returns its state."""
+    until_s = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        # In this order: the supervisor may write its state and end between the two questions.
+        dead = any(window.dead for window in session.windows() if window.name == SUPERVISOR)
+        state = files.read_state(state_file)
+        if (
+            state is not None
+            and state.run_id == orders.run_id
+            and all(
+                name in state.processes and state.processes[name].state != "starting"
+                for name in names
+            )
+        ):
+            return state
+        if dead or time.monotonic() > until_s:
+            raise AgentError(f"the supervisor did not start: {session.last_line(SUPERVISOR)}")
+        time.sleep(0.05)
+
+
+def _states(logdir: Path) -> list[NodeState]:
+    found = [files.read_state(path) for path in
+             sorted(files.processes_folder(logdir).glob("[!.]*.state.json"))]  # fmt: skip
+    return [state for state in found if state is not None]
+
+
+@contextlib.contextmanager
+def _changed_orders(path: Path) -> Iterator[tuple[Orders, Callable[[Orders], None]]]:
+    """Yields a node's orders, and what replaces them; nobody else changes them meanwhile."""
+    with _lock(path.parent, path.name):
+        try:
+            orders = files.read_orders(path)
+        except FileNotFoundError as error:
+            raise AgentError(f"{path}: this machine has no part in the run") from error
+        yield orders, lambda changed: files.write(path, changed)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path, name: str) -> Iterator[None]:
+    with (folder / f".{name.removesuffix('.orders.json')}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _check_owner(logdir: Path) -> None:
+    """Raises AgentError if another user could read the run's keys, or replace its files."""
+    for folder in (logdir, logdir / "credentials", files.processes_folder(logdir)):
+        with contextlib.suppress(FileNotFoundError):
+            owner = folder.stat().st_uid
+            if owner not in (os.geteuid(), 0):
+                raise AgentError(f"{folder} belongs to another user (uid {owner})")
+
+
+def _write_credentials(folder: Path, contents: Mapping[str, str]) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    for name, text in contents.items():
+        files.replace_file(folder / name, text.encode())
+
+
+def _end_orphans(state: NodeState | None, alive: Mapping[str, int]) -> None:
+    """Ends processes whose supervisor was killed, and waits for that."""
+    _terminate(alive)
+    until_s = time.monotonic() + _START_TIMEOUT_S
+    while state is not None and (left := files.living_pids(state)):
+        if time.monotonic() > until_s:
+            raise AgentError(f"still running without a supervisor: {', '.join(left)}")
+        time.sleep(0.1)
+
+
+def _terminate(alive: Mapping[str, int]) -> None:
+    for pid in alive.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    """Tells whether a process has a handler for a signal. Source: proc(5), SigCgt."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    task.__name__: task for task in (check, launch, add, stop, restart, rejoin, stacks)
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Does one task; returns the exit status."""
+    if len(arguments) != 1 or arguments[0] not in TASKS:
+        print(f"usage: python -m frontend.node.agent {'|'.join(TASKS)}", file=sys.stderr)
+        return 2
+    try:
+        answer = TASKS[arguments[0]](json.load(sys.stdin))
+    except (AgentError, TmuxError, boot.CronError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,306 @@
+"""The rendezvous of a group of learners: they start together and exchange their addresses here.
+
+Horovod's Gloo controller finds its peers through a key-value store over HTTP. The store's keys do
+not say which attempt they belong to, so a learner that restarts early would find stale addresses of
+the previous attempt. Therefore the supervisors gather first. Each of them polls `join` while its
+learner is *not* running. Once all of them do, no learner is running anywhere, so the store is
+emptied and all learners start.
+
+Every request is signed with a key that only the run's learners have. Horovod's client cannot sign,
+so each supervisor runs a `StoreProxy` on its machine's loopback, which signs and forwards.
+
+Standard library only. The store speaks the protocol of horovod.runner.http.http_server (0.28.1):
+GET, PUT and DELETE of /scope/key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import hmac
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+_FRESH_S = 10.0
+"""A member that has not polled for this long is no longer waiting."""
+_MAX_BODY_BYTES = 1 << 16
+_MAX_STORE_BYTES = 1 << 24
+_REQUEST_S = 5.0
+_SIGNATURE = "X-Signature"
+
+
+class Address(NamedTuple):
+    """Where the rendezvous is, and the key for it."""
+
+    host: str
+    port: int
+    key: bytes
+
+
+class Gathering:
+    """Lets the members of a group start together, attempt after attempt. Thread-safe."""
+
+    def __init__(self, size: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`size`: the number of members."""
+        self._size = size
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[str, float]] = {}
+        self._released: set[str] = set()
+        self._over = ""
+        self._store: dict[str, bytes] = {}
+
+    def join(self, rank: int, attempt: str) -> dict[str, Any]:
+        """Registers a waiting member, and returns what it is to do.
+
+        Args:
+          rank: of the member.
+          attempt: a unique name of this start of the member.
+
+        Returns:
+          {"go": whether to start, "over": why the group is over, or "", "missing": ranks of the
+          members that are not waiting}.
+
+        Raises:
+          ValueError: if there is no such rank.
+        """
+        if not 0 <= rank < self._size:
+            raise ValueError(f"rank {rank} of {self._size}")
+        with self._lock:
+            now = self._clock()
+            if attempt not in self._released:
+                self._waiting[rank] = attempt, now
+            here = {r: a for r, (a, at) in self._waiting.items() if now - at < _FRESH_S}
+            if len(here) == self._size:
+                self._released = set(here.values())
+                self._waiting.clear()
+                self._store.clear()
+            return {
+                "go": attempt in self._released,
+                "over": self._over,
+                "missing": [r for r in range(self._size) if r not in here],
+            }
+
+    def leave(self, reason: str) -> None:
+        """Ends the group, because a member will not start again. The first reason counts."""
+        with self._lock:
+            self._over = self._over or reason
+
+    def reopen(self) -> None:
+        """Lets the members gather again after `leave`."""
+        with self._lock:
+            self._over = ""
+
+    def value(self, path: str) -> bytes | None:
+        """Returns what the current attempt has stored at `path`, or None."""
+        return self._store.get(path)
+
+    def put(self, path: str, value: bytes) -> None:
+        """Stores a value for the current attempt. Raises ValueError if the store is full."""
+        with self._lock:
+            used = sum(len(key) + len(each) for key, each in self._store.items())
+            if used + len(path) + len(value) > _MAX_STORE_BYTES:
+                raise ValueError("the store is full")
+            self._store[path] = value
+
+
+class RendezvousServer:
+    """Serves a Gathering and its store until it is closed."""
+
+    def __init__(self, address: Address, hosts: tuple[str, ...]) -> None:
+        """Binds to the address. Raises OSError if that fails.
+
+        Args:
+          address: if its host is not this machine's own, because of NAT, every address is bound.
+          hosts: of all learners; requests from other machines are not read.
+        """
+        self.gathering = Gathering(len(hosts))
+        settings = {"gathering": self.gathering, "key": address.key, "known": _Known(hosts)}
+        handler = type("Handler", (_RendezvousHandler,), settings)
+        try:
+            self._server = _Server((address.host, address.port), handler)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+            self._server = _Server(("0.0.0.0", address.port), handler)
+        _serve(self._server)
+
+    def close(self) -> None:
+        """Stops serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Known:
+    """The addresses of the learners; the name of one that has not started may not resolve yet."""
+
+    def __init__(self, hosts: tuple[str, ...]) -> None:
+        self._hosts = hosts
+        self._addresses: set[str] = set()
+
+    def __contains__(self, address: str) -> bool:
+        if address not in self._addresses:
+            for host in self._hosts:
+                with contextlib.suppress(OSError):
+                    self._addresses |= {str(i[4][0]) for i in socket.getaddrinfo(host, None)}
+        return address in self._addresses
+
+
+class StoreProxy:
+    """Signs the requests of this machine's learner and forwards them to the rendezvous."""
+
+    def __init__(self, rendezvous: Address) -> None:
+        """Listens on a free port of 127.0.0.1."""
+        handler = type("Proxy", (_ProxyHandler,), {"rendezvous": rendezvous})
+        self._server = _Server(("127.0.0.1", 0), handler)
+        self.port: int = self._server.server_address[1]
+        _serve(self._server)
+
+    def close(self) -> None:
+        """Stops serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def ask(rendezvous: Address, path: str, message: dict[str, Any]) -> dict[str, Any]:
+    """Posts `message` to a RendezvousServer and returns its answer.
+
+    Raises:
+      OSError: if the server is unreachable or has another key.
+      http.client.HTTPException: if what answers does not speak HTTP.
+    """
+    status, body = _request(rendezvous, "POST", path, json.dumps(message).encode())
+    if status != 200:
+        raise ConnectionRefusedError(
+            f"{rendezvous.host}:{rendezvous.port} serves another run (status {status})"
+        )
+    return json.loads(body) if body else {}
+
+
+def _request(rendezvous: Address, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(rendezvous.host, rendezvous.port, timeout=_REQUEST_S)
+    try:
+        signature = _signature(rendezvous.key, method, path, body)
+        connection.request(method, path, body, {_SIGNATURE: signature})
+        answer = connection.getresponse()
+        return answer.status, answer.read(_MAX_BODY_BYTES + 1)
+    finally:
+        connection.close()
+
+
+def _signature(key: bytes, method: str, path: str, body: bytes) -> str:
+    return hmac.new(key, f"{method} {path}\n".encode() + body, hashlib.sha256).hexdigest()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+        self.address_family = found[0][0]
+        super().__init__(found[0][4][:2], handler)  # type: ignore[arg-type]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignores clients that hang up in the middle of a request."""
+
+
+def _serve(server: _Server) -> None:
+    threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = 30
+
+    def _body(self) -> bytes:
+        length = int(self.headers.get("Content-Length", 0))
+        if not 0 <= length <= _MAX_BODY_BYTES:
+            raise ValueError(f"body of {length} bytes; at most {_MAX_BODY_BYTES} are allowed")
+        return self.rfile.read(length)
+
+    def _answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Logs nothing: the store is polled many times a second."""
+
+
+class _RendezvousHandler(_Handler):
+    gathering: Gathering
+    key: bytes
+    known: _Known
+
+    def do_GET(self) -> None:
+        if self._checked_body() is not None:
+            value = self.gathering.value(self.path)
+            self._answer(404 if value is None else 200, value or b"")
+
+    def do_PUT(self) -> None:
+        body = self._checked_body()
+        if body is not None:
+            try:
+                self.gathering.put(self.path, body)
+            except ValueError:
+                return self._answer(507)
+            self._answer(200)
+        return None
+
+    def do_DELETE(self) -> None:
+        if self._checked_body() is not None:
+            self._answer(200)  # The store is emptied when the next attempt starts.
+
+    def do_POST(self) -> None:
+        body = self._checked_body()
+        if body is None:
+            return
+        message = json.loads(body)
+        if self.path == "/join":
+            answer = self.gathering.join(int(message["rank"]), str(message["attempt"]))
+            self._answer(200, json.dumps(answer).encode())
+        elif self.path == "/leave":
+            self.gathering.leave(str(message["reason"]))
+            self._answer(200)
+        else:
+            self._answer(404)
+
+    def _checked_body(self) -> bytes | None:
+        """Returns the body, or refuses the request and returns None."""
+        if self.client_address[0] not in self.known:
+            self.close_connection = True
+            self._answer(403)
+            return None
+        body = self._body()
+        expected = _signature(self.key, self.command, self.path, body)
+        if not hmac.compare_digest(self.headers.get(_SIGNATURE, ""), expected):
+            self._answer(403)
+            return None
+        return body
+
+
+class _ProxyHandler(_Handler):
+    rendezvous: Address
+
+    def do_GET(self) -> None:
+        self._forward()
+
+    def do_PUT(self) -> None:
+        self._forward()
+
+    def do_DELETE(self) -> None:
+        self._forward()
+
+    def _forward(self) -> None:
+        try:
+            status, body = _request(self.rendezvous, self.command, self.path, self._body())
+        except (OSError, http.client.HTTPException):
+            status, body = 502, b""
+        self._answer(status, body)

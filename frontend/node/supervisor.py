@@ -1,0 +1,272 @@
+"""Keeps the processes of a node running: `python -m frontend.node.supervisor ORDERS`.
+
+One supervisor runs on each machine, in a tmux window, and continues when the launcher exits. It
+reads its orders again whenever they change, and writes its state; see `frontend.node.state`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frontend.node import state as files
+from frontend.node.state import NodeState, ProcessSpec, RankInfo
+from impala_tf.supervision import (
+    ENDED_WELL,
+    STOP_TIMEOUT_S,
+    UNUSABLE_INPUT,
+    Command,
+    GiveUpError,
+    SupervisedProcess,
+    start_ticks,
+)
+
+if TYPE_CHECKING:
+    from frontend.node.group import Membership
+
+_TICK_S = 0.25
+_ACTOR_GRACE_S = 120.0
+"""--max_hours ends the learners first. They tell their actors, which have this long to exit."""
+
+
+class NodeSupervisor:
+    """Runs what a node's orders say, until all of it is over."""
+
+    def __init__(
+        self, orders_file: Path, stop_timeout_s: float = STOP_TIMEOUT_S, echo: bool = False
+    ) -> None:
+        """Reads the orders. Raises OSError or ValueError if they cannot be used.
+
+        Args:
+          orders_file: see `frontend.node.state`.
+          stop_timeout_s: how long a process may take to stop before it is killed.
+          echo: whether to print what the processes print.
+        """
+        self._file = orders_file
+        self._stop_timeout_s = stop_timeout_s
+        self._orders = files.read_orders(orders_file)
+        files.processes_folder(self._orders.logdir).mkdir(parents=True, exist_ok=True)
+        self._alive = files.lock_path(self._orders.logdir, self._orders.node).open("w")
+        fcntl.flock(self._alive, fcntl.LOCK_EX)
+        self._orders_changed_ns = orders_file.stat().st_mtime_ns
+        self._processes: dict[str, SupervisedProcess] = {}
+        self._members: dict[str, Membership] = {}
+        self._restarts = dict(self._orders.restarts)
+        self._stopping = self._leaving = False
+        self._shown: dict[str, int] | None = {} if echo else None
+        self._written_s = float("-inf")
+        self._written: object = None
+        self._trouble = ""
+        self._pid, self._boot_id = os.getpid(), files.boot_id()
+        self._pid_ticks = start_ticks(self._pid) or 0
+
+    def stop(self, *_: object) -> None:
+        """Makes `run` stop everything and return. Can be a signal handler."""
+        self._stopping = True
+
+    def leave(self, *_: object) -> None:
+        """As `stop`, but the processes start again when the machine is back."""
+        self._leaving = self._stopping = True
+
+    def run(self) -> int:
+        """Runs until everything is over; returns the exit status."""
+        try:
+            while not self._over():
+                self._read_orders()
+                self._start_new()
+                self._stop_some()
+                self._write_state()
+                self._echo_logs()
+                time.sleep(_TICK_S)
+        finally:
+            for process in self._processes.values():
+                process.stop()
+            for process in self._processes.values():
+                process.join()
+            self._write_state(always=True)
+            self._echo_logs()
+            for member in self._members.values():
+                member.close()
+            self._alive.close()
+        states = {process.state.state for process in self._processes.values()}
+        if not self._leaving:
+            self._run_end_command()
+        if states <= {*ENDED_WELL, "left"}:
+            return 0
+        return UNUSABLE_INPUT if "refused" in states and "failed" not in states else 1
+
+    def _over(self) -> bool:
+        wanted = {spec.name for spec in self._orders.processes} - {*self._orders.stopped}
+        return (self._stopping or wanted <= self._processes.keys()) and all(
+            process.over for process in self._processes.values()
+        )
+
+    def _read_orders(self) -> None:
+        """Reads the orders again if they have changed; keeps the old ones while it cannot."""
+        try:
+            changed_ns = self._file.stat().st_mtime_ns
+            if changed_ns != self._orders_changed_ns:
+                self._orders = files.read_orders(self._file)
+                self._orders_changed_ns = changed_ns
+        except (OSError, ValueError) as error:
+            self._say_once(f"cannot read {self._file}: {error}")
+
+    def _start_new(self) -> None:
+        for spec in self._orders.processes:
+            asked = self._orders.restarts.get(spec.name, 0)
+            known = self._processes.get(spec.name)
+            if known is None and not self._stopping and spec.name not in self._orders.stopped:
+                self._start(spec)
+            elif known is not None and asked > self._restarts.get(spec.name, 0):
+                if not known.over:
+                    known.restart()
+                elif spec.name not in self._orders.stopped:
+                    self._start(spec)
+            self._restarts[spec.name] = asked
+
+    def _start(self, spec: ProcessSpec) -> None:
+        orders = self._orders
+        if self._shown is not None:
+            log = files.log_path(orders.logdir, spec.name)
+            self._shown[spec.name] = log.stat().st_size if log.exists() else 0
+        command = Command(
+            spec.name,
+            (sys.executable, *spec.arguments),
+            workdir=str(Path.cwd()),
+            log_path=str(files.log_path(orders.logdir, spec.name)),
+            environment=spec.environment,
+            max_restarts=spec.max_restarts,
+        )
+        if spec.rank_info is None:
+            process = self._supervised(command)
+        else:
+            process = self._supervised_in_group(command, spec.rank_info)
+        self._processes[spec.name] = process
+        process.start()
+
+    def _supervised_in_group(self, command: Command, rank_info: RankInfo) -> SupervisedProcess:
+        # Imported here: the machines of actors are small, and this takes 7 MB.
+        from frontend.node.group import Membership
+
+        member = self._members.get(command.name)
+        try:
+            if member is None:
+                run_id, folder = self._orders.run_id, Path(self._orders.credentials)
+                member = Membership(rank_info, run_id, folder, self._say)
+                self._members[command.name] = member
+            member.reopen()
+        except OSError as error:
+            text = f"cannot take part in the group of learners: {error}"
+
+            def refuse(stopping: Callable[[], bool]) -> bool:
+                raise GiveUpError(text)
+
+            return self._supervised(command, before_start=refuse)
+        return self._supervised(
+            member.command(command), before_start=member.gather, on_end=member.end
+        )
+
+    def _supervised(self, command: Command, **hooks: Any) -> SupervisedProcess:
+        return SupervisedProcess(
+            command,
+            lambda event: self._say(f"{command.name} {event}"),
+            stop_timeout_s=self._stop_timeout_s,
+            **hooks,
+        )
+
+    def _stop_some(self) -> None:
+        """Stops what the orders, a signal or --max_hours want stopped; actors after learners."""
+        ran_s = time.time() - self._orders.started_unix_s
+        limit_s = None if self._orders.max_hours is None else self._orders.max_hours * 3600
+        late = limit_s is not None and ran_s > limit_s
+        very_late = limit_s is not None and ran_s > limit_s + _ACTOR_GRACE_S
+        names = {spec.name: spec.is_learner for spec in self._orders.processes}
+        learner_runs = any(
+            not process.over for name, process in self._processes.items() if names.get(name)
+        )
+        for name, process in self._processes.items():
+            is_learner = names.get(name, False)
+            told = name in self._orders.stopped or (late if is_learner else very_late)
+            # A learner has to be stopped first, so that no unroll is on its way to it.
+            if told or (self._stopping and (is_learner or not learner_runs)):
+                process.stop(leaving=self._leaving and not told)
+
+    def _write_state(self, always: bool = False) -> None:
+        states = {name: process.state for name, process in self._processes.items()}
+        now_s = time.monotonic()
+        if not always and states == self._written and now_s - self._written_s < files.HEARTBEAT_S:
+            return
+        orders = self._orders
+        state = NodeState(
+            orders.run_id, orders.node, self._pid, self._pid_ticks, self._boot_id,
+            files.uptime_s(), time.time(), states,
+        )  # fmt: skip
+        try:
+            files.write(files.state_path(orders.logdir, orders.node), state)
+            self._written, self._written_s = states, now_s
+            self._trouble = ""
+        except OSError as error:  # A full disk must not end processes that still work.
+            self._say_once(f"cannot write its state: {error}")
+
+    def _run_end_command(self) -> None:
+        if not self._orders.end_command:
+            return
+        self._say(f"runs --end_command: {self._orders.end_command}")
+        subprocess.run(
+            ["sh", "-c", self._orders.end_command],
+            stdin=subprocess.DEVNULL,
+            env={
+                **os.environ,
+                "IMPALA_TF_LOGDIR": self._orders.logdir,
+                "IMPALA_TF_STATES": " ".join(
+                    f"{name}={process.state.state}" for name, process in self._processes.items()
+                ),
+            },
+        )
+
+    def _echo_logs(self) -> None:
+        """Prints what was added to the processes' logs."""
+        if self._shown is None:
+            return
+        for name, shown in list(self._shown.items()):
+            path = files.log_path(self._orders.logdir, name)
+            if not path.exists():
+                continue
+            with path.open("rb") as log:
+                log.seek(shown)
+                sys.stdout.buffer.write(log.read())
+                sys.stdout.buffer.flush()
+                self._shown[name] = log.tell()
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # The window may have been closed.
+            print(time.strftime("%Y-%m-%d %H:%M:%S"), text, flush=True)
+
+    def _say_once(self, text: str) -> None:
+        if text != self._trouble:
+            self._trouble = text
+            self._say(text)
+
+
+def main(arguments: list[str]) -> int:
+    """Supervises the processes of a node until they are over; returns the exit status."""
+    if len(arguments) not in (1, 2) or arguments[1:] not in ([], ["--echo"]):
+        print("usage: python -m frontend.node.supervisor ORDERS [--echo]", file=sys.stderr)
+        return UNUSABLE_INPUT
+    supervisor = NodeSupervisor(Path(arguments[0]), echo=len(arguments) == 2)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, supervisor.stop)
+    signal.signal(signal.SIGTERM, supervisor.leave)  # what a machine that goes down sends
+    return supervisor.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,256 @@
+"""`status` and `logs`: what a launched run does, seen from any terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from frontend.connection import CommandRunner, until_input_ends
+from frontend.errors import ClusterError
+from frontend.look import Look, Status, look
+from frontend.node.state import log_path
+from frontend.parallel import Machines, connected
+from frontend.plan import NodeSpec
+from frontend.record import Record, load
+from frontend.ssh_login import SshConnector
+from impala_tf.config import ConfigError
+from impala_tf.supervision import OVER
+
+_COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
+            "last contact", "detail")  # fmt: skip
+_STOP = "python -m frontend stop"
+_RECENT_BYTES = 20_000
+_POLL_S = 2.0
+_FOLLOW_S = 2.0
+_STYLES = {"running": "green", "finished": "green", "failed": "red", "refused": "red"}
+Answers = Mapping[str, Look | ClusterError | None]
+"""{name of a machine: what it says, why it says nothing, or None while it is being asked}."""
+
+
+def show_status(logdir: Path, console: Console, follow: bool = False) -> int:
+    """Prints the state of every process; returns 1 if a machine is unreachable, else 0.
+
+    On a terminal, the rows of machines that answer are shown before the slow ones have answered.
+    With `follow`, shows it again and again until Ctrl-C.
+    """
+    record = load(logdir)
+    machines = Machines(SshConnector(record.passwords(), False))
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        answers = _ask_all(record, machines, console, live)
+        while follow:
+            live.update(_table(record, answers), refresh=True)
+            time.sleep(_FOLLOW_S)
+            record = load(logdir)
+            answers = _ask_all(record, machines, console, live, answers)
+    machines.close()
+    console.print(_table(record, answers))
+    orphans = _orphans(record, answers)
+    if orphans:
+        line = f"no learner is left, but {orphans} actor(s) wait for one; stop them with {_STOP}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    lost = [str(each) for each in answers.values() if isinstance(each, ClusterError)]
+    for problem in lost:
+        console.print(problem, markup=False, highlight=False, soft_wrap=True)
+    return 1 if lost else 0
+
+
+def _ask_all(
+    record: Record, machines: Machines, console: Console, live: Live, before: Answers | None = None
+) -> Answers:
+    """Looks at all machines in parallel; meanwhile shows what is known already."""
+
+    def ask(node: NodeSpec) -> Look:
+        runner = machines.found.get(node.name)
+        if runner is None or isinstance(runner, ClusterError):
+            runner = machines.connect([node])[node.name]
+        if isinstance(runner, ClusterError):
+            raise runner
+        return look(runner, record)
+
+    with ThreadPoolExecutor(max(1, len(record.plan.nodes))) as pool:
+        asked = {node.name: pool.submit(ask, node) for node in record.plan.nodes}
+        while not all(each.done() for each in asked.values()):
+            if console.is_terminal:
+                live.update(_table(record, _answers(asked, before)), refresh=True)
+            time.sleep(0.05)
+    return _answers(asked, before)
+
+
+def follow_logs(logdir: Path, name: str, follow: bool) -> int:
+    """Prints the end of a process's log. With `follow`, also what is added until it is over."""
+    record = load(logdir)
+    process = next((p for p in record.plan.processes if p.name == name), None)
+    if process is None:
+        names = ", ".join(p.name for p in record.plan.processes)
+        raise ConfigError(f"{name}: no such process; this run has {names}")
+    node = record.plan.node(process.node)
+    with connected([node], record.passwords()) as machines:
+        runner = machines.found[node.name]
+        if isinstance(runner, ClusterError):
+            raise runner
+        path = str(log_path(node.logdir, name))
+        command = ["tail", "-c", str(_RECENT_BYTES), *(["-F"] if follow else []), "--", path]
+        if not follow:
+            done = runner.run(command)
+            if done.status != 0:
+                raise ClusterError(f"{node.name}: {path}: no output yet")
+            _print(done.stdout)
+            return 0
+        stream = runner.stream(until_input_ends(command))
+
+        def end_with_the_process() -> None:
+            while not _is_over(runner, record, name):
+                time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # for its last lines
+            stream.finish()
+
+        threading.Thread(target=end_with_the_process, daemon=True).start()
+        for chunk in stream.chunks():
+            _print(chunk)
+    return 0
+
+
+def _is_over(runner: CommandRunner, record: Record, name: str) -> bool:
+    try:
+        state = look(runner, record).state
+    except ClusterError:
+        return False
+    return state is not None and name in state.processes and state.processes[name].state in OVER
+
+
+def _print(output: bytes) -> None:
+    sys.stdout.buffer.write(output)
+    sys.stdout.buffer.flush()
+
+
+def _answers(asked: Mapping[str, Future[Look]], before: Answers | None) -> Answers:
+    found: dict[str, Look | ClusterError | None] = {}
+    for name, future in asked.items():
+        if not future.done():
+            found[name] = (before or {}).get(name)
+            continue
+        failure = future.exception()
+        if failure is not None and not isinstance(failure, ClusterError):
+            raise failure
+        found[name] = failure if isinstance(failure, ClusterError) else future.result()
+    return found
+
+
+def _table(record: Record, answers: Answers) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in _COLUMNS:
+        table.add_column(column, no_wrap=True)
+    rates, contacts = _rates(answers), _contacts(answers)
+    for process in record.plan.processes:
+        answer = answers[process.node]
+        if answer is None:
+            row = ["asking ..."]
+        elif isinstance(answer, ClusterError):
+            row = ["unknown", "", "", "", "", "", "unreachable"]
+        else:
+            row = _row(answer, process.name, rates, contacts)
+        cells = map(Text, (process.name, process.node, *row))  # not as markup
+        table.add_row(*cells, style=_STYLES.get(row[0]))
+    return table
+
+
+def _row(
+    seen: Look,
+    name: str,
+    rates: Mapping[str, tuple[str, str]],
+    contacts: Mapping[str, str],
+) -> list[str]:
+    state = seen.state.processes.get(name) if seen.state is not None else None
+    if state is None:
+        return ["not started", "", "", "", "", "", ""]
+    word = "lost" if seen.is_silent and state.state not in (*OVER, "left") else state.state
+    up_s = None
+    if word == "running" and state.started_unix_s is not None:
+        up_s = seen.now_unix_s - state.started_unix_s
+    row = [word, _duration(up_s), str(state.restarts)]
+    if word == "lost":
+        return [*row, "", "", "", "the machine has rebooted" if seen.has_rebooted
+                else "its supervisor is silent"]  # fmt: skip
+    if word != "running":
+        return [*row, "", "", "", state.detail]
+    return [*row, *rates.get(name, ("", "")), contacts.get(name, ""), state.detail]
+
+
+def _looks(answers: Answers) -> list[Look]:
+    return [each for each in answers.values() if isinstance(each, Look)]
+
+
+def _rates(answers: Answers) -> dict[str, tuple[str, str]]:
+    """Returns {name: (agent steps/s, parameter lag)}, as the learners say."""
+    found: dict[str, tuple[str, str]] = {}
+    for seen in _looks(answers):
+        for status in seen.statuses.values():
+            found.update(_rates_of(status))
+    return found
+
+
+def _rates_of(status: Status) -> dict[str, tuple[str, str]]:
+    """Learner 0 knows the rates of all learners."""
+    found = {
+        actor["name"]: (actor["agent_steps_per_s"], actor["parameter_lag"])
+        for actor in status["actors"]
+    }
+    row = status["row"]
+    for learner in status["learners"] or ([{"learner": 0, **row}] if row else []):
+        name = f"learner-{learner['learner']}"
+        found[name] = (learner["agent_steps_per_s"], learner["policy_lag_mean"])
+    return {
+        name: ("" if rate is None else f"{rate:,.0f}", "" if lag is None else f"{lag:.1f}")
+        for name, (rate, lag) in found.items()
+    }
+
+
+def _contacts(answers: Answers) -> dict[str, str]:
+    """Returns how long ago learners and actors were last heard from, in words."""
+    found = {}
+    for seen in _looks(answers):
+        for rank, status in seen.statuses.items():
+            heard = {actor["name"]: actor["last_contact_unix_s"] for actor in status["actors"]}
+            heard[f"learner-{rank}"] = status["updated_unix_s"]
+            for name, unix_s in heard.items():
+                found[name] = f"{_duration(max(0.0, seen.now_unix_s - unix_s))} ago"
+    return found
+
+
+def _orphans(record: Record, answers: Answers) -> int:
+    """Returns how many actors still run although every learner is over; 0 if that is not certain.
+
+    With --detach nothing stops them. An actor cannot tell a learner that is over from one that is
+    unreachable for a while, so it keeps waiting.
+    """
+    alive = 0
+    for process in record.plan.processes:
+        seen = answers[process.node]
+        if not isinstance(seen, Look):
+            return 0
+        state = seen.state.processes.get(process.name) if seen.state is not None else None
+        is_over = state is not None and state.state in OVER
+        if not process.is_learner:
+            alive += state is not None and not is_over and not seen.is_silent
+        elif not is_over:
+            return 0
+    return alive
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

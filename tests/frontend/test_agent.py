@@ -1,0 +1,280 @@
+"""The agent: starts, stops and restarts a node's processes in tmux windows of this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from frontend.node import agent, boot
+from frontend.node import state as files
+from frontend.node.plain import from_plain, to_plain
+from frontend.node.state import NodeState, Orders, ProcessSpec
+from frontend.node.tmux import RunSession, TmuxError
+from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
+from tests.helpers.stand_in import make_project
+from tests.helpers.waiting import wait_until
+
+
+@pytest.fixture
+def session(private_tmux):
+    return RunSession("impala")
+
+
+def names(session):
+    return [(window.name, window.dead, window.run_id) for window in session.windows()]
+
+
+def test_a_session_exists_only_while_it_has_windows(session):
+    assert session.windows() == []
+    session.open("learner-0", ["sleep", "1000"], "run")
+    wait_until(lambda: names(session) == [("learner-0", False, "run")])
+    session.close("run")
+    assert session.windows() == []
+
+
+def test_arguments_arrive_byte_for_byte_without_a_shell(session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-c", KEEP_ARGUMENTS, *HOSTILE]
+    session.open("actor-0", ["env", "-C", str(tmp_path), *command], "run")
+    arrived = tmp_path / "arguments.json"
+    wait_until(arrived.exists)
+    assert json.loads(arrived.read_text())[0] == HOSTILE
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_window_whose_process_exited_at_once_can_still_be_read(session):
+    session.open("mine", ["sleep", "1000"], "")
+    for number in range(5):
+        session.open(f"actor-{number}", ["sh", "-c", "echo out of memory; exit 3"], "run")
+    wait_until(lambda: [w.dead for w in session.windows()] == [False, *[True] * 5])
+    assert session.last_line("actor-3") == "out of memory"
+
+
+def test_closing_a_run_leaves_other_windows_and_sessions_open(session):
+    session.open("learner-0", ["sleep", "1000"], "run")
+    session.open("mine", ["sleep", "1001"], "")
+    subprocess.run(["tmux", "new-session", "-d", "-s", "impala-2", "sleep 1002"], check=True)
+    wait_until(lambda: len([w for w in session.windows() if w.run_id]) == 1)
+    session.close("run")
+    assert [window.name for window in session.windows()] == ["mine"]
+    found = subprocess.check_output(["tmux", "list-sessions", "-F", "#S"], text=True).split()
+    assert found == ["impala", "impala-2"]
+
+
+def test_a_machine_without_tmux_says_so(private_tmux, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(TmuxError, match="tmux is missing; on Debian: apt-get install tmux"):
+        RunSession("impala").windows()
+
+
+def test_a_launcher_inside_tmux_uses_the_default_server(private_tmux, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMUX", f"{tmp_path}/elsewhere,1,0")
+    session = RunSession("impala")
+    session.open("learner-0", ["sleep", "1000"], "run")
+    wait_until(lambda: [window.name for window in session.windows()] == ["learner-0"])
+
+
+# --- what it does for a run ---
+
+
+class Node:
+    """This machine, with the stand-in project."""
+
+    def __init__(self, tmp_path):
+        self.project = make_project(tmp_path / "a project; $(touch x)")
+        self.logdir = tmp_path / "logs"
+
+    def orders(self, *names, **settings):
+        processes = tuple(
+            ProcessSpec(name, "h", (
+                "run_experiment.py", f"--job_name={name.split('-')[0]}",
+                f"--task={name.split('-')[1]}", f"--logdir={self.logdir}",
+            ))
+            for name in names
+        )  # fmt: skip
+        orders = Orders("run", "node-0", "impala", str(self.logdir), "", processes, 0.0)
+        return to_plain(orders._replace(**settings))
+
+    def ask(self, task, **question):
+        """Runs the agent as the front end does; returns its answer, or what it says is wrong."""
+        done = subprocess.run(
+            [sys.executable, "-m", "frontend.node.agent", task],
+            cwd=self.project, input=json.dumps(question), capture_output=True, text=True,
+        )  # fmt: skip
+        return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
+
+    def launch(self, *names, **settings):
+        keys = {"ca.pem": "-", "actor.key": "secret"}
+        answer = self.ask("launch", orders=self.orders(*names, **settings), credentials=keys)
+        return from_plain(NodeState, answer) if isinstance(answer, dict) else answer
+
+    def about(self, **more):
+        return {"logdir": str(self.logdir), "node": "node-0", **more}
+
+    def stop(self, *names, timeout_s=20.0):
+        return self.ask("stop", **self.about(
+            run_id="run", names=list(names) or None, timeout_s=timeout_s, close=True
+        ))  # fmt: skip
+
+    def state(self):
+        return files.read_state(files.state_path(self.logdir, "node-0"))
+
+
+@pytest.fixture
+def node(private_tmux, tmp_path):
+    made = Node(tmp_path)
+    yield made
+    if files.orders_path(made.logdir, "node-0").exists():
+        made.stop()
+
+
+def test_launching_opens_a_window_for_each_process_and_writes_private_keys(node):
+    os.environ["AWS_SECRET_ACCESS_KEY"] = "canary"
+    try:
+        state = node.launch("learner-0", "actor-0")
+    finally:
+        del os.environ["AWS_SECRET_ACCESS_KEY"]
+    assert {name: p.state for name, p in state.processes.items()} == {
+        "learner-0": "running", "actor-0": "running"
+    }  # fmt: skip
+    session = RunSession("impala")
+    assert [w.name for w in session.windows()] == ["supervisor", "learner-0", "actor-0"]
+    wait_until(lambda: "is up" in session.last_line("actor-0"))
+    folder = node.logdir / "credentials"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    for pid in files.living_pids(state).values():
+        assert b"canary" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_stopping_ends_the_run_and_nothing_else(node):
+    node.launch("learner-0", "actor-0")
+    mine = subprocess.Popen(["sleep", "1000"], cwd=node.project)
+    subprocess.run(["tmux", "new-window", "-d", "-t", "=impala:", "-n", "mine"], check=True)
+    try:
+        another = node.ask("stop", **node.about(run_id="x", names=None, timeout_s=5, close=True))
+        assert another == {"stopped": {}, "left": {}}
+        assert node.stop("learner-0") == {"stopped": {"learner-0": 0}, "left": {}}
+        assert set(files.living_pids(node.state())) == {"supervisor", "actor-0"}
+        assert node.stop() == {"stopped": {"actor-0": 0}, "left": {}}
+        assert files.living_pids(node.state()) == {}
+        assert [w.name for w in RunSession("impala").windows()] == ["mine"]
+        assert mine.poll() is None
+    finally:
+        mine.kill()
+        mine.wait()
+
+
+def test_stopping_reports_what_does_not_stop(node):
+    pid = node.launch("actor-0").processes["actor-0"].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert node.stop(timeout_s=0.5)["left"] == {"actor-0": pid}
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_processes_whose_supervisor_was_killed_can_be_stopped_and_started_again(node):
+    state = node.launch("actor-0")
+    os.kill(state.pid, signal.SIGKILL)
+    again = from_plain(NodeState, node.ask("restart", **node.about(names=None)))
+    assert again.pid != state.pid
+    assert node.stop() == {"stopped": {"actor-0": 0}, "left": {}}
+
+
+def test_a_process_can_be_restarted_and_more_can_be_added(node):
+    before = node.launch("learner-0", "actor-0").processes["actor-0"].pid
+    node.ask("restart", **node.about(names=["actor-0"]))
+    wait_until(lambda: node.state().processes["actor-0"].pid not in (None, before))
+    assert node.state().processes["learner-0"].restarts == 0
+    node.ask("add", orders=node.orders("learner-0", "actor-0", "actor-1"))
+    assert node.state().processes["actor-1"].state == "running"
+    wait_until(lambda: [w.name for w in RunSession("impala").windows()][-1] == "actor-1")
+
+
+def test_a_machine_that_is_back_rejoins_unless_the_run_was_over(node):
+    state = node.launch("actor-0")
+    subprocess.run(["tmux", "kill-server"], check=True)  # as a reboot does
+    wait_until(lambda: files.living_pids(state) == {})
+    path = files.state_path(node.logdir, "node-0")
+    rebooted = node.state()
+    files.write(path, rebooted._replace(boot_id="the one before", processes={
+        "actor-0": rebooted.processes["actor-0"]._replace(state="running")
+    }))  # fmt: skip
+    again = from_plain(NodeState, node.ask("rejoin", **node.about()))
+    assert "actor-0" in files.living_pids(again)
+    node.stop()
+    over = node.ask("rejoin", **node.about())
+    assert over["processes"]["actor-0"]["state"] == "stopped"
+    assert files.living_pids(node.state()) == {}
+
+
+def test_a_second_launch_names_what_is_in_use(node):
+    node.launch("actor-0")
+    assert "is in use by supervisor, actor-0" in node.launch("actor-0")
+    checked = node.ask("check", manifest={"run_experiment.py": "0", "none.py": "0"},
+                       tmux_sess="impala", logdir=str(node.logdir), start_at_boot=False,
+                       addresses=["127.0.0.1", "192.0.2.1"])  # fmt: skip
+    assert checked["windows"] == ["supervisor", "actor-0"]
+    assert [text.split(" (")[0] for text in checked["running"]] == ["supervisor", "actor-0"]
+    assert checked["differing"] == ["run_experiment.py", "none.py"]
+    assert checked["foreign"] == ["192.0.2.1"]
+    assert checked["workdir"] == str(node.project)
+
+
+def test_a_logdir_of_another_user_is_refused(node):
+    node.logdir.mkdir()
+    os.chown(node.logdir, 12345, -1)
+    assert "belongs to another user (uid 12345)" in node.launch("actor-0")
+    assert list(node.logdir.iterdir()) == []
+
+
+def test_a_supervisor_that_cannot_start_is_reported(node):
+    (node.project / "frontend").unlink()
+    (node.project / "frontend").mkdir()
+    for name in ("__init__.py", "errors.py", "project.py", "node"):
+        (node.project / "frontend" / name).symlink_to(Path(agent.__file__).parents[1] / name)
+    (node.project / "impala_tf").unlink()
+    (node.project / "impala_tf").mkdir()
+    (node.project / "impala_tf" / "__init__.py").write_text("")
+    said = node.launch("actor-0")
+    assert "ModuleNotFoundError" in said or "No module named" in said
+
+
+def test_stacks_show_where_a_process_is(node):
+    node.launch("learner-0", "actor-0")
+    wait_until(lambda: "is up" in RunSession("impala").last_line("actor-0"))
+    found = node.ask("stacks", **node.about(names=["actor-0"]))
+    assert set(found) == {"actor-0"}
+    assert "most recent call first" in found["actor-0"]
+    assert "run_experiment.py" in found["actor-0"]
+    assert node.state().processes["actor-0"].state == "running"
+
+
+@pytest.fixture
+def own_crontab():
+    before = subprocess.run(["crontab", "-l"], capture_output=True, text=True)
+    yield
+    if before.returncode == 0:
+        subprocess.run(["crontab", "-"], input=before.stdout, text=True, check=True)
+    else:
+        subprocess.run(["crontab", "-r"], capture_output=True)
+
+
+@pytest.mark.xdist_group("crontab")
+def test_a_machine_can_be_told_to_rejoin_at_boot(node, own_crontab):
+    state = node.launch("actor-0", start_at_boot=True)
+    (line,) = [line for line in boot._crontab() if str(node.logdir) in line]
+    moment, command = line.split(" ", 1)
+    assert moment == "@reboot"
+    os.kill(state.pid, signal.SIGKILL)
+    wait_until(lambda: "supervisor" not in files.living_pids(state))
+    # cron runs it with sh, in the home folder and with a short environment.
+    subprocess.run(["sh", "-c", command.replace("\\%", "%")], cwd="/", check=True)
+    assert "supervisor" in files.living_pids(node.state())
+    node.stop()
+    assert not [line for line in boot._crontab() if str(node.logdir) in line]

@@ -1,0 +1,182 @@
+"""Changing a launched run: restart, add, exec, fetch, stacks, and machines that are missing."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from frontend.__main__ import main
+from frontend.connection import LocalRunner
+from frontend.errors import ClusterError
+from frontend.node.state import living_pids
+from frontend.record import load
+from tests.frontend.test_launch import Run, windows
+from tests.helpers.stand_in import write_csv
+from tests.helpers.waiting import wait_until
+
+
+@pytest.fixture
+def run(private_tmux, tmp_path):
+    made = Run(tmp_path)
+    yield made
+    if (made.logdir / "cluster.json").exists():
+        made.command("stop", "--timeout_s=20")
+
+
+@pytest.fixture
+def launched(run):
+    assert run.launch(detach=True) == 0
+    wait_until(lambda: "actor 1 is up" in log(run, "actor-1"))
+    return run
+
+
+def log(run, name):
+    folders = run.logdir, run.project / "there"
+    paths = [folder / "processes" / f"{name}.log" for folder in folders]
+    return "".join(path.read_text() for path in paths if path.exists())
+
+
+def test_a_process_can_be_restarted(launched, capfd):
+    before = launched.state("actor-1").pid
+    assert launched.command("restart", "actor-1") == 0
+    wait_until(lambda: launched.state("actor-1").pid not in (None, before))
+    assert launched.state("actor-0").restarts == 0
+    assert launched.command("restart", "this machine") == 0
+    wait_until(lambda: launched.state("learner-0").restarts == 1)
+    assert launched.command("restart", "actor-9") == 2
+    assert capfd.readouterr().err.startswith("actor-9: no such machine or process; this run has ")
+
+
+def test_rows_can_be_added_while_it_trains(launched, capfd):
+    with launched.csv.open("a") as file:
+        file.write(f"actor,localhost,,-1,{launched.project},{sys.executable}\n")
+    pid = launched.state("actor-0").pid
+    assert launched.command("add") == 0
+    assert "added actor-2" in capfd.readouterr().out
+    wait_until(lambda: "actor 2 is up" in log(launched, "actor-2"))
+    assert launched.state("actor-0").pid == pid, "a process that ran already was restarted"
+    wait_until(lambda: windows()[-1] == "actor-2 0")
+    assert [p.name for p in load(launched.logdir).plan.processes][-1] == "actor-2"
+    assert launched.command("add") == 0
+    assert "no new rows" in capfd.readouterr().out
+
+
+def test_other_changes_of_the_csv_are_refused(launched, capfd):
+    write_csv(launched.csv, launched.project, learners=("8001", "8002"), actors=2)
+    assert launched.command("add") == 2
+    assert "the learners have changed; stop the run and launch it again" in capfd.readouterr().err
+
+
+def test_a_command_runs_in_the_projects_folder_on_every_machine(launched, capfd):
+    capfd.readouterr()
+    assert launched.command("exec", "--", "sh", "-c", "pwd; exit 3") == 1
+    said = capfd.readouterr()
+    assert said.out == f"this machine: {launched.project}\n"
+    assert said.err == "this machine: exit status 3\n"
+
+
+def test_files_are_fetched_without_private_keys(launched, tmp_path):
+    wait_until((launched.logdir / "status.json").exists)
+    target = tmp_path / "fetched"
+    assert launched.command("fetch", f"--to={target}") == 0
+    assert (target / "status.json").exists()
+    assert (target / "processes" / "actor-1.log").exists()
+    assert not (target / "credentials").exists()
+
+
+def test_stacks_of_a_process(launched, capfd):
+    capfd.readouterr()
+    assert launched.command("stacks", "learner-0") == 0
+    said = capfd.readouterr().out
+    assert said.startswith("--- learner-0 on this machine\n")
+    assert "run_experiment.py" in said
+
+
+def test_logs_end_when_the_process_is_over(launched, capfd):
+    (launched.project / "finish").touch()
+    assert launched.command("logs", "learner-0", "-f") == 0
+    assert "learner 0 is up" in capfd.readouterr().out
+
+
+def test_a_damaged_record_does_not_hide_the_other_runs(launched, capfd, monkeypatch, tmp_path):
+    runs = tmp_path / "runs"
+    (runs / "old").mkdir(parents=True)
+    (runs / "old" / "cluster.json").write_text("{}")
+    (runs / "new").symlink_to(launched.logdir)
+    monkeypatch.chdir(tmp_path)
+    assert main(["status"]) == 0
+    assert "learner-0" in capfd.readouterr().out
+
+
+def test_a_run_whose_tmux_server_was_killed_has_stopped(launched, capfd):
+    subprocess.run(["tmux", "kill-server"], check=True)
+    wait_until(lambda: living_pids(launched.node()) == {})
+    capfd.readouterr()
+    assert launched.command("status") == 0
+    assert "stopped" in capfd.readouterr().out
+
+
+# --- machines that are missing ---
+
+NOBODY = "192.0.2.1"
+"""An address that no machine has."""
+
+
+@pytest.fixture
+def one_is_missing(run, monkeypatch, tmp_path):
+    """The CSV has a second machine, which refuses connections until the fixture's file exists."""
+    header, *rows = run.csv.read_text().splitlines()
+    rows = [f"{row}," for row in rows]
+    rows.append(f"actor,localhost,,-1,{run.project},{sys.executable},{NOBODY}")
+    run.csv.write_text("\n".join([f"{header},ssh_host", *rows]) + "\n")
+    door = run.project / "door is open"
+    (run.project / "there" / "credentials").mkdir(parents=True)
+    tmux = tmp_path / "tmux"
+    tmux.mkdir()
+
+    def open_runner(node, connector):
+        if not door.exists():
+            raise ClusterError(f"{node.name}: nothing answers SSH at {node.ssh_host}:22")
+        runner = LocalRunner(node._replace(logdir=str(run.project / "there")))
+        runner._environment["TMUX_TMPDIR"] = str(tmux)
+        return runner
+
+    monkeypatch.setattr("frontend.parallel.SshRunner", open_runner)
+    monkeypatch.setattr("frontend.monitor._RETRY_S", 0.2)
+    yield door
+    subprocess.run(["tmux", "kill-server"], env={**os.environ, "TMUX_TMPDIR": str(tmux)})
+
+
+def test_a_missing_machine_refuses_the_launch_and_says_what_would_start_it(
+    run, one_is_missing, capfd
+):
+    assert run.launch(detach=True) == 1
+    said = capfd.readouterr().err.splitlines()
+    assert said[0].startswith(f"{NOBODY}: nothing answers")
+    assert said[1].startswith("2 actor(s) could start: --min_actors=2 starts them")
+    assert not (run.logdir / "cluster.json").exists()
+
+
+def test_a_run_starts_with_those_who_are_there_and_takes_in_the_rest(run, one_is_missing, capfd):
+    def open_the_door_then_finish(status):
+        if status is None:
+            return
+        one_is_missing.touch()
+        if "actor 2 is up" in log(run, "actor-2"):
+            (run.project / "finish").touch()
+
+    assert run.launch(open_the_door_then_finish, min_actors=2) == 0
+    assert f"{NOBODY}: nothing answers" in capfd.readouterr().err
+    assert f"{NOBODY}: joined the run" in run.display.notes
+
+
+def test_a_machine_that_was_missing_can_be_started_later(run, one_is_missing, capfd):
+    assert run.launch(detach=True, min_actors=1) == 0
+    assert run.command("restart", NOBODY) == 1
+    assert f"{NOBODY}: nothing answers" in capfd.readouterr().err
+    one_is_missing.touch()
+    assert run.command("restart", NOBODY) == 0
+    wait_until(lambda: "actor 2 is up" in log(run, "actor-2"))
+    assert run.command("stop") == 0
+    assert living_pids(run.node()) == {}
