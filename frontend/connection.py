@@ -10,7 +10,6 @@ import json
 import os
 import posixpath
 import secrets
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, Protocol, cast
@@ -220,8 +219,8 @@ class _LocalStream:
         return status
 
     def cancel(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
+        with contextlib.suppress(OSError):
+            self.close_input()
 
 
 def without_mark(chunks: Iterator[bytes], mark: bytes) -> Iterator[bytes]:

@@ -80,7 +80,10 @@ def _with_those_who_are_there(
             "it, stop the run and launch it again, which resumes it",
             file=sys.stderr,
         )
-    return plan_of_rows(config, kept, sys.executable)
+    # The machines that are connected keep their names and the names of their files.
+    known = {node.name: node for node in plan.nodes}
+    smaller = plan_of_rows(config, kept, sys.executable)
+    return smaller._replace(nodes=tuple(known[node.name] for node in smaller.nodes))
 
 
 def _check(config: Config, launcher: Launcher, machines: Machines) -> dict[str, Checked]:

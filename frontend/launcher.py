@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import secrets
 import signal
@@ -19,7 +20,7 @@ from frontend.node.plain import from_plain, to_plain
 from frontend.node.state import NodeState, Orders
 from frontend.parallel import Machines, good, on_all, problems
 from frontend.plan import LocalNode, NodeSpec, Plan, default_logdir, make_plan, passwords
-from frontend.record import Record, save
+from frontend.record import Record, load, save
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError
 
@@ -172,6 +173,10 @@ class Launcher:
 
     def remember(self, checked: Mapping[str, Checked]) -> None:
         """Writes cluster.json, with the absolute folders of the machines."""
+        with contextlib.suppress(ConfigError):
+            written = load(self._logdir)
+            if written.run_id == self.record.run_id:
+                self.record = written  # `frontend add` may have added actors meanwhile
         nodes = tuple(
             node._replace(**checked[node.name]._asdict()) if node.name in checked else node
             for node in self.record.plan.nodes

@@ -14,7 +14,7 @@ from frontend.errors import ClusterError
 from frontend.launcher import STOP_S, Launcher, end_processes
 from frontend.look import Look, Status, look
 from frontend.parallel import Machines, good, problems
-from frontend.record import Record, load
+from frontend.record import NAME, Record, load
 from impala_tf.config import ConfigError
 from impala_tf.supervision import ENDED_WELL, OVER, ProcessState
 
@@ -75,6 +75,7 @@ class Monitor:
         self._logdir = logdir
         self._status: Status | None = None
         self._states: dict[str, ProcessState] = {}
+        self._record_changed_ns = 0
         self._failure: BaseException | None = None
         self._notes: list[str] = []
         self._closing = threading.Event()
@@ -144,8 +145,12 @@ class Monitor:
     def _was_taken_over(self) -> bool:
         # A launch into a logdir in use is refused. So if there was a later one, this run is over.
         try:
+            changed_ns = (self._logdir / NAME).stat().st_mtime_ns
+            if changed_ns == self._record_changed_ns:
+                return False
+            self._record_changed_ns = changed_ns
             return load(self._logdir).run_id != self._launcher.record.run_id
-        except ConfigError:
+        except (ConfigError, OSError):
             return False
 
     def _watch(self, name: str) -> None:

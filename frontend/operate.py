@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from frontend.connection import CommandRunner, ask_agent, lines_of, until_input_ends
+from frontend.connection import CommandRunner, Stream, ask_agent, lines_of, until_input_ends
 from frontend.errors import ClusterError
 from frontend.launcher import Launcher, end, orders_for, plan_of
 from frontend.look import look
@@ -89,11 +89,11 @@ def add(logdir: Path, parse: Callable[[Sequence[str]], Config]) -> int:
         print("the workers CSV has no new rows")
         return 0
     launcher = Launcher(record._replace(plan=plan), logdir / _CREDENTIALS, logdir)
+    save(launcher.record, logdir)
     wanted = [node for node in plan.nodes if any(process.node == node.name for process in new)]
     with connected(wanted, passwords) as machines:
         found = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
         lines = problems(machines.found) + problems(found)
-        save(launcher.record, logdir)
     if lines:
         return _report([*lines, "python -m frontend restart HOST tries a machine again"])
     print(f"added {', '.join(process.name for process in new)}")
@@ -133,16 +133,23 @@ def execute(logdir: Path, command: Sequence[str]) -> int:
     """
     record = load(logdir)
     printing = threading.Lock()
+    streams: list[Stream] = []
     with connected(record.plan.nodes, record.passwords()) as machines:
 
         def run_on(runner: CommandRunner) -> int:
             stream = runner.stream(until_input_ends(list(command)))
+            streams.append(stream)
             for line in lines_of(stream.chunks()):
                 with printing:
                     print(f"{runner.node.name}: {line}", flush=True)
             return stream.finish()
 
-        found = on_all(machines.reached(), run_on)
+        try:
+            found = on_all(machines.reached(), run_on)
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            raise
         lines = problems(machines.found) + problems(found)
     lines += [f"{name}: exit status {code}" for name, code in good(found).items() if code]
     return _report(lines) if lines else 0

@@ -32,8 +32,12 @@ def try_all(
             return error
 
     listed = list(items)
-    with ThreadPoolExecutor(min(len(listed), _MAX_AT_ONCE) or 1) as pool:
+    pool = ThreadPoolExecutor(min(len(listed), _MAX_AT_ONCE) or 1)
+    try:
         return dict(zip(map(name, listed), pool.map(attempt, listed), strict=True))
+    finally:
+        # After Ctrl-C, the caller has to end what the others wait for; so this must not wait.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def on_all(

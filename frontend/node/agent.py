@@ -23,12 +23,13 @@ from frontend.node import state as files
 from frontend.node.addresses import is_here
 from frontend.node.plain import from_plain, to_plain
 from frontend.node.state import NodeState, Orders
-from frontend.node.tmux import RunSession, TmuxError
+from frontend.node.tmux import RunSession, TmuxError, Window
 from impala_tf.supervision import OVER
 
 _START_TIMEOUT_S = 60.0
 _STACKS_S = 2.0
 _SUPERVISOR_ENDS_S = 5.0
+_WINDOWS_END_S = 5.0
 # Shows a log until the supervisor, which holds the lock, has exited. (tail --pid would wait for
 # ever if tmux did not reap the supervisor.)
 _SHOW_LOG = 'tail -n 200 -F -- "$1" & t=$!; flock -s "$2" true; sleep 1; kill $t'
@@ -72,7 +73,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
     _check_owner(logdir)
     if asked["start_at_boot"]:
         boot.check()
-    windows = RunSession(asked["tmux_sess"]).windows()
+    windows = _settled_windows(RunSession(asked["tmux_sess"]))
     return {
         "workdir": str(Path.cwd()),
         "logdir": str(logdir),
@@ -85,6 +86,19 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "foreign": [host for host in asked["addresses"] if not is_here(host)],
     }
+
+
+def _settled_windows(session: RunSession) -> list[Window]:
+    """Returns a session's windows; those of a run that has just ended get a moment to notice."""
+    until_s = time.monotonic() + _WINDOWS_END_S
+    while True:
+        windows = session.windows()
+        ended = {each.run_id for each in windows if each.name == SUPERVISOR and each.dead}
+        if time.monotonic() > until_s or not any(
+            each.run_id in ended and not each.dead for each in windows
+        ):
+            return windows
+        time.sleep(0.1)
 
 
 def launch(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Changing a launched run: restart, add, exec, fetch, stacks, and machines that are missing."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -11,7 +12,9 @@ from frontend.connection import LocalRunner
 from frontend.errors import ClusterError
 from frontend.node.state import living_pids
 from frontend.record import load
+from impala_tf.supervision import start_ticks
 from tests.frontend.test_launch import Run, windows
+from tests.helpers.runs import PROJECT
 from tests.helpers.stand_in import write_csv
 from tests.helpers.waiting import wait_until
 
@@ -180,3 +183,32 @@ def test_a_machine_that_was_missing_can_be_started_later(run, one_is_missing, ca
     wait_until(lambda: "actor 2 is up" in log(run, "actor-2"))
     assert run.command("stop") == 0
     assert living_pids(run.node()) == {}
+
+
+def test_a_run_starts_without_a_learner_that_is_missing(run, one_is_missing, capfd):
+    header, *rows = run.csv.read_text().splitlines()
+    rows.insert(0, f"learner,localhost,8001,,{run.project},{sys.executable},{NOBODY}")
+    rows[1] = rows[1].replace("8001", "8002")
+    run.csv.write_text("\n".join([header, *rows]) + "\n")
+    assert run.launch(detach=True, min_actors=1) == 1
+    capfd.readouterr()
+    assert run.launch(detach=True, min_actors=1, min_learners=2) == 1
+    assert "--min_learners=2: only 1 can be reached" in capfd.readouterr().err
+    assert run.launch(detach=True, min_actors=1, min_learners=1) == 0
+    assert "the run starts without learner-0" in capfd.readouterr().err
+    names = [process.name for process in load(run.logdir).plan.processes]
+    assert names == ["learner-0", "actor-0", "actor-1", "actor-2"]
+    assert run.state("learner-0").state == "running"
+    one_is_missing.touch()
+    assert run.command("restart", NOBODY) == 0
+    wait_until(lambda: "actor 2 is up" in log(run, "actor-2"))
+
+
+def test_ctrl_c_ends_a_command_on_the_machines(launched):
+    pid_file = launched.project / "pid"
+    command = ["exec", f"--logdir={launched.logdir}", "--", "sh", "-c", "echo $$ > pid; sleep 1000"]
+    front_end = subprocess.Popen([sys.executable, "-m", "frontend", *command], cwd=PROJECT)
+    wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
+    front_end.send_signal(signal.SIGINT)
+    assert front_end.wait(30) == 130
+    wait_until(lambda: start_ticks(int(pid_file.read_text())) is None)
