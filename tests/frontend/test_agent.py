@@ -234,15 +234,15 @@ def test_a_logdir_of_another_user_is_refused(node):
 
 
 def test_a_supervisor_that_cannot_start_is_reported(node):
+    package = Path(agent.__file__).parents[1]
     (node.project / "frontend").unlink()
-    (node.project / "frontend").mkdir()
-    for name in ("__init__.py", "errors.py", "project.py", "node"):
-        (node.project / "frontend" / name).symlink_to(Path(agent.__file__).parents[1] / name)
-    (node.project / "impala_tf").unlink()
-    (node.project / "impala_tf").mkdir()
-    (node.project / "impala_tf" / "__init__.py").write_text("")
-    said = node.launch("actor-0")
-    assert "ModuleNotFoundError" in said or "No module named" in said
+    (node.project / "frontend" / "node").mkdir(parents=True)
+    for path in (*package.glob("*.py"), *package.glob("node/*.py")):
+        (node.project / "frontend" / path.relative_to(package)).symlink_to(path)
+    supervisor = node.project / "frontend" / "node" / "supervisor.py"
+    supervisor.unlink()
+    supervisor.write_text("raise SystemExit('cannot allocate memory')")
+    assert node.launch("actor-0") == "the supervisor did not start: cannot allocate memory"
 
 
 def test_stacks_show_where_a_process_is(node):
