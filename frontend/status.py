@@ -111,11 +111,12 @@ def follow_logs(logdir: Path, name: str, follow: bool) -> int:
             while not _is_over(runner, record, name):
                 time.sleep(_POLL_S)
             time.sleep(_POLL_S)  # for its last lines
-            stream.finish()
+            stream.close_input()
 
         threading.Thread(target=end_with_the_process, daemon=True).start()
         for chunk in stream.chunks():
             _print(chunk)
+        stream.finish()
     return 0
 
 
