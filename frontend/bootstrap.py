@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import configparser
 import functools
 import hashlib
 import platform
 import secrets
-import shlex
-import subprocess
-import sys
-import tarfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,13 +14,12 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from frontend import project, requirements
+from frontend import packages, project, requirements
 from frontend.connection import CommandRunner, Stream, lines_of, until_input_ends
 from frontend.errors import ClusterError
 from frontend.inventory import Secret
 from frontend.parallel import Machines, connected, on_all, try_all
 from frontend.plan import REMOTE_PYTHON, NodeSpec, Plan
-from frontend.preflight import run_probe
 from frontend.requirements import Role
 
 Report = Callable[[float, str], None]
@@ -40,11 +34,6 @@ _MIB = 1 << 20
 _ERROR_CHARS = 500
 _ERRORS = ("error", "could not fetch url ", "because ", "\u00d7")
 """How the lines begin in which pip and uv say what is wrong."""
-# uv reads no configuration of pip, but a machine's package index is usually written there. All
-# versions are pinned, so the one that is found first on any index is the right one.
-_PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
-              "find-links": "UV_FIND_LINKS", "trusted-host": "UV_INSECURE_HOST",
-              "cert": "SSL_CERT_FILE"}  # fmt: skip
 
 
 class SetupOptions(NamedTuple):
@@ -186,17 +175,8 @@ class _Installer:
         remote = [node for node in self._plan.nodes if not node.is_local]
         wanted = sorted({line for node in remote for line in self._wanted(node)})
         with_horovod = any(self._needs_horovod(node) for node in remote)
-        pins = (self._root / "constraints.txt").read_text()
-        key = hashlib.sha256("\n".join([*wanted, pins, platform.python_version()]).encode())
-        folder = Path.home() / ".cache" / "impala_tf" / f"wheels-{key.hexdigest()[:12]}"
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "-d", str(folder),
-               "-c", str(self._root / "constraints.txt")]  # fmt: skip
-        tools = ["pip", "setuptools", "wheel", "packaging", "pyyaml", "psutil", "cloudpickle"]
-        with console.status(f"downloading packages into {folder} ..."):
-            _call([*pip, *wanted, *(tools if with_horovod else ["pip"])])
-            if with_horovod:
-                _call([*pip, "--no-deps", "--no-binary=horovod", "--no-build-isolation", "horovod"])
-        self._wheels = folder
+        with console.status("downloading packages ..."):
+            self._wheels = packages.download(wanted, with_horovod, self._root)
 
     def set_up(self, runner: CommandRunner, report: Report) -> str:
         """Sets up a machine; returns one line about it.
@@ -215,17 +195,17 @@ class _Installer:
         own = node.is_local or node.python != REMOTE_PYTHON
         if not own:
             self._make_environment(runner, report)
-        wrong = _wrong_packages(runner, pins)
+        wrong = packages.wrong(runner, pins)
         if wrong and own:
             raise ClusterError(
                 f"{node.name}: {node.python} has {', '.join(wrong)}; install the versions that "
                 "constraints.txt pins, or leave the column python empty"
             )
         if wrong and with_horovod:
-            _check_compiler(runner)
+            packages.check_compiler(runner)
         if wrong:
             self._install(runner, with_horovod, report)
-            wrong = _wrong_packages(runner, pins)
+            wrong = packages.wrong(runner, pins)
             if wrong:
                 raise ClusterError(
                     f"{node.name}: after the installation there is still {', '.join(wrong)}"
@@ -297,9 +277,7 @@ class _Installer:
         """Returns variables for uv and pip: where packages come from."""
         if self._wheels is not None:
             return ["UV_OFFLINE=1", "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={_WHEELS}"]
-        of_pip = _pip_settings(runner).items()
-        return ["UV_INDEX_STRATEGY=unsafe-best-match",
-                *(f"{_PIP_TO_UV[name]}={value}" for name, value in of_pip)]  # fmt: skip
+        return packages.index_settings(runner)
 
     def _install(self, runner: CommandRunner, with_horovod: bool, report: Report) -> None:
         node = runner.node
@@ -319,25 +297,11 @@ class _Installer:
     def _copy_wheels(self, runner: CommandRunner, report: Report) -> None:
         assert self._wheels is not None
         present = runner.run(["ls", "-A", "--", _WHEELS]).text.splitlines()
-        paths = [path for path in sorted(self._wheels.iterdir()) if path.name not in present]
-        total = sum(path.stat().st_size for path in paths) or 1
-        sent = 0
 
-        def chunks() -> Iterable[bytes]:
-            nonlocal sent
-            for path in paths:
-                header = tarfile.TarInfo(path.name)
-                header.size = path.stat().st_size
-                yield header.tobuf()
-                with path.open("rb") as file:
-                    while chunk := file.read(_MIB):
-                        sent += len(chunk)
-                        report(_COPIED * sent / total, f"copying packages: {sent // _MIB} MiB")
-                        yield chunk
-                yield b"\0" * (-header.size % tarfile.BLOCKSIZE)
-            yield b"\0" * (2 * tarfile.BLOCKSIZE)
+        def progress(share: float, sent_mib: int) -> None:
+            report(_COPIED * share, f"copying packages: {sent_mib} MiB")
 
-        self._unpack(runner, chunks(), _WHEELS)
+        self._unpack(runner, packages.archive(self._wheels, present, progress), _WHEELS)
 
     def _unpack(self, runner: CommandRunner, archive: Iterable[bytes], folder: str) -> None:
         script = 'mkdir -p -- "$0" && exec tar -x -f - --no-same-owner -C "$0"'
@@ -380,50 +344,3 @@ class _Installer:
             raise ClusterError(f"{runner.node.name}: interrupted")
         if stream.finish() != 0:
             raise ClusterError(f"{runner.node.name}: {said}")
-
-
-def _pip_settings(runner: CommandRunner) -> dict[str, str]:
-    """Returns what a machine's pip is told about package indexes: {option: value}."""
-    files = '/etc/pip.conf "$HOME/.pip/pip.conf" "$HOME/.config/pip/pip.conf"'
-    done = runner.run(["sh", "-c", f'cat {files} 2>/dev/null; printf "\\0"; env'])
-    written, _, variables = done.text.partition("\0")
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    parser.read_string(written)
-    environment = dict(line.partition("=")[::2] for line in variables.splitlines())
-    settings = {}
-    for name in _PIP_TO_UV:
-        value = environment.get(f"PIP_{name.replace('-', '_').upper()}")
-        for section in ("install", "global"):
-            value = value or parser.get(section, name, fallback=None)
-        if value:
-            settings[name] = " ".join(value.split())
-    return settings
-
-
-def _wrong_packages(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
-    versions = run_probe(runner, "look", {"packages": list(pins), "folder": "/"})["versions"]
-    return [f"{name} {versions[name] or 'missing'} instead of {version}"
-            for name, version in pins.items() if versions[name] != version]  # fmt: skip
-
-
-def _check_compiler(runner: CommandRunner) -> None:
-    """Raises ClusterError if what compiles Horovod is missing: before minutes of downloads."""
-    node = runner.node
-    missing = [tool for tool in ("cmake", "g++") if runner.run([tool, "--version"]).status != 0]
-    header = (
-        "import pathlib, sysconfig as s; pathlib.Path(s.get_path('include'), 'Python.h').stat()"
-    )
-    if runner.run([node.python, "-c", header]).status != 0:
-        missing.append("python3-dev")
-    if missing:
-        raise ClusterError(
-            f"{node.name}: Horovod, which several learners need, cannot be compiled without "
-            f"{', '.join(missing)}; on Debian: apt-get install {' '.join(missing)}"
-        )
-
-
-def _call(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise ClusterError(f"{shlex.join(command[:4])}: {lines[-1] if lines else 'failed'}")

@@ -22,12 +22,12 @@ from frontend.node import boot
 from frontend.node import state as files
 from frontend.node.addresses import is_here
 from frontend.node.plain import from_plain, to_plain
+from frontend.node.stacks import stacks
 from frontend.node.state import NodeState, Orders
 from frontend.node.tmux import RunSession, TmuxError, Window
 from impala_tf.supervision import OVER
 
 _START_TIMEOUT_S = 60.0
-_STACKS_S = 2.0
 _SUPERVISOR_ENDS_S = 5.0
 _WINDOWS_END_S = 5.0
 # Shows a log until the supervisor, which holds the lock, has exited. (tail --pid would wait for
@@ -233,30 +233,6 @@ def rejoin(asked: Mapping[str, Any]) -> dict[str, Any]:
         return to_plain(_start(orders))
 
 
-def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
-    """Returns {name: the Python stacks of all its threads} of a node's processes.
-
-    Args:
-      asked: "logdir", "node", "names" or null for all.
-    """
-    state = files.read_state(files.state_path(asked["logdir"], asked["node"]))
-    if state is None:
-        return {}
-    found = {}
-    for name, pid in files.living_pids(state).items():
-        if name == "supervisor" or (asked["names"] and name not in asked["names"]):
-            continue
-        if not _handles(pid, signal.SIGUSR1):
-            found[name] = "has not started yet"
-            continue
-        with files.log_path(asked["logdir"], name).open(errors="replace") as log:
-            log.seek(0, os.SEEK_END)
-            os.kill(pid, signal.SIGUSR1)
-            time.sleep(_STACKS_S)
-            found[name] = log.read()
-    return found
-
-
 def _start(orders: Orders) -> NodeState:
     """Starts the supervisor, unless it runs, and opens the windows that are missing."""
     session = RunSession(orders.tmux_sess)
@@ -369,15 +345,6 @@ def _terminate(alive: Mapping[str, int]) -> None:
     for pid in alive.values():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-
-
-def _handles(pid: int, number: signal.Signals) -> bool:
-    """Tells whether a process has a handler for a signal. Source: proc(5), SigCgt."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("SigCgt:"):
-                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
 
 
 TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {

@@ -81,7 +81,7 @@ def test_packages_can_come_from_here_instead_of_an_index(setup, tmp_path, monkey
 
     installer = setup.installer(wheelhouse=True)
     installer.collect_wheels(Console(quiet=True))
-    monkeypatch.setattr(bootstrap, "_PIP_TO_UV", {})
+    monkeypatch.setattr(bootstrap.packages, "_PIP_TO_UV", {})
     setup.runner.run(["mkdir", "-p", "--", setup.runner.node.workdir], in_workdir=False)
     assert installer.set_up(setup.runner, lambda share, text: setup.said.append(text))
     assert setup.version("iniconfig") == "2.1.0"

@@ -1,0 +1,49 @@
+"""Where the processes of a node are right now: the Python stacks of all their threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from frontend.node import state as files
+
+_WRITTEN_S = 2.0
+"""How long a process may take to write them; see `process_lifetime.print_stacks_on_request`."""
+
+
+def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
+    """Returns {name: the Python stacks of all its threads} of a node's processes.
+
+    Args:
+      asked: "logdir", "node", "names" or null for all.
+    """
+    state = files.read_state(files.state_path(asked["logdir"], asked["node"]))
+    if state is None:
+        return {}
+    found = {}
+    for name, pid in files.living_pids(state).items():
+        if name == "supervisor" or (asked["names"] and name not in asked["names"]):
+            continue
+        if not _handles(pid, signal.SIGUSR1):
+            found[name] = "has not started yet"
+            continue
+        with files.log_path(asked["logdir"], name).open(errors="replace") as log:
+            log.seek(0, os.SEEK_END)
+            os.kill(pid, signal.SIGUSR1)
+            time.sleep(_WRITTEN_S)
+            found[name] = log.read()
+    return found
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    """Tells whether a process has a handler for a signal. Source: proc(5), SigCgt."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
