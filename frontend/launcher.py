@@ -15,13 +15,13 @@ from frontend import project
 from frontend.connection import CommandRunner, ask_agent
 from frontend.errors import ClusterError
 from frontend.inventory import Row, Secret, read_workers
-from frontend.node.addresses import is_here
 from frontend.node.plain import from_plain, to_plain
 from frontend.node.state import NodeState, Orders
 from frontend.parallel import Machines, good, on_all, problems
 from frontend.plan import LocalNode, NodeSpec, Plan, default_logdir, make_plan, passwords
 from frontend.record import Record, load, save
 from impala_tf import config as configs
+from impala_tf.addresses import is_here
 from impala_tf.config import Config, ConfigError
 
 _ACTOR_FILES = ("ca.pem", "actor.pem", "actor.key")

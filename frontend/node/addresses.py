@@ -1,22 +1,8 @@
-"""Which addresses are this machine's."""
+"""Which network interface has an address."""
 
 from __future__ import annotations
 
-import contextlib
 import socket
-
-
-def is_here(host: str) -> bool:
-    """Tells whether a host name or address is this machine's: only those can be bound to."""
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
-    except OSError:
-        return False  # The name is unknown. Connecting to it will report that.
-    for family, kind, protocol, _, address in found:
-        with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
-            probe.bind(address)
-            return True
-    return False
 
 
 def interface_of(host: str) -> str | None:

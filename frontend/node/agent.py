@@ -20,11 +20,11 @@ from typing import Any
 from frontend import project
 from frontend.node import boot
 from frontend.node import state as files
-from frontend.node.addresses import is_here
 from frontend.node.plain import from_plain, to_plain
 from frontend.node.stacks import stacks
 from frontend.node.state import NodeState, Orders
 from frontend.node.tmux import RunSession, TmuxError, Window
+from impala_tf.addresses import is_here
 from impala_tf.supervision import OVER
 
 _START_TIMEOUT_S = 60.0

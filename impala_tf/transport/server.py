@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import grpc
 
+from impala_tf.addresses import is_here
 from impala_tf.config import ConfigError
 from impala_tf.transport import credentials, impala_pb2_grpc
 from impala_tf.transport.grpc_options import SERVER_OPTIONS
@@ -84,7 +84,7 @@ class LearnerServer:
 def _bind(server: grpc.Server, address: str, server_credentials: grpc.ServerCredentials) -> int:
     """Returns the port. gRPC reports failure by an exception or, in older versions, by port 0."""
     host, _, port = address.rpartition(":")
-    if not _is_here(host.strip("[]")):
+    if not is_here(host.strip("[]")):
         # Behind NAT, the address at which actors reach this machine is not its own.
         wildcard = f"[::]:{port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}"
         _log.info("%s is not an address of this machine; listening on all of its own", host)
@@ -96,19 +96,6 @@ def _bind(server: grpc.Server, address: str, server_credentials: grpc.ServerCred
     if bound == 0:
         raise _cannot_listen(address)
     return bound
-
-
-def _is_here(host: str) -> bool:
-    """Tells whether a host name or address is this machine's. An unknown name is not."""
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
-    except OSError:
-        return False
-    for family, kind, protocol, _, own in found:
-        with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
-            probe.bind(own)
-            return True
-    return False
 
 
 def _cannot_listen(address: str) -> ConfigError:
