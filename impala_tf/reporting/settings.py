@@ -6,15 +6,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from impala_tf.config import Config, to_dict
+from impala_tf.config import ClusterConfig, Config, EvaluationConfig, ReportConfig, to_dict
 from impala_tf.reporting.runs import Run
 
-# What says which process of the run wrote config.json, or belongs to another mode.
+# What says which process of the run wrote config.json and how it was started, or belongs to
+# another mode.
 _NOT_OF_THE_RUN = {
     "mode", "logdir", "job_name", "task", "learner_hosts", "actor_hosts", "credentials",
-    "heartbeat_path", "workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys",
-    "max_restarts", "rendezvous_port", "test_num_episodes", "test_policy", "video",
-    "report_folder", "report_return", "report_videos",
+    "heartbeat_path", "idle_exit_minutes", "track",
+    *(field.name for group in (ClusterConfig, EvaluationConfig, ReportConfig)
+      for field in dataclasses.fields(group)),
 }  # fmt: skip
 # What also changes nothing about how a run learns.
 _NOT_A_SETTING = {
