@@ -12,13 +12,12 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from frontend import bootstrap, machine_lists, operate, preflight, status
+from frontend import bootstrap, machine_lists, operate, overview, preflight, status
 from frontend.errors import ClusterError
 from frontend.launcher import STOP_S, plan_of
 from frontend.record import find
 from impala_tf.config import ClusterConfig, Config, ConfigError, RunConfig, command_line
 
-_TABLE_WIDTH = 140
 _EXTRAS = ("worlds", "procgen", "retro")
 
 
@@ -173,21 +172,18 @@ def _setup(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     plan, passwords, _ = plan_of(_launch_config(options), sys.executable)
+    console = overview.wide_console()
+    overview.show(plan, console)
     findings = preflight.examine(plan, passwords, options.accept_new_host_keys, options.level_name)
-    return preflight.show(findings, _wide_console())
+    return preflight.show(findings, console)
 
 
 def _run_of(options: argparse.Namespace) -> Path:
     return find(options.logdir, options.tmux_sess)
 
 
-def _wide_console() -> Console:
-    """For tables. A terminal that is too narrow wraps their lines instead of cutting them."""
-    return Console(width=max(Console().width, _TABLE_WIDTH))
-
-
 def _status(options: argparse.Namespace) -> int:
-    return status.show_status(_run_of(options), _wide_console(), options.follow)
+    return status.show_status(_run_of(options), overview.wide_console(), options.follow)
 
 
 def _logs(options: argparse.Namespace) -> int:

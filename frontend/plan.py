@@ -265,7 +265,7 @@ def _is_local(row: Row, local: LocalNode) -> bool:
 # Flags that only the launcher uses: its processes get the defaults.
 _LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys", "max_restarts",
                 "rendezvous_port", "credentials", "min_actors", "min_learners", "max_hours",
-                "end_command", "start_at_boot")  # fmt: skip
+                "end_command", "start_at_boot", "dry_run")  # fmt: skip
 
 
 def _arguments(

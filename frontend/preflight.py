@@ -183,10 +183,9 @@ def _cores(processes: int, cores: int) -> _Verdict:
 
 
 def _memory(processes: int, free: int) -> _Verdict:
-    """A process takes about 0.5 GiB with few environments; large networks and batches take more."""
-    each = free / _GIB / processes
+    each = free / _GIB / processes / requirements.PROCESS_GIB
     level: Literal["ok", "warning", "bad"] = (
-        "bad" if each < 0.4 else "warning" if each < 1 else "ok"
+        "bad" if each < 0.8 else "warning" if each < 2 else "ok"
     )
     return "memory", level, f"{free / _GIB:.1f} GiB free for {processes} process(es)"
 

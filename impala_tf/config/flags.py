@@ -245,6 +245,8 @@ class ClusterConfig:
     """tmux session of a launched run's processes; tmux attach shows them."""
     detach: bool = False
     """Return as soon as the run is launched, instead of showing its progress."""
+    dry_run: bool = False
+    """Print which processes would run where, and start nothing. Without a CSV, too."""
     accept_new_host_keys: bool = False
     """Trust machines that SSH does not know yet, and add them to ~/.ssh/known_hosts.
     A host key that has changed is still refused."""
@@ -254,8 +256,8 @@ class ClusterConfig:
     """Start as soon as this many actors can; the machines of the others join later.
     Default: all of them."""
     min_learners: int | None = None
-    """Start with this many learners if the machines of the others cannot be reached.
-    Default: all of them."""
+    """Start with this many learners if the machines of the others cannot be reached; learner 0 is
+    always needed. The run restarts with the others when they appear. Default: all of them."""
     max_hours: float | None = None
     """Stop the run after this time, with a checkpoint, so that machines do not cost more."""
     end_command: str | None = None

@@ -53,6 +53,9 @@ def main(config: Config) -> int:
         print(f"{logdir.path} has already had all of its {frames:,} frames; to continue, raise")
         print("--total_environment_frames or choose another --logdir")
         return 0
+    if config.cluster.dry_run:
+        _print_plan(config, spec, logdir, frames)
+        return 0
     _prepare(logdir)
     config = configs.replace(config, learner_hosts=_learner_address(config))
     credentials.ensure(credentials_dir(config))
@@ -79,6 +82,20 @@ def main(config: Config) -> int:
         return 1
     _print_next_commands(given, logdir)
     return 0
+
+
+def _print_plan(config: Config, spec: EnvironmentSpec, logdir: Logdir, frames: int) -> None:
+    actors = resolved(config.process.num_actors)
+    each = resolved(config.process.envs_per_actor)
+    total = resolved(config.run.total_environment_frames)
+    optimizer = config.optimizer
+    print(f"{spec.level_name}: {spec.protocol}")
+    print(f"one learner and {actors} actors with {each} environments each, on this machine")
+    print(
+        f"{config.loss.algorithm} with {config.agent.agent_name}, batches of "
+        f"{optimizer.batch_size} unrolls of {optimizer.unroll_length} steps"
+    )
+    print(f"{logdir.path}: {frames:,} of {total:,} frames so far")
 
 
 class _Processes:

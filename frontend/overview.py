@@ -1,0 +1,95 @@
+"""What a launch would start: which machine runs what, listens where, and needs how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from frontend.node.state import ProcessSpec
+from frontend.plan import NodeSpec, Plan
+from frontend.requirements import PROCESS_GIB
+
+_TABLE_WIDTH = 140
+_COLUMNS = ("machine", "login", "runs", "environments", "memory", "listens on")
+
+
+def wide_console() -> Console:
+    """For tables. A terminal that is too narrow wraps their lines instead of cutting them."""
+    return Console(width=max(Console().width, _TABLE_WIDTH))
+
+
+def show(plan: Plan, console: Console) -> None:
+    """Prints a row per machine, and the sums. Opens no connection."""
+    table = Table(*_COLUMNS[:2], box=None, pad_edge=False)
+    table.add_column(_COLUMNS[2], overflow="fold")
+    for name in _COLUMNS[3:5]:
+        table.add_column(name, justify="right")
+    table.add_column(_COLUMNS[5], overflow="fold")
+    for node in plan.nodes:
+        processes = plan.on(node)
+        cells = (
+            node.name,
+            _login(node),
+            ", ".join(_spans(process.name for process in processes)),
+            _environments(processes),
+            f"{len(processes) * PROCESS_GIB:g} GiB or more",
+            ", ".join(_listens(plan, processes)) or "-",
+        )
+        table.add_row(*map(Text, cells))  # not as markup
+    console.print(table)
+    learners = sum(process.is_learner for process in plan.processes)
+    actors = len(plan.processes) - learners
+    console.print(
+        f"{learners} learner(s) and {actors} actor(s) on {len(plan.nodes)} machine(s), "
+        f"{_environments(plan.processes)} environments"
+    )
+
+
+def _login(node: NodeSpec) -> str:
+    if node.is_local:
+        return "-"
+    user = f"{node.ssh_username}@" if node.ssh_username else ""
+    return f"{user}{node.ssh_host}" + (f", port {node.ssh_port}" if node.ssh_port else "")
+
+
+def _spans(names: Iterable[str]) -> list[str]:
+    """Returns names in order, with actor-3, actor-4, actor-5 as 'actor-3 to actor-5'."""
+    spans: list[list[str]] = []
+    for name in names:
+        job, _, number = name.partition("-")
+        if spans and spans[-1][-1] == f"{job}-{int(number) - 1}":
+            spans[-1] = [spans[-1][0], name]
+        else:
+            spans.append([name])
+    return [" to ".join(span) for span in spans]
+
+
+def _environments(processes: Iterable[ProcessSpec]) -> str:
+    """Returns how many environments actors have, or '?' if a default decides that."""
+    counts = [_flag(process, "envs_per_actor") for process in processes if not process.is_learner]
+    if None in counts:
+        return "?"
+    return f"{sum(int(count) for count in counts if count):,}"
+
+
+def _flag(process: ProcessSpec, name: str) -> str | None:
+    beginning = f"--{name}="
+    found = [word for word in process.arguments if word.startswith(beginning)]
+    return found[-1].removeprefix(beginning) if found else None
+
+
+def _listens(plan: Plan, processes: Iterable[ProcessSpec]) -> list[str]:
+    found = []
+    for process in processes:
+        if not process.is_learner:
+            continue
+        rank = process.rank_info
+        found.append(plan.learner_hosts[int(process.name.removeprefix("learner-"))])
+        if rank is not None and rank.rank == 0:
+            found.append(f"{rank.rendezvous_port} (rendezvous)")
+        if rank is not None and rank.local_size < rank.size:
+            found.append("any port (Gloo, from the other learners)")
+    return list(dict.fromkeys(found))
