@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from frontend import overview
 from frontend.errors import ClusterError
 from frontend.inventory import Row
 from frontend.launcher import Checked, Launcher, end, new_record, plan_of, plan_of_rows
 from frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from frontend.parallel import Machines, connected, good, on_all, problems
-from frontend.plan import Plan, default_logdir
+from frontend.plan import NodeSpec, Plan, default_logdir
+from impala_tf import config as configs
 from impala_tf.config import Config
 
 
@@ -27,70 +30,98 @@ def launch(
         none yet.
 
     Returns:
-      0: all learners finished or were stopped, or the run was left running. 1: a machine that is
-      needed cannot be used, or the logdir or tmux session is in use (standard error has one line
-      per problem), or a learner failed or another launch took over the logdir (the display's final
-      line says so).
+      0: all learners finished or were stopped, the run was left running, or --dry_run. 1: a
+      machine that is needed cannot be used, or the logdir or tmux session is in use (standard
+      error has one line per problem), or a learner failed or another launch took over the logdir
+      (the display's final line says so).
 
     Raises:
       ConfigError: if the workers CSV is unusable; no connection has been opened.
     """
     plan, passwords, rows = plan_of(config, sys.executable)
     logdir = Path(default_logdir(config)).resolve()
+    if config.cluster.dry_run:
+        overview.show(plan, overview.wide_console())
+        return 0
     credentials = Path(config.process.credentials or logdir / "credentials")
     try:
         with connected(plan.nodes, passwords, config.cluster.accept_new_host_keys) as machines:
-            plan = _with_those_who_are_there(config, plan, rows, machines)
-            launcher = Launcher(new_record(plan, config), credentials, logdir)
-            checked = _check(config, launcher, machines)
-            make_credentials(credentials)
-            launcher.remember(checked)
-            _start(config, launcher, machines)
-            if config.cluster.detach:
-                print(f"started {where_it_runs(launcher.record, logdir)}")
-                return 0
-            return Monitor(launcher, machines, logdir, make_display).run()
+            until_s = time.monotonic() + 3600 * (config.cluster.max_hours or 0)
+            while True:
+                present, late = _with_those_who_are_there(config, plan, rows, machines)
+                launcher = Launcher(new_record(present, config), credentials, logdir)
+                checked = _check(config, launcher, machines)
+                make_credentials(credentials)
+                launcher.remember(checked)
+                _start(config, launcher, machines)
+                if config.cluster.detach:
+                    print(f"started {where_it_runs(launcher.record, logdir)}")
+                    return 0
+                whole = Launcher(new_record(plan, config), credentials, logdir)
+                monitor = Monitor(launcher, machines, logdir, make_display, late, whole.check)
+                status = monitor.run()
+                if not monitor.can_grow:
+                    return status
+                _stop_to_grow(launcher, machines)
+                config = _with_hours_left(config, until_s)
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1
 
 
+def _stop_to_grow(launcher: Launcher, machines: Machines) -> None:
+    """Stops a run that is about to be launched again, with more learners."""
+    lines = end(launcher.record, machines, is_final=False)
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+def _with_hours_left(config: Config, until_s: float) -> Config:
+    if config.cluster.max_hours is None:
+        return config
+    left_h = max(0.0, until_s - time.monotonic()) / 3600
+    return configs.replace(config, max_hours=left_h)
+
+
 def _with_those_who_are_there(
     config: Config, plan: Plan, rows: list[Row], machines: Machines
-) -> Plan:
-    """Returns the plan without the learners of machines that cannot be reached, if it may.
+) -> tuple[Plan, list[NodeSpec]]:
+    """Returns the plan without learners that cannot be reached, and their machines, if it may.
 
-    Their actors stay in the plan: they can join later. A group of learners cannot grow.
+    The actors of those machines stay in the plan: they can join at any time.
     """
     lost = {name for name, each in machines.found.items() if isinstance(each, ClusterError)}
     missing = [process for process in plan.processes if process.is_learner and process.node in lost]
     if not missing or config.cluster.min_learners is None:
-        return plan
+        return plan, []
     places = iter(process.node for process in plan.processes if process.is_learner)
     kept = [row for row in rows if row.job == "actor" or next(places) not in lost]
     present = sum(row.job == "learner" for row in kept)
+    flag = f"--min_learners={config.cluster.min_learners}"
+    if missing[0].name == "learner-0":
+        text = f"{flag}: learner-0 is needed, because its machine has the run's checkpoints"
+        raise ClusterError([*problems(machines.found), text])
     if present < max(1, config.cluster.min_learners):
-        raise ClusterError([
-            *problems(machines.found),
-            f"--min_learners={config.cluster.min_learners}: only {present} can be reached",
-        ])  # fmt: skip
+        raise ClusterError([*problems(machines.found), f"{flag}: only {present} can be reached"])
     for process in missing:
         print(
-            f"{machines.found[process.node]}; the run starts without {process.name}: to include "
-            "it, stop the run and launch it again, which resumes it",
+            f"{machines.found[process.node]}; the run starts without {process.name}",
             file=sys.stderr,
         )
     # The machines that are connected keep their names and the names of their files.
     known = {node.name: node for node in plan.nodes}
     smaller = plan_of_rows(config, kept, sys.executable)
-    return smaller._replace(nodes=tuple(known[node.name] for node in smaller.nodes))
+    smaller = smaller._replace(nodes=tuple(known[node.name] for node in smaller.nodes))
+    return smaller, list(dict.fromkeys(known[process.node] for process in missing))
 
 
 def _check(config: Config, launcher: Launcher, machines: Machines) -> dict[str, Checked]:
     found = on_all(machines.reached(), launcher.check)
-    failed = {**machines.found, **{n: e for n, e in found.items() if isinstance(e, ClusterError)}}
-    _require_enough(config, launcher.record.plan, failed)
+    failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
+    _require_enough(config, launcher.record.plan, {**machines.found, **failed})
     machines.found.update(failed)
+    for line in problems(machines.found):
+        print(f"{line}; the run starts without it", file=sys.stderr)
     return good(found)
 
 
@@ -100,6 +131,8 @@ def _start(config: Config, launcher: Launcher, machines: Machines) -> None:
         failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
         _require_enough(config, launcher.record.plan, {**machines.found, **failed})
         machines.found.update(failed)
+        for line in problems(failed):
+            print(f"{line}; the run started without it", file=sys.stderr)
     except BaseException:
         end(launcher.record, machines)
         raise
@@ -119,5 +152,3 @@ def _require_enough(config: Config, plan: Plan, found: Mapping[str, object]) -> 
             hint = [f"{len(actors)} actor(s) could start: --min_actors={len(actors)} starts them "
                     "without the other machines, which join later"]  # fmt: skip
         raise ClusterError([*problems(lost), *hint])
-    for line in problems(lost):
-        print(f"{line}; the run starts without it", file=sys.stderr)

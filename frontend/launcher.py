@@ -203,8 +203,16 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
     return plain
 
 
-def end(record: Record, machines: Machines, timeout_s: float = STOP_S) -> list[str]:
+def end(
+    record: Record, machines: Machines, timeout_s: float = STOP_S, is_final: bool = True
+) -> list[str]:
     """Stops the processes of a run, learners first, and closes its windows where none is left.
+
+    Args:
+      record: of the run.
+      machines: of the run.
+      timeout_s: how long to wait for the learners, and then for all.
+      is_final: whether machines then run --end_command.
 
     Returns:
       One line for each process that still runs or had to be killed, and for each machine that
@@ -213,8 +221,8 @@ def end(record: Record, machines: Machines, timeout_s: float = STOP_S) -> list[s
     plan = record.plan
     with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
     learners = [process.name for process in plan.processes if process.is_learner]
-    end_processes(record, with_learners, learners, timeout_s, close=False)
-    found = end_processes(record, machines.reached(), None, timeout_s, close=True)
+    end_processes(record, with_learners, learners, timeout_s, False, is_final)
+    found = end_processes(record, machines.reached(), None, timeout_s, True, is_final)
     lines = problems(found)
     for name, answer in good(found).items():
         lines += [f"{name}: {process} is still running (pid {pid})"
@@ -233,6 +241,7 @@ def end_processes(
     names: Sequence[str] | None,
     timeout_s: float,
     close: bool,
+    is_final: bool = True,
 ) -> dict[str, dict[str, Any] | ClusterError]:
     """Stops a run's processes on machines; see `frontend.node.agent.stop`."""
 
@@ -245,6 +254,7 @@ def end_processes(
             "names": None if names is None else sorted(mine & set(names)),
             "timeout_s": timeout_s,
             "close": close,
+            "is_final": is_final,
         }
         answer: dict[str, Any] = ask_agent(runner, "stop", question, timeout_s + 30.0)
         return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from frontend.errors import ClusterError
 from frontend.launcher import STOP_S, Launcher, end_processes
 from frontend.look import Look, Status, look
 from frontend.parallel import Machines, good, problems
+from frontend.plan import NodeSpec
 from frontend.record import NAME, Record, load
 from impala_tf.config import ConfigError
 from impala_tf.supervision import ENDED_WELL, OVER, ProcessState
@@ -59,7 +60,13 @@ class Monitor:
     """Shows a run until it ends. Ctrl-C leaves the run running."""
 
     def __init__(
-        self, launcher: Launcher, machines: Machines, logdir: Path, make_display: MakeDisplay
+        self,
+        launcher: Launcher,
+        machines: Machines,
+        logdir: Path,
+        make_display: MakeDisplay,
+        late: Sequence[NodeSpec] = (),
+        check: Callable[[CommandRunner], object] = lambda _: None,
     ) -> None:
         """Shows nothing yet.
 
@@ -69,7 +76,13 @@ class Monitor:
           logdir: with cluster.json, on this machine.
           make_display: makes a display. Its argument returns the newest status, or None if there is
             none yet.
+          late: machines of learners that the run had to start without. When one of them is there,
+            `run` ends, and `can_grow` is true: the run is to be launched again, with it.
+          check: raises ClusterError if a machine cannot be used for a launch.
         """
+        self.can_grow = False
+        self._late = {node.name: node for node in late}
+        self._check = check
         self._launcher = launcher
         self._machines = machines
         self._logdir = logdir
@@ -83,9 +96,12 @@ class Monitor:
 
     def run(self) -> int:
         """Shows the run until it ends; returns the exit status."""
+        nodes = self._launcher.record.plan.nodes
+        watched = [(self._watch, node.name) for node in nodes if node.name not in self._late]
+        awaited = [(self._await_learner, name) for name in self._late]
         threads = [
-            threading.Thread(target=self._watch, args=(node.name,), daemon=True)
-            for node in self._launcher.record.plan.nodes
+            threading.Thread(target=work, args=(name,), daemon=True)
+            for work, name in (*watched, *awaited)
         ]
         self._display.start()
         for thread in threads:
@@ -111,8 +127,11 @@ class Monitor:
                 raise self._failure
             if self._was_taken_over():
                 return 1, f"this run has ended; {self._logdir} now belongs to a later launch"
+            can_grow = self.can_grow  # read before the notes, so that the one about it is shown
             while self._notes:
                 self._display.note(self._notes.pop(0))
+            if can_grow:
+                return 0, "the run stops, and resumes with more learners"
             self._display.update()
             states = dict(self._states)
             over = {name for name, state in states.items() if state.state in OVER}
@@ -181,6 +200,27 @@ class Monitor:
             if isinstance(self._machines.found[name], ClusterError):
                 pause_s = _RETRY_S
             self._closing.wait(pause_s)
+
+    def _await_learner(self, name: str) -> None:
+        """Waits until the machine of a learner that is missing can be used."""
+        trouble = str(self._machines.found[name])  # The launch has named it already.
+        while not self._closing.wait(_RETRY_S):
+            try:
+                found = self._machines.connect([self._late[name]])[name]
+                if isinstance(found, ClusterError):
+                    raise found
+                self._check(found)
+                self._notes.append(f"{name}: is there now")
+                self.can_grow = True
+                return
+            except ClusterError as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    self._notes.append(trouble)
+                self._machines.found[name] = error
+            except BaseException as failure:
+                self._failure = failure  # _until_over raises it in the main thread.
+                return
 
     def _take_in(self, name: str) -> None:
         """Starts the processes of a machine that could not be used when the run was launched."""

@@ -148,7 +148,8 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
       asked: "logdir", "node", "run_id", "names" or null for all, "timeout_s", "close": whether to
-        close the windows of a run of which nothing is left.
+        close the windows of a run of which nothing is left, "is_final": whether --end_command
+        follows.
 
     Returns:
       "stopped" {name: exit status}, "left" {name: pid} of those that are still alive. Processes
@@ -163,7 +164,9 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
     running = [name for name in files.living_pids(state) if name in names]
     with _changed_orders(path) as (orders, change):
         known = {spec.name for spec in orders.processes}
-        change(orders._replace(stopped=tuple(sorted({*orders.stopped, *(names & known)}))))
+        command = orders.end_command if asked["is_final"] else None
+        stopped = tuple(sorted({*orders.stopped, *(names & known)}))
+        change(orders._replace(stopped=stopped, end_command=command))
     until_s = time.monotonic() + asked["timeout_s"]
     while True:
         state = files.read_state(state_file) or state

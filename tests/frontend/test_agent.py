@@ -117,7 +117,8 @@ class Node:
 
     def stop(self, *names, timeout_s=20.0):
         return self.ask("stop", **self.about(
-            run_id="run", names=list(names) or None, timeout_s=timeout_s, close=True
+            run_id="run", names=list(names) or None, timeout_s=timeout_s, close=True,
+            is_final=True,
         ))  # fmt: skip
 
     def state(self):
@@ -156,7 +157,9 @@ def test_stopping_ends_the_run_and_nothing_else(node):
     mine = subprocess.Popen(["sleep", "1000"], cwd=node.project)
     subprocess.run(["tmux", "new-window", "-d", "-t", "=impala:", "-n", "mine"], check=True)
     try:
-        another = node.ask("stop", **node.about(run_id="x", names=None, timeout_s=5, close=True))
+        another = node.ask(
+            "stop", **node.about(run_id="x", names=None, timeout_s=5, close=True, is_final=True)
+        )
         assert another == {"stopped": {}, "left": {}}
         assert node.stop("learner-0") == {"stopped": {"learner-0": 0}, "left": {}}
         assert set(files.living_pids(node.state())) == {"supervisor", "actor-0"}

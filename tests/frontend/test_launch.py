@@ -68,7 +68,8 @@ class Run:
 
 def make_credentials(folder):
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / "ca.pem").write_text("-")
+    for name in ("ca.pem", "learner.key"):
+        (folder / name).write_text("-")
 
 
 @pytest.fixture

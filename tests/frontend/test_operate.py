@@ -185,23 +185,60 @@ def test_a_machine_that_was_missing_can_be_started_later(run, one_is_missing, ca
     assert living_pids(run.node()) == {}
 
 
-def test_a_run_starts_without_a_learner_that_is_missing(run, one_is_missing, capfd):
+def add_learner(run, place):
     header, *rows = run.csv.read_text().splitlines()
-    rows.insert(0, f"learner,localhost,8001,,{run.project},{sys.executable},{NOBODY}")
-    rows[1] = rows[1].replace("8001", "8002")
-    run.csv.write_text("\n".join([header, *rows]) + "\n")
+    rows.insert(place, f"learner,127.0.0.1,8002,,{run.project},{sys.executable},{NOBODY}")
+    run.csv.write_text("\n".join([header, *rows]).replace("localhost", "127.0.0.1") + "\n")
+
+
+def test_a_run_starts_without_a_learner_that_is_missing(run, one_is_missing, capfd):
+    add_learner(run, 1)
     assert run.launch(detach=True, min_actors=1) == 1
     capfd.readouterr()
     assert run.launch(detach=True, min_actors=1, min_learners=2) == 1
     assert "--min_learners=2: only 1 can be reached" in capfd.readouterr().err
     assert run.launch(detach=True, min_actors=1, min_learners=1) == 0
-    assert "the run starts without learner-0" in capfd.readouterr().err
+    assert "the run starts without learner-1" in capfd.readouterr().err
     names = [process.name for process in load(run.logdir).plan.processes]
     assert names == ["learner-0", "actor-0", "actor-1", "actor-2"]
     assert run.state("learner-0").state == "running"
     one_is_missing.touch()
     assert run.command("restart", NOBODY) == 0
     wait_until(lambda: "actor 2 is up" in log(run, "actor-2"))
+
+
+def test_the_learner_whose_machine_has_the_checkpoints_is_needed(run, one_is_missing, capfd):
+    add_learner(run, 0)
+    assert run.launch(detach=True, min_actors=1, min_learners=1) == 1
+    assert "--min_learners=1: learner-0 is needed" in capfd.readouterr().err
+    assert not (run.logdir / "cluster.json").exists()
+
+
+def test_a_learner_that_was_missing_is_taken_in_and_no_machine_is_switched_off(
+    run, one_is_missing, capfd, tmp_path
+):
+    add_learner(run, 1)
+    seen = []
+
+    def open_the_door_then_finish(status):
+        if status is None:
+            return
+        plan = load(run.logdir).plan
+        seen.append(len(plan.learner_hosts))
+        one_is_missing.touch()
+        if "learner 1 is up" in log(run, "learner-1"):
+            (run.project / "finish").touch()
+
+    assert run.launch(
+        open_the_door_then_finish, min_actors=1, min_learners=1, max_restarts=0,
+        end_command=f"echo >> {tmp_path}/ended",
+    ) == 0, (capfd.readouterr().err, run.display.final)  # fmt: skip
+    assert "the run starts without learner-1" in capfd.readouterr().err
+    assert sorted(set(seen)) == [1, 2]
+    assert "stopped cleanly" in log(run, "learner-0"), "it was not asked to stop"
+    names = {process.name for process in load(run.logdir).plan.processes}
+    assert names == {"learner-0", "learner-1", "actor-0", "actor-1", "actor-2"}
+    assert (tmp_path / "ended").read_text() == "\n" * 2  # once on each machine
 
 
 def test_ctrl_c_ends_a_command_on_the_machines(launched):
