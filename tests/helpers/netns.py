@@ -1,12 +1,12 @@
 """Network namespaces as machines: an address, processes and an sshd of their own. Needs root."""
 
 import contextlib
-import dataclasses
-import functools
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import uuid
 from pathlib import Path
 
 from tests.helpers.sshd import configuration, make_key, public_key
@@ -15,19 +15,108 @@ from tests.helpers.waiting import wait_until
 _NETWORK = "10.213.77"
 HERE = f"{_NETWORK}.254"
 """The address of the machine that launches."""
+# With a process namespace, everything that a test leaves running ends with its machine.
+_BOOT = 'mount --bind "$1" /proc/sys/kernel/random/boot_id && exec "$2" -D -e -f "$3"'
 
 
-@dataclasses.dataclass
 class Node:
-    """A machine."""
+    """A machine.
 
-    address: str
-    folder: Path
-    host_key: Path
+    Attributes:
+      space: the name of its network namespace.
+      address: where its sshd listens.
+      folder: its files.
+      home: the home folder of everybody who logs in.
+      host_key: of its sshd.
+    """
+
+    def __init__(self, space, address, folder, authorized_keys):
+        self.space, self.address, self.folder = space, address, folder
+        folder.mkdir()
+        self.host_key = make_key(folder / "host_key")
+        self._config = folder / "sshd_config"
+        self._process = None
+        tmux = folder / "tmux"
+        tmux.mkdir(mode=0o700)
+        self.home = folder / "home"
+        self.home.mkdir()
+        more = [f"ListenAddress {address}", f"SetEnv TMUX_TMPDIR={tmux} HOME={self.home}",
+                "LogLevel VERBOSE"]  # fmt: skip
+        text = configuration(folder, 22, self.host_key, authorized_keys, more)
+        self._config.write_text(text)
 
     @property
     def workdir(self):
         return self.folder / "work"
+
+    @property
+    def commands(self):
+        """The number of commands that were sent to it so far."""
+        return self.log.read_text().count("Starting session: command")
+
+    @property
+    def log(self):
+        return self.folder / "sshd.log"
+
+    def boot(self):
+        boot_id = self.folder / "boot_id"
+        boot_id.write_text(f"{uuid.uuid4()}\n")
+        command = ["ip", "netns", "exec", self.space, "unshare", "--pid", "--fork", "--kill-child",
+                   "--mount-proc", "sh", "-c", _BOOT, "sh", str(boot_id), _sshd(),
+                   str(self._config)]  # fmt: skip
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stderr=log)
+
+    def shut_down(self):
+        """Ends all its processes at once, as a power cut does."""
+        self._process.kill()
+        self._process.wait(timeout=10)
+
+    def reboot(self):
+        self.shut_down()
+        self.boot()
+
+    def freeze_sshd(self):
+        """Lets it accept connections and answer none. Sessions that are open stay so."""
+        os.kill(self._sshd_pid(), signal.SIGSTOP)
+
+    def thaw_sshd(self):
+        os.kill(self._sshd_pid(), signal.SIGCONT)
+
+    def cut_off(self):
+        """Takes its network away."""
+        _ip("-n", self.space, "link", "set", "eth0", "down")
+
+    def reconnect(self):
+        _ip("-n", self.space, "link", "set", "eth0", "up")
+
+    def run(self, *command):
+        """Runs a command in its network; returns what it prints."""
+        words = ["ip", "netns", "exec", self.space, *command]
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+    def processes(self):
+        """Returns the command lines of all its processes."""
+        space = Path(f"/proc/{self._sshd_pid()}/ns/pid").readlink()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if (folder / "ns" / "pid").readlink() == space:
+                    found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        return found
+
+    def answers(self):
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex((self.address, 22)) == 0
+
+    def _sshd_pid(self):
+        pid = self._process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+def _sshd():
+    return shutil.which("sshd") or "/usr/sbin/sshd"
 
 
 @contextlib.contextmanager
@@ -53,53 +142,74 @@ def network_of(folder, count):
             subprocess.run(["iptables", "-w", "-I", *rule], check=True)
             cleanup.callback(subprocess.run, ["iptables", "-w", "-D", *rule], check=True)
         nodes = [
-            cleanup.enter_context(_node(folder / f"node{number}", name, number))
-            for number in range(1, count + 1)
+            cleanup.enter_context(_node(folder, name, number)) for number in range(1, count + 1)
         ]
         for node in nodes:
-            wait_until(functools.partial(_answers, node.address), what="answer of sshd")
+            wait_until(node.answers, what="answer of sshd")
         yield nodes, user_key
 
 
 @contextlib.contextmanager
+def hidden_node(gate, folder):
+    """Runs a machine that has a link to the machine `gate` only, until the block ends.
+
+    Its address is 10.213.78.2; that of the gate, on this link, is 10.213.78.1.
+
+    Args:
+      gate: a node of `network_of`.
+      folder: of the network.
+    """
+    space, address = f"{gate.space}h", "10.213.78.2"
+    with _namespace(space):
+        _ip("-n", gate.space, "link", "add", "eth1", "type", "veth", "peer", "name", "eth0",
+            "netns", space)  # fmt: skip
+        _ip("-n", gate.space, "address", "add", "10.213.78.1/24", "dev", "eth1")
+        _ip("-n", gate.space, "link", "set", "eth1", "up")
+        _up(space, address)
+        node = Node(space, address, folder / "hidden", folder / "authorized_keys")
+        node.boot()
+        try:
+            yield node
+        finally:
+            node.shut_down()
+
+
+def know(path, nodes):
+    """Writes the host keys of machines to a known_hosts file."""
+    lines = [f"{node.address} {public_key(node.host_key)}\n" for node in nodes]
+    path.write_text("".join(lines))
+
+
+@contextlib.contextmanager
 def _node(folder, bridge, number):
-    folder.mkdir()
     space, address = f"{bridge}-{number}", f"{_NETWORK}.{number}"
-    _ip("netns", "add", space)
-    try:
+    with _namespace(space):
         outer = f"{bridge}v{number}"
         _ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
         _ip("link", "set", outer, "master", bridge, "up")
-        _ip("-n", space, "address", "add", f"{address}/24", "dev", "eth0")
-        for device in ("lo", "eth0"):
-            _ip("-n", space, "link", "set", device, "up")
-        host_key, tmux = make_key(folder / "host_key"), folder / "tmux"
-        tmux.mkdir(mode=0o700)
-        more = [f"ListenAddress {address}", f"SetEnv TMUX_TMPDIR={tmux}"]
-        keys = folder.parent / "authorized_keys"
-        config = folder / "sshd_config"
-        config.write_text(configuration(folder, 22, host_key, keys, more))
-        # With a process namespace, everything that a test leaves running ends with its machine.
-        command = [
-            "ip", "netns", "exec", space, "unshare", "--pid", "--fork", "--kill-child",
-            "--mount-proc", shutil.which("sshd") or "/usr/sbin/sshd", "-D", "-e", "-f", str(config),
-        ]  # fmt: skip
-        with (folder / "sshd.log").open("wb") as log:
-            process = subprocess.Popen(command, stderr=log)
+        _up(space, address)
+        node = Node(space, address, folder / f"node{number}", folder / "authorized_keys")
+        node.boot()
         try:
-            yield Node(address, folder, host_key)
+            yield node
         finally:
-            process.kill()
-            process.wait(timeout=10)
+            node.shut_down()
+
+
+@contextlib.contextmanager
+def _namespace(space):
+    _ip("netns", "add", space)
+    try:
+        yield
     finally:
         _ip("netns", "del", space)
 
 
+def _up(space, address):
+    _ip("-n", space, "address", "add", f"{address}/24", "dev", "eth0")
+    for device in ("lo", "eth0"):
+        _ip("-n", space, "link", "set", device, "up")
+
+
 def _ip(*words):
     subprocess.run(["ip", *words], check=True)
-
-
-def _answers(address):
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex((address, 22)) == 0

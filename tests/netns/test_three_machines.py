@@ -18,7 +18,7 @@ from frontend.ssh_login import SshConnector
 from impala_tf.config import Config, replace
 from impala_tf.monitoring.live_display import Display
 from impala_tf.transport import credentials
-from tests.helpers.netns import HERE, network_of
+from tests.helpers.netns import HERE, know, network_of
 from tests.helpers.sshd import fingerprint, make_key, public_key
 from tests.helpers.waiting import wait_until
 
@@ -35,19 +35,6 @@ TRAINING = {"level_name": "CartPole-v1", "batch_size": 4, "total_environment_fra
 def network(tmp_path_factory):
     with network_of(tmp_path_factory.mktemp("network"), 3) as found:
         yield found
-
-
-@pytest.fixture
-def home(network, tmp_path, monkeypatch):
-    """A home folder with the user's key and without known hosts."""
-    _, user_key = network
-    folder = tmp_path / "home" / ".ssh"
-    folder.mkdir(parents=True, mode=0o700)
-    (folder / "id_ed25519").write_bytes(user_key.read_bytes())
-    (folder / "id_ed25519").chmod(0o600)
-    monkeypatch.setenv("HOME", str(folder.parent))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return folder
 
 
 def write_csv(path, nodes, password=""):
@@ -75,11 +62,6 @@ def processes_on(node):
         return runner.run(["ps", "-e", "-ww", "-o", "args="]).text
     finally:
         runner.close()
-
-
-def know(home, nodes):
-    lines = [f"{node.address} {public_key(node.host_key)}\n" for node in nodes]
-    (home / "known_hosts").write_text("".join(lines))
 
 
 def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd, monkeypatch):
@@ -153,7 +135,7 @@ def printed(capfd):
 
 def test_a_folder_that_machines_share_is_set_up_only_once(network, home, tmp_path, capfd):
     nodes, _ = network
-    know(home, nodes)
+    know(home / "known_hosts", nodes)
     shared = tmp_path / "home of all"
     lines = ["job,ip,tf_port,workdir,python,ssh_username"]
     lines += [f"learner,{nodes[0].address},8001,{shared},{sys.executable},root"]
@@ -182,7 +164,7 @@ def test_a_changed_host_key_is_refused_even_with_accept_new_host_keys(
     network, home, tmp_path, capfd
 ):
     nodes, _ = network
-    know(home, nodes[:1])
+    know(home / "known_hosts", nodes[:1])
     other = make_key(tmp_path / "other")
     with (home / "known_hosts").open("a") as file:
         file.write(f"{nodes[1].address} {public_key(other)}\n")
@@ -196,7 +178,7 @@ def test_a_changed_host_key_is_refused_even_with_accept_new_host_keys(
 
 def test_a_wrong_password_is_refused_and_never_shown(network, home, tmp_path, capfd, caplog):
     nodes, _ = network
-    know(home, nodes)
+    know(home / "known_hosts", nodes)
     (home / "id_ed25519").unlink()
     csv = write_csv(tmp_path / "w.csv", nodes, password=CANARY)
     caplog.set_level(logging.DEBUG)

@@ -1,0 +1,253 @@
+"""A hundred machines with four actors each: what a launch costs, and machines that do not answer.
+
+`make test-zoo ARGS=-s` prints how long launches take.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from frontend.__main__ import main
+from frontend.launch import launch
+from frontend.launcher import Launcher
+from frontend.node.state import read_state, state_path
+from frontend.record import load
+from impala_tf.config import Config, replace
+from tests.helpers import delay_proxy
+from tests.helpers.netns import know, network_of
+from tests.helpers.sshd import public_key
+from tests.helpers.stand_in import make_project
+from tests.helpers.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.zoo,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("cluster"),
+]
+START = Launcher.start
+MACHINES = 100
+ACTORS = 4
+MAX_ROUND_TRIPS = 25
+# The learner is the stand-in's; actors are shells, so that 400 of them fit on a small machine.
+ACTOR = """
+import os, sys
+if "--job_name=actor" in sys.argv:
+    os.execvp("sh", ["sh", "-c", "trap 'echo stopped cleanly; exit' TERM; sleep 10000 & wait"])
+"""
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("zoo")
+    with network_of(folder, MACHINES) as (nodes, user_key):
+        for node in nodes:
+            script = make_project(node.workdir) / "run_experiment.py"
+            script.write_text(ACTOR + script.read_text())
+        yield nodes, user_key
+
+
+class Zoo:
+    """A run of stand-in processes on the first machines of the network."""
+
+    def __init__(self, nodes, home, folder):
+        self.nodes, self._home, self.logdir = nodes, home, folder / "here"
+        self._csv = folder / "w.csv"
+
+    def write(self, ports=None):
+        """Writes the CSV: a learner on the first machine, and actors on all of them.
+
+        Args:
+          ports: forwarded ports to log in at; default: the machines' own addresses.
+        """
+        lines = ["job,ip,tf_port,cuda_visible_devices,workdir,python,ssh_host,ssh_port"]
+        known = []
+        for number, node in enumerate(self.nodes):
+            login = f"127.0.0.1,{ports[number]}" if ports else f"{node.address},"
+            rest = f"{node.workdir},{sys.executable},{login}"
+            if number == 0:
+                lines.append(f"learner,{node.address},8001,-1,{rest}")
+            lines += [f"actor,{node.address},,-1,{rest}"] * ACTORS
+            if ports:
+                known.append(f"[127.0.0.1]:{ports[number]} {public_key(node.host_key)}\n")
+        self._csv.write_text("\n".join(lines) + "\n")
+        know(self._home / "known_hosts", self.nodes)
+        with (self._home / "known_hosts").open("a") as file:
+            file.writelines(known)
+
+    def config(self, **flags):
+        return replace(
+            Config(), workers_csv_path=str(self._csv), logdir="runs", detach=True,
+            envs_per_actor=8, **flags,
+        )  # fmt: skip
+
+    def launch(self, **flags):
+        return launch(self.config(**flags), make_credentials=self.credentials, make_display=None)
+
+    def credentials(self, folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "ca.pem").write_text("-")
+
+    def state(self, node):
+        number = [each.address for each in self.nodes].index(node.address)
+        return read_state(state_path(node.workdir / "runs", f"node-{number}"))
+
+    def running(self, node):
+        """Returns the names of the processes that run on a machine."""
+        state = self.state(node)
+        if state is None:
+            return set()
+        return {name for name, each in state.processes.items() if each.state == "running"}
+
+    def names(self, node):
+        plan = load(self.logdir / "runs").plan
+        address = {each.name: each.address for each in plan.nodes}
+        return {each.name for each in plan.processes if address[each.node] == node.address}
+
+    def sizes(self):
+        """Returns the bytes of cluster.json per machine, and of the largest orders."""
+        orders = [path for node in self.nodes for path in node.workdir.glob("runs/*/*.orders.json")]
+        record = (self.logdir / "runs" / "cluster.json").stat().st_size
+        return record / len(self.nodes), max(path.stat().st_size for path in orders)
+
+    def stop(self):
+        return main(["stop", "--logdir=runs", "--timeout_s=30"])
+
+
+@pytest.fixture
+def zoo(network, home, tmp_path, monkeypatch):
+    """What makes a Zoo of so many machines, which is stopped at the end."""
+    made = []
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def make(count):
+        made.append(Zoo(network[0][:count], home, tmp_path))
+        return made[-1]
+
+    yield make
+    if (tmp_path / "here" / "runs" / "cluster.json").exists():
+        made[-1].stop()
+
+
+@contextlib.contextmanager
+def delayed(nodes, round_trip_s):
+    """Forwards a port to each machine, with a delay; yields (ports, counts).
+
+    `counts()` returns (connections, round trips) of each machine so far.
+    """
+    targets = [f"{node.address}:22" for node in nodes]
+    command = [sys.executable, delay_proxy.__file__, str(round_trip_s), *targets]
+    proxy = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def counts():
+        proxy.stdin.write("\n")
+        proxy.stdin.flush()
+        return json.loads(proxy.stdout.readline())
+
+    try:
+        yield json.loads(proxy.stdout.readline()), counts
+    finally:
+        proxy.kill()
+        proxy.wait()
+
+
+@pytest.mark.parametrize("round_trip_ms", [0, 50, 150])
+def test_what_a_launch_costs_a_machine_does_not_grow_with_their_number(zoo, round_trip_ms):
+    commands, sizes = {}, {}
+    for count in (1, 10, MACHINES):
+        run = zoo(count)
+        before = [node.commands for node in run.nodes]
+        with delayed(run.nodes, round_trip_ms / 1000) as (ports, counts):
+            run.write(ports)
+            began_s = time.monotonic()
+            assert run.launch() == 0
+            took_s = time.monotonic() - began_s
+            trips = max(map(sum, counts()))
+            print(f"{count:3} machines, {round_trip_ms:3} ms: {took_s:5.1f} s, {trips} round trips")
+            assert all(run.running(node) == run.names(node) for node in run.nodes)
+            commands[count] = {n.commands - b for n, b in zip(run.nodes, before, strict=True)}
+            sizes[count] = run.sizes()
+            assert run.stop() == 0
+        assert trips <= MAX_ROUND_TRIPS
+    assert commands[1] == commands[10] == commands[MACHINES] == {2}, commands
+    (_, orders), (record, _), (record_of_all, orders_of_all) = sizes.values()
+    assert record_of_all < 1.1 * record, "cluster.json grows faster than the number of machines"
+    assert orders_of_all < 1.1 * orders, "a machine's orders grow with the number of machines"
+
+
+def test_machines_that_do_not_answer_are_named_and_delay_nobody(zoo, capfd):
+    run = zoo(MACHINES)
+    run.write()
+    frozen, cut = run.nodes[10:15], run.nodes[50:55]
+    lost = {node.address for node in (*frozen, *cut)}
+    with contextlib.ExitStack() as healing:
+        for node in frozen:
+            node.freeze_sshd()
+            healing.callback(node.thaw_sshd)
+        for node in cut:
+            node.cut_off()
+            healing.callback(node.reconnect)
+        assert run.launch() == 1
+        named = {line.split(":")[0] for line in capfd.readouterr().err.splitlines()}
+        assert lost <= named
+        assert run.launch(min_actors=1) == 0
+        said = capfd.readouterr().err.splitlines()
+        assert {line.split(":")[0] for line in said} == lost, said
+        there = [node for node in run.nodes if node.address not in lost]
+        assert all(run.running(node) == run.names(node) for node in there)
+        began_s = time.monotonic()
+        assert main(["status", "--logdir=runs"]) == 1
+        print(f"status with 10 of 100 machines lost: {time.monotonic() - began_s:.1f} s")
+        shown = capfd.readouterr().out
+        assert all(shown.count(f" {address} ") == ACTORS for address in lost)
+        assert shown.count(" running ") == (MACHINES - len(lost)) * ACTORS + 1
+    for node in (frozen[0], cut[0]):
+        assert main(["restart", "--logdir=runs", node.address]) == 0, capfd.readouterr().err
+        assert run.running(node) == run.names(node)
+    assert run.stop() == 0, capfd.readouterr().err
+    assert not any("sleep 10000" in line for node in run.nodes for line in node.processes())
+
+
+def test_a_launcher_that_is_killed_leaves_a_run_that_can_be_completed_or_stopped(
+    zoo, capfd, monkeypatch
+):
+    run = zoo(MACHINES)
+    run.write()
+    launcher = os.fork()
+    if launcher == 0:
+        monkeypatch.setattr(Launcher, "start", start_half)
+        run.launch()
+        os._exit(0)
+
+    def started():
+        return [node for node in run.nodes if run.running(node)]
+
+    wait_until(lambda: len(started()) == MACHINES // 2, 120)
+    os.kill(launcher, signal.SIGKILL)
+    os.waitpid(launcher, 0)
+    there = started()
+    assert len(there) == MACHINES // 2
+    main(["status", "--logdir=runs"])
+    shown = capfd.readouterr().out
+    for node in run.nodes:
+        assert shown.count(f" {node.address} ") >= ACTORS, shown
+    missing = [node for node in run.nodes if node not in there]
+    assert main(["restart", "--logdir=runs", missing[0].address]) == 0, capfd.readouterr().err
+    assert run.running(missing[0]) == run.names(missing[0])
+    assert run.stop() == 0, capfd.readouterr().err
+    assert not any("sleep 10000" in line for node in run.nodes for line in node.processes())
+    assert run.launch() == 0, capfd.readouterr().err
+    assert len(started()) == MACHINES
+
+
+def start_half(launcher, runner):
+    """Starts the processes of the first half of the machines, and never those of the others."""
+    if int(runner.node.id.removeprefix("node-")) >= MACHINES // 2:
+        time.sleep(1000)
+    return START(launcher, runner)
