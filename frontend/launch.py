@@ -148,7 +148,7 @@ def _require_enough(config: Config, plan: Plan, found: Mapping[str, object]) -> 
     enough = config.cluster.min_actors is not None and len(actors) >= config.cluster.min_actors
     if learners_lost or not enough:
         hint = []
-        if not learners_lost:
+        if actors and not learners_lost:
             hint = [f"{len(actors)} actor(s) could start: --min_actors={len(actors)} starts them "
                     "without the other machines, which join later"]  # fmt: skip
         raise ClusterError([*problems(lost), *hint])

@@ -112,7 +112,8 @@ class SshRunner:
             raise ClusterError(f"{self.node.name}: no answer within {timeout_s:g} s") from error
         except (paramiko.SSHException, OSError, EOFError) as error:
             self.close()
-            raise ClusterError(f"{self.node.name}: {error or _LOST}") from error
+            reason = str(error).rstrip(".") or _LOST
+            raise ClusterError(f"{self.node.name}: {reason}") from error
 
 
 class _SshStream:

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from types import SimpleNamespace
 
 import pytest
@@ -51,12 +52,13 @@ def _has_namespaces():
 CAPABILITIES = {
     "docker": (_has_docker, "no Docker engine answers, or there is no Compose"),
     "cluster": (_has_namespaces, "network namespaces cannot be made here (root, iproute2)"),
+    "zoo": (_has_namespaces, "network namespaces cannot be made here (root, iproute2)"),
 }
 
 
 # The groups that take long come first, so that no worker of pytest-xdist is left with one of them
 # at the end.
-SLOWEST_FIRST = ("docker", "long", "faults", "cluster", "end_to_end", "xdist_group")
+SLOWEST_FIRST = ("docker", "zoo", "long", "faults", "cluster", "end_to_end", "xdist_group")
 
 
 def _rank(item):
@@ -74,3 +76,15 @@ def pytest_collection_modifyitems(items):
         if marked and not has():
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def private_tmux(monkeypatch):
+    """Gives the test a tmux server of its own, ended afterwards with everything in it."""
+    with tempfile.TemporaryDirectory(prefix="tmux-") as folder:
+        monkeypatch.setenv("TMUX_TMPDIR", folder)
+        monkeypatch.delenv("TMUX", raising=False)
+        yield
+        monkeypatch.undo()  # A test may have hidden tmux from itself.
+        environment = {**os.environ, "TMUX_TMPDIR": folder}
+        subprocess.run(["tmux", "kill-server"], capture_output=True, env=environment)

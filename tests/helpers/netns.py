@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import uuid
 from pathlib import Path
@@ -59,6 +58,7 @@ class Node:
         return self.folder / "sshd.log"
 
     def boot(self):
+        wait_until(lambda: not self.answers())  # What ran before it is gone.
         boot_id = self.folder / "boot_id"
         boot_id.write_text(f"{uuid.uuid4()}\n")
         command = ["ip", "netns", "exec", self.space, "unshare", "--pid", "--fork", "--kill-child",
@@ -106,9 +106,10 @@ class Node:
         return found
 
     def answers(self):
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            return probe.connect_ex((self.address, 22)) == 0
+        """Tells whether its sshd can be reached from itself; others may have no way to it."""
+        probe = ["bash", "-c", f"exec 3<>/dev/tcp/{self.address}/22"]
+        words = ["ip", "netns", "exec", self.space, *probe]
+        return subprocess.run(words, capture_output=True, timeout=10).returncode == 0
 
     def _sshd_pid(self):
         pid = self._process.pid
@@ -150,7 +151,7 @@ def network_of(folder, count):
 
 
 @contextlib.contextmanager
-def hidden_node(gate, folder):
+def hidden_node(gate, folder, name):
     """Runs a machine that has a link to the machine `gate` only, until the block ends.
 
     Its address is 10.213.78.2; that of the gate, on this link, is 10.213.78.1.
@@ -158,6 +159,7 @@ def hidden_node(gate, folder):
     Args:
       gate: a node of `network_of`.
       folder: of the network.
+      name: of its own folder.
     """
     space, address = f"{gate.space}h", "10.213.78.2"
     with _namespace(space):
@@ -166,7 +168,7 @@ def hidden_node(gate, folder):
         _ip("-n", gate.space, "address", "add", "10.213.78.1/24", "dev", "eth1")
         _ip("-n", gate.space, "link", "set", "eth1", "up")
         _up(space, address)
-        node = Node(space, address, folder / "hidden", folder / "authorized_keys")
+        node = Node(space, address, folder / name, folder / "authorized_keys")
         node.boot()
         try:
             yield node

@@ -1,0 +1,209 @@
+"""Runs of real actors and learners over NAT, jump hosts, cut links, and machines that reboot."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers.netns import hidden_node, know, network_of
+from tests.helpers.runs import PROJECT
+from tests.helpers.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.zoo,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("cluster"),
+]
+HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_port,ssh_username,envs,workdir,python"
+FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=1000000000", "--batch_size=4",
+         "--checkpoint_interval_s=2", "--metrics_interval_s=1")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    with network_of(tmp_path_factory.mktemp("network"), 3) as found:
+        for node in found[0]:
+            copy_project(node)
+        yield found
+
+
+def copy_project(node):
+    """Puts the project on a machine, as `frontend setup` does; this interpreter has packages."""
+    node.workdir.mkdir()
+    for name in ("frontend", "impala_tf"):
+        (node.workdir / name).symlink_to(PROJECT / name)
+    (node.workdir / "run_experiment.py").write_bytes((PROJECT / "run_experiment.py").read_bytes())
+
+
+class Launched:
+    """An attached launcher; its logdir on every machine is WORKDIR/runs."""
+
+    def __init__(self, tmp_path, rows, *flags):
+        self.folder = tmp_path
+        self.csv = tmp_path / "w.csv"
+        self.csv.write_text("\n".join([HEADER, *rows]) + "\n")
+        here = tmp_path / "here"
+        here.mkdir()
+        self.output = tmp_path / "output"
+        with self.output.open("wb") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, str(PROJECT / "run_experiment.py"), "--logdir=runs",
+                 f"--workers_csv_path={self.csv}", *FLAGS, *flags],
+                cwd=here, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        self._here = here
+
+    def wait_for(self, *texts):
+        """Waits until the launcher has printed these texts."""
+        self.wait_until(lambda: all(text in self.output.read_text() for text in texts))
+
+    def wait_until(self, condition, timeout_s=90):
+        """Waits until `condition()` is true; fails if the launcher ends before."""
+        wait_until(lambda: condition() or self._process.poll() is not None, timeout_s,
+                   explain=self.output.read_text)  # fmt: skip
+        assert self._process.poll() is None, self.output.read_text()
+
+    def frontend(self, *words):
+        done = subprocess.run(
+            [sys.executable, "-m", "frontend", words[0], f"--logdir={self._here}/runs", *words[1:]],
+            cwd=PROJECT, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def stop(self):
+        if self._process.poll() is None:
+            self.frontend("stop")
+            assert self._process.wait(60) == 0, self.output.read_text()
+
+
+@pytest.fixture
+def launched(tmp_path):
+    """Launches a run with these rows and flags; it is stopped at the end."""
+    runs = []
+
+    def launch(rows, *flags):
+        runs.append(Launched(tmp_path, rows, *flags))
+        return runs[-1]
+
+    yield launch
+    for run in runs:
+        run.stop()
+
+
+def row(job, node, ssh_host="", ssh_port="", ip="", envs=4):
+    port, envs = ("8001", "") if job == "learner" else ("", envs)
+    return (f"{job},{ip or node.address},{port},-1,{ssh_host},{ssh_port},root,{envs},"
+            f"{node.workdir},{sys.executable}")  # fmt: skip
+
+
+def status(learner):
+    path = learner.workdir / "runs" / "status.json"
+    return json.loads(path.read_text()) if path.exists() else {"actors": [], "agent_steps": 0}
+
+
+def trains_with(learner, *names):
+    """Tells whether a learner has had an unroll of each of these actors in the last seconds."""
+    seen = status(learner)
+    recent = seen.get("updated_unix_s", 0) - 3
+    return set(names) <= {a["name"] for a in seen["actors"] if a["last_contact_unix_s"] > recent}
+
+
+def test_machines_that_are_cut_off_or_reboot(network, home, launched):
+    (first, second, third), _ = network
+    know(home / "known_hosts", network[0])
+    rows = [row("learner", first), row("actor", second), row("actor", third)]
+    run = launched(rows)
+    run.wait_until(lambda: trains_with(first, "actor-0", "actor-1"))
+
+    second.cut_off()
+    run.wait_for(f"{second.address}: ", "the run continues there, but is not shown")
+    run.wait_until(lambda: not trains_with(first, "actor-0"))
+    assert trains_with(first, "actor-1")
+    second.reconnect()
+    run.wait_for(f"{second.address}: reachable again")
+    run.wait_until(lambda: trains_with(first, "actor-0", "actor-1"))
+
+    third.reboot()
+    run.wait_for(f"{third.address}: has rebooted; its processes were started again")
+    run.wait_until(lambda: trains_with(first, "actor-0", "actor-1"))
+
+    trained = frames(first)
+    assert trained > 0
+    first.reboot()
+    run.wait_for(f"{first.address}: has rebooted; its processes were started again")
+    run.wait_until(lambda: trains_with(first, "actor-0", "actor-1"))
+    assert frames(first) >= trained, "the learner did not resume from its checkpoint"
+    shown = run.frontend("status")
+    assert shown.count(" running ") == 3, shown
+
+
+def frames(learner):
+    rows = (learner.workdir / "runs" / "metrics.csv").read_text().splitlines()
+    return int(
+        dict(zip(rows[0].split(","), rows[-1].split(","), strict=True))["environment_frames"]
+    )
+
+
+def test_a_learner_behind_nat(network, home, launched):
+    (gate, _, other), user_key = network
+    with hidden_node(gate, user_key.parent, "behind_nat") as learner:
+        copy_project(learner)
+        for rule in (
+            ("PREROUTING", "-d", gate.address, "-p", "tcp", "--dport", "2222",
+             "-j", "DNAT", "--to-destination", f"{learner.address}:22"),
+            ("PREROUTING", "-d", gate.address, "-p", "tcp", "--dport", "8001",
+             "-j", "DNAT", "--to-destination", f"{learner.address}:8001"),
+            ("POSTROUTING", "-o", "eth1", "-j", "MASQUERADE"),
+        ):  # fmt: skip
+            gate.run("iptables", "-t", "nat", "-A", *rule)
+        gate.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        known = "".join(
+            f"{host} {learner.host_key.with_suffix('.pub').read_text()}"
+            for host in (f"[{gate.address}]:2222",)
+        )
+        know(home / "known_hosts", [other])
+        with (home / "known_hosts").open("a") as file:
+            file.write(known)
+        run = launched([row("learner", learner, ssh_port=2222, ip=gate.address),
+                        row("actor", other)])  # fmt: skip
+        try:
+            run.wait_until(lambda: trains_with(learner, "actor-0"))
+        finally:
+            run.stop()
+            gate.run("iptables", "-t", "nat", "-F")
+
+
+def test_an_actor_behind_a_jump_host_whose_bashrc_prints(network, home, launched):
+    (gate, _, _), user_key = network
+    with hidden_node(gate, user_key.parent, "behind_gate") as hidden:
+        copy_project(hidden)
+        for node in (gate, hidden):
+            (node.home / ".bashrc").write_text("echo welcome; echo to this machine >&2\n")
+        know(home / "known_hosts", [gate, hidden])
+        (home / "config").write_text(
+            f"Host inside\n  HostName {hidden.address}\n  ProxyJump root@{gate.address}\n"
+        )
+        run = launched([row("learner", gate, ssh_host=gate.address, ip="10.213.78.1"),
+                        row("actor", hidden, ssh_host="inside")])  # fmt: skip
+        try:
+            run.wait_until(lambda: trains_with(gate, "actor-0"))
+            assert "inside" in run.frontend("status")
+            assert "welcome" not in run.frontend("exec", "--", "true")
+        finally:
+            run.stop()
+            (gate.home / ".bashrc").unlink()
+
+
+def test_machines_that_share_a_home(network, home, launched):
+    (first, second, third), _ = network
+    know(home / "known_hosts", network[0])
+    shared = first.workdir
+    rows = [row("learner", first), row("actor", first)]
+    rows += [row("actor", node).replace(str(node.workdir), str(shared)) for node in (second, third)]
+    run = launched(rows)
+    run.wait_until(lambda: trains_with(first, "actor-0", "actor-1", "actor-2"))
+    assert run.frontend("restart", second.address).strip() == "restarted actor-1"
+    run.wait_until(lambda: trains_with(first, "actor-0", "actor-1", "actor-2"))
+    assert "acting in 4 environments" in run.frontend("logs", "actor-2")
