@@ -15,6 +15,8 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("cluster"),
 ]
+TUNNEL = "10.213.79"
+"""The network inside WireGuard."""
 HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_port,ssh_username,envs,workdir,python"
 FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=1000000000", "--batch_size=4",
          "--checkpoint_interval_s=2", "--metrics_interval_s=1")  # fmt: skip
@@ -140,7 +142,10 @@ def test_machines_that_are_cut_off_or_reboot(network, home, launched):
 
 
 def frames(learner):
+    """Returns the frames in the newest row of a learner's metrics; 0 if there is none."""
     rows = (learner.workdir / "runs" / "metrics.csv").read_text().splitlines()
+    if len(rows) == 1:
+        return 0
     return int(
         dict(zip(rows[0].split(","), rows[-1].split(","), strict=True))["environment_frames"]
     )
@@ -207,3 +212,45 @@ def test_machines_that_share_a_home(network, home, launched):
     assert run.frontend("restart", second.address).strip() == "restarted actor-1"
     run.wait_until(lambda: trains_with(first, "actor-0", "actor-1", "actor-2"))
     assert "acting in 4 environments" in run.frontend("logs", "actor-2")
+
+
+@pytest.fixture
+def tunnel(network, tmp_path):
+    """A WireGuard network of the first two machines; no other TCP passes between them."""
+    nodes = network[0][:2]
+    keys = [printed_by("wg", "genkey") for _ in nodes]
+    public = [printed_by("wg", "pubkey", stdin=key) for key in keys]
+    names = [f"{node.space}w" for node in nodes]  # They share the folder of WireGuard's sockets.
+    for number, (node, name) in enumerate(zip(nodes, names, strict=True)):
+        other = 1 - number
+        config = tmp_path / f"{number}.conf"
+        config.write_text(
+            f"[Interface]\nPrivateKey = {keys[number]}\nListenPort = 51820\n[Peer]\n"
+            f"PublicKey = {public[other]}\nEndpoint = {nodes[other].address}:51820\n"
+            f"AllowedIPs = {TUNNEL}.{other}/32\n"
+        )
+        node.run("wireguard-go", name)
+        node.run("wg", "setconf", name, str(config))
+        node.run("ip", "address", "add", f"{TUNNEL}.{number}/24", "dev", name)
+        node.run("ip", "link", "set", name, "mtu", "1420", "up")
+        node.run("iptables", "-A", "INPUT", "-i", "eth0", "-p", "tcp", "-s", nodes[other].address,
+                 "-j", "DROP")  # fmt: skip
+    yield nodes
+    for node, name in zip(nodes, names, strict=True):
+        node.run("ip", "link", "del", name)  # which ends wireguard-go
+        node.run("iptables", "-F")
+
+
+def printed_by(*command, stdin=None):
+    done = subprocess.run(command, check=True, capture_output=True, text=True, input=stdin)
+    return done.stdout.strip()
+
+
+def test_learners_average_gradients_through_wireguard(tunnel, network, home, launched):
+    know(home / "known_hosts", network[0])
+    rows = [row(job, node, ssh_host=node.address, ip=f"{TUNNEL}.{number}")
+            for job in ("learner", "actor") for number, node in enumerate(tunnel)]  # fmt: skip
+    run = launched(rows)
+    run.wait_until(lambda: trains_with(tunnel[0], "actor-0"), 150)
+    run.wait_until(lambda: frames(tunnel[0]) > 0)
+    assert run.frontend("status").count(" running ") == 4
