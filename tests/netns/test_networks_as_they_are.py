@@ -1,6 +1,7 @@
 """Runs of real actors and learners over NAT, jump hosts, cut links, and machines that reboot."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -81,9 +82,11 @@ class Launched:
 
 
 @pytest.fixture
-def launched(tmp_path):
+def launched(network, tmp_path):
     """Launches a run with these rows and flags; it is stopped at the end."""
     runs = []
+    for node in network[0]:
+        shutil.rmtree(node.workdir / "runs", ignore_errors=True)
 
     def launch(rows, *flags):
         runs.append(Launched(tmp_path, rows, *flags))
@@ -227,11 +230,11 @@ def tunnel(network, tmp_path):
         config.write_text(
             f"[Interface]\nPrivateKey = {keys[number]}\nListenPort = 51820\n[Peer]\n"
             f"PublicKey = {public[other]}\nEndpoint = {nodes[other].address}:51820\n"
-            f"AllowedIPs = {TUNNEL}.{other}/32\n"
+            f"AllowedIPs = {TUNNEL}.{other + 1}/32\n"
         )
         node.run("wireguard-go", name)
         node.run("wg", "setconf", name, str(config))
-        node.run("ip", "address", "add", f"{TUNNEL}.{number}/24", "dev", name)
+        node.run("ip", "address", "add", f"{TUNNEL}.{number + 1}/24", "dev", name)
         node.run("ip", "link", "set", name, "mtu", "1420", "up")
         node.run("iptables", "-A", "INPUT", "-i", "eth0", "-p", "tcp", "-s", nodes[other].address,
                  "-j", "DROP")  # fmt: skip
@@ -248,7 +251,7 @@ def printed_by(*command, stdin=None):
 
 def test_learners_average_gradients_through_wireguard(tunnel, network, home, launched):
     know(home / "known_hosts", network[0])
-    rows = [row(job, node, ssh_host=node.address, ip=f"{TUNNEL}.{number}")
+    rows = [row(job, node, ssh_host=node.address, ip=f"{TUNNEL}.{number + 1}")
             for job in ("learner", "actor") for number, node in enumerate(tunnel)]  # fmt: skip
     run = launched(rows)
     run.wait_until(lambda: trains_with(tunnel[0], "actor-0"), 150)
