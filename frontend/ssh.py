@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import shlex
+import string
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -17,6 +18,7 @@ from frontend.ssh_login import CONNECT_TIMEOUT_S, SshConnector
 
 _CHUNK = 32768
 _LOST = "the connection was lost"
+_PLAIN = frozenset(f"{string.ascii_letters}{string.digits} ./_=-".encode())
 
 # The caller gets every error as an exception. paramiko would also log it, with a traceback.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
@@ -84,7 +86,7 @@ class SshRunner:
         channel = transport.open_session(timeout=CONNECT_TIMEOUT_S)
         channel.settimeout(CONNECT_TIMEOUT_S)
         channel.set_combine_stderr(merge)
-        channel.exec_command(shlex.join(argv))  # the only place where a command becomes text
+        channel.exec_command(command_line(argv))  # the only place where a command becomes text
         channel.settimeout(None)
         return channel
 
@@ -114,6 +116,16 @@ class SshRunner:
             self.close()
             reason = str(error).rstrip(".") or _LOST
             raise ClusterError(f"{self.node.name}: {reason}") from error
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """Returns a command as text for whatever login shell a machine has."""
+    text = shlex.join(argv)
+    if "!" not in text and "\n" not in text:
+        return text
+    # csh takes these as its own, even in quotes.
+    octal = "".join(chr(byte) if byte in _PLAIN else rf"\0{byte:03o}" for byte in text.encode())
+    return shlex.join(["sh", "-c", 'eval "$(printf %b "$1")"', "sh", octal])
 
 
 class _SshStream:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -143,6 +144,21 @@ def test_a_login_shell_that_prints_disturbs_nothing(sshd, tmp_path):
         runner = connect(noisy)
         assert runner.run(["echo", "one"]).text == "one\n"
         assert b"".join(runner.stream(["echo", "two"]).chunks()) == b"two\n"
+        runner.close()
+
+
+@pytest.mark.parametrize("shell", ["tcsh", "fish", "dash"])
+def test_any_login_shell_will_do(shell, tmp_path):
+    as_shell = f'ForceCommand {shutil.which(shell)} -c "$SSH_ORIGINAL_COMMAND"'
+    with running_sshd(tmp_path / "other", as_shell) as other:
+        runner = connect(other)
+        program = "import json, sys; print(json.dumps([sys.argv[1:], sys.stdin.read()]))"
+        done = runner.run([sys.executable, "-c", program, *HOSTILE], b"input")
+        assert json.loads(done.stdout) == [HOSTILE, "input"], done.stderr
+        stream = runner.stream(until_input_ends(["sh", "-c", "echo begun; sleep 1000"]))
+        assert next(stream.chunks()) == b"begun\n"
+        stream.finish()
+        assert runner.run(["./no such"]).status == 127
         runner.close()
 
 
