@@ -245,10 +245,12 @@ def _start(orders: Orders) -> NodeState:
     for window in session.windows():
         if window.dead and window.run_id not in ("", orders.run_id):
             session.close(window.run_id)  # of a run that has ended
+    is_ours = False
     if "supervisor" not in alive:
         _end_orphans(known, alive)
         session.close(orders.run_id)
         state_file.unlink(missing_ok=True)
+        is_ours = not session.windows()
         _open(session, orders, SUPERVISOR, [
             sys.executable, "-m", "frontend.node.supervisor",
             str(files.orders_path(orders.logdir, orders.node)),
@@ -259,6 +261,8 @@ def _start(orders: Orders) -> NodeState:
     for name in (spec.name for spec in orders.processes if spec.name not in present):
         log, lock = files.log_path(orders.logdir, name), files.lock_path(orders.logdir, orders.node)
         _open(session, orders, name, ["sh", "-c", _SHOW_LOG, "sh", str(log), str(lock)])
+    if is_ours and orders.processes:
+        session.show(orders.processes[0].name)
     return state
 
 

@@ -84,6 +84,10 @@ class RunSession:
             if window.run_id == run_id and (names is None or window.name in names):
                 self._server.cmd("kill-window", "-t", window.id)
 
+    def show(self, window: str) -> None:
+        """Makes a window the one that `tmux attach` shows first."""
+        self._server.cmd("select-window", "-t", f"={self._name}:={window}")
+
     def last_line(self, window: str) -> str:
         """Returns the last line that a window shows, or '' if there is none."""
         where = f"={self._name}:={window}"

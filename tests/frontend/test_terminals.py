@@ -65,7 +65,7 @@ def test_status_follows_the_run_until_ctrl_c(launched):
 
 def test_attach_shows_the_windows_of_the_run(launched):
     terminal = Terminal("attach", f"--logdir={launched.logdir}", "this machine")
-    terminal.wait_for(b"learner-0")
+    terminal.wait_for(b"1:learner-0*")  # tmux marks the window that it shows.
     terminal.type(b"\x02d")  # detaches
     assert terminal.process.wait(20) == 0
     assert launched.state("learner-0").state == "running"
