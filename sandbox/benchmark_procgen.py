@@ -20,7 +20,7 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -61,9 +61,11 @@ def mirror(game: str, num_envs: int, num_threads: int) -> Step:
     return step
 
 
-def measure(step: Step, num_envs: int, seconds: float) -> tuple[float, float]:
+def measure(
+    step: Step, num_envs: int, seconds: float, num_actions: int = 15
+) -> tuple[float, float]:
     """Returns steps per second, and steps per second of processor time on all threads."""
-    actions = np.random.default_rng(0).integers(0, 15, (1000, num_envs)).astype(np.int32)
+    actions = np.random.default_rng(0).integers(0, num_actions, (1000, num_envs)).astype(np.int32)
     for t in range(50):
         step(actions[t])
     started, busy, steps = time.monotonic(), time.process_time(), 0
@@ -83,15 +85,26 @@ def main(arguments: list[str]) -> None:
         engines["procgen-mirror"] = mirror
     for num_envs, num_threads in itertools.product((16, 64), (1, 2)):
         steps = {name: make(game, num_envs, num_threads) for name, make in engines.items()}
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
-        for _, (name, step) in itertools.product(range(ROUNDS), steps.items()):
-            found[name].append(measure(step, num_envs, seconds))
-        for name, rounds in found.items():
-            rate, efficiency = map(statistics.median, zip(*rounds, strict=True))
-            print(
-                f"{name:15} {num_envs} games, {num_threads} thread(s): {rate:8,.0f} steps/s, "
-                f"{efficiency:8,.0f} per second of processor time"
-            )
+        take_turns(steps, num_envs, num_threads, seconds)
+
+
+def take_turns(
+    steps: Mapping[str, Step],
+    num_envs: int,
+    num_threads: int,
+    seconds: float,
+    num_actions: int = 15,
+) -> None:
+    """Measures engines in turn, three rounds, and prints the medians."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
+    for _, (name, step) in itertools.product(range(ROUNDS), steps.items()):
+        found[name].append(measure(step, num_envs, seconds, num_actions))
+    for name, rounds in found.items():
+        rate, efficiency = map(statistics.median, zip(*rounds, strict=True))
+        print(
+            f"{name:15} {num_envs} games, {num_threads} thread(s): {rate:8,.0f} steps/s, "
+            f"{efficiency:8,.0f} per second of processor time"
+        )
 
 
 if __name__ == "__main__":
