@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,8 @@ class WandbWriter:
         return self._run
 
 
-def log_video(logdir: Path, video: Path, environment_frames: int) -> None:
-    """Adds an mp4 to the run of a logdir.
+def log_videos(logdir: Path, videos: Iterable[Path], environment_frames: int) -> None:
+    """Adds mp4 files to the run of a logdir; evaluation.mp4 becomes evaluation/video.
 
     Raises:
       ConfigError: as `WandbWriter.rewind`.
@@ -74,7 +74,8 @@ def log_video(logdir: Path, video: Path, environment_frames: int) -> None:
     import wandb
 
     run = _start(logdir, {})
-    run.log({"evaluation/video": wandb.Video(str(video), format="mp4")}, step=environment_frames)
+    films = {f"{path.stem}/video": wandb.Video(str(path), format="mp4") for path in videos}
+    run.log(films, step=environment_frames)
     run.finish()
 
 

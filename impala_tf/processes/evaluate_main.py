@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from impala_tf import config as configs
 from impala_tf.agents.policy import compile_policy
@@ -39,13 +40,9 @@ def main(config: Config) -> int:
     trained = trained_agent.load(config, spec)
     frames = trained.environment_frames
     print(f"{trained.checkpoint} at {frames:,} frames; {spec.protocol}", flush=True)
-    if spec.tasks:
-        return _evaluate_levels(trained, logdir)
-    sets = generalization.level_sets(config.environment)
-    summaries = {name: play.summary(_play(trained, levels)) for name, levels in sets.items()}
+    found, shown = _levels(trained) if spec.tasks else _level(trained)
     result = {
-        **summaries["train"],
-        **generalization.normalized_mean(config.environment, summaries["train"]),
+        **found,
         "test_policy": config.evaluation.test_policy,
         "level_name": spec.level_name,
         "agent_name": config.agent.agent_name,
@@ -54,53 +51,61 @@ def main(config: Config) -> int:
         "environment_frames": frames,
         "seed": config.run.seed,
     }
-    if "test" in sets:
-        result["generalization"] = generalization.report(sets, summaries)
     path = logdir.path / "evaluation.json"
     write_atomically(path, json.dumps(result, indent=1) + "\n")
-    print(
-        "{num_episodes} games, {test_policy} actions: mean {mean:.2f}, median {median:.2f}, "
-        "std {std:.2f}, min {min:g}, max {max:g}".format(**result)
-        + (f", normalised {result['normalized_mean']:.3f}" if "normalized_mean" in result else "")
-    )
-    if "test" in sets:
-        Console().print(generalization.table(result["generalization"]))
+    console = Console()
+    for each in shown:
+        console.print(each, highlight=False, soft_wrap=isinstance(each, str))
     print(f"written to {path}")
     if config.evaluation.video:
-        film = _film(trained, logdir.path / "evaluation.mp4")
-        print(f"written to {film}")
-        if config.run.track == "wandb":
-            wandb_writer.log_video(logdir.path, film, frames)
+        _write_films(trained, logdir)
     return 0
 
 
-def _evaluate_levels(trained: TrainedAgent, logdir: Logdir) -> int:
-    """Plays each of several levels; returns 0."""
+def _level(trained: TrainedAgent) -> tuple[dict[str, Any], list[str | Table]]:
+    """Plays the level; returns what is found, and what to print."""
     config = trained.config
-    levels = suites.levels(config.environment)
+    sets = generalization.level_sets(config.environment)
+    summaries = {name: play.summary(_play(trained, levels)) for name, levels in sets.items()}
+    found = {
+        **summaries["train"],
+        **generalization.normalized_mean(config.environment, summaries["train"]),
+    }
+    text = (
+        "{num_episodes} games, {policy} actions: mean {mean:.2f}, median {median:.2f}, "
+        "std {std:.2f}, min {min:g}, max {max:g}"
+    ).format(policy=config.evaluation.test_policy, **found)
+    if "normalized_mean" in found:
+        text += f", normalised {found['normalized_mean']:.3f}"
+    if "test" not in sets:
+        return found, [text]
+    report = generalization.report(sets, summaries)
+    return {**found, "generalization": report}, [text, generalization.table(report)]
+
+
+def _levels(trained: TrainedAgent) -> tuple[dict[str, Any], list[str | Table]]:
+    """Plays each of several levels; returns what is found, and what to print."""
+    environment = trained.config.environment
+    levels = suites.levels(environment)
     summaries = []
     for index, level in enumerate(levels):
         print(f"{level.level_name}:", flush=True)
-        summaries.append(play.summary(_play(trained, config.environment, index)))
+        summaries.append(play.summary(_play(trained, environment, index)))
     found = many_levels.report(levels, summaries)
-    result = {
-        **found,
-        "test_policy": config.evaluation.test_policy,
-        "agent_name": config.agent.agent_name,
-        "protocol": trained.spec.protocol,
-        "checkpoint": str(trained.checkpoint),
-        "environment_frames": trained.environment_frames,
-        "seed": config.run.seed,
-    }
-    path = logdir.path / "evaluation.json"
-    write_atomically(path, json.dumps(result, indent=1) + "\n")
-    Console().print(many_levels.table(found))
-    print(f"written to {path}")
-    if config.evaluation.video:
-        for index, level in enumerate(levels):
-            name = f"evaluation-{configs.slug(level.level_name)}.mp4"
-            print(f"written to {_film(trained, logdir.path / name, index)}")
-    return 0
+    return found, [many_levels.table(found)]
+
+
+def _write_films(trained: TrainedAgent, logdir: Logdir) -> None:
+    """Plays one more game of each level, and writes them to mp4 files."""
+    levels = suites.levels(trained.config.environment) if trained.spec.tasks else []
+    names = [f"evaluation-{configs.slug(level.level_name)}" for level in levels] or ["evaluation"]
+    paths = [logdir.path / f"{name}.mp4" for name in names]
+    for index, path in enumerate(paths):
+        with trained_agent.filmed(trained, index=index) as (pictures, fps):
+            video.write_mp4(path, pictures, fps)
+        print(f"written to {path}", flush=True)
+    if trained.config.run.track == "wandb":
+        wandb_writer.log_videos(logdir.path, paths, trained.environment_frames)
 
 
 def _play(trained: TrainedAgent, env: EnvironmentConfig, index: int | None = None) -> list[Episode]:
@@ -130,10 +135,3 @@ def _play(trained: TrainedAgent, env: EnvironmentConfig, index: int | None = Non
     finally:
         environment.close()
     return episodes
-
-
-def _film(trained: TrainedAgent, path: Path, index: int = 0) -> Path:
-    """Plays one more game, of level `index` if there are several, and writes it to an mp4."""
-    with trained_agent.filmed(trained, index=index) as (pictures, fps):
-        video.write_mp4(path, pictures, fps)
-    return path

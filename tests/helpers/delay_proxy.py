@@ -35,7 +35,7 @@ class Forwarder:
         )
 
     async def _carry(self, reader, writer, asked, is_question):
-        queue = asyncio.Queue()
+        queue: asyncio.Queue = asyncio.Queue()
         sending = asyncio.create_task(self._send(queue, writer))
         while True:
             try:

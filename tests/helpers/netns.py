@@ -7,6 +7,7 @@ import signal
 import subprocess
 import uuid
 from pathlib import Path
+from typing import Any
 
 from tests.helpers.sshd import configuration, make_key, public_key
 from tests.helpers.waiting import wait_until
@@ -34,7 +35,7 @@ class Node:
         folder.mkdir()
         self.host_key = make_key(folder / "host_key")
         self._config = folder / "sshd_config"
-        self._process = None
+        self._process: Any = None
         tmux = folder / "tmux"
         tmux.mkdir(mode=0o700)
         self.home = folder / "home"

@@ -256,7 +256,7 @@ _register(
 )
 _register(
     "ShortCartPole-v1",
-    None,
+    "CartPoleEnv",
     vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
     max_episode_steps=100,
 )

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from impala_tf.evaluation.video import write_mp4
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
-from impala_tf.monitoring.wandb_writer import WandbWriter
+from impala_tf.monitoring.wandb_writer import WandbWriter, log_videos
 from tests.helpers.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -74,3 +76,11 @@ def test_without_a_login_the_problem_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.startswith("run_experiment.py: --track=wandb: ")
     assert done.stderr.count("\n") == 1
     assert "set WANDB_MODE=offline" in done.stderr
+
+
+def test_videos_of_several_levels_have_names_of_their_own(tmp_path: Path) -> None:
+    paths = [tmp_path / f"evaluation-{name}.mp4" for name in ("first", "second")]
+    for path in paths:
+        write_mp4(path, [np.zeros((16, 16, 3), np.uint8)] * 4, 30.0)
+    log_videos(tmp_path, paths, 400)
+    wait_until(lambda: all(path.stem.encode() in kept(tmp_path)[0] for path in paths))

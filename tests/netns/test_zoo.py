@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,9 @@ class Zoo:
         )  # fmt: skip
 
     def launch(self, **flags):
-        return launch(self.config(**flags), make_credentials=self.credentials, make_display=None)
+        return launch(
+            self.config(**flags), make_credentials=self.credentials, make_display=no_display
+        )
 
     def credentials(self, folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -119,6 +122,10 @@ class Zoo:
         return main(["stop", "--logdir=runs", "--timeout_s=30"])
 
 
+def no_display(status):
+    raise AssertionError("the run is detached")
+
+
 @pytest.fixture
 def zoo(network, home, tmp_path, monkeypatch):
     """What makes a Zoo of so many machines, which is stopped at the end."""
@@ -143,7 +150,7 @@ def delayed(nodes, round_trip_s):
     """
     targets = [f"{node.address}:22" for node in nodes]
     command = [sys.executable, delay_proxy.__file__, str(round_trip_s), *targets]
-    proxy = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    proxy: Any = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def counts():
         proxy.stdin.write("\n")

@@ -60,7 +60,7 @@ def test_one_agent_learns_two_levels_and_is_evaluated_on_each(tmp_path: Path) ->
         assert first > 200 and 80 < second <= 100
     finally:
         run.end()
-    test = Run("--mode=test", f"--logdir={tmp_path}", "--test_num_episodes=4")
+    test = Run("--mode=test", f"--logdir={tmp_path}", "--test_num_episodes=4", "--video")
     try:
         code, out, err = test.wait()
         assert code == 0, err + out
@@ -69,3 +69,6 @@ def test_one_agent_learns_two_levels_and_is_evaluated_on_each(tmp_path: Path) ->
     found = json.loads((tmp_path / "evaluation.json").read_text())["levels"]
     assert [level["level_name"] for level in found] == names.split(",")
     assert found[0]["mean"] > 150 and 80 < found[1]["mean"] <= 100
+    films = {path.stem: path.stat().st_size for path in tmp_path.glob("*.mp4")}
+    assert len(films) == 2 and all(name.startswith("evaluation-") for name in films), films
+    assert min(films.values()) > 1000
