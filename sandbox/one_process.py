@@ -101,7 +101,7 @@ def train(config: Config) -> float:
         stats, _ = learner.update(batch, NOTHING_TO_DO)
         mailbox.parameters = (learner.parameter_version, learner.parameters())
         num_batches += 1
-        if num_batches % 200 == 0:
+        if num_batches % 200 == 0 and stats is not None:
             print(
                 f"{learner.environment_frames:9,} of"
                 f" {resolved(config.run.total_environment_frames):,} frames,"

@@ -9,6 +9,10 @@ from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import RunSignature, check_compatible
 
 
+class NotFiniteError(Exception):
+    """Training has broken down: gradients or variables are not finite."""
+
+
 class Counters(Protocol):
     """The learner's counters (see `learner.update.Learner`)."""
 
@@ -17,6 +21,9 @@ class Counters(Protocol):
 
     def counters(self) -> dict[str, float]:
         """Returns the counters, JSON-able."""
+
+    def not_finite(self) -> list[str]:
+        """Returns the names of variables that hold a NaN or an infinity."""
 
     def restore_counters(self, counters: dict[str, float]) -> None:
         """Restores what `counters` returned."""
@@ -91,7 +98,14 @@ class RunState:
         self.saved_frames = self._learner.environment_frames
 
     def save(self) -> None:
-        """Writes a checkpoint."""
+        """Writes a checkpoint.
+
+        Raises:
+          NotFiniteError: a variable is not finite; nothing is written then.
+          OSError: it cannot be written; the checkpoints before stay.
+        """
+        if broken := self._learner.not_finite():
+            raise NotFiniteError(f"not saved: {', '.join(broken)} would hold NaN or infinity")
         state = {
             "identity": self._signature,
             "run_id": self.run_id,

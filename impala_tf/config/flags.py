@@ -214,6 +214,11 @@ class ProcessConfig:
     queue_capacity: int | None = None
     """Unrolls that the learner's queue holds; when it is full, actors wait.
     Default: enough for a batch and for what an actor sends at once."""
+    environment_timeout_s: float = 120.0
+    """An actor whose environments take longer than this for a step is restarted: they hang."""
+    max_policy_lag: int = 1000
+    """Learners refuse unrolls whose parameters are more updates old than this: those of an actor
+    that was stopped for a while. They are counted and shown."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""

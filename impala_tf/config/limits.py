@@ -14,11 +14,12 @@ from impala_tf.types import EnvironmentSpec
 
 _POSITIVE = (
     "total_environment_frames", "checkpoint_interval_s", "metrics_interval_s",
-    "num_action_repeats", "width", "height", "frame_skip", "stacked_frames", "max_episode_frames",
+    "num_action_repeats", "environment_timeout_s", "width", "height", "frame_skip",
+    "stacked_frames", "max_episode_frames",
     "batch_size", "unroll_length", "updates_per_batch", "ring_batches", "minibatches",
     "learning_rate", "kl_target", "epsilon", "num_actors", "envs_per_actor", "queue_capacity",
     "test_num_episodes", "clip_rho_threshold", "clip_pg_rho_threshold", "clip_c_threshold",
-    "width_scale", "min_actors", "min_learners", "max_hours", "idle_exit_minutes",
+    "width_scale", "max_policy_lag", "min_actors", "min_learners", "max_hours", "idle_exit_minutes",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",

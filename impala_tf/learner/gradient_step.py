@@ -121,7 +121,7 @@ class GradientStep:
         parameter_version: tf.Tensor,
         own_signals: tf.Tensor,
         observe: bool,
-    ) -> tuple[StepStats, tf.Tensor, tf.Tensor]:
+    ) -> tuple[StepStats, tf.Tensor, tf.Tensor, tf.Tensor]:
         """Takes a step with a batch.
 
         Args:
@@ -131,7 +131,8 @@ class GradientStep:
           observe: whether the observations are added to their statistics.
 
         Returns:
-          statistics, the sum of all learners' signals, and their mean KL divergence.
+          statistics, the sum of all learners' signals, their mean KL divergence, and whether the
+          step was taken: it is not if a gradient or statistic of any learner is not finite.
         """
         unroll = time_major(minibatch.unrolls, self._layout)
         with tf.GradientTape() as tape:
@@ -152,19 +153,21 @@ class GradientStep:
         )
         value_sums = self._by_level(loss.value_sums, unroll.level)
         seen = self._seen(unroll) if observe else []
-        norm, group_signals, kl = self._apply(gradients, own_signals, sums, value_sums, seen)
+        norm, *answers = self._apply(gradients, own_signals, sums, value_sums, seen)
         lag = tf.cast(parameter_version - minibatch.unrolls.parameter_version, tf.float32)
-        return _stats(loss, norm, lag), group_signals, kl
+        return _stats(loss, norm, lag), *answers
 
-    def _without_batch(self, own_signals: tf.Tensor, observe: bool) -> tuple[tf.Tensor, tf.Tensor]:
-        """Takes part in the step of the other learners; returns their signals and mean KL."""
+    def _without_batch(
+        self, own_signals: tf.Tensor, observe: bool
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Takes part in the step of the other learners; returns the same without statistics."""
         zeros = [tf.zeros_like(variable) for variable in self.agent.trainable_variables]
         nothing = _Sums(*[tf.constant(0.0)] * len(_Sums._fields))
         observations = self._observations
         seen = observations.no_sums() if observe and observations is not None else []
         no_values = tf.zeros((3, self.agent.num_levels) if self.agent.num_levels else (3,))
-        _, group_signals, kl = self._apply(zeros, own_signals, nothing, no_values, seen)
-        return group_signals, kl
+        _, *answers = self._apply(zeros, own_signals, nothing, no_values, seen)
+        return tuple(answers)
 
     def _prepare(self, batch: Unroll) -> Nest:
         """Returns ppo's estimates and values of a whole batch, float32 [B, T] each."""
@@ -228,12 +231,12 @@ class GradientStep:
         own_sums: _Sums,
         own_value_sums: tf.Tensor,
         own_seen: list[tf.Tensor],
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         """Steps along the mean gradient of the learners that have a batch.
 
         Returns:
-          the mean gradient's global norm before clipping, the sum of all learners' signals, and
-          their mean KL divergence (NaN if none of them had a batch).
+          the mean gradient's global norm before clipping, the sum of all learners' signals, their
+          mean KL divergence (NaN if none of them had a batch), and whether the step was taken.
         """
         count = len(gradients)
         sent = [*gradients, own_signals, tf.stack(own_sums), own_value_sums, *own_seen]
@@ -248,9 +251,16 @@ class GradientStep:
         clip = resolved(self._config.optimizer.gradients_clipping)
         if clip > 0:
             gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
-        self.optimizer.apply(gradients, self.agent.trainable_variables)
-        self._add_statistics(sums, value_sums, seen)
-        return norm, group_signals, sums.kl / sums.steps
+
+        def step() -> tf.Tensor:
+            self.optimizer.apply(gradients, self.agent.trainable_variables)
+            self._add_statistics(sums, value_sums, seen)
+            return tf.constant(True)
+
+        # All learners see the same sums, so they decide alike and stay equal.
+        finite = _all_finite([norm, *sums, value_sums, *seen])
+        taken = tf.cond(finite, step, lambda: tf.constant(False))
+        return norm, group_signals, sums.kl / sums.steps, taken
 
     def _add_statistics(self, sums: _Sums, value_sums: tf.Tensor, seen: list[tf.Tensor]) -> None:
         if self._advantages is not None:
@@ -260,6 +270,10 @@ class GradientStep:
             self._values.add(count, total, squares, self.agent.baseline_layer)
         if seen and self._observations is not None:
             self._observations.add(seen)
+
+
+def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(each)) for each in tensors])
 
 
 def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
+from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import signals
@@ -18,6 +21,9 @@ from impala_tf.types import EnvironmentSpec, Unroll
 
 # For so many agent steps, observations are added to the statistics that normalise them.
 OBSERVED_AGENT_STEPS = 50_000
+MAX_SKIPPED_IN_A_ROW = 20
+
+_log = logging.getLogger("impala_tf.learner")
 
 
 class Learner:
@@ -34,6 +40,7 @@ class Learner:
       agent_steps: decisions learned from so far, over all learners.
       environment_frames: environment frames behind these steps.
       ranks_without_batch: learners that had no batch for the last update.
+      updates_skipped: gradient steps that were left out because a gradient was not finite.
     """
 
     def __init__(
@@ -51,6 +58,7 @@ class Learner:
         self.agent_steps = 0
         self.environment_frames = 0
         self.ranks_without_batch: tuple[int, ...] = ()
+        self.updates_skipped = self._skipped_in_a_row = 0
 
     @property
     def parameter_version(self) -> int:
@@ -100,17 +108,28 @@ class Learner:
         self.environment_frames = int(counters["environment_frames"])
         self._schedules.kl_factor = counters.get("kl_factor", 1.0)
 
+    def not_finite(self) -> list[str]:
+        """Returns the names of variables that hold a NaN or an infinity."""
+        floats = [v for v in self.parameters_and_slots() if v.dtype.is_floating]
+        return [each.name for each in floats if not np.isfinite(each.numpy()).all()]
+
     def synchronize(self) -> None:
         """Gives all learners of the group rank 0's variables."""
         self._group.broadcast(self.parameters_and_slots())
 
-    def update(self, batch: Unroll, flags: ControlFlags) -> tuple[StepStats, ControlFlags]:
+    def update(self, batch: Unroll, flags: ControlFlags) -> tuple[StepStats | None, ControlFlags]:
         """Takes the gradient steps that follow the arrival of a batch [B, ...].
 
         Returns:
-          the steps' statistics, their means and greatest policy lag, and the group's flags.
+          the steps' statistics, their means and greatest policy lag (None if all steps were
+          skipped), and the group's flags.
+
+        Raises:
+          NotFiniteError: too many steps in a row were skipped.
         """
         stats, flags = self._arrival(batch, flags)
+        if not stats:
+            return None, flags
         values = np.array([[value.numpy() for value in each] for each in stats])
         means = StepStats(*values.mean(axis=0).tolist())
         return means._replace(policy_lag_max=max(each.policy_lag_max for each in stats)), flags
@@ -135,15 +154,17 @@ class Learner:
                 flags, minibatch is not None, self._group.rank, self._group.size
             )
             if minibatch is None:
-                group_signals, kl = self._step.without_batch(own_signals, observe)
+                group_signals, kl, taken = self._step.without_batch(own_signals, observe)
             else:
                 version = tf.constant(self.parameter_version, tf.int64)
-                stats, group_signals, kl = self._step.with_batch(
+                stats, group_signals, kl, taken = self._step.with_batch(
                     minibatch, version, own_signals, observe
                 )
-                found.append(stats)
+                if taken:
+                    found.append(stats)
             self._count_update()
-            if not np.isnan(kl):
+            self._count_skipped(not taken)
+            if taken and not np.isnan(kl):
                 kls.append(float(kl))
             first_signals = group_signals if first_signals is None else first_signals
         if kls:
@@ -155,6 +176,19 @@ class Learner:
         interval = self._config.loss.target_update_interval
         if interval and self.learner_updates % interval == 0:
             self._step.update_target()
+
+    def _count_skipped(self, skipped: bool) -> None:
+        if not skipped:
+            self._skipped_in_a_row = 0
+            return
+        self.updates_skipped += 1
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row == 1:
+            _log.warning("update %d skipped: a gradient is not finite", self.learner_updates)
+        if self._skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
+            raise NotFiniteError(
+                f"{self._skipped_in_a_row} updates in a row had gradients that are not finite"
+            )
 
     def _count_batches(self, group_signals: tf.Tensor) -> ControlFlags:
         flags, has_batch = signals.decode(group_signals)

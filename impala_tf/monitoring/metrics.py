@@ -54,6 +54,8 @@ _GROUPS: dict[str, dict[str, str]] = {
     "learner": {
         "queue_size": "unrolls that wait for the learner",
         "learner_idle_fraction": "fraction of the time since the last row without a batch",
+        "unrolls_refused": "since the start or resume: stale (--max_policy_lag), or not trainable",
+        "updates_skipped": "since the start or resume: gradients that were not finite",
     },
     "memory": {
         "learner_memory_mb": "peak resident memory of a learner, in MiB (the largest learner's)",

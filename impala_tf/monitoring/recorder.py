@@ -27,6 +27,8 @@ class Progress(Protocol):
     agent_steps: int
     environment_frames: int
 
+    updates_skipped: int
+
     @property
     def learning_rate(self) -> float:
         """Learning rate of the next update."""
@@ -74,6 +76,7 @@ class RunRecorder:
         self._lock = threading.Lock()
         self._episodes: list[Episode] = []
         self._actor_memory_mb = 0.0
+        self._refused = 0
         self._wall_time_s = 0.0
         self.last_row: dict[str, Any] | None = None
         self.last_learner_rows: list[dict[str, Any]] = []
@@ -100,6 +103,11 @@ class RunRecorder:
         with self._lock:
             self._actor_memory_mb = max(self._actor_memory_mb, memory_mb)
 
+    def record_refused(self, num_unrolls: int) -> None:
+        """Takes unrolls that were refused; called from the transport's threads."""
+        with self._lock:
+            self._refused += num_unrolls
+
     def record_update(self, stats: Any, idle_s: float) -> None:
         """Takes an update's `StepStats` and the seconds waited for its batch.
 
@@ -118,7 +126,7 @@ class RunRecorder:
         """Returns this learner's part of the next row, JSON-able, and starts a new interval."""
         with self._lock:
             episodes, self._episodes = self._episodes, []
-            actor_memory_mb = self._actor_memory_mb
+            actor_memory_mb, refused = self._actor_memory_mb, self._refused
         elapsed = max(time.monotonic() - self._began_at, 1e-9)
         part = {
             "batches": len(self._stats),
@@ -128,6 +136,7 @@ class RunRecorder:
             "learner_idle_fraction": min(1.0, self._idle_s / elapsed),
             "learner_memory_mb": peak_mib(),
             "actor_memory_mb": actor_memory_mb or None,
+            "unrolls_refused": refused,
         }
         self._begin_interval()
         return part
@@ -152,6 +161,8 @@ class RunRecorder:
             "learning_rate": learner.learning_rate,
             "entropy_cost": learner.entropy_cost,
             "queue_size": sum(part["queue_size"] for part in intervals),
+            "unrolls_refused": sum(part["unrolls_refused"] for part in intervals),
+            "updates_skipped": learner.updates_skipped,
             "learner_idle_fraction": float(
                 np.mean([part["learner_idle_fraction"] for part in intervals])
             ),

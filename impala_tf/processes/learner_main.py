@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from impala_tf import config as configs
+from impala_tf.checkpoint import files as checkpoint_files
+from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.learner import peer_watch
 from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError, SingleLearner
@@ -17,7 +19,7 @@ from impala_tf.learner.stall_watch import StallWatch
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import batches, batches_or_none
 from impala_tf.learner.update import Learner
-from impala_tf.logdir import write_atomically
+from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.process_lifetime import StopRequest, run_interruptibly
 from impala_tf.processes import learner_parts, provenance
 from impala_tf.processes.common import begin, resume_message
@@ -56,6 +58,9 @@ def main(config: Config) -> int:
     try:
         with _naming_lost_peers(group, lambda: "another learner"):
             _learn(learner_parts.build(config, spec, logdir, group), stop)
+    except NotFiniteError as error:
+        _log.error("%s; the last good checkpoint is %s", error, _newest(logdir))
+        return 1
     except LostPeerError as lost:
         message = "learner-%d: lost %s; exiting, a relaunch resumes from the last checkpoint"
         _log.error(message, group.rank, lost)
@@ -63,6 +68,11 @@ def main(config: Config) -> int:
     finally:
         group.close()
     return 0
+
+
+def _newest(logdir: Logdir) -> str:
+    found = checkpoint_files.checkpoints(logdir.checkpoints)
+    return str(found[-1]) if found else "not there"
 
 
 def _learn(parts: LearnerParts, stop: StopRequest) -> None:

@@ -16,6 +16,7 @@ from impala_tf.checkpoint.run_state import RunState
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import scores, suites
 from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.inspection import UnrollInspector
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
@@ -86,9 +87,10 @@ def build(
         configs.hosts(config.process.learner_hosts)[config.process.task],
         credentials_dir(config),
         _identity(config, specs, agent, run_state.run_id),
-        _put(config, queue, learner),
+        _put(config, spec, queue, learner),
         store,
         on_push=_on_push(recorder),
+        on_refused=recorder.record_refused,
     )
     return LearnerParts(
         config=config,
@@ -105,18 +107,24 @@ def build(
     )
 
 
-def _put(config: Config, queue: UnrollQueue, learner: Learner) -> Callable[[Unroll], None]:
-    """Returns what takes unrolls from actors.
+def _put(
+    config: Config, spec: EnvironmentSpec, queue: UnrollQueue, learner: Learner
+) -> Callable[[Unroll], None]:
+    """Returns what takes unrolls from actors, or refuses them.
 
     In ppo, unrolls of older parameters are dropped: they come from actors that had waited so long
     that they filled the batch of a lost actor, and every later batch would be late with them.
     """
+    inspector = UnrollInspector(spec, config.process.max_policy_lag)
+    only_new = config.loss.algorithm == "ppo"
 
-    def put_new(unroll: Unroll) -> None:
-        if int(unroll.parameter_version.max()) == learner.parameter_version:
+    def put(unroll: Unroll) -> None:
+        version = learner.parameter_version
+        inspector.check(unroll, version)
+        if not only_new or int(unroll.parameter_version.max()) == version:
             queue.put(unroll)
 
-    return put_new if config.loss.algorithm == "ppo" else queue.put
+    return put
 
 
 def _on_push(recorder: RunRecorder) -> Callable[[PushReport], None]:

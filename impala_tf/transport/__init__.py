@@ -8,6 +8,7 @@ from impala_tf.transport.errors import (
     DecodeError,
     HandshakeRefused,
     QueueClosed,
+    RefusedUnroll,
     RunOver,
     TransportError,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "ParameterStore",
     "PushReport",
     "QueueClosed",
+    "RefusedUnroll",
     "RunIdentity",
     "RunOver",
     "Snapshot",

@@ -54,6 +54,7 @@ class ActorClient:
         config_digest: str,
         on_retry: Callable[[float, str], None] | None = None,
         on_call: Callable[[], None] | None = None,
+        on_refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """Connects at the first call.
 
@@ -66,6 +67,7 @@ class ActorClient:
           on_retry: called with (seconds so far, reason) if a call is being retried: after 5 s, then
             every minute; from the thread that waits.
           on_call: called before every try of a call, from the thread that calls.
+          on_refused: called by `push` with the reason if the learner refused the previous unroll.
 
         Raises: ConfigError if the credentials cannot be used.
         """
@@ -82,6 +84,7 @@ class ActorClient:
         self._config_digest = config_digest
         self._on_retry = on_retry
         self._on_call = on_call
+        self._on_refused = on_refused
         self._run_id = ""
         self._parameter_specs: list[TensorSpec] = []
         self._next_sequence = 0
@@ -172,7 +175,9 @@ class ActorClient:
     def _wait_for_previous_push(self) -> None:
         started = time.monotonic()
         if self._sending is not None:
-            self._sending.result()
+            reply = self._sending.result()
+            if reply.outcome == impala_pb2.REFUSED:
+                self._on_refused(reply.message)
         if self._closed.is_set():
             raise ClientClosed("push: the client is closed")
         now = time.monotonic()

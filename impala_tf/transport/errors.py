@@ -26,5 +26,9 @@ class QueueClosed(TransportError):
     """
 
 
+class RefusedUnroll(TransportError):
+    """The learner does not train on this unroll; the actor should continue with the next one."""
+
+
 class DecodeError(TransportError, ValueError):
     """Bytes that do not fit their tensor's spec."""

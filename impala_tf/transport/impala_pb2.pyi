@@ -88,10 +88,12 @@ class PushUnrollRequest(_message.Message):
     def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., sequence: _Optional[int] = ..., num_environments: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ..., episode_returns: _Optional[_Iterable[float]] = ..., episode_lengths: _Optional[_Iterable[int]] = ..., agent_steps_per_s: _Optional[float] = ..., push_wait_fraction: _Optional[float] = ..., episode_levels: _Optional[_Iterable[int]] = ..., memory_mb: _Optional[float] = ...) -> None: ...
 
 class PushUnrollReply(_message.Message):
-    __slots__ = ("outcome",)
+    __slots__ = ("outcome", "message")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     outcome: Outcome
-    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
+    message: str
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class GetParametersRequest(_message.Message):
     __slots__ = ("actor_id", "session", "run_id", "known_version")

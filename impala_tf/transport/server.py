@@ -38,6 +38,7 @@ class LearnerServer:
         put: Callable[[Unroll], None],
         parameters: ParameterStore,
         on_push: Callable[[PushReport], None] | None = None,
+        on_refused: Callable[[int], None] | None = None,
     ) -> None:
         """Binds the port; `start` serves it.
 
@@ -47,14 +48,18 @@ class LearnerServer:
           run: what actors must agree with.
           put: takes a decoded unroll of read-only NumPy arrays [N, ...]. Called from many threads.
             Blocks while the queue is full, which makes the actor wait. Raises QueueClosed when the
-            learner takes no more unrolls: the actor retries later or, after `finish`, ends.
+            learner takes no more unrolls: the actor retries later or, after `finish`, ends. Raises
+            RefusedUnroll if the learner does not train on it: the actor is told why.
           parameters: where the learner publishes. Actors wait until there is a first version.
           on_push: called once for every push that was put, from the threads that put.
+          on_refused: called with the number of unrolls of every push that was refused.
 
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
         """
         server_credentials = credentials.server_credentials(credentials_dir)
-        self._service = LearnerService(run, put, parameters, on_push, _MAX_WAITING_PUSHES)
+        self._service = LearnerService(
+            run, put, parameters, on_push, _MAX_WAITING_PUSHES, on_refused
+        )
         self._threads = futures.ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="serve")
         self._server = grpc.server(self._threads, options=SERVER_OPTIONS)
         impala_pb2_grpc.add_LearnerServicer_to_server(self._service, self._server)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
 import time
 import urllib.parse
@@ -15,7 +16,7 @@ import grpc
 
 from impala_tf.transport import impala_pb2, impala_pb2_grpc
 from impala_tf.transport.codec import NestCodec, TensorSpec
-from impala_tf.transport.errors import DecodeError, QueueClosed
+from impala_tf.transport.errors import DecodeError, QueueClosed, RefusedUnroll
 from impala_tf.transport.grpc_options import PUSH_DEADLINE_S
 from impala_tf.transport.handshake import RunIdentity, mismatches, spec_messages
 from impala_tf.transport.parameter_store import ParameterStore
@@ -51,6 +52,8 @@ class ActorView(NamedTuple):
     push_wait_fraction: float = 0.0
     memory_mb: float = 0.0  # its peak so far, in MiB; 0: unknown
     unrolls: int = 0  # accepted
+    refused: int = 0  # unrolls that were not trained on
+    last_refusal: str = ""  # why the last of them was refused
     told_run_over: bool = False
 
 
@@ -99,6 +102,7 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
         parameters: ParameterStore,
         on_push: Callable[[PushReport], None] | None,
         max_waiting_pushes: int,
+        on_refused: Callable[[int], None] | None = None,
     ) -> None:
         self._run = run
         self._codec = NestCodec(run.unroll_specs)
@@ -106,6 +110,7 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
         self._put = put
         self._parameters = parameters
         self._on_push = on_push
+        self._on_refused = on_refused
         self._push_slots = threading.BoundedSemaphore(max_waiting_pushes)
         self._over = threading.Event()
         self._lock = threading.Lock()  # of the actors' table and views
@@ -174,6 +179,9 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
                 return impala_pb2.PushUnrollReply(outcome=impala_pb2.DUPLICATE)
             try:
                 self._put_unroll(actor, request)
+            except RefusedUnroll as refused:
+                self._count_refusal(actor, request, str(refused))
+                return impala_pb2.PushUnrollReply(outcome=impala_pb2.REFUSED, message=str(refused))
             except QueueClosed as error:
                 if not self._over.is_set():
                     # Stopped before the run was over: the run may resume, so the actor retries.
@@ -202,6 +210,19 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
             )
         if self._on_push is not None:
             self._on_push(report)
+
+    def _count_refusal(
+        self, actor: _Actor, request: impala_pb2.PushUnrollRequest, reason: str
+    ) -> None:
+        actor.last_sequence = request.sequence
+        with self._lock:
+            before = actor.view
+            refused = before.refused + request.num_environments
+            actor.view = before._replace(refused=refused, last_refusal=reason)
+        if self._on_refused is not None:
+            self._on_refused(request.num_environments)
+        if before.refused == 0 or before.last_refusal != reason:
+            logger.warning("%s: an unroll was refused: %s", request.actor_id, reason)
 
     @contextmanager
     def _push_slot(self, actor: _Actor, context: grpc.ServicerContext) -> Iterator[None]:
@@ -264,6 +285,8 @@ def _report(request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"{name}: expected {len(returns)} like episode_returns, got {count}",
             )
+    if not all(map(math.isfinite, returns)) or min(request.episode_lengths, default=0) < 0:
+        raise RefusedUnroll("episodes: a return that is NaN or infinite, or a negative length")
     return PushReport(
         actor_id=request.actor_id,
         num_unrolls=request.num_environments,

@@ -75,7 +75,7 @@ def test_values_of_each_level_are_normalised_by_its_own_statistics(algorithm: st
     one = learner(algorithm=algorithm, value_normalization="running", minibatches=1)
     rewards = np.array([1.0, 1.2, 0.8, 100.0, 120.0, 80.0])
     stats, _ = one.update(batch(one.agent, rewards, [0, 0, 0, 2, 2, 2]), NO_FLAGS)
-    assert np.isfinite(stats).all()
+    assert stats is not None and np.isfinite(stats).all()
     values = one.trackables()["value_normalizer"]
     assert isinstance(values, ValueNormalizer)
     means = values.values(tf.zeros((1, 3)))[0].numpy()

@@ -67,7 +67,7 @@ def test_an_update_changes_every_variable(world: str, algorithm: str, core: str)
         stats, _ = learner.update(
             tf.nest.map_structure(tf.constant, unrolls), ControlFlags(False, False, False)
         )
-        assert np.isfinite(stats).all(), stats
+        assert stats is not None and np.isfinite(stats).all(), stats
     for old, variable in zip(before, agent.trainable_variables, strict=True):
         # Biases of words that no text has, and of units that never fire, may stay.
         if "embed" not in variable.name and "conv" not in variable.name:

@@ -115,6 +115,7 @@ def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None
         B * T,
         4 * B * T,
     )
+    assert stats is not None and first is not None and second is not None
     np.testing.assert_allclose(stats.loss_total, (first.loss_total + second.loss_total) / 2)
     for theirs, mine in zip(once.parameters(), twice.parameters(), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
@@ -147,6 +148,7 @@ def test_three_updates_equal_those_by_hand(
         gradients = gradients_of(agent, unrolls, settings)
         assert global_norm(gradients) > 0.5  # above one of the clips, below the other
         stats, _ = learner.update(unrolls, NO_FLAGS)
+        assert stats is not None
         np.testing.assert_allclose(stats.gradient_norm, global_norm(gradients), rtol=1e-4)
         # Annealed linearly from 0.05 at frame 0 to 0 after 10 updates.
         by_hand.update(gradients, learning_rate=0.05 * (1 - update / 10))
@@ -253,6 +255,7 @@ def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     by_hand = ByHand(settings, learner.parameters())
     by_hand.update(mean, learning_rate=0.05)
     stats, _ = learner.update(unrolls, NO_FLAGS)
+    assert stats is not None
     np.testing.assert_allclose(stats.gradient_norm, global_norm(mean), rtol=1e-4)
     by_hand.assert_equals(learner)
     # Frames count over all learners: three batches, 4 frames a step.

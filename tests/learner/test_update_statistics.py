@@ -42,7 +42,7 @@ def test_a_run_with_all_statistics_continues_from_its_variables_and_counters(
     unrolls = [batch(first.agent, seed=k) for k in range(6)]
     for each in unrolls[:3]:
         stats, _ = first.update(each, NO_FLAGS)
-        assert np.isfinite(stats).all()
+        assert stats is not None and np.isfinite(stats).all()
     normalizer = first.agent.observation_normalizer
     assert normalizer is not None
     assert np.abs(normalizer.mean).max() > 0

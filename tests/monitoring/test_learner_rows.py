@@ -42,6 +42,7 @@ def write(group: list[RunRecorder], clock: Clock, updates: int, batches: list[in
         environment_frames=400 * updates,
         learning_rate=0.1,
         entropy_cost=0.01,
+        updates_skipped=0,
     )
     group[0].write_row(parts, progress)
 

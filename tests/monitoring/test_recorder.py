@@ -65,6 +65,7 @@ def progress(updates: int) -> Any:
         environment_frames=400 * updates,
         learning_rate=0.5 / updates,
         entropy_cost=0.01,
+        updates_skipped=0,
     )
 
 

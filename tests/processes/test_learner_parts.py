@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import unroll_specs
+from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import resolved
 from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_parts import LearnerParts
@@ -61,3 +64,16 @@ def test_after_a_resume_the_first_actor_gets_the_parameters_of_the_checkpoint(bu
     assert version == 7
     for got, array in zip(arrays, expected, strict=True):
         np.testing.assert_array_equal(got, array)
+
+
+def test_a_checkpoint_never_holds_nan(build: Build) -> None:
+    parts = build()
+    parts.run_state.save()
+    good = parts.run_state.latest_checkpoint
+    weights = parts.learner.agent.trainable_variables[0]
+    weights.assign(np.full(weights.shape, np.nan, np.float32))
+    parts.learner.learner_updates = 9
+    with pytest.raises(NotFiniteError, match="not saved: .* would hold NaN"):
+        parts.run_state.save()
+    assert parts.run_state.latest_checkpoint == good
+    assert [path.name for path in parts.logdir.checkpoints.iterdir()] == [Path(str(good)).name]

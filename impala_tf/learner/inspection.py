@@ -1,0 +1,75 @@
+"""What an unroll must look like to be trained on. One bad number would poison every parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import tree
+
+from impala_tf.transport import RefusedUnroll
+from impala_tf.types import EnvironmentSpec, Unroll
+
+
+class UnrollInspector:
+    """Refuses unrolls of which the learner could not learn anything good.
+
+    Args:
+      spec: of the level.
+      max_policy_lag: how many learner updates the parameters that acted may be old.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, max_policy_lag: int) -> None:
+        self._spec = spec
+        self._max_policy_lag = max_policy_lag
+
+    def check(self, unroll: Unroll, parameter_version: int) -> None:
+        """Checks an unroll of arrays [N, ...].
+
+        Args:
+          unroll: as an actor sent it; shapes and dtypes fit already.
+          parameter_version: the learner's current one.
+
+        Raises:
+          RefusedUnroll: saying what is wrong.
+        """
+        self._check_version(unroll.parameter_version, parameter_version)
+        for name, array in _floats(unroll):
+            if not np.isfinite(array).all():
+                raise RefusedUnroll(f"{name}: NaN or infinite")
+        self._check_actions("action", unroll.agent_outputs.action)
+        self._check_actions("last_action", unroll.env_outputs.last_action)
+        if self._spec.tasks:
+            _check_range("level", unroll.level, len(self._spec.tasks))
+
+    def _check_version(self, versions: np.ndarray, current: int) -> None:
+        lowest, highest = int(versions.min()), int(versions.max())
+        if lowest < 0 or highest > current:
+            raise RefusedUnroll(
+                f"made with parameters of version {highest if highest > current else lowest}; the"
+                f" learner, which may have resumed from a checkpoint, has {current}"
+            )
+        if current - lowest > self._max_policy_lag:
+            raise RefusedUnroll(
+                f"made with parameters that are {current - lowest} updates old; --max_policy_lag is"
+                f" {self._max_policy_lag}"
+            )
+
+    def _check_actions(self, name: str, actions: np.ndarray) -> None:
+        spec = self._spec.actions
+        if spec.kind == "discrete":
+            _check_range(name, actions, spec.sizes[0])
+        elif spec.kind == "multi_discrete":
+            for index, size in enumerate(spec.sizes):
+                _check_range(f"{name} {index}", actions[..., index], size)
+
+
+def _floats(unroll: Unroll) -> Iterator[tuple[str, np.ndarray]]:
+    for path, array in tree.flatten_with_path(unroll):
+        if array.dtype.kind == "f":
+            yield ".".join(map(str, path)), array
+
+
+def _check_range(name: str, values: np.ndarray, size: int) -> None:
+    if values.size and (values.min() < 0 or values.max() >= size):
+        raise RefusedUnroll(f"{name}: from {values.min()} to {values.max()}, but there are {size}")

@@ -1,0 +1,98 @@
+"""What the learner refuses at the door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tree
+
+from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.learner.inspection import UnrollInspector
+from impala_tf.transport import RefusedUnroll
+from impala_tf.types import ActionSpec, EnvironmentSpec, Unroll
+from tests.helpers.samples import vector_spec
+from tests.helpers.unrolls import random_unrolls
+
+VERSION = 50
+
+
+def unrolls(spec: EnvironmentSpec) -> Unroll:
+    agent = make_agent("MLPLSTMAgent", spec)
+    made = random_unrolls(unroll_specs(agent, spec, 4), 3)
+    return tree.map_structure(np.array, made._replace(parameter_version=np.array([40, 45, 50])))
+
+
+def check(unroll: Unroll, spec: EnvironmentSpec, **limits: Any) -> None:
+    UnrollInspector(spec, limits.get("max_policy_lag", 1000)).check(unroll, VERSION)
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        ActionSpec("discrete", (5,)),
+        ActionSpec("multi_discrete", (3, 4)),
+        ActionSpec("continuous", (2,)),
+    ],
+)
+def test_good_unrolls_are_taken(actions: ActionSpec) -> None:
+    spec = vector_spec()._replace(actions=actions)
+    check(unrolls(spec), spec)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    "path", ["env_outputs.reward", "env_outputs.observation", "agent_outputs.policy_logits",
+             "core_state.0"],
+)  # fmt: skip
+def test_one_number_that_is_not_finite_is_named(path: str, value: float) -> None:
+    spec = vector_spec()
+    unroll = unrolls(spec)
+    paths = {".".join(map(str, p)): array for p, array in tree.flatten_with_path(unroll)}
+    name = next(each for each in paths if each.startswith(path))
+    paths[name].flat[7] = value
+    with pytest.raises(RefusedUnroll, match=f"{name}: NaN or infinite"):
+        check(unroll, spec)
+
+
+@pytest.mark.parametrize("action", [-1, 5, 2**31 - 1])
+def test_actions_that_do_not_exist_are_refused(action: int) -> None:
+    spec = vector_spec()._replace(actions=ActionSpec("discrete", (5,)))
+    unroll = unrolls(spec)
+    unroll.agent_outputs.action[1, 2] = action
+    with pytest.raises(RefusedUnroll, match="action: from .* but there are 5"):
+        check(unroll, spec)
+
+
+def test_each_of_several_choices_has_its_own_range() -> None:
+    spec = vector_spec()._replace(actions=ActionSpec("multi_discrete", (3, 4)))
+    unroll = unrolls(spec)
+    unroll.agent_outputs.action[1, 2] = (2, 3)
+    check(unroll, spec)
+    unroll.agent_outputs.action[1, 2] = (3, 3)
+    with pytest.raises(RefusedUnroll, match="action 0: from .* to 3, but there are 3"):
+        check(unroll, spec)
+
+
+@pytest.mark.parametrize("version", [-1, VERSION + 1, 2**62])
+def test_versions_that_the_learner_never_had_are_refused(version: int) -> None:
+    spec = vector_spec()
+    unroll = unrolls(spec)
+    unroll.parameter_version[1] = version
+    with pytest.raises(RefusedUnroll, match=f"version {version}; .* has {VERSION}"):
+        check(unroll, spec)
+
+
+def test_unrolls_that_are_too_old_are_refused() -> None:
+    spec = vector_spec()
+    check(unrolls(spec), spec, max_policy_lag=10)
+    with pytest.raises(RefusedUnroll, match="10 updates old; --max_policy_lag is 9"):
+        check(unrolls(spec), spec, max_policy_lag=9)
+
+
+def test_levels_that_do_not_exist_are_refused() -> None:
+    spec = vector_spec()._replace(tasks=("a", "b"))
+    unroll = unrolls(spec)._replace(level=np.array([0, 1, 2], np.int32))
+    with pytest.raises(RefusedUnroll, match="level: from 0 to 2, but there are 2"):
+        check(unroll, spec)

@@ -1,0 +1,73 @@
+"""Numbers that are not finite never reach the parameters, the statistics or a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.checkpoint.run_state import NotFiniteError
+from impala_tf.learner.update import MAX_SKIPPED_IN_A_ROW, Learner
+from impala_tf.types import Unroll
+from tests.learner.test_update import NO_FLAGS, batch, make
+
+STATISTICS = {
+    "observation_normalization": "elementwise",
+    "advantage_scaling": "rms",
+    "value_normalization": "running",
+}
+
+
+def poisoned(unrolls: Unroll, value: float) -> Unroll:
+    """Returns the batch with an unroll whose rewards are `value`."""
+    reward = unrolls.env_outputs.reward.numpy()
+    reward[0] = value
+    return unrolls._replace(env_outputs=unrolls.env_outputs._replace(reward=tf.constant(reward)))
+
+
+def everything(learner: Learner) -> list[np.ndarray]:
+    variables = learner.parameters_and_slots()  # The learning rate follows its schedule.
+    return [each.numpy() for each in variables if "learning_rate" not in each.name]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize("algorithm", ["impala", "appo", "ppo"])
+def test_an_update_that_is_not_finite_changes_nothing(algorithm: str, value: float) -> None:
+    flags: dict[str, Any] = {**STATISTICS, "algorithm": algorithm, "reward_clipping": "none"}
+    learner, agent = make("MLPAgent", **flags, minibatches=1)
+    learner.update(batch(agent, seed=1), NO_FLAGS)
+    before = everything(learner)
+    stats, _ = learner.update(poisoned(batch(agent, seed=2), value), NO_FLAGS)
+    assert stats is None
+    assert learner.updates_skipped > 0
+    for old, new in zip(before, everything(learner), strict=True):
+        np.testing.assert_array_equal(old, new)
+    stats, _ = learner.update(batch(agent, seed=3), NO_FLAGS)
+    assert stats is not None and np.isfinite(stats).all()
+    assert learner.not_finite() == []
+
+
+def test_training_that_has_broken_down_ends() -> None:
+    learner, agent = make(reward_clipping="none")
+    bad = poisoned(batch(agent), float("nan"))
+    with pytest.raises(NotFiniteError, match=f"{MAX_SKIPPED_IN_A_ROW} updates in a row"):
+        for _ in range(MAX_SKIPPED_IN_A_ROW):
+            learner.update(bad, NO_FLAGS)
+    assert learner.not_finite() == []
+
+
+def test_good_updates_between_bad_ones_keep_it_going() -> None:
+    learner, agent = make(reward_clipping="none")
+    for _ in range(2):
+        for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
+            learner.update(poisoned(batch(agent), float("nan")), NO_FLAGS)
+        learner.update(batch(agent), NO_FLAGS)
+    assert learner.updates_skipped == 2 * (MAX_SKIPPED_IN_A_ROW - 1)
+
+
+def test_variables_that_are_not_finite_are_named() -> None:
+    learner, agent = make()
+    agent.trainable_variables[0].assign(tf.fill(agent.trainable_variables[0].shape, np.nan))
+    assert learner.not_finite() == [agent.trainable_variables[0].name]
