@@ -12,6 +12,7 @@ from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.guarded import GuardedEnvironment
 from impala_tf.process_lifetime import run_interruptibly
 from impala_tf.processes.common import begin, credentials_dir, seed_of
 from impala_tf.processes.heartbeat import Heartbeat
@@ -33,7 +34,8 @@ def main(config: Config) -> int:
     use_one_cpu_thread()
     start_xla()
     num_envs = resolved(config.process.envs_per_actor)
-    seed = seed_of(config.run.seed, "actor", config.process.task)
+    task = config.process.task
+    seed = seed_of(config.run.seed, "actor", task)
     dtype = precision.torso_dtype(config.agent)
     precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
@@ -41,14 +43,15 @@ def main(config: Config) -> int:
     client = _connect(config, spec, agent, patience)
     patience.on_end = client.close
     stop.on_request(client.close)
-    environment = BatchedEnvironment(
-        suites.make(
-            config.environment,
-            num_envs,
-            seed,
-            actor=config.process.task,
-            num_actors=num_actors,
+
+    def make(attempt: int) -> BatchedEnvironment:
+        own_seed = seed_of(seed, "environment", attempt) if attempt else seed
+        return BatchedEnvironment(
+            suites.make(config.environment, num_envs, own_seed, actor=task, num_actors=num_actors)
         )
+
+    environment = GuardedEnvironment(
+        make, spec.tasks or (spec.level_name,), config.process.environment_timeout_s, stop
     )
     actor = Actor(
         agent,
@@ -103,6 +106,21 @@ class _Patience:
             self.on_end()
 
 
+class _Refusals:
+    """Logs why the learner does not train on unrolls: each reason once, and how often."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last = ""
+
+    def log(self, reason: str) -> None:
+        """Takes a refusal."""
+        self._count += 1
+        if reason != self._last:
+            self._last = reason
+            _log.warning("the learner refused unroll %d: %s", self._count, reason)
+
+
 def _connect(
     config: Config, spec: EnvironmentSpec, agent: Agent, patience: _Patience
 ) -> ActorClient:
@@ -116,4 +134,5 @@ def _connect(
         configs.wire_digest(config),
         on_retry=patience.on_retry,
         on_call=Heartbeat(config.process.heartbeat_path).beat,
+        on_refused=_Refusals().log,
     )

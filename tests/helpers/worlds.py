@@ -239,6 +239,31 @@ class NeedsUninstalled(Pictures):
 SCRIPT = ((3, False, True), (2, True, False), (4, True, True))
 
 
+class FaultyCartPole(CartPoleEnv):
+    """CartPole that breaks at one step of its life.
+
+    Args:
+      fault: "raise", "nan" (in the observation), "inf" (as the reward) or "hang".
+      at_step: when.
+    """
+
+    def __init__(self, fault: str = "nan", at_step: int = 30) -> None:
+        super().__init__()
+        self._fault, self._at_step, self._steps = fault, at_step, 0
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        self._steps += 1
+        if self._steps == self._at_step:
+            if self._fault == "raise":
+                raise RuntimeError("the pole is broken")
+            if self._fault == "hang":
+                time.sleep(1000)
+            observation = observation * (np.nan if self._fault == "nan" else 1)
+            reward = np.inf if self._fault == "inf" else reward
+        return observation, reward, terminated, truncated, info
+
+
 def _register(name: str, entry_point: str | None, **settings: Any) -> None:
     gymnasium.register(
         name,
@@ -254,6 +279,7 @@ _register(
     vector_entry_point="tests.helpers.worlds:MaskedCartPoleVector",
     max_episode_steps=500,
 )
+_register("FaultyCartPole-v1", "FaultyCartPole", max_episode_steps=500)
 _register(
     "ShortCartPole-v1",
     "CartPoleEnv",

@@ -1,0 +1,35 @@
+"""Runs on levels that break: nothing bad is learned, and the run says what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.checkpoint import files
+from tests.helpers.runs import Run
+
+pytestmark = pytest.mark.faults
+
+
+def test_a_level_that_shows_nan_again_and_again_ends_the_run(tmp_path: Path) -> None:
+    run = Run(
+        "--level_name=tests.helpers.worlds:FaultyCartPole-v1",
+        "--num_actors=1",
+        "--envs_per_actor=2",
+        f"--logdir={tmp_path}",
+    )
+    try:
+        status, out, err = run.wait()
+    finally:
+        run.end()
+    assert status == 2, out + err
+    assert "its environments have broken 6 times; at last environment" in err, err
+    assert "observation is NaN or infinite after action" in err
+    newest = files.checkpoints(tmp_path / "checkpoints")[-1]
+    reader = tf.train.load_checkpoint(str(newest / "variables"))
+    values = [reader.get_tensor(name) for name in reader.get_variable_to_shape_map()]
+    numbers = [each for each in values if getattr(each, "dtype", None) == np.float32]
+    assert len(numbers) > 10 and all(np.isfinite(each).all() for each in numbers)
