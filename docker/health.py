@@ -21,6 +21,8 @@ from typing import Any
 NOTE = Path(tempfile.gettempdir()) / "impala_tf-process.json"
 STATUS_MAX_AGE_S = 30.0
 """A learner writes its status every second, even on a busy machine."""
+UPDATE_MAX_AGE_S = 60.0
+"""A learner that has unrolls updates its parameters several times a second."""
 HEARTBEAT_MAX_AGE_S = 180.0
 """An actor updates its heartbeat at every call to the learner. A call that waits for room in the
 learner's queue can take a minute."""
@@ -60,10 +62,17 @@ def _heartbeat_trouble(path: Path, now_s: float) -> str:
 
 def _status_trouble(path: Path, now_s: float) -> str:
     try:
-        age_s = now_s - json.loads(path.read_text(encoding="utf-8"))["updated_unix_s"]
+        status = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return "the learner has not started yet"
-    return f"{path} is {age_s:.0f} s old" if age_s > STATUS_MAX_AGE_S else ""
+    age_s = now_s - status["updated_unix_s"]
+    if age_s > STATUS_MAX_AGE_S:
+        return f"{path} is {age_s:.0f} s old"
+    updated_s = status.get("last_update_unix_s")
+    waits = status.get("state") != "training" or status.get("starving_since_unix_s") is not None
+    if waits or updated_s is None or now_s - updated_s <= UPDATE_MAX_AGE_S:
+        return ""
+    return f"the learner has not updated its parameters for {now_s - updated_s:.0f} s"
 
 
 def _port_trouble(note: dict[str, Any]) -> str:
@@ -81,6 +90,21 @@ def _port_trouble(note: dict[str, Any]) -> str:
         return f"{note['address']} does not answer: {error}"
 
 
+def _remarks(note: dict[str, Any]) -> str:
+    """Returns what is wrong, but would not be mended by a restart of this container."""
+    try:
+        status = json.loads(Path(note["status"]).read_text(encoding="utf-8"))
+    except (KeyError, OSError, ValueError):
+        return ""
+    remarks = ""
+    if since_s := status.get("starving_since_unix_s"):
+        clock = time.strftime("%H:%M:%S", time.localtime(since_s))
+        remarks += f", but starving since {clock}: no unrolls from actors"
+    if trouble := status.get("storage_trouble"):
+        remarks += f", but it {trouble['text']}"
+    return remarks
+
+
 def main() -> int:
     """Prints whether the process works; returns the exit status for Docker and Kubernetes."""
     try:
@@ -89,7 +113,7 @@ def main() -> int:
         print("no learner or actor was started in this container")
         return 1
     found = trouble(note, time.time())
-    print(found or "healthy")
+    print(found or f"healthy{_remarks(note)}")
     return 1 if found else 0
 
 

@@ -76,7 +76,10 @@ def _current(state: NodeState, name: str, text: str) -> Status | None:
     process = state.processes.get(name)
     if not text or process is None or process.started_unix_s is None:
         return None
-    status: Status = json.loads(text)
+    try:
+        status: Status = json.loads(text)
+    except ValueError:
+        return None  # It is being written over: the disk is full.
     # A restarted learner says nothing until it trains again; what it said before is still true.
     first_s = process.started_unix_s if process.restarts == 0 else 0.0
     return status if status["updated_unix_s"] >= first_s else None

@@ -183,7 +183,22 @@ def _row(
                 else "its supervisor is silent"]  # fmt: skip
     if word != "running":
         return [*row, "", "", "", state.detail]
-    return [*row, *rates.get(name, ("", "")), contacts.get(name, ""), state.detail]
+    detail = _trouble(seen, name) or state.detail
+    return [*row, *rates.get(name, ("", "")), contacts.get(name, ""), detail]
+
+
+def _trouble(seen: Look, name: str) -> str:
+    """Returns what a learner says is wrong."""
+    statuses = {f"learner-{rank}": status for rank, status in seen.statuses.items()}
+    status = statuses.get(name, {})
+    found = []
+    if since_s := status.get("starving_since_unix_s"):
+        found.append(f"starving for {_duration(seen.now_unix_s - since_s)}: no unrolls")
+    if trouble := status.get("storage_trouble"):
+        found.append(
+            f"{trouble['text']} (for {_duration(seen.now_unix_s - trouble['since_unix_s'])})"
+        )
+    return "; ".join(found)
 
 
 def _looks(answers: Answers) -> list[Look]:

@@ -8,6 +8,7 @@ whole checkpoints and perhaps a `.tmp-` folder, which the next process removes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -61,6 +62,9 @@ class Checkpointer:
 
         Returns:
           the checkpoint's folder.
+
+        Raises:
+          OSError: it cannot be written; the checkpoints before stay.
         """
         self._tidy_up()
         final = self._directory / files.folder_name(learner_updates)
@@ -117,7 +121,7 @@ class Checkpointer:
         with self._temporary(final) as folder:
             folder.mkdir()
             self._stage("folder")
-            self._checkpoint.write(str(folder / "variables"))
+            self._write_variables(folder / "variables")
             self._stage("variables")
             files.write_state(folder, state, learner_updates)
             self._stage("state")
@@ -129,6 +133,12 @@ class Checkpointer:
             folder.rename(final)
         self._stage("renamed")
         sync(self._directory)
+
+    def _write_variables(self, path: Path) -> None:
+        try:
+            self._checkpoint.write(str(path))
+        except tf.errors.OpError as error:  # such as a full disk
+            raise OSError(errno.EIO, error.message.splitlines()[0], str(path)) from error
 
     def _remove(self, path: Path) -> None:
         with self._temporary(path) as folder:

@@ -11,7 +11,7 @@ from impala_tf.learner import peer_watch
 
 T = TypeVar("T")
 
-_LONG_S = 60.0
+_LONG_S, _AGAIN_S = 30.0, 60.0
 # A learner without a batch joins an update after a minute (`batches_or_none`), and the others had
 # their own batches shortly after it began to wait.
 _LATE_JOIN_S = 45.0
@@ -42,7 +42,8 @@ class StallWatch:
         self._clock = clock
         self._name = peer_watch.names([rank])
         self._updating_since: float | None = None
-        self._batch_at = self._warned_at = clock()
+        self._batch_at = clock()
+        self._warned_at = float("-inf")
 
     def watch(self, batches: Iterable[T | None]) -> Iterator[T | None]:
         """Yields `batches`; the learner is updating from one yield until it asks for the next."""
@@ -55,8 +56,12 @@ class StallWatch:
             self._updating_since = None
             self._warn_of_late_peers(self._clock() - began)
 
+    def starving_s(self) -> float:
+        """For how long this learner has had no batch, in seconds; 0 while it updates."""
+        return 0.0 if self._updating_since is not None else self._clock() - self._batch_at
+
     def warn(self, actors: Sequence[str]) -> None:
-        """Warns if this learner has waited for a minute or longer; call about once per second.
+        """Warns if this learner has waited for half a minute or longer; call about once per second.
 
         Args:
           actors: names of the connected actors.
@@ -64,7 +69,7 @@ class StallWatch:
         updating_since, now = self._updating_since, self._clock()
         since = self._batch_at if updating_since is None else updating_since
         no_peers = len(self._hosts) == 1 and updating_since is not None
-        if no_peers or now - max(since, self._warned_at) < _LONG_S:
+        if no_peers or now - since < _LONG_S or now - self._warned_at < _AGAIN_S:
             return
         self._warned_at = now
         if updating_since is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +33,7 @@ class Recorder(Protocol):
 
 
 _NO_MORE: Any = object()
+_RETRY_S = 10.0
 
 
 class TrainingLoop:
@@ -44,6 +46,7 @@ class TrainingLoop:
       save: writes a checkpoint; called only on rank 0.
       group: the learners that run this loop together.
       checkpoint_interval_s: seconds between checkpoints.
+      attempt: a context that may swallow the OSErrors of what it names (see `monitoring.storage`).
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class TrainingLoop:
         save: Callable[[], None],
         group: LearnerGroup,
         checkpoint_interval_s: float,
+        attempt: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
     ) -> None:
         self._learner = learner
         self._publish = publish
@@ -61,6 +65,7 @@ class TrainingLoop:
         self._save = save
         self._group = group
         self._checkpoint_interval_s = checkpoint_interval_s
+        self._attempt = attempt
         self._saved_at = time.monotonic()
 
     def run(self, batches: Iterator[Unroll | None], stop_requested: Callable[[], bool]) -> None:
@@ -100,9 +105,15 @@ class TrainingLoop:
     def _write_row(self) -> None:
         intervals = self._group.gather(self._recorder.interval())
         if self._group.rank == 0:
-            self._recorder.write_row(intervals, self._learner)
+            with self._attempt("metrics"):
+                self._recorder.write_row(intervals, self._learner)
 
     def _checkpoint(self) -> None:
+        saved = False
         if self._group.rank == 0:
-            self._save()
-        self._saved_at = time.monotonic()
+            with self._attempt("a checkpoint"):
+                self._save()
+                saved = True
+        # One that failed is tried again soon.
+        retry_s = max(0.0, self._checkpoint_interval_s - _RETRY_S)
+        self._saved_at = time.monotonic() - (0.0 if saved else retry_s)

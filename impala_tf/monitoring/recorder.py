@@ -171,9 +171,9 @@ class RunRecorder:
             **self._window.row(),
             **_reduce(stats),
         }
+        self.last_row = row
         for writer in self._writers.values():
             writer.write(row)
-        self.last_row = row
         if self._levels is not None and self._levels_writer is not None:
             for level_row in self._levels.rows(row):
                 self._levels_writer.write(level_row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def plain_line(status: Status | None, frames_per_s: float) -> str:
         ("learner_idle_fraction", "learner idle {:.0%}"),
     ):
         parts += [text.format(row[name])] if row.get(name) is not None else []
+    parts += troubles(status)
     left = _time_left(status, frames_per_s)
     return ", ".join(parts + ([f"{left} left"] if left else []))
 
@@ -71,6 +73,7 @@ def panel(
     age_s = now_s - status["updated_unix_s"]
     if running and age_s > SILENT_AFTER_S:
         parts.append(Text(f"no status from the learner for {duration(age_s)}", style="red"))
+    parts += [Text(text, style="red") for text in troubles(status)]
     if running and status.get("learners"):
         parts += [Text(), _learners(status["learners"])]
     if running and status["actors"]:
@@ -82,6 +85,20 @@ def panel(
         width=_WIDTH,
         padding=(0, 1),
     )
+
+
+def troubles(status: Status) -> list[str]:
+    """Returns what keeps a run from training or from being saved, and since when."""
+    found = []
+    if status["state"] == "training" and (since_s := status.get("starving_since_unix_s")):
+        found.append(f"starving since {_clock(since_s)}: no unrolls from actors")
+    if trouble := status.get("storage_trouble"):
+        found.append(f"{trouble['text']} (since {_clock(trouble['since_unix_s'])})")
+    return found
+
+
+def _clock(unix_s: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(unix_s))
 
 
 def duration(seconds: float) -> str:

@@ -34,6 +34,13 @@ class CheckpointStatus(TypedDict):
     environment_frames: int
 
 
+class StorageTrouble(TypedDict):
+    """What cannot be written, and since when."""
+
+    since_unix_s: float
+    text: str
+
+
 class Status(TypedDict):
     """Everything that a display needs. Counts are over all learners."""
 
@@ -52,8 +59,14 @@ class Status(TypedDict):
     ]  # of metrics-learners.csv; [] if there is one
     actors: list[ActorStatus]
     checkpoint: CheckpointStatus | None
+    last_update_unix_s: NotRequired[float | None]  # of the parameters; None: not yet
+    starving_since_unix_s: NotRequired[float | None]  # no unrolls since then; None: there are
+    storage_trouble: NotRequired[StorageTrouble | None]
     pid: NotRequired[int]  # StatusWriter fills in these two
     updated_unix_s: NotRequired[float]
+
+
+_BLOCK, _SPARE = 4096, 512
 
 
 class StatusWriter:
@@ -65,13 +78,21 @@ class StatusWriter:
     def write(self, status: Status) -> None:
         """Writes `status` with this process's id and the time."""
         stamped = {**status, "pid": os.getpid(), "updated_unix_s": time.time()}
-        write_atomically(self._path, json.dumps(stamped, default=float) + "\n")
+        text = json.dumps(stamped, default=float)
+        # Padded to whole blocks: on a full disk, it is written over the old one, into its blocks.
+        text = text.ljust(_BLOCK * ((len(text) + _SPARE) // _BLOCK + 1) - 1) + "\n"
+        try:
+            write_atomically(self._path, text)
+        except OSError:
+            with self._path.open("r+", encoding="utf-8") as file:
+                file.write(text)
+                file.truncate()
 
 
 def read_status(path: Path) -> Status | None:
-    """Returns what was written last, or None before the first write."""
+    """Returns what was written last; None before the first write, or in the middle of one."""
     try:
         status: Status = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, json.JSONDecodeError):
         return None
     return status

@@ -110,8 +110,10 @@ class CsvWriter:
 
     def _append(self, line: str) -> None:
         # One system call per line: a killed run leaves whole lines, and nothing is buffered.
-        data = line.encode()
-        if os.write(self._opened(), data) != len(data):
+        data, descriptor = line.encode(), self._opened()
+        size = os.fstat(descriptor).st_size
+        if os.write(descriptor, data) != len(data):
+            os.ftruncate(descriptor, size)  # Half a line would spoil the next one.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
     def _begin(self) -> None:
@@ -173,16 +175,25 @@ class TensorBoardWriter:
         self._writer: Any = None
 
     def write(self, row: Row) -> None:
-        """Adds a point to each curve that has a value, and flushes it for readers."""
+        """Adds a point to each curve that has a value, and flushes it for readers.
+
+        Raises:
+          OSError: the file cannot be written; the next row starts another file.
+        """
         import tensorflow as tf
 
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(str(self._directory))
-        with self._writer.as_default(step=row["environment_frames"]):
-            for name, value in row.items():
-                if value is not None:
-                    tf.summary.scalar(TENSORBOARD_TAGS[name], value, description=METRICS[name])
-        self._writer.flush()
+        try:
+            if self._writer is None:
+                self._writer = tf.summary.create_file_writer(str(self._directory))
+            with self._writer.as_default(step=row["environment_frames"]):
+                for name, value in row.items():
+                    if value is not None:
+                        tf.summary.scalar(TENSORBOARD_TAGS[name], value, description=METRICS[name])
+            self._writer.flush()
+        except tf.errors.OpError as error:
+            self._writer = None
+            reason = error.message.splitlines()[0]
+            raise OSError(errno.EIO, reason, str(self._directory)) from error
 
     def position(self) -> dict[str, int]:
         """Returns {event file: bytes} after flushing the files to the disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from impala_tf.config import ConfigError
@@ -27,4 +28,5 @@ class Heartbeat:
     def beat(self) -> None:
         """Touches the file. May be called from any thread."""
         if self._path is not None:
-            self._path.touch()
+            with contextlib.suppress(OSError):  # A full disk is no reason to stop acting.
+                self._path.touch()

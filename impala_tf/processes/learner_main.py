@@ -57,7 +57,8 @@ def main(config: Config) -> int:
     config = configs.replace(config, task=group.rank)
     try:
         with _naming_lost_peers(group, lambda: "another learner"):
-            _learn(learner_parts.build(config, spec, logdir, group), stop)
+            parts = learner_parts.build(config, spec, logdir, group)
+            _learn(parts, stop)
     except NotFiniteError as error:
         _log.error("%s; the last good checkpoint is %s", error, _newest(logdir))
         return 1
@@ -67,6 +68,9 @@ def main(config: Config) -> int:
         return 1
     finally:
         group.close()
+    if trouble := parts.storage.trouble():
+        _log.error("%s; the last good checkpoint is %s", trouble.text, _newest(logdir))
+        return 1
     return 0
 
 
@@ -87,6 +91,7 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
         parts.run_state.save,
         group,
         config.run.checkpoint_interval_s,
+        parts.storage.attempt,
     )
     hosts = configs.hosts(config.process.learner_hosts)
     stall_watch = StallWatch(hosts, group.rank, lambda: learner.ranks_without_batch)

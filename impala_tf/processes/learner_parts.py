@@ -23,6 +23,7 @@ from impala_tf.logdir import Logdir
 from impala_tf.monitoring.learner_rows import LEARNER_METRICS
 from impala_tf.monitoring.level_rows import LEVEL_METRICS, LevelRows
 from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
 from impala_tf.processes.common import credentials_dir, seed_of
@@ -51,6 +52,7 @@ class LearnerParts(NamedTuple):
     resumed: bool  # from a checkpoint
     store: ParameterStore
     server: LearnerServer
+    storage: StorageWatch
 
 
 def build(
@@ -104,6 +106,7 @@ def build(
         resumed=resumed,
         store=store,
         server=server,
+        storage=StorageWatch(),
     )
 
 

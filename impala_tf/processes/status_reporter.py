@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import TracebackType
 
 from impala_tf.config import resolved
 from impala_tf.learner.stall_watch import StallWatch
 from impala_tf.monitoring import status
+from impala_tf.monitoring.metrics import Row
 from impala_tf.process_lifetime import StopRequest
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.transport import ActorView
 
 _INTERVAL_S = 1.0
+_STARVING_AFTER_S = 15.0
 
 
 class StatusReporter:
@@ -24,6 +27,8 @@ class StatusReporter:
         self._stop = stop
         self._stall_watch = stall_watch
         self._writer = status.StatusWriter(parts.logdir.status(parts.config.process.task))
+        self._updates = parts.learner.learner_updates
+        self._last_update_unix_s: float | None = None
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
 
@@ -40,11 +45,13 @@ class StatusReporter:
         self._finished.set()
         self._thread.join()
         ended: status.State = "done" if self._parts.learner.done else "stopped"
-        self._writer.write(self._status("failed" if error is not None else ended))
+        with self._parts.storage.attempt("status.json"):
+            self._writer.write(self._status("failed" if error is not None else ended))
 
     def _run(self) -> None:
         while not self._finished.wait(_INTERVAL_S):
-            self._writer.write(self._status(self._state()))
+            with self._parts.storage.attempt("status.json"):
+                self._writer.write(self._status(self._state()))
             self._stall_watch.warn([actor.actor_id for actor in self._parts.server.actors()])
 
     def _state(self) -> status.State:
@@ -56,7 +63,23 @@ class StatusReporter:
         updated = self._parts.learner.learner_updates > self._updates_before
         return "training" if updated else "starting"
 
+    def _starving_since(self, state: status.State) -> float | None:
+        starving_s = self._stall_watch.starving_s()
+        is_starving = state == "training" and starving_s >= _STARVING_AFTER_S
+        return time.time() - starving_s if is_starving else None
+
+    def _row(self, starving: bool) -> Row | None:
+        row = self._parts.recorder.last_row
+        if row is None or not starving:
+            return row
+        return {**row, "agent_steps_per_s": 0.0, "frames_per_s": 0.0}
+
     def _status(self, state: status.State) -> status.Status:
+        updates = self._parts.learner.learner_updates
+        if updates != self._updates:
+            self._updates, self._last_update_unix_s = updates, time.time()
+        starving_since = self._starving_since(state)
+        trouble = self._parts.storage.trouble()
         parts, learner, config = self._parts, self._parts.learner, self._parts.config
         checkpoint = parts.run_state.latest_checkpoint
         return status.Status(
@@ -69,7 +92,12 @@ class StatusReporter:
             total_environment_frames=resolved(config.run.total_environment_frames),
             frames_per_step=parts.spec.frames_per_step,
             queue_capacity=resolved(config.process.queue_capacity),
-            row=parts.recorder.last_row,
+            row=self._row(starving_since is not None),
+            last_update_unix_s=self._last_update_unix_s,
+            starving_since_unix_s=starving_since,
+            storage_trouble=None
+            if trouble is None
+            else status.StorageTrouble(since_unix_s=trouble.since_unix_s, text=trouble.text),
             learners=parts.recorder.last_learner_rows,
             actors=[self._actor_status(actor) for actor in parts.server.actors()],
             checkpoint=None

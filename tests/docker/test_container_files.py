@@ -152,6 +152,27 @@ def test_a_learner_with_an_old_status_is_unhealthy(learner):
     assert "is 40 s old" in health.trouble(learner, time.time() + 40)
 
 
+def test_a_learner_that_is_stuck_in_an_update_is_unhealthy(learner):
+    now_s = time.time()
+    status = {"state": "training", "updated_unix_s": now_s, "last_update_unix_s": now_s - 59}
+    Path(learner["status"]).write_text(json.dumps(status))
+    assert health.trouble(learner, now_s) == ""
+    Path(learner["status"]).write_text(json.dumps({**status, "last_update_unix_s": now_s - 70}))
+    assert health.trouble(learner, now_s) == "the learner has not updated its parameters for 70 s"
+
+
+def test_a_learner_without_actors_is_healthy_and_says_since_when_it_starves(learner):
+    now_s = time.time()
+    status = {"state": "training", "updated_unix_s": now_s, "last_update_unix_s": now_s - 500,
+              "starving_since_unix_s": now_s - 499,
+              "storage_trouble": {"since_unix_s": now_s, "text": "cannot write metrics: full"},
+              }  # fmt: skip
+    Path(learner["status"]).write_text(json.dumps(status))
+    assert health.trouble(learner, now_s) == ""
+    said = health._remarks(learner)
+    assert ", but starving since " in said and said.endswith("but it cannot write metrics: full")
+
+
 def test_a_learner_that_has_not_started_is_unhealthy(learner):
     Path(learner["status"]).unlink()
     assert health.trouble(learner, time.time()) == "the learner has not started yet"

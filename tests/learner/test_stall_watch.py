@@ -30,18 +30,18 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_without_unrolls_the_actors_are_named_once_a_minute(
+def test_without_unrolls_the_actors_are_named_after_half_a_minute_and_every_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     watched = Watched()
-    for seconds in (59.0, 2.0, 58.0, 3.0):
+    for seconds in (29.0, 2.0, 58.0, 3.0):
         watched.warn_after(seconds)
     watched.now += 60.0
     watched.stall_watch.warn([])
     assert messages(caplog) == [
-        "no batch for 61 s; waiting for unrolls from actor-0, actor-3",
-        "no batch for 122 s; waiting for unrolls from actor-0, actor-3",
-        "no batch for 182 s; waiting for unrolls from actors, but none has connected",
+        "no batch for 31 s; waiting for unrolls from actor-0, actor-3",
+        "no batch for 92 s; waiting for unrolls from actor-0, actor-3",
+        "no batch for 152 s; waiting for unrolls from actors, but none has connected",
     ]
 
 

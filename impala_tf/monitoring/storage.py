@@ -1,0 +1,56 @@
+"""Training goes on while its files cannot be written; everybody is told, and writing is retried."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+_log = logging.getLogger("impala_tf.learner")
+
+
+class StorageTrouble(NamedTuple):
+    """What cannot be written."""
+
+    since_unix_s: float
+    text: str
+
+
+class StorageWatch:
+    """Remembers what could not be written, and since when. Thread-safe.
+
+    Args:
+      clock: seconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._troubles: dict[str, StorageTrouble] = {}
+
+    @contextlib.contextmanager
+    def attempt(self, what: str) -> Iterator[None]:
+        """A block that writes `what`: an OSError in it is remembered instead of raised."""
+        try:
+            yield
+        except OSError as error:
+            with self._lock:
+                known = self._troubles.get(what)
+                since_s = self._clock() if known is None else known.since_unix_s
+                text = f"cannot write {what}: {error.strerror or error}"
+                self._troubles[what] = StorageTrouble(since_s, text)
+            if known is None:
+                _log.error("%s; training goes on, and writing is retried", text)
+        else:
+            with self._lock:
+                known = self._troubles.pop(what, None)
+            if known is not None:
+                _log.info("%s: can be written again", what)
+
+    def trouble(self) -> StorageTrouble | None:
+        """Returns what has been impossible to write for longest; None: everything is written."""
+        with self._lock:
+            return min(self._troubles.values(), default=None)

@@ -1,0 +1,88 @@
+"""Runs on this machine while something is wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.runs import Run, checkpointed_frames, rows, status
+
+pytestmark = pytest.mark.faults
+FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=1000000000", "--num_actors=2",
+         "--envs_per_actor=4", "--metrics_interval_s=1", "--checkpoint_interval_s=1")  # fmt: skip
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_training_goes_on_while_the_disk_is_full(small_disk: Path) -> None:
+    logdir = small_disk / "run"
+    run = Run(*FLAGS, f"--logdir={logdir}")
+    try:
+        run.wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) > 2)
+        filler = small_disk / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(b"x" * 4096):
+                pass
+
+        def says_so() -> bool:
+            trouble = status(logdir).get("storage_trouble")
+            return trouble is not None and "cannot write" in trouble["text"]
+
+        run.wait_until(says_so, 60)
+        before = status(logdir)["agent_steps"]
+        run.wait_until(lambda: status(logdir)["agent_steps"] > before + 20_000, 60)
+        kept = checkpointed_frames(logdir)
+        assert kept > 0, "the checkpoints from before are gone"
+        filler.unlink()
+        run.wait_until(lambda: status(logdir)["storage_trouble"] is None, 60)
+        run.wait_until(lambda: checkpointed_frames(logdir) > kept + 20_000, 60)
+        counts = [int(row["environment_frames"]) for row in rows(logdir)]
+        assert counts == sorted(set(counts))
+        run.process.send_signal(signal.SIGINT)
+        code, out, err = run.wait()
+        assert code == 0, err + out
+        assert "cannot write" in out
+    finally:
+        run.end()
+
+
+def test_a_run_whose_actors_are_stopped_starves_and_then_goes_on(tmp_path: Path) -> None:
+    run = Run(*FLAGS, f"--logdir={tmp_path}")
+    try:
+        run.wait_until(lambda: len(rows(tmp_path)) > 2)
+        actors = {pid for pid in run.alive() if b"--job_name=actor" in words(pid)}
+        assert len(actors) == 2
+        for pid in actors:
+            os.kill(pid, signal.SIGSTOP)
+        run.wait_until(lambda: status(tmp_path)["starving_since_unix_s"] is not None, 30)
+        row = status(tmp_path)["row"]
+        assert row["agent_steps_per_s"] == row["frames_per_s"] == 0
+        before = status(tmp_path)["agent_steps"]
+        for pid in actors:
+            os.kill(pid, signal.SIGCONT)
+        run.wait_until(lambda: status(tmp_path)["agent_steps"] > before, 30)
+        run.wait_until(lambda: status(tmp_path)["starving_since_unix_s"] is None, 30)
+        run.process.send_signal(signal.SIGINT)
+        code, out, err = run.wait()
+        assert code == 0, err + out
+        assert "starving since" in out
+    finally:
+        run.end()
+
+
+def words(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
