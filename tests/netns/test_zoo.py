@@ -1,6 +1,6 @@
 """A hundred machines with four actors each: what a launch costs, and machines that do not answer.
 
-`make test-zoo ARGS=-s` prints how long launches take.
+`IMPALA_TF_WHOLE_ZOO=1 make test-zoo ARGS=-s` prints how long launches take, at every delay.
 """
 
 import contextlib
@@ -34,7 +34,13 @@ pytestmark = [
 START = Launcher.start
 MACHINES = 100
 ACTORS = 4
+SOME = 50
+"""Enough machines for tests in which some of them fail."""
 MAX_ROUND_TRIPS = 25
+# By delay: the largest numbers take a minute each, so CI has them at one delay only.
+COUNTS = {0: (1, 10), 50: (1, 10), 150: (1, 10, MACHINES)}
+if os.environ.get("IMPALA_TF_WHOLE_ZOO"):
+    COUNTS = dict.fromkeys(COUNTS, (1, 10, MACHINES))
 # The learner is the stand-in's; actors are shells, so that 400 of them fit on a small machine.
 ACTOR = """
 import os, sys
@@ -164,10 +170,10 @@ def delayed(nodes, round_trip_s):
         proxy.wait()
 
 
-@pytest.mark.parametrize("round_trip_ms", [0, 50, 150])
+@pytest.mark.parametrize("round_trip_ms", COUNTS)
 def test_what_a_launch_costs_a_machine_does_not_grow_with_their_number(zoo, round_trip_ms):
     commands, sizes = {}, {}
-    for count in (1, 10, MACHINES):
+    for count in COUNTS[round_trip_ms]:
         run = zoo(count)
         before = [node.commands for node in run.nodes]
         with delayed(run.nodes, round_trip_ms / 1000) as (ports, counts):
@@ -182,16 +188,17 @@ def test_what_a_launch_costs_a_machine_does_not_grow_with_their_number(zoo, roun
             sizes[count] = run.sizes()
             assert run.stop() == 0
         assert trips <= MAX_ROUND_TRIPS
-    assert commands[1] == commands[10] == commands[MACHINES] == {2}, commands
-    (_, orders), (record, _), (record_of_all, orders_of_all) = sizes.values()
+    assert all(number == {2} for number in commands.values()), commands
+    (_, orders), (record, _), *_ = sizes.values()
+    record_of_all, orders_of_all = list(sizes.values())[-1]
     assert record_of_all < 1.1 * record, "cluster.json grows faster than the number of machines"
     assert orders_of_all < 1.1 * orders, "a machine's orders grow with the number of machines"
 
 
 def test_machines_that_do_not_answer_are_named_and_delay_nobody(zoo, capfd):
-    run = zoo(MACHINES)
+    run = zoo(SOME)
     run.write()
-    frozen, cut = run.nodes[10:15], run.nodes[50:55]
+    frozen, cut = run.nodes[10:15], run.nodes[30:35]
     lost = {node.address for node in (*frozen, *cut)}
     with contextlib.ExitStack() as healing:
         for node in frozen:
@@ -210,10 +217,10 @@ def test_machines_that_do_not_answer_are_named_and_delay_nobody(zoo, capfd):
         assert all(run.running(node) == run.names(node) for node in there)
         began_s = time.monotonic()
         assert main(["status", "--logdir=runs"]) == 1
-        print(f"status with 10 of 100 machines lost: {time.monotonic() - began_s:.1f} s")
+        print(f"status with 10 of 50 machines lost: {time.monotonic() - began_s:.1f} s")
         shown = capfd.readouterr().out
         assert all(shown.count(f" {address} ") == ACTORS for address in lost)
-        assert shown.count(" running ") == (MACHINES - len(lost)) * ACTORS + 1
+        assert shown.count(" running ") == (SOME - len(lost)) * ACTORS + 1
     for node in (frozen[0], cut[0]):
         assert main(["restart", "--logdir=runs", node.address]) == 0, capfd.readouterr().err
         assert run.running(node) == run.names(node)
@@ -224,7 +231,7 @@ def test_machines_that_do_not_answer_are_named_and_delay_nobody(zoo, capfd):
 def test_a_launcher_that_is_killed_leaves_a_run_that_can_be_completed_or_stopped(
     zoo, capfd, monkeypatch
 ):
-    run = zoo(MACHINES)
+    run = zoo(SOME)
     run.write()
     launcher = os.fork()
     if launcher == 0:
@@ -235,11 +242,11 @@ def test_a_launcher_that_is_killed_leaves_a_run_that_can_be_completed_or_stopped
     def started():
         return [node for node in run.nodes if run.running(node)]
 
-    wait_until(lambda: len(started()) == MACHINES // 2, 120)
+    wait_until(lambda: len(started()) == SOME // 2, 120)
     os.kill(launcher, signal.SIGKILL)
     os.waitpid(launcher, 0)
     there = started()
-    assert len(there) == MACHINES // 2
+    assert len(there) == SOME // 2
     main(["status", "--logdir=runs"])
     shown = capfd.readouterr().out
     for node in run.nodes:
@@ -250,11 +257,11 @@ def test_a_launcher_that_is_killed_leaves_a_run_that_can_be_completed_or_stopped
     assert run.stop() == 0, capfd.readouterr().err
     assert not any("sleep 10000" in line for node in run.nodes for line in node.processes())
     assert run.launch() == 0, capfd.readouterr().err
-    assert len(started()) == MACHINES
+    assert len(started()) == SOME
 
 
 def start_half(launcher, runner):
     """Starts the processes of the first half of the machines, and never those of the others."""
-    if int(runner.node.id.removeprefix("node-")) >= MACHINES // 2:
+    if int(runner.node.id.removeprefix("node-")) >= SOME // 2:
         time.sleep(1000)
     return START(launcher, runner)
