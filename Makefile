@@ -4,8 +4,9 @@
 # make test                        lint, types, and all tests but the long ones and those of containers
 # make test-long                   reports, comparisons of networks, measurements, Procgen
 # make test-docker                 builds the images and tests them (11 minutes the first time)
-# make test-zoo                    a hundred machines, made of network namespaces
-# make test-GROUP                  another group by itself: cluster, faults or end_to_end
+# make test-zoo                   a hundred machines, made of network namespaces; needs root
+# make test-faults                full disks, lost learners, broken levels; needs root
+# make test-GROUP                 another group by itself: cluster or end_to_end
 # make setup | make setup-dev      only the set-up
 # All tests take ARGS for pytest:  make check ARGS="-k vtrace"
 
@@ -34,7 +35,7 @@ check: setup-dev lint
 	@$(PYTEST) -m "not (docker or long or zoo or cluster or faults or end_to_end)" $(ARGS)
 
 test: setup-dev lint
-	@$(PYTEST) -m "not (docker or long or zoo)" $(ARGS)
+	@$(PYTEST) -m "not (docker or long or zoo or faults)" $(ARGS)
 
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)

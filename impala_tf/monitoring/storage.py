@@ -22,6 +22,8 @@ class StorageTrouble(NamedTuple):
 class StorageWatch:
     """Remembers what could not be written, and since when. Thread-safe.
 
+    Only what has been written before may fail: otherwise a wrong setting would look like a full disk.
+
     Args:
       clock: seconds since 1970.
     """
@@ -30,13 +32,20 @@ class StorageWatch:
         self._clock = clock
         self._lock = threading.Lock()
         self._troubles: dict[str, StorageTrouble] = {}
+        self._proven: set[str] = set()
 
     @contextlib.contextmanager
     def attempt(self, what: str) -> Iterator[None]:
-        """A block that writes `what`: an OSError in it is remembered instead of raised."""
+        """A block that writes `what`: an OSError in it is remembered instead of raised.
+
+        Raises:
+          OSError: `what` could never be written.
+        """
         try:
             yield
         except OSError as error:
+            if what not in self._proven:
+                raise
             with self._lock:
                 known = self._troubles.get(what)
                 since_s = self._clock() if known is None else known.since_unix_s
@@ -46,6 +55,7 @@ class StorageWatch:
                 _log.error("%s; training goes on, and writing is retried", text)
         else:
             with self._lock:
+                self._proven.add(what)
                 known = self._troubles.pop(what, None)
             if known is not None:
                 _log.info("%s: can be written again", what)

@@ -83,7 +83,8 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
     config, group, learner = parts.config, parts.group, parts.learner
     if group.rank == 0:
         _announce(parts)
-        parts.run_state.save()  # from now on, there is always something to resume from
+        with parts.storage.attempt("a checkpoint"):
+            parts.run_state.save()  # from now on, there is always something to resume from
     loop = TrainingLoop(
         learner,
         parts.store.publish,

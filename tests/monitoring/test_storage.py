@@ -26,8 +26,9 @@ def test_what_cannot_be_written_is_remembered_until_it_can(
     caplog.set_level(logging.INFO)
     now = [100.0]
     storage = StorageWatch(lambda: now[0])
-    with storage.attempt("metrics"):
-        pass
+    for what in ("metrics", "a checkpoint"):
+        with storage.attempt(what):
+            pass
     assert storage.trouble() is None
     for now[0] in (200.0, 300.0):
         with storage.attempt("metrics"):
@@ -41,6 +42,14 @@ def test_what_cannot_be_written_is_remembered_until_it_can(
     assert storage.trouble() == (300.0, "cannot write a checkpoint: No space left on device")
     assert caplog.text.count("cannot write metrics") == 1  # not at every try
     assert "metrics: can be written again" in caplog.text
+
+
+def test_what_was_never_written_is_an_error() -> None:
+    """Something is in the way of the file, for example."""
+    storage = StorageWatch()
+    with pytest.raises(OSError, match="No space left"), storage.attempt("metrics"):
+        raise full()
+    assert storage.trouble() is None
 
 
 def test_other_errors_are_raised() -> None:
