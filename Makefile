@@ -1,12 +1,12 @@
 # make train [ARGS="--flag=..."]   set up, then train on this machine
 # make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
 # make check                       lint, types, and the tests without clusters and containers
-# make test                        lint, types, and all tests but the long ones and those of containers
+# make test                        lint, types, and all tests but the next four groups
 # make test-long                   reports, comparisons of networks, measurements, Procgen
 # make test-docker                 builds the images and tests them (11 minutes the first time)
-# make test-zoo                   a hundred machines, made of network namespaces; needs root
-# make test-faults                full disks, lost learners, broken levels; needs root
-# make test-GROUP                 another group by itself: cluster or end_to_end
+# make test-zoo                    a hundred machines, made of network namespaces; needs root
+# make test-faults                 full disks, lost learners, broken levels; needs root
+# make test-GROUP                  another group by itself: cluster or end_to_end
 # make setup | make setup-dev      only the set-up
 # All tests take ARGS for pytest:  make check ARGS="-k vtrace"
 

@@ -22,7 +22,7 @@ class StorageTrouble(NamedTuple):
 class StorageWatch:
     """Remembers what could not be written, and since when. Thread-safe.
 
-    Only what has been written before may fail: otherwise a wrong setting would look like a full disk.
+    Only what has been written before may fail: otherwise a wrong flag would look like a full disk.
 
     Args:
       clock: seconds since 1970.
