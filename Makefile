@@ -4,7 +4,7 @@
 # make test                        lint, types, and all tests but the next four groups
 # make test-long                   reports, comparisons of networks, measurements, Procgen
 # make test-docker                 builds the images and tests them (11 minutes the first time)
-# make test-zoo                    a hundred machines, made of network namespaces; needs root
+# make test-zoo                    many machines, made of network namespaces; needs root
 # make test-faults                 full disks, lost learners, broken levels; needs root
 # make test-GROUP                  another group by itself: cluster or end_to_end
 # make setup | make setup-dev      only the set-up

@@ -175,6 +175,8 @@ def hidden_node(gate, folder, name):
             yield node
         finally:
             node.shut_down()
+            # With its namespace it would go, too, but later: then its name is still taken.
+            _ip("-n", gate.space, "link", "del", "eth1")
 
 
 def know(path, nodes):
@@ -197,6 +199,7 @@ def _node(folder, bridge, number):
             yield node
         finally:
             node.shut_down()
+            _ip("link", "del", outer)
 
 
 @contextlib.contextmanager
