@@ -22,7 +22,7 @@ NOTE = Path(tempfile.gettempdir()) / "impala_tf-process.json"
 STATUS_MAX_AGE_S = 30.0
 """A learner writes its status every second, even on a busy machine."""
 UPDATE_MAX_AGE_S = 60.0
-"""A learner that has unrolls updates its parameters several times a second."""
+"""Much longer than an update takes, if there are unrolls."""
 HEARTBEAT_MAX_AGE_S = 180.0
 """An actor updates its heartbeat at every call to the learner. A call that waits for room in the
 learner's queue can take a minute."""

@@ -110,11 +110,8 @@ def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None
     first, _ = once.update(unrolls, NO_FLAGS)
     once.restore_counters(start)  # so that the learning rate is the same for the second step
     second, _ = once.update(unrolls, NO_FLAGS)
-    assert (twice.learner_updates, twice.agent_steps, twice.environment_frames) == (
-        2,
-        B * T,
-        4 * B * T,
-    )
+    counts = (twice.learner_updates, twice.agent_steps, twice.environment_frames)
+    assert counts == (2, B * T, 4 * B * T)
     assert stats is not None and first is not None and second is not None
     np.testing.assert_allclose(stats.loss_total, (first.loss_total + second.loss_total) / 2)
     for theirs, mine in zip(once.parameters(), twice.parameters(), strict=True):
