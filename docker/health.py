@@ -39,40 +39,45 @@ def actor_note(heartbeat: Path) -> dict[str, str]:
     return {"heartbeat": str(heartbeat)}
 
 
-def trouble(note: dict[str, Any], now_s: float) -> str:
+def trouble(note: dict[str, Any], uptime_s: float) -> str:
     """Returns what is wrong with the process that a note describes, or ''.
 
     Args:
       note: as `learner_note` or `actor_note` made it.
-      now_s: seconds since 1970.
+      uptime_s: seconds of the monotonic clock, which the process uses too, and which is never set.
     """
     if "heartbeat" in note:
-        return _heartbeat_trouble(Path(note["heartbeat"]), now_s)
-    return _status_trouble(Path(note["status"]), now_s) or _port_trouble(note)
+        return _heartbeat_trouble(Path(note["heartbeat"]), uptime_s)
+    return _status_trouble(Path(note["status"]), uptime_s) or _port_trouble(note)
 
 
-def _heartbeat_trouble(path: Path, now_s: float) -> str:
+def _heartbeat_trouble(path: Path, uptime_s: float) -> str:
     limit_s = float(os.environ.get("IMPALA_TF_HEARTBEAT_MAX_AGE_S", HEARTBEAT_MAX_AGE_S))
     try:
-        age_s = now_s - path.stat().st_mtime
-    except FileNotFoundError:
+        age_s = uptime_s - float(path.read_text())
+    except (FileNotFoundError, ValueError):  # ValueError: it is being written
         return "the actor has not started yet"
     return f"the actor's last heartbeat is {age_s:.0f} s old" if age_s > limit_s else ""
 
 
-def _status_trouble(path: Path, now_s: float) -> str:
+def _status_trouble(path: Path, uptime_s: float) -> str:
     try:
         status = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return "the learner has not started yet"
-    age_s = now_s - status["updated_unix_s"]
+    age_s = uptime_s - status["updated_uptime_s"]
+    if age_s < -1:
+        return f"{path} is from before this machine started"
     if age_s > STATUS_MAX_AGE_S:
         return f"{path} is {age_s:.0f} s old"
     updated_s = status.get("last_update_unix_s")
     waits = status.get("state") != "training" or status.get("starving_since_unix_s") is not None
-    if waits or updated_s is None or now_s - updated_s <= UPDATE_MAX_AGE_S:
+    if waits or updated_s is None:
         return ""
-    return f"the learner has not updated its parameters for {now_s - updated_s:.0f} s"
+    stuck_s = status["updated_unix_s"] - updated_s + age_s
+    if stuck_s <= UPDATE_MAX_AGE_S:
+        return ""
+    return f"the learner has not updated its parameters for {stuck_s:.0f} s"
 
 
 def _port_trouble(note: dict[str, Any]) -> str:
@@ -112,7 +117,7 @@ def main() -> int:
     except FileNotFoundError:
         print("no learner or actor was started in this container")
         return 1
-    found = trouble(note, time.time())
+    found = trouble(note, time.monotonic())
     print(found or f"healthy{_remarks(note)}")
     return 1 if found else 0
 

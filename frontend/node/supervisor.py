@@ -61,6 +61,8 @@ class NodeSupervisor:
         self._members: dict[str, Membership] = {}
         self._restarts = dict(self._orders.restarts)
         self._stopping = self._leaving = False
+        # The time of day may be set while this runs, and --max_hours should not notice.
+        self._launched_s = time.monotonic() - (time.time() - self._orders.started_unix_s)
         self._shown: dict[str, int] | None = {} if echo else None
         self._written_s = float("-inf")
         self._written: object = None
@@ -184,7 +186,7 @@ class NodeSupervisor:
 
     def _stop_some(self) -> None:
         """Stops what the orders, a signal or --max_hours want stopped; actors after learners."""
-        ran_s = time.time() - self._orders.started_unix_s
+        ran_s = time.monotonic() - self._launched_s
         limit_s = None if self._orders.max_hours is None else self._orders.max_hours * 3600
         late = limit_s is not None and ran_s > limit_s
         very_late = limit_s is not None and ran_s > limit_s + _ACTOR_GRACE_S

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from impala_tf.monitoring.render import panel, plain_line
+from impala_tf.monitoring.render import panel, plain_line, troubles
 from impala_tf.monitoring.status import Status
 
 _LINES_BESIDES_ACTORS = 15  # of the panel and the prompt below it
@@ -25,7 +25,7 @@ class Display:
       status_source: returns the newest status, or None if there is none yet.
       console: a terminal shows the live panel. Default: standard output.
       interval_s: seconds between lines, if the output is not a terminal.
-      clock: seconds since 1970.
+      clock: seconds that never jump, unlike the time of day.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Display:
         status_source: Callable[[], Status | None],
         console: Console | None = None,
         interval_s: float = 10.0,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = status_source
         self._console = console or Console()
@@ -42,6 +42,8 @@ class Display:
         self._rate = FrameRate()
         self._next_line_s = 0.0
         self._last_line = ""
+        self._troubles: list[str] = []
+        self._written_unix_s, self._written_at_s = 0.0, clock()  # of the last new status
         self._live: Live | None = None
 
     def start(self) -> None:
@@ -52,16 +54,20 @@ class Display:
         self.update()
 
     def update(self) -> None:
-        """Shows the newest status: at once on a terminal, otherwise when the next line is due."""
+        """Shows the newest status.
+
+        At once on a terminal. Otherwise when the next line is due, or if a trouble begins or ends.
+        """
         status = self._read()
+        before, self._troubles = self._troubles, troubles(status) if status else []
         if self._live is not None:
             self._live.update(self._render(status), refresh=True)
-        elif self._clock() >= self._next_line_s:
+        elif self._clock() >= self._next_line_s or before != self._troubles:
             self._print_line(status)
 
     def note(self, text: str) -> None:
         """Prints an event with the time of day; it stays above the live panel."""
-        moment = time.strftime("%H:%M:%S", time.localtime(self._clock()))
+        moment = time.strftime("%H:%M:%S", time.localtime())
         self._print(f"{moment} {text}")
 
     def stop(self, final_line: str) -> None:
@@ -77,6 +83,8 @@ class Display:
 
     def _read(self) -> Status | None:
         status = self._source()
+        if status is not None and status["updated_unix_s"] != self._written_unix_s:
+            self._written_unix_s, self._written_at_s = status["updated_unix_s"], self._clock()
         if status is not None and status["state"] == "training":
             self._rate.update(status["environment_frames"], status["updated_unix_s"])
         return status
@@ -95,7 +103,11 @@ class Display:
         learners = len(status.get("learners", ())) if status else 0
         lines = _LINES_BESIDES_ACTORS + (learners + 2 if learners else 0)
         max_actors = max(3, self._console.height - lines)
-        return panel(status, self._rate.per_s, self._clock(), max_actors)
+        return panel(status, self._rate.per_s, self._learners_unix_s(), max_actors)
+
+    def _learners_unix_s(self) -> float:
+        """The learner's time of day: that of this machine may differ, and may be set meanwhile."""
+        return self._written_unix_s + self._clock() - self._written_at_s
 
 
 class FrameRate:

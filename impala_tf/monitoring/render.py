@@ -62,7 +62,7 @@ def panel(
     Args:
       status: None if there is none yet.
       frames_per_s: used to estimate the time left.
-      now_s: seconds since 1970.
+      now_s: seconds since 1970, by the clock of the machine that wrote the status.
       max_actors: rows in the table of actors; further actors are only counted.
     """
     if status is None:

@@ -62,8 +62,9 @@ class Status(TypedDict):
     last_update_unix_s: NotRequired[float | None]  # of the parameters; None: not yet
     starving_since_unix_s: NotRequired[float | None]  # no unrolls since then; None: there are
     storage_trouble: NotRequired[StorageTrouble | None]
-    pid: NotRequired[int]  # StatusWriter fills in these two
+    pid: NotRequired[int]  # StatusWriter fills in these three
     updated_unix_s: NotRequired[float]
+    updated_uptime_s: NotRequired[float]  # on this machine's monotonic clock, which is never set
 
 
 _BLOCK, _SPARE = 4096, 512
@@ -77,7 +78,12 @@ class StatusWriter:
 
     def write(self, status: Status) -> None:
         """Writes `status` with this process's id and the time."""
-        stamped = {**status, "pid": os.getpid(), "updated_unix_s": time.time()}
+        stamped = {
+            **status,
+            "pid": os.getpid(),
+            "updated_unix_s": time.time(),
+            "updated_uptime_s": time.monotonic(),
+        }
         text = json.dumps(stamped, default=float)
         # Padded to whole blocks: on a full disk, it is written over the old one, into its blocks.
         text = text.ljust(_BLOCK * ((len(text) + _SPARE) // _BLOCK + 1) - 1) + "\n"

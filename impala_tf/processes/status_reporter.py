@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from types import TracebackType
+from typing import overload
 
 from impala_tf.config import resolved
 from impala_tf.learner.stall_watch import StallWatch
@@ -28,7 +29,7 @@ class StatusReporter:
         self._stall_watch = stall_watch
         self._writer = status.StatusWriter(parts.logdir.status(parts.config.process.task))
         self._updates = parts.learner.learner_updates
-        self._last_update_unix_s: float | None = None
+        self._last_update_at: float | None = None  # monotonic
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
 
@@ -66,7 +67,7 @@ class StatusReporter:
     def _starving_since(self, state: status.State) -> float | None:
         starving_s = self._stall_watch.starving_s()
         is_starving = state == "training" and starving_s >= _STARVING_AFTER_S
-        return time.time() - starving_s if is_starving else None
+        return _unix_s(time.monotonic() - starving_s) if is_starving else None
 
     def _row(self, starving: bool) -> Row | None:
         row = self._parts.recorder.last_row
@@ -77,7 +78,7 @@ class StatusReporter:
     def _status(self, state: status.State) -> status.Status:
         updates = self._parts.learner.learner_updates
         if updates != self._updates:
-            self._updates, self._last_update_unix_s = updates, time.time()
+            self._updates, self._last_update_at = updates, time.monotonic()
         starving_since = self._starving_since(state)
         trouble = self._parts.storage.trouble()
         parts, learner, config = self._parts, self._parts.learner, self._parts.config
@@ -93,7 +94,7 @@ class StatusReporter:
             frames_per_step=parts.spec.frames_per_step,
             queue_capacity=resolved(config.process.queue_capacity),
             row=self._row(starving_since is not None),
-            last_update_unix_s=self._last_update_unix_s,
+            last_update_unix_s=_unix_s(self._last_update_at),
             starving_since_unix_s=starving_since,
             storage_trouble=None
             if trouble is None
@@ -115,6 +116,15 @@ class StatusReporter:
             agent_steps_per_s=actor.agent_steps_per_s,
             parameter_lag=float(max(0, version - actor.parameter_version)),
             push_wait_fraction=actor.push_wait_fraction,
-            last_contact_unix_s=actor.last_contact,
+            last_contact_unix_s=_unix_s(actor.last_contact),
             memory_mb=actor.memory_mb,
         )
+
+
+@overload
+def _unix_s(monotonic_s: float) -> float: ...
+@overload
+def _unix_s(monotonic_s: None) -> None: ...
+def _unix_s(monotonic_s: float | None) -> float | None:
+    """Returns the time of day of a monotonic moment, by the clock as it is set now."""
+    return None if monotonic_s is None else time.time() - time.monotonic() + monotonic_s

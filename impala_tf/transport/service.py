@@ -46,7 +46,7 @@ class ActorView(NamedTuple):
 
     actor_id: str
     host: str  # the address it connects from
-    last_contact: float  # Unix time, seconds
+    last_contact: float  # seconds of the monotonic clock
     parameter_version: int = -1  # of its last push; -1: none yet
     agent_steps_per_s: float = 0.0
     push_wait_fraction: float = 0.0
@@ -122,7 +122,7 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
 
     def actors(self) -> list[ActorView]:
         """Returns every actor that called in the last 5 minutes, ordered by id."""
-        since = time.time() - _SHOWN_S
+        since = time.monotonic() - _SHOWN_S
         with self._lock:
             views = [actor.view for actor in self._actors.values()]
         return sorted(view for view in views if view.last_contact > since)
@@ -247,7 +247,7 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
             self._push_slots.release()
 
     def _admit(self, actor_id: str, session: int, host: str) -> None:
-        view = ActorView(actor_id, host, last_contact=time.time())
+        view = ActorView(actor_id, host, last_contact=time.monotonic())
         with self._lock:
             known = self._actors.get(actor_id)
             if known is not None and known.session == session:
@@ -266,14 +266,14 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
                 or request.run_id != self._run.run_id
             ):
                 raise _CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
-            actor.view = actor.view._replace(last_contact=time.time())
+            actor.view = actor.view._replace(last_contact=time.monotonic())
             return actor
 
     def _mark_told(self, actor_id: str) -> None:
         with self._lock:
             actor = self._actors.get(actor_id)
             if actor is not None:
-                actor.view = actor.view._replace(told_run_over=True, last_contact=time.time())
+                actor.view = actor.view._replace(told_run_over=True, last_contact=time.monotonic())
 
 
 def _report(request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport:

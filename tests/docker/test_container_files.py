@@ -137,7 +137,7 @@ def learner(tmp_path):
     port = server.add_secure_port("127.0.0.1:0", ours)
     server.start()
     status = tmp_path / "status.json"
-    status.write_text(json.dumps({"updated_unix_s": time.time()}))
+    status.write_text(json.dumps({"updated_unix_s": 1e9, "updated_uptime_s": time.monotonic()}))
     authority = tmp_path / "credentials" / "ca.pem"
     name = run_credentials.LEARNER_NAME
     yield health.learner_note(status, f"127.0.0.1:{port}", authority, name)
@@ -145,48 +145,55 @@ def learner(tmp_path):
 
 
 def test_a_learner_that_answers_is_healthy(learner):
-    assert health.trouble(learner, time.time()) == ""
+    assert health.trouble(learner, time.monotonic()) == ""
 
 
 def test_a_learner_with_an_old_status_is_unhealthy(learner):
-    assert "is 40 s old" in health.trouble(learner, time.time() + 40)
+    assert "is 40 s old" in health.trouble(learner, time.monotonic() + 40)
 
 
 def test_a_learner_that_is_stuck_in_an_update_is_unhealthy(learner):
-    now_s = time.time()
-    status = {"state": "training", "updated_unix_s": now_s, "last_update_unix_s": now_s - 59}
+    uptime_s = time.monotonic()
+    status = {"state": "training", "updated_unix_s": 1e9, "last_update_unix_s": 1e9 - 59,
+              "updated_uptime_s": uptime_s}  # fmt: skip
     Path(learner["status"]).write_text(json.dumps(status))
-    assert health.trouble(learner, now_s) == ""
-    Path(learner["status"]).write_text(json.dumps({**status, "last_update_unix_s": now_s - 70}))
-    assert health.trouble(learner, now_s) == "the learner has not updated its parameters for 70 s"
+    assert health.trouble(learner, uptime_s) == ""
+    Path(learner["status"]).write_text(json.dumps({**status, "last_update_unix_s": 1e9 - 70}))
+    assert (
+        health.trouble(learner, uptime_s) == "the learner has not updated its parameters for 70 s"
+    )
 
 
 def test_a_learner_without_actors_is_healthy_and_says_since_when_it_starves(learner):
-    now_s = time.time()
-    status = {"state": "training", "updated_unix_s": now_s, "last_update_unix_s": now_s - 500,
-              "starving_since_unix_s": now_s - 499,
-              "storage_trouble": {"since_unix_s": now_s, "text": "cannot write metrics: full"},
+    uptime_s = time.monotonic()
+    status = {"state": "training", "updated_unix_s": 1e9, "last_update_unix_s": 1e9 - 500,
+              "updated_uptime_s": uptime_s, "starving_since_unix_s": 1e9 - 499,
+              "storage_trouble": {"since_unix_s": 1e9, "text": "cannot write metrics: full"},
               }  # fmt: skip
     Path(learner["status"]).write_text(json.dumps(status))
-    assert health.trouble(learner, now_s) == ""
+    assert health.trouble(learner, uptime_s) == ""
     said = health._remarks(learner)
     assert ", but starving since " in said and said.endswith("but it cannot write metrics: full")
 
 
+def test_a_status_from_before_a_reboot_is_unhealthy(learner):
+    assert "from before" in health.trouble(learner, 60.0 - 1e6)
+
+
 def test_a_learner_that_has_not_started_is_unhealthy(learner):
     Path(learner["status"]).unlink()
-    assert health.trouble(learner, time.time()) == "the learner has not started yet"
+    assert health.trouble(learner, time.monotonic()) == "the learner has not started yet"
 
 
 def test_a_learner_of_another_run_is_unhealthy(learner, tmp_path):
     run_credentials.create(tmp_path / "other")
     other = {**learner, "ca": str(tmp_path / "other" / "ca.pem")}
-    assert "does not answer" in health.trouble(other, time.time())
+    assert "does not answer" in health.trouble(other, time.monotonic())
 
 
 def test_a_learner_whose_port_is_closed_is_unhealthy(learner):
     closed = {**learner, "address": f"127.0.0.1:{free_port()}"}
-    assert "does not answer" in health.trouble(closed, time.time())
+    assert "does not answer" in health.trouble(closed, time.monotonic())
 
 
 def test_a_learner_that_does_not_answer_in_time_is_unhealthy(learner, monkeypatch):
@@ -195,16 +202,16 @@ def test_a_learner_that_does_not_answer_in_time_is_unhealthy(learner, monkeypatc
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         hung = {**learner, "address": f"127.0.0.1:{silent.getsockname()[1]}"}
-        assert "does not answer" in health.trouble(hung, time.time())
+        assert "does not answer" in health.trouble(hung, time.monotonic())
 
 
 def test_an_actor_is_healthy_while_its_heartbeat_is_recent(tmp_path):
     beat = Heartbeat(str(tmp_path / "beat"))
     actor = health.actor_note(tmp_path / "beat")
-    assert health.trouble(actor, time.time()) == "the actor has not started yet"
+    assert health.trouble(actor, time.monotonic()) == "the actor has not started yet"
     beat.beat()
-    assert health.trouble(actor, time.time()) == ""
-    assert "is 200 s old" in health.trouble(actor, time.time() + 200)
+    assert health.trouble(actor, time.monotonic()) == ""
+    assert "is 200 s old" in health.trouble(actor, time.monotonic() + 200)
 
 
 def test_the_check_prints_one_line(tmp_path):
@@ -219,7 +226,7 @@ def test_the_check_prints_one_line(tmp_path):
         1,
         "no learner or actor was started in this container\n",
     )
-    (tmp_path / "beat").touch()
+    Heartbeat(str(tmp_path / "beat")).beat()
     written = health.actor_note(tmp_path / "beat")
     (tmp_path / "impala_tf-process.json").write_text(json.dumps(written))
     done = check()

@@ -239,6 +239,35 @@ def test_without_a_terminal_one_plain_line_is_printed_per_interval():
     assert "\x1b" not in output.getvalue()
 
 
+def test_a_trouble_is_printed_when_it_begins_and_not_when_the_next_line_is_due():
+    output, statuses = io.StringIO(), [a_status()]
+    display = Display(lambda: statuses[-1], Console(file=output), clock=Clock(NOW_S))
+    display.start()
+    statuses.append(a_status(starving_since_unix_s=NOW_S))
+    for _ in range(3):
+        display.update()
+    statuses.append(a_status())
+    display.update()
+    starving = ["starving since" in line for line in output.getvalue().splitlines()]
+    assert starving == [False, True, False]
+
+
+def test_the_clock_of_this_machine_does_not_matter(monkeypatch):
+    """It may be an hour off, and may be set while the run is shown."""
+    monkeypatch.setenv("TERM", "xterm")
+    output, clock = io.StringIO(), Clock(5.0)
+    status = a_status(starving_since_unix_s=None)
+    display = Display(lambda: status, terminal(output), clock=clock)
+    display.start()
+    assert "no status from the learner" not in output.getvalue()
+    clock.now += 29.0
+    display.update()
+    assert "no status from the learner" not in output.getvalue()
+    clock.now += 2.0
+    display.update()
+    assert "no status from the learner for 31 s" in output.getvalue()
+
+
 def terminal(output: io.StringIO) -> Console:
     return Console(file=output, force_terminal=True, width=80, height=24, color_system=None)
 
