@@ -17,7 +17,13 @@ from impala_tf.process_lifetime import run_interruptibly
 from impala_tf.processes.common import begin, credentials_dir, seed_of
 from impala_tf.processes.heartbeat import Heartbeat
 from impala_tf.processes.tensorflow_startup import start_xla, use_one_cpu_thread
-from impala_tf.transport import ActorClient, ClientClosed, HandshakeRefused, RunOver
+from impala_tf.transport import (
+    ActorClient,
+    ClientClosed,
+    HandshakeRefused,
+    RunOver,
+    max_environments,
+)
 from impala_tf.types import EnvironmentSpec
 
 _log = logging.getLogger("impala_tf.actor")
@@ -125,14 +131,18 @@ def _connect(
     config: Config, spec: EnvironmentSpec, agent: Agent, patience: _Patience
 ) -> ActorClient:
     task = config.process.task
+    num_envs = resolved(config.process.envs_per_actor)
+    specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
+    max_environments(specs, num_envs)  # raises if so many cannot be sent
     learners = configs.hosts(config.process.learner_hosts)
     return ActorClient(
         learners[task % len(learners)],
         credentials_dir(config),
         f"actor-{task}",
-        unroll_specs(agent, spec, resolved(config.optimizer.unroll_length)),
+        specs,
         configs.wire_digest(config),
         on_retry=patience.on_retry,
         on_call=Heartbeat(config.process.heartbeat_path).beat,
         on_refused=_Refusals().log,
+        num_environments=num_envs,
     )

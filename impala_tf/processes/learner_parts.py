@@ -34,6 +34,7 @@ from impala_tf.transport import (
     PushReport,
     RunIdentity,
     credentials,
+    max_environments,
 )
 from impala_tf.types import EnvironmentSpec, Unroll
 
@@ -88,7 +89,7 @@ def build(
     server = LearnerServer(
         configs.hosts(config.process.learner_hosts)[config.process.task],
         credentials_dir(config),
-        _identity(config, specs, agent, run_state.run_id),
+        _identity(config, spec, specs, agent, run_state.run_id),
         _put(config, spec, queue, learner),
         store,
         on_push=_on_push(recorder),
@@ -191,7 +192,9 @@ def _normalizer(config: Config) -> Callable[[int, float], float | None]:
     return normalized
 
 
-def _identity(config: Config, specs: Unroll, agent: Agent, run_id: str) -> RunIdentity:
+def _identity(
+    config: Config, spec: EnvironmentSpec, specs: Unroll, agent: Agent, run_id: str
+) -> RunIdentity:
     return RunIdentity(
         protocol_version=PROTOCOL_VERSION,
         run_id=run_id,
@@ -201,4 +204,6 @@ def _identity(config: Config, specs: Unroll, agent: Agent, run_id: str) -> RunId
             (variable.name, tuple(variable.shape), variable.dtype.name)
             for variable in agent.variables
         ],
+        max_environments=max_environments(specs, resolved(config.process.envs_per_actor)),
+        num_levels=len(spec.tasks) or 1,
     )

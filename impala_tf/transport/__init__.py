@@ -12,10 +12,11 @@ from impala_tf.transport.errors import (
     RunOver,
     TransportError,
 )
-from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity
+from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity, max_environments
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.server import LearnerServer
-from impala_tf.transport.service import ActorView, PushReport
+from impala_tf.transport.service import PushReport
+from impala_tf.transport.sessions import ActorView
 
 __all__ = [
     "ACTOR_FILES",
@@ -35,4 +36,5 @@ __all__ = [
     "Snapshot",
     "TensorSpec",
     "TransportError",
+    "max_environments",
 ]

@@ -35,6 +35,9 @@ _RETRIED = (
 )
 
 
+_ATTEND_AGAIN_S = 1.0
+
+
 class ActorClient:
     """An actor's connection to its learner. Unrolls are sent in a second thread.
 
@@ -55,6 +58,7 @@ class ActorClient:
         on_retry: Callable[[float, str], None] | None = None,
         on_call: Callable[[], None] | None = None,
         on_refused: Callable[[str], None] = lambda reason: None,
+        num_environments: int = 1,
     ) -> None:
         """Connects at the first call.
 
@@ -68,6 +72,7 @@ class ActorClient:
             every minute; from the thread that waits.
           on_call: called before every try of a call, from the thread that calls.
           on_refused: called by `push` with the reason if the learner refused the previous unroll.
+          num_environments: N at most, of all unrolls.
 
         Raises: ConfigError if the credentials cannot be used.
         """
@@ -82,6 +87,7 @@ class ActorClient:
         self._actor_id = actor_id
         self._session = secrets.randbits(64)
         self._config_digest = config_digest
+        self._num_environments = num_environments
         self._on_retry = on_retry
         self._on_call = on_call
         self._on_refused = on_refused
@@ -92,6 +98,7 @@ class ActorClient:
         self.push_wait_fraction = 0.0
         self._peak_memory = PeakMemory()
         self._closed = threading.Event()
+        self._attendant = threading.Thread(target=self._attend, name="attend", daemon=True)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="send")
         self._sending: Future[Any] | None = None
 
@@ -106,12 +113,15 @@ class ActorClient:
             protocol_version=PROTOCOL_VERSION,
             config_digest=self._config_digest,
             unroll_specs=spec_messages(self._codec.specs),
+            num_environments=self._num_environments,
         )
         reply = self._call(self._stub.Handshake, request, HANDSHAKE_DEADLINE_S)
         if reply.outcome == impala_pb2.REFUSED:
             raise HandshakeRefused(f"the learner refused actor {self._actor_id}: {reply.message}")
         self._run_id = reply.run_id
         self._parameter_specs = specs_from_messages(reply.parameter_specs)
+        if not self._attendant.is_alive():
+            self._attendant.start()
         return self._parameter_specs
 
     def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
@@ -183,6 +193,17 @@ class ActorClient:
         now = time.monotonic()
         self.push_wait_fraction = (now - started) / max(now - self._last_push, 1e-9)
         self._last_push = now
+
+    def _attend(self) -> None:
+        """Gives the learner a sign of life whenever it wants one: the actor keeps its name."""
+        while not self._closed.is_set():
+            request = impala_pb2.AttendRequest(
+                actor_id=self._actor_id, session=self._session, run_id=self._run_id
+            )
+            try:
+                self._stub.Attend(request)
+            except (grpc.RpcError, ValueError):  # ValueError: the channel was closed
+                self._closed.wait(_ATTEND_AGAIN_S)  # the other calls report what is wrong
 
     def _call(self, method: Callable[..., Any], request: Any, deadline_s: float) -> Any:
         backoff = Backoff(self._on_retry)

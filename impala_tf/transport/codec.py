@@ -96,6 +96,11 @@ class NestCodec:
             raise ValueError(f"expected (shape, dtype) at every leaf, got {nest}")
         self.specs = tuple(TensorSpec.of(*leaf) for leaf in leaves)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of one environment's tensors."""
+        return sum(math.prod(s.shape) * DTYPES[s.dtype].itemsize for s in self.specs)
+
     def encode(self, nest: Nest) -> tuple[int, list[bytes]]:
         """Returns (N, tensors) of a nest of arrays; ValueError names the one that does not fit."""
         tree.assert_same_structure(self._structure, nest, check_types=False)

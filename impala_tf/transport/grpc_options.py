@@ -11,15 +11,17 @@ PARAMETERS_DEADLINE_S = 30.0
 HANDSHAKE_DEADLINE_S = 10.0
 
 # 64 Atari environments of unroll length 100 send 45 MB; gRPC's own limit is 4 MB.
-_MAX_MESSAGE_BYTES = 256 * 2**20
+MAX_MESSAGE_BYTES = 256 * 2**20
+MAX_UNROLL_BYTES = 240 * 2**20  # the rest is for episodes
+# All messages but unrolls and parameters: names, and the specs of a few dozen tensors.
+MAX_HANDSHAKE_BYTES = 256 * 2**10
 
 _COMMON = [
-    ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-    # A machine that crashes closes no connection: ping after 30 s without data, also during a push
-    # that waits, and give up 20 s later.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A machine that crashes closes no connection: ping after 20 s without data, also during a push
+    # that waits, and give up 15 s later.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 15_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),  # 0: no limit
 ]
@@ -28,10 +30,17 @@ SERVER_OPTIONS = [
     *_COMMON,
     ("grpc.so_reuseport", 0),  # a second learner on the port is an error; it must not share it
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # permits the actors' pings
+    # An actor has one call of each kind open at most, and retries.
+    ("grpc.max_concurrent_streams", 16),
+    # Who connects and shows no certificate is gone soon; gRPC's own limit is 2 minutes.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    # Actors send nothing compressed: a small message might be unpacked to a huge one.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
 ]
 
 CHANNEL_OPTIONS = [
     *_COMMON,
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 200),
     (
         "grpc.max_reconnect_backoff_ms",

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from impala_tf.config import ConfigError
 from impala_tf.transport import impala_pb2
-from impala_tf.transport.codec import TensorSpec
+from impala_tf.transport.codec import NestCodec, TensorSpec
+from impala_tf.transport.grpc_options import MAX_UNROLL_BYTES
 from impala_tf.types import Unroll
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
+
+# What is said of an actor goes to logs and terminals, and the actor wrote it.
+_LONGEST_SHOWN = 80
+_LONGEST_REFUSAL = 2000
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class RunIdentity(NamedTuple):
@@ -20,6 +28,29 @@ class RunIdentity(NamedTuple):
     config_digest: str  # impala_tf.config.wire_digest
     unroll_specs: Unroll  # of (shape, dtype), without the leading N
     parameter_specs: Sequence[tuple[str, tuple[int, ...], str]]  # (name, shape, dtype)
+    max_environments: int = 4096  # N at most, of one actor
+    num_levels: int = 1  # that the agent learns
+
+
+def max_environments(unroll_specs: Unroll, envs_per_actor: int) -> int:
+    """Returns how many environments an actor may have: more than the flag says, but not any number.
+
+    Args:
+      unroll_specs: of (shape, dtype) or tf.TensorSpec, without the leading N.
+      envs_per_actor: what --envs_per_actor says.
+
+    Raises:
+      ConfigError: an unroll of so many environments is too large to be sent.
+    """
+    unroll_bytes = NestCodec(unroll_specs).nbytes
+    most = MAX_UNROLL_BYTES // unroll_bytes
+    if most < envs_per_actor:
+        raise ConfigError(
+            f"--envs_per_actor={envs_per_actor}: an unroll would have"
+            f" {envs_per_actor * unroll_bytes / 2**20:,.0f} MB, and {MAX_UNROLL_BYTES // 2**20} MB"
+            f" can be sent; give {most} at most, or a smaller --unroll_length"
+        )
+    return min(most, 4 * envs_per_actor)
 
 
 def spec_messages(specs: Sequence[TensorSpec]) -> list[impala_pb2.TensorSpec]:
@@ -34,22 +65,43 @@ def specs_from_messages(messages: Sequence[impala_pb2.TensorSpec]) -> list[Tenso
 
 def mismatches(
     request: impala_pb2.HandshakeRequest, run: RunIdentity, unroll_specs: Sequence[TensorSpec]
+) -> str:
+    """Returns a phrase for each difference, naming both sides; '' if the actor fits."""
+    if not _NAME.fullmatch(request.actor_id):
+        return f"actor_id: expected {_NAME.pattern}, got {shown(request.actor_id)}"
+    found = _differences(request, run, unroll_specs)
+    if not 1 <= request.num_environments <= run.max_environments:
+        found.append(
+            f"--envs_per_actor: the actor has {request.num_environments}, the learner takes 1 to"
+            f" {run.max_environments}: 4 times its own flag, but at most 240 MB an unroll"
+        )
+    return "; ".join(found)[:_LONGEST_REFUSAL]
+
+
+def shown(text: str) -> str:
+    """Returns a text that an actor sent, made harmless for logs and terminals."""
+    return "".join(c if c.isprintable() else "?" for c in text[:_LONGEST_SHOWN])
+
+
+def _differences(
+    request: impala_pb2.HandshakeRequest, run: RunIdentity, unroll_specs: Sequence[TensorSpec]
 ) -> list[str]:
-    """Returns one phrase for each difference, naming both sides; [] if the actor fits."""
     pairs = [
         ("protocol version", request.protocol_version, run.protocol_version),
         ("config digest", request.config_digest, run.config_digest),
     ]
     if request.run_id:  # an actor learns it from the first reply
         pairs.append(("run", request.run_id, run.run_id))
-    theirs = {spec.name: str(spec) for spec in map(_spec_as_sent, request.unroll_specs)}
+    if len(request.unroll_specs) > 10 * len(unroll_specs):
+        return [f"tensors: the actor has {len(request.unroll_specs)}"]
+    theirs = {shown(m.name): shown(str(_spec_as_sent(m))) for m in request.unroll_specs}
     ours = {spec.name: str(spec) for spec in unroll_specs}
     pairs += [
         (f"tensor {name}", theirs.get(name, "nothing"), ours.get(name, "nothing"))
         for name in dict.fromkeys([*ours, *theirs])
     ]
     found = [
-        f"{what}: the actor has {actor}, the learner has {learner}"
+        f"{what}: the actor has {shown(str(actor))}, the learner has {learner}"
         for what, actor, learner in pairs
         if actor != learner
     ]

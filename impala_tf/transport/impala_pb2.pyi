@@ -32,20 +32,22 @@ class TensorSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class HandshakeRequest(_message.Message):
-    __slots__ = ("actor_id", "session", "run_id", "protocol_version", "config_digest", "unroll_specs")
+    __slots__ = ("actor_id", "session", "run_id", "protocol_version", "config_digest", "unroll_specs", "num_environments")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     UNROLL_SPECS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ENVIRONMENTS_FIELD_NUMBER: _ClassVar[int]
     actor_id: str
     session: int
     run_id: str
     protocol_version: int
     config_digest: str
     unroll_specs: _containers.RepeatedCompositeFieldContainer[TensorSpec]
-    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., config_digest: _Optional[str] = ..., unroll_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ...) -> None: ...
+    num_environments: int
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., config_digest: _Optional[str] = ..., unroll_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., num_environments: _Optional[int] = ...) -> None: ...
 
 class HandshakeReply(_message.Message):
     __slots__ = ("outcome", "message", "run_id", "parameter_specs")
@@ -94,6 +96,22 @@ class PushUnrollReply(_message.Message):
     outcome: Outcome
     message: str
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class AttendRequest(_message.Message):
+    __slots__ = ("actor_id", "session", "run_id")
+    ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    actor_id: str
+    session: int
+    run_id: str
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ...) -> None: ...
+
+class AttendReply(_message.Message):
+    __slots__ = ("outcome",)
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    outcome: Outcome
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
 
 class GetParametersRequest(_message.Message):
     __slots__ = ("actor_id", "session", "run_id", "known_version")

@@ -51,6 +51,11 @@ class LearnerStub(object):
                 request_serializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersRequest.SerializeToString,
                 response_deserializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersReply.FromString,
                 _registered_method=True)
+        self.Attend = channel.unary_unary(
+                '/impala.Learner/Attend',
+                request_serializer=impala__tf_dot_transport_dot_impala__pb2.AttendRequest.SerializeToString,
+                response_deserializer=impala__tf_dot_transport_dot_impala__pb2.AttendReply.FromString,
+                _registered_method=True)
 
 
 class LearnerServicer(object):
@@ -76,6 +81,14 @@ class LearnerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Attend(self, request, context):
+        """Open as long as the actor lives: its name is taken. Answered to ask for a sign of life, which
+        is the next Attend.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LearnerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -93,6 +106,11 @@ def add_LearnerServicer_to_server(servicer, server):
                     servicer.GetParameters,
                     request_deserializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersRequest.FromString,
                     response_serializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersReply.SerializeToString,
+            ),
+            'Attend': grpc.unary_unary_rpc_method_handler(
+                    servicer.Attend,
+                    request_deserializer=impala__tf_dot_transport_dot_impala__pb2.AttendRequest.FromString,
+                    response_serializer=impala__tf_dot_transport_dot_impala__pb2.AttendReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +196,33 @@ class Learner(object):
             '/impala.Learner/GetParameters',
             impala__tf_dot_transport_dot_impala__pb2.GetParametersRequest.SerializeToString,
             impala__tf_dot_transport_dot_impala__pb2.GetParametersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Attend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/impala.Learner/Attend',
+            impala__tf_dot_transport_dot_impala__pb2.AttendRequest.SerializeToString,
+            impala__tf_dot_transport_dot_impala__pb2.AttendReply.FromString,
             options,
             channel_credentials,
             insecure,

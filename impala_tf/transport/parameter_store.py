@@ -16,18 +16,18 @@ class Snapshot:
     def __init__(self, parameter_version: int, tensors: Sequence[np.ndarray]) -> None:
         self.parameter_version = parameter_version
         self.tensors = tuple(tensors)
-        self._reply: impala_pb2.GetParametersReply | None = None
+        self._reply: bytes | None = None
         self._encoding = threading.Lock()
 
-    def reply(self) -> impala_pb2.GetParametersReply:
-        """Returns the message with this version. Do not change it."""
+    def reply(self) -> bytes:
+        """Returns the GetParametersReply with this version."""
         with self._encoding:
             if self._reply is None:
                 self._reply = impala_pb2.GetParametersReply(
                     outcome=impala_pb2.OK,
                     parameter_version=self.parameter_version,
                     tensors=[tensor.tobytes() for tensor in self.tensors],
-                )
+                ).SerializeToString()
             return self._reply
 
 

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from concurrent import futures
 from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
+import grpc.aio
 
 from impala_tf.addresses import is_here
 from impala_tf.config import ConfigError
-from impala_tf.transport import credentials, impala_pb2_grpc
-from impala_tf.transport.grpc_options import SERVER_OPTIONS
+from impala_tf.transport import credentials
+from impala_tf.transport.codec import NestCodec
+from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES, SERVER_OPTIONS
 from impala_tf.transport.handshake import RunIdentity
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.service import ActorView, LearnerService, PushReport
 from impala_tf.types import Unroll
 
-# Each waiting push holds a thread. Threads start on demand. The difference is reserved for other
-# calls, so they always find a thread; pushes beyond the limit are told to retry.
-_MAX_THREADS = 512
-_MAX_WAITING_PUSHES = 448
+# Decode unrolls and wait for room in the queue; the other pushes wait for them, in their order.
+_WORKERS = 8
+# Of the machine's memory, for pushes that wait. Pushes beyond it are told to retry.
+_WAITING_SHARE = 0.25
+_METHODS = ("Handshake", "Attend", "GetParameters", "PushUnroll")
 
 _log = logging.getLogger("impala_tf.learner")
+Result = TypeVar("Result")
 
 
 class LearnerServer:
-    """Serves the actors of one learner over mutual TLS."""
+    """Serves the actors of one learner over mutual TLS, from an event loop in its own thread.
+
+    A call that waits holds no thread: neither many actors nor slow ones keep others from being
+    answered.
+    """
 
     def __init__(
         self,
@@ -46,10 +58,10 @@ class LearnerServer:
           address: host:port or [IPv6]:port; port 0 takes a free port, see `port`.
           credentials_dir: as `credentials.ensure` creates it.
           run: what actors must agree with.
-          put: takes a decoded unroll of read-only NumPy arrays [N, ...]. Called from many threads.
-            Blocks while the queue is full, which makes the actor wait. Raises QueueClosed when the
-            learner takes no more unrolls: the actor retries later or, after `finish`, ends. Raises
-            RefusedUnroll if the learner does not train on it: the actor is told why.
+          put: takes a decoded unroll of read-only NumPy arrays [N, ...]. Called from several
+            threads. Blocks while the queue is full, which makes the actor wait. Raises QueueClosed
+            when the learner takes no more unrolls: the actor retries later or, after `finish`,
+            ends. Raises RefusedUnroll if the learner does not train on it: the actor is told why.
           parameters: where the learner publishes. Actors wait until there is a first version.
           on_push: called once for every push that was put, from the threads that put.
           on_refused: called with the number of unrolls of every push that was refused.
@@ -57,17 +69,24 @@ class LearnerServer:
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
         """
         server_credentials = credentials.server_credentials(credentials_dir)
+        self._workers = futures.ThreadPoolExecutor(_WORKERS, thread_name_prefix="put")
         self._service = LearnerService(
-            run, put, parameters, on_push, _MAX_WAITING_PUSHES, on_refused
+            run, put, parameters, self._workers, _max_waiting_bytes(), on_push, on_refused
         )
-        self._threads = futures.ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="serve")
-        self._server = grpc.server(self._threads, options=SERVER_OPTIONS)
-        impala_pb2_grpc.add_LearnerServicer_to_server(self._service, self._server)
-        self.port = _bind(self._server, address, server_credentials)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="serve", daemon=True)
+        self._thread.start()
+        limit = ("grpc.max_receive_message_length", _max_message_bytes(run))
+        try:
+            self._server = self._in_loop(self._make([*SERVER_OPTIONS, limit]))
+            self.port = self._in_loop(_bind(self._server, address, server_credentials))
+        except BaseException:
+            self._end_loop()
+            raise
 
     def start(self) -> None:
         """Starts to answer calls; returns at once."""
-        self._server.start()
+        self._in_loop(self._server.start())
 
     def finish(self) -> None:
         """Answers every call with RUN_OVER from now on; `actors` shows which actors were told."""
@@ -78,15 +97,42 @@ class LearnerServer:
 
         A `put` that still blocks is not interrupted: close the queue first.
         """
-        self._server.stop(grace_s).wait()
-        self._threads.shutdown(wait=False)
+        if not self._thread.is_alive():
+            return
+        self._in_loop(self._stop(grace_s))
+        self._end_loop()
+        self._workers.shutdown(wait=False)
 
     def actors(self) -> list[ActorView]:
         """Returns every actor that called in the last 5 minutes, ordered by id."""
         return self._service.actors()
 
+    async def _make(self, options: list[tuple[str, int]]) -> grpc.aio.Server:
+        server = grpc.aio.server(options=options)
+        # Without serializers: the service takes and returns bytes.
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(getattr(self._service, name))
+            for name in _METHODS
+        }
+        service = grpc.method_handlers_generic_handler("impala.Learner", handlers)
+        server.add_generic_rpc_handlers((service,))
+        return server
 
-def _bind(server: grpc.Server, address: str, server_credentials: grpc.ServerCredentials) -> int:
+    async def _stop(self, grace_s: float) -> None:
+        self._service.sessions.release()
+        await self._server.stop(grace_s)
+
+    def _in_loop(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+async def _bind(
+    server: grpc.aio.Server, address: str, server_credentials: grpc.ServerCredentials
+) -> int:
     """Returns the port. gRPC reports failure by an exception or, in older versions, by port 0."""
     host, _, port = address.rpartition(":")
     if not is_here(host.strip("[]")):
@@ -101,6 +147,16 @@ def _bind(server: grpc.Server, address: str, server_credentials: grpc.ServerCred
     if bound == 0:
         raise _cannot_listen(address)
     return bound
+
+
+def _max_message_bytes(run: RunIdentity) -> int:
+    """The largest unroll that the handshake admits, with room for its episodes."""
+    unroll_bytes = NestCodec(run.unroll_specs).nbytes
+    return int(1.1 * run.max_environments * unroll_bytes) + 4 * MAX_HANDSHAKE_BYTES
+
+
+def _max_waiting_bytes() -> int:
+    return int(_WAITING_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _cannot_listen(address: str) -> ConfigError:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import math
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
+from google.protobuf.message import DecodeError as MessageError
+from google.protobuf.message import Message
 
-from impala_tf.transport import impala_pb2, impala_pb2_grpc
+from impala_tf.transport import impala_pb2
 from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.errors import DecodeError, QueueClosed, RefusedUnroll
-from impala_tf.transport.grpc_options import PUSH_DEADLINE_S
-from impala_tf.transport.handshake import RunIdentity, mismatches, spec_messages
+from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES
+from impala_tf.transport.handshake import RunIdentity, mismatches, shown, spec_messages
 from impala_tf.transport.parameter_store import ParameterStore
+from impala_tf.transport.sessions import ActorView, Session, Sessions
 from impala_tf.types import Episode, Unroll
 
 logger = logging.getLogger(__name__)
 
-# An actor without contact for this long is hidden (perhaps scaled down) and reappears when it
-# reconnects.
-_SHOWN_S = 300.0
+Request = TypeVar("Request", bound=Message)
+_WARN_AGAIN_S = 60.0
 
 
 class PushReport(NamedTuple):
@@ -41,22 +44,6 @@ class PushReport(NamedTuple):
     memory_mb: float  # the actor's peak so far, in MiB; 0: unknown
 
 
-class ActorView(NamedTuple):
-    """What the learner knows about an actor, since the actor's process started."""
-
-    actor_id: str
-    host: str  # the address it connects from
-    last_contact: float  # seconds of the monotonic clock
-    parameter_version: int = -1  # of its last push; -1: none yet
-    agent_steps_per_s: float = 0.0
-    push_wait_fraction: float = 0.0
-    memory_mb: float = 0.0  # its peak so far, in MiB; 0: unknown
-    unrolls: int = 0  # accepted
-    refused: int = 0  # unrolls that were not trained on
-    last_refusal: str = ""  # why the last of them was refused
-    told_run_over: bool = False
-
-
 class _CallError(Exception):
     """Ends a call with a gRPC status."""
 
@@ -65,56 +52,83 @@ class _CallError(Exception):
         self.code = code
 
 
-class _Actor:
-    """One session of an actor: a restarted actor process has a new one."""
+def _answering(kind: type[Request]) -> Callable[..., Callable[..., Awaitable[bytes]]]:
+    """Parses requests of one kind, and turns exceptions into gRPC statuses.
 
-    def __init__(self, session: int, view: ActorView) -> None:
-        self.session = session
-        self.view = view
-        self.push_lock = threading.Lock()  # held during a push: a retry waits for the first try
-        self.last_sequence = -1  # of the last accepted push; guarded by push_lock
+    Unexpected ones are logged with their traceback. What is not such a message is refused.
+    """
+
+    def decorate(method: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
+        @functools.wraps(method)
+        async def answer(self: LearnerService, data: bytes, context: Any) -> bytes:
+            name = "of an unknown actor"
+            try:
+                request = _parse(kind, data)
+                name = f"of actor {shown(request.actor_id)}"  # type: ignore[attr-defined]
+                return await method(self, request, context)
+            except _CallError as error:
+                code, message = error.code, str(error)
+            except Exception:
+                logger.exception("%s %s failed", method.__name__, name)
+                code, message = grpc.StatusCode.INTERNAL, "the learner failed, see its log"
+            await context.abort(code, message)  # raises
+            raise AssertionError
+
+        return answer
+
+    return decorate
 
 
-def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Turns exceptions into gRPC statuses; logs unexpected ones with their traceback."""
-
-    @functools.wraps(method)
-    def answer(self: LearnerService, request: Any, context: grpc.ServicerContext) -> Any:
-        try:
-            return method(self, request, context)
-        except _CallError as error:
-            code, message = error.code, str(error)
-        except Exception:
-            logger.exception("%s of actor %s failed", method.__name__, request.actor_id)
-            code, message = grpc.StatusCode.INTERNAL, "the learner failed, see its log"
-        return context.abort(code, message)  # raises
-
-    return answer
+def _parse(kind: type[Request], data: bytes) -> Request:
+    if kind is not impala_pb2.PushUnrollRequest and len(data) > MAX_HANDSHAKE_BYTES:
+        raise _CallError(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes are too many")
+    try:
+        return kind.FromString(data)
+    except MessageError as error:
+        raise _CallError(grpc.StatusCode.INVALID_ARGUMENT, "not a message") from error
 
 
-class LearnerService(impala_pb2_grpc.LearnerServicer):
-    """Answers the calls of all actors; each call has its own thread."""
+class LearnerService:
+    """Answers the calls of all actors, in the event loop of the server.
+
+    Requests and replies are bytes: parameters, the same for all actors, are encoded only once.
+
+    Args:
+      run: what actors must agree with.
+      put: takes a decoded unroll, see `LearnerServer`.
+      parameters: where the learner publishes.
+      workers: run `put`, which may wait.
+      max_waiting_bytes: of pushes that wait for room in the queue.
+      on_push: called for every push that was put, by the workers.
+      on_refused: called with the number of unrolls that were refused.
+    """
 
     def __init__(
         self,
         run: RunIdentity,
         put: Callable[[Unroll], None],
         parameters: ParameterStore,
-        on_push: Callable[[PushReport], None] | None,
-        max_waiting_pushes: int,
+        workers: Executor,
+        max_waiting_bytes: int,
+        on_push: Callable[[PushReport], None] | None = None,
         on_refused: Callable[[int], None] | None = None,
     ) -> None:
         self._run = run
         self._codec = NestCodec(run.unroll_specs)
+        shapes = {spec.name: spec.shape for spec in self._codec.specs}
+        steps, *_ = *shapes.get("env_outputs.reward", ()), 1
+        self._most_episodes = 1 + steps  # of an environment
         self._parameter_specs = [TensorSpec.of(*spec) for spec in run.parameter_specs]
         self._put = put
         self._parameters = parameters
+        self._workers = workers
+        self._max_waiting_bytes = max_waiting_bytes
+        self._waiting_bytes = 0
         self._on_push = on_push
         self._on_refused = on_refused
-        self._push_slots = threading.BoundedSemaphore(max_waiting_pushes)
         self._over = threading.Event()
-        self._lock = threading.Lock()  # of the actors' table and views
-        self._actors: dict[str, _Actor] = {}
+        self._warned_at: dict[str, float] = {}
+        self.sessions = Sessions()
 
     def finish(self) -> None:
         """Answers every call with RUN_OVER from now on."""
@@ -122,162 +136,221 @@ class LearnerService(impala_pb2_grpc.LearnerServicer):
 
     def actors(self) -> list[ActorView]:
         """Returns every actor that called in the last 5 minutes, ordered by id."""
-        since = time.monotonic() - _SHOWN_S
-        with self._lock:
-            views = [actor.view for actor in self._actors.values()]
-        return sorted(view for view in views if view.last_contact > since)
+        return self.sessions.views()
 
-    @_answering
-    def Handshake(  # noqa: N802
-        self, request: impala_pb2.HandshakeRequest, context: grpc.ServicerContext
-    ) -> impala_pb2.HandshakeReply:
-        """Admits an actor that fits; it replaces its own earlier session."""
+    @_answering(impala_pb2.HandshakeRequest)
+    async def Handshake(  # noqa: N802
+        self, request: impala_pb2.HandshakeRequest, context: Any
+    ) -> bytes:
+        """Admits an actor that fits, if no other one that is alive has its name."""
         if self._over.is_set():
-            self._mark_told(request.actor_id)
-            return impala_pb2.HandshakeReply(outcome=impala_pb2.RUN_OVER)
+            self.sessions.mark_told(request.actor_id)
+            return _reply(impala_pb2.HandshakeReply, impala_pb2.RUN_OVER)
         host = _host(context.peer())
-        problems = mismatches(request, self._run, self._codec.specs)
-        if problems:
-            message = "; ".join(problems)
-            logger.warning("refused actor %s at %s: %s", request.actor_id, host, message)
-            return impala_pb2.HandshakeReply(outcome=impala_pb2.REFUSED, message=message)
-        self._admit(request.actor_id, request.session, host)
-        return impala_pb2.HandshakeReply(
-            outcome=impala_pb2.OK,
+        problem = mismatches(request, self._run, self._codec.specs)
+        if not problem:
+            problem = await self.sessions.admit(
+                request.actor_id, request.session, request.num_environments, host
+            )
+        if problem:
+            self._warn(host, f"refused actor {shown(request.actor_id)} at {host}: {problem}")
+            return _reply(impala_pb2.HandshakeReply, impala_pb2.REFUSED, message=problem)
+        return _reply(
+            impala_pb2.HandshakeReply,
+            impala_pb2.OK,
             run_id=self._run.run_id,
             parameter_specs=spec_messages(self._parameter_specs),
         )
 
-    @_answering
-    def GetParameters(  # noqa: N802
-        self, request: impala_pb2.GetParametersRequest, context: grpc.ServicerContext
-    ) -> impala_pb2.GetParametersReply:
+    @_answering(impala_pb2.AttendRequest)
+    async def Attend(  # noqa: N802
+        self, request: impala_pb2.AttendRequest, context: Any
+    ) -> bytes:
+        """Waits; an actor that is alive calls again when this returns."""
+        await self._session_of(request).attend()
+        return _reply(impala_pb2.AttendReply, impala_pb2.OK)
+
+    @_answering(impala_pb2.GetParametersRequest)
+    async def GetParameters(  # noqa: N802
+        self, request: impala_pb2.GetParametersRequest, context: Any
+    ) -> bytes:
         """Sends the newest parameters, unless the actor has them. Never waits."""
         if self._over.is_set():
-            self._mark_told(request.actor_id)
-            return impala_pb2.GetParametersReply(outcome=impala_pb2.RUN_OVER)
-        self._actor_of(request)
+            self.sessions.mark_told(request.actor_id)
+            return _reply(impala_pb2.GetParametersReply, impala_pb2.RUN_OVER)
+        self._session_of(request)
         snapshot = self._parameters.latest
         if snapshot is None:
             raise _CallError(grpc.StatusCode.UNAVAILABLE, "the learner has no parameters yet")
         # Not "<": after a restart from a checkpoint, the learner's version may be the lower one.
         if snapshot.parameter_version == request.known_version:
-            return impala_pb2.GetParametersReply(outcome=impala_pb2.UNCHANGED)
+            return _reply(impala_pb2.GetParametersReply, impala_pb2.UNCHANGED)
         return snapshot.reply()
 
-    @_answering
-    def PushUnroll(  # noqa: N802
-        self, request: impala_pb2.PushUnrollRequest, context: grpc.ServicerContext
-    ) -> impala_pb2.PushUnrollReply:
+    @_answering(impala_pb2.PushUnrollRequest)
+    async def PushUnroll(  # noqa: N802
+        self, request: impala_pb2.PushUnrollRequest, context: Any
+    ) -> bytes:
         """Puts an unroll into the queue, exactly once. Waits while the queue is full."""
         if self._over.is_set():
-            self._mark_told(request.actor_id)
-            return impala_pb2.PushUnrollReply(outcome=impala_pb2.RUN_OVER)
-        actor = self._actor_of(request)
-        with self._push_slot(actor, context):
-            if request.sequence <= actor.last_sequence:
-                return impala_pb2.PushUnrollReply(outcome=impala_pb2.DUPLICATE)
-            try:
-                self._put_unroll(actor, request)
-            except RefusedUnroll as refused:
-                self._count_refusal(actor, request, str(refused))
-                return impala_pb2.PushUnrollReply(outcome=impala_pb2.REFUSED, message=str(refused))
-            except QueueClosed as error:
-                if not self._over.is_set():
-                    # Stopped before the run was over: the run may resume, so the actor retries.
-                    raise _CallError(
-                        grpc.StatusCode.UNAVAILABLE, "the learner is stopping"
-                    ) from error
-                self._mark_told(request.actor_id)
-                return impala_pb2.PushUnrollReply(outcome=impala_pb2.RUN_OVER)
-        return impala_pb2.PushUnrollReply(outcome=impala_pb2.OK)
-
-    def _put_unroll(self, actor: _Actor, request: impala_pb2.PushUnrollRequest) -> None:
+            self.sessions.mark_told(request.actor_id)
+            return _reply(impala_pb2.PushUnrollReply, impala_pb2.RUN_OVER)
+        session = self._session_of(request)
+        if session.pushing is not None:
+            await self._wait_for_first_try(session, request)
+        if request.sequence <= session.last_sequence:
+            return _reply(impala_pb2.PushUnrollReply, impala_pb2.DUPLICATE)
         try:
-            unroll = self._codec.decode(request.num_environments, request.tensors)
-        except DecodeError as error:
-            raise _CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        report = _report(request, unroll)
-        self._put(unroll)
-        actor.last_sequence = request.sequence
-        with self._lock:
-            actor.view = actor.view._replace(
+            await self._put_in_worker(session, request)
+        except RefusedUnroll as refused:
+            return _reply(impala_pb2.PushUnrollReply, impala_pb2.REFUSED, message=str(refused))
+        except QueueClosed as error:
+            if not self._over.is_set():
+                # Stopped before the run was over: the run may resume, so the actor retries.
+                raise _CallError(grpc.StatusCode.UNAVAILABLE, "the learner is stopping") from error
+            self.sessions.mark_told(request.actor_id)
+            return _reply(impala_pb2.PushUnrollReply, impala_pb2.RUN_OVER)
+        return _reply(impala_pb2.PushUnrollReply, impala_pb2.OK)
+
+    async def _wait_for_first_try(
+        self, session: Session, request: impala_pb2.PushUnrollRequest
+    ) -> None:
+        request.ClearField("tensors")  # which are in memory already: a retry has the same ones
+        while session.pushing is not None:
+            await asyncio.wait([session.pushing])
+        if request.sequence > session.last_sequence:
+            raise _CallError(grpc.StatusCode.UNAVAILABLE, "the first try failed; try again")
+
+    async def _put_in_worker(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
+        """Puts an unroll. If the call is cancelled, the push goes on: a retry waits for it."""
+        size = request.ByteSize()
+        if self._waiting_bytes + size > self._max_waiting_bytes:
+            raise _CallError(
+                grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
+            )
+        loop = asyncio.get_running_loop()
+        self._waiting_bytes += size
+        job = loop.run_in_executor(self._workers, self._put_unroll, session, request)
+        session.pushing = job
+
+        def done(job: asyncio.Future[None]) -> None:
+            session.pushing = None
+            self._waiting_bytes -= size
+            if not job.cancelled():
+                job.exception()  # now asyncio does not complain if nobody waits for the result
+
+        job.add_done_callback(done)
+        await asyncio.shield(job)
+
+    def _put_unroll(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
+        try:
+            unroll = self._decode(session, request)
+            report = self._report(request, unroll)
+            self._put(unroll)
+        except RefusedUnroll as refused:
+            self._count_refusal(session, request, str(refused))
+            raise
+        session.last_sequence = request.sequence
+        self.sessions.update(
+            session,
+            lambda view: view._replace(
                 parameter_version=report.parameter_version,
                 agent_steps_per_s=report.agent_steps_per_s,
                 push_wait_fraction=report.push_wait_fraction,
                 memory_mb=report.memory_mb,
-                unrolls=actor.view.unrolls + report.num_unrolls,
-            )
+                unrolls=view.unrolls + report.num_unrolls,
+            ),
+        )
         if self._on_push is not None:
             self._on_push(report)
 
+    def _decode(self, session: Session, request: impala_pb2.PushUnrollRequest) -> Unroll:
+        if request.num_environments > session.num_environments:
+            raise _CallError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"num_environments: the handshake said at most {session.num_environments}, got"
+                f" {request.num_environments}",
+            )
+        try:
+            unroll: Unroll = self._codec.decode(request.num_environments, request.tensors)
+        except DecodeError as error:
+            raise _CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+        return unroll
+
+    def _report(self, request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport:
+        _check_numbers(request, self._most_episodes, self._run.num_levels)
+        return PushReport(
+            actor_id=request.actor_id,
+            num_unrolls=request.num_environments,
+            # An unroll's environments all use one version.
+            parameter_version=int(unroll.parameter_version.max()),
+            episodes=[
+                Episode(each, length, level=level)
+                for each, length, level in zip(
+                    request.episode_returns,
+                    request.episode_lengths,
+                    request.episode_levels,
+                    strict=True,
+                )
+            ],
+            agent_steps_per_s=request.agent_steps_per_s,
+            push_wait_fraction=request.push_wait_fraction,
+            memory_mb=request.memory_mb,
+        )
+
     def _count_refusal(
-        self, actor: _Actor, request: impala_pb2.PushUnrollRequest, reason: str
+        self, session: Session, request: impala_pb2.PushUnrollRequest, reason: str
     ) -> None:
-        actor.last_sequence = request.sequence
-        with self._lock:
-            before = actor.view
-            refused = before.refused + request.num_environments
-            actor.view = before._replace(refused=refused, last_refusal=reason)
+        session.last_sequence = request.sequence
+        before = session.view
+        self.sessions.update(
+            session,
+            lambda view: view._replace(
+                refused=view.refused + request.num_environments, last_refusal=reason
+            ),
+        )
         if self._on_refused is not None:
             self._on_refused(request.num_environments)
         if before.refused == 0 or before.last_refusal != reason:
             logger.warning("%s: an unroll was refused: %s", request.actor_id, reason)
 
-    @contextmanager
-    def _push_slot(self, actor: _Actor, context: grpc.ServicerContext) -> Iterator[None]:
-        """Waits until the actor's earlier push is done; keeps threads free for other calls."""
-        if not self._push_slots.acquire(blocking=False):
-            raise _CallError(
-                grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
-            )
-        try:
-            remaining = min(
-                context.time_remaining(), PUSH_DEADLINE_S
-            )  # infinite without a deadline
-            if not actor.push_lock.acquire(timeout=remaining):
-                raise _CallError(
-                    grpc.StatusCode.DEADLINE_EXCEEDED, "an earlier try is still waiting"
-                )
-            try:
-                yield
-            finally:
-                actor.push_lock.release()
-        finally:
-            self._push_slots.release()
+    def _session_of(
+        self,
+        request: impala_pb2.PushUnrollRequest
+        | impala_pb2.GetParametersRequest
+        | impala_pb2.AttendRequest,
+    ) -> Session:
+        session = self.sessions.get(request.actor_id, request.session)
+        if session is None or request.run_id != self._run.run_id:
+            raise _CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
+        return session
 
-    def _admit(self, actor_id: str, session: int, host: str) -> None:
-        view = ActorView(actor_id, host, last_contact=time.monotonic())
-        with self._lock:
-            known = self._actors.get(actor_id)
-            if known is not None and known.session == session:
-                return  # a repeated handshake: earlier pushes stay counted
-            self._actors[actor_id] = _Actor(session, view)
-        logger.info("actor %s %s from %s", actor_id, "reconnected" if known else "joined", host)
-
-    def _actor_of(
-        self, request: impala_pb2.PushUnrollRequest | impala_pb2.GetParametersRequest
-    ) -> _Actor:
-        with self._lock:
-            actor = self._actors.get(request.actor_id)
-            if (
-                actor is None
-                or actor.session != request.session
-                or request.run_id != self._run.run_id
-            ):
-                raise _CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
-            actor.view = actor.view._replace(last_contact=time.monotonic())
-            return actor
-
-    def _mark_told(self, actor_id: str) -> None:
-        with self._lock:
-            actor = self._actors.get(actor_id)
-            if actor is not None:
-                actor.view = actor.view._replace(told_run_over=True, last_contact=time.monotonic())
+    def _warn(self, host: str, text: str) -> None:
+        """Logs that a host was refused, now and then: it may try again and again."""
+        now = time.monotonic()
+        if now - self._warned_at.get(host, float("-inf")) < _WARN_AGAIN_S:
+            return
+        if len(self._warned_at) > 1000:
+            self._warned_at.clear()
+        self._warned_at[host] = now
+        logger.warning("%s", text)
 
 
-def _report(request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport:
-    returns = request.episode_returns
+def _reply(kind: type[Message], outcome: impala_pb2.Outcome, **fields: Any) -> bytes:
+    return kind(outcome=outcome, **fields).SerializeToString()
+
+
+def _check_numbers(
+    request: impala_pb2.PushUnrollRequest, most_episodes: int, num_levels: int
+) -> None:
+    """Checks what an actor says about its games and itself.
+
+    Raises:
+      _CallError: lists that cannot come from an actor of ours.
+      RefusedUnroll: numbers that a broken environment may make.
+    """
+    returns, lengths = request.episode_returns, request.episode_lengths
+    levels = request.episode_levels
     for name in ("episode_lengths", "episode_levels"):
         count = len(getattr(request, name))
         if count != len(returns):
@@ -285,24 +358,17 @@ def _report(request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"{name}: expected {len(returns)} like episode_returns, got {count}",
             )
-    if not all(map(math.isfinite, returns)) or min(request.episode_lengths, default=0) < 0:
+    most = most_episodes * request.num_environments
+    if len(returns) > most:
+        raise _CallError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"episode_returns: expected {most} at most in one unroll, got {len(returns)}",
+        )
+    if levels and not 0 <= min(levels) <= max(levels) < num_levels:
+        raise RefusedUnroll(f"episodes: levels from {min(levels)}, but there are {num_levels}")
+    rates = (request.agent_steps_per_s, request.push_wait_fraction, request.memory_mb)
+    if not all(map(math.isfinite, (*returns, *rates))) or min(lengths, default=0) < 0:
         raise RefusedUnroll("episodes: a return that is NaN or infinite, or a negative length")
-    return PushReport(
-        actor_id=request.actor_id,
-        num_unrolls=request.num_environments,
-        parameter_version=int(
-            unroll.parameter_version.max()
-        ),  # an unroll's environments all use one version
-        episodes=[
-            Episode(each, length, level=level)
-            for each, length, level in zip(
-                returns, request.episode_lengths, request.episode_levels, strict=True
-            )
-        ],
-        agent_steps_per_s=request.agent_steps_per_s,
-        push_wait_fraction=request.push_wait_fraction,
-        memory_mb=request.memory_mb,
-    )
 
 
 def _host(peer: str) -> str:

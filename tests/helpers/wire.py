@@ -91,6 +91,7 @@ def handshake_request(**changes: Any) -> impala_pb2.HandshakeRequest:
         "protocol_version": PROTOCOL_VERSION,
         "config_digest": "digest-1",
         "unroll_specs": spec_messages(CODEC.specs),
+        "num_environments": 8,
     }
     return impala_pb2.HandshakeRequest(**{**fields, **changes})
 

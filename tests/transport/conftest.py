@@ -66,7 +66,9 @@ def connect(directory: Path) -> Iterator[Connect]:
         digest: str = RUN.config_digest,
         on_retry: Callable[[float, str], None] | None = None,
     ) -> ActorClient:
-        one = ActorClient(f"127.0.0.1:{port}", directory, actor_id, specs, digest, on_retry)
+        one = ActorClient(
+            f"127.0.0.1:{port}", directory, actor_id, specs, digest, on_retry, num_environments=8
+        )
         clients.append(one)
         return one
 

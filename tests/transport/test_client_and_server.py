@@ -19,7 +19,7 @@ from impala_tf.transport import (
     RefusedUnroll,
     TransportError,
     impala_pb2,
-    service,
+    sessions,
 )
 from impala_tf.types import EnvOutput, Episode, Unroll
 from tests.helpers.wire import (
@@ -272,7 +272,7 @@ def test_an_actor_that_does_not_fit_is_refused_with_both_values(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 4"),
+        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 5"),
         ({"run_id": "run-0"}, "run: the actor has run-0, the learner has run-1"),
     ],
 )
@@ -303,9 +303,9 @@ def test_an_actor_without_contact_is_hidden_until_it_reconnects(
     actor.handshake()
     actor.push(make_unroll(0))
     learner.reports.get(timeout=PATIENCE_S)
-    monkeypatch.setattr(service, "_SHOWN_S", -1.0)
+    monkeypatch.setattr(sessions, "_SHOWN_S", -1.0)
     assert one.actors() == []
-    monkeypatch.setattr(service, "_SHOWN_S", 300.0)
+    monkeypatch.setattr(sessions, "_SHOWN_S", 300.0)
     actor.fetch_parameters(-1)
     (view,) = one.actors()
     assert view.unrolls == 2  # its earlier unrolls still count

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from impala_tf.transport import DecodeError, ParameterStore, TensorSpec
+from impala_tf.transport import DecodeError, ParameterStore, TensorSpec, impala_pb2
 from impala_tf.transport.codec import NestCodec, decode, encode
 
 ROOT = Path(__file__).parents[2]
@@ -152,7 +152,8 @@ def test_published_parameters_are_encoded_once_and_read_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
         array += 1  # an actor could otherwise get half of the change
     assert snapshot.reply() is snapshot.reply()
-    assert snapshot.reply().tensors == [np.ones([2], np.float32).tobytes()]
+    reply = impala_pb2.GetParametersReply.FromString(snapshot.reply())
+    assert reply.tensors == [np.ones([2], np.float32).tobytes()]
 
 
 def test_the_generated_files_fit_the_proto(tmp_path: Path) -> None:

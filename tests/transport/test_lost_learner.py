@@ -50,29 +50,38 @@ def test_a_full_queue_makes_an_actor_wait_and_other_calls_not(
     assert 0.0 < actor.push_wait_fraction <= 1.0
 
 
-def test_waiting_pushes_never_take_all_threads_of_the_server(
+def test_other_calls_are_answered_while_more_pushes_wait_than_there_are_workers(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    learner.parameters.publish(1, make_parameters(1.0))
+    learner.has_room.clear()
+    actors = [connect(one.port, f"actor-{k}") for k in range(20)]
+    for version, actor in enumerate(actors):
+        actor.push(make_unroll(version))
+    assert actors[0].fetch_parameters(-1) is not None
+    learner.has_room.set()
+    assert sorted(learner.reported(20)) == list(range(20))
+
+
+def test_pushes_beyond_the_memory_for_them_are_told_to_retry(
     serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_MAX_THREADS", 3)
-    monkeypatch.setattr(server, "_MAX_WAITING_PUSHES", 2)
+    monkeypatch.setattr(server, "_max_waiting_bytes", lambda: 1000)
     monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
-    reasons: list[str] = []
     refused = threading.Event()
 
     def on_retry(seconds: float, reason: str) -> None:
-        reasons.append(reason)
         if "too many pushes" in reason:
             refused.set()
 
     one = serve(learner)
-    learner.parameters.publish(1, make_parameters(1.0))
     learner.has_room.clear()
-    actors = [connect(one.port, f"actor-{k}", on_retry=on_retry) for k in range(4)]
-    for version, actor in enumerate(actors):
+    for version in range(4):
+        actor = connect(one.port, f"actor-{version}", on_retry=on_retry)
         actor.handshake()
         actor.push(make_unroll(version))
-    assert refused.wait(PATIENCE_S), reasons
-    assert actors[0].fetch_parameters(-1) is not None
+    assert refused.wait(PATIENCE_S)
     learner.has_room.set()
     assert sorted(learner.reported(4)) == [0, 1, 2, 3]
 

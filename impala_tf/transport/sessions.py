@@ -1,0 +1,173 @@
+"""Which actors there are. A name belongs to one live process, and no unroll counts twice."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
+
+# An actor without contact for this long is hidden (perhaps scaled down) and reappears when it
+# reconnects.
+_SHOWN_S = 300.0
+# How soon an actor that holds a name must answer when another process claims it.
+_ANSWER_S = 3.0
+# Names that are remembered: an actor that was cut off for hours may repeat its last push.
+_MOST_NAMES = 10_000
+_MOST_SESSIONS = 16  # of one name
+
+
+class ActorView(NamedTuple):
+    """What the learner knows about an actor, since the actor's process started."""
+
+    actor_id: str
+    host: str  # the address it connects from
+    last_contact: float  # seconds of the monotonic clock
+    parameter_version: int = -1  # of its last push; -1: none yet
+    agent_steps_per_s: float = 0.0
+    push_wait_fraction: float = 0.0
+    memory_mb: float = 0.0  # its peak so far, in MiB; 0: unknown
+    unrolls: int = 0  # accepted
+    refused: int = 0  # unrolls that were not trained on
+    last_refusal: str = ""  # why the last of them was refused
+    told_run_over: bool = False
+
+
+class Session:
+    """One process of an actor: a restarted one has a new session.
+
+    Attributes:
+      view: what is shown of it.
+      last_sequence: of the last push that was accepted or refused; -1: none.
+      pushing: the push that is being put into the queue.
+    """
+
+    def __init__(self, number: int, num_environments: int, view: ActorView) -> None:
+        self.number = number
+        self.num_environments = num_environments  # N at most, of one push
+        self.view = view
+        self.last_sequence = -1
+        self.pushing: asyncio.Future[None] | None = None
+        self._attending = self._asking = 0  # open Attend calls, and who waits for the next one
+        self._ask = asyncio.Event()
+        self._answered = asyncio.Event()
+
+    async def attend(self) -> None:
+        """Waits until the actor is to give a sign of life, which is the next call of this."""
+        self._attending += 1
+        self._answered.set()
+        try:
+            await self._ask.wait()
+        finally:
+            self._attending -= 1
+
+    async def is_alive(self) -> bool:
+        """Asks the actor for a sign of life, and tells whether it came."""
+        if self._attending == self._asking == 0:
+            return False
+        self._answered.clear()
+        self._asking += 1
+        self.release()
+        try:
+            await asyncio.wait_for(self._answered.wait(), _ANSWER_S)
+        except TimeoutError:
+            return False
+        finally:
+            self._asking -= 1
+        return True
+
+    def release(self) -> None:
+        """Ends the Attend calls that wait now."""
+        self._ask.set()
+        self._ask = asyncio.Event()
+
+
+class Sessions:
+    """The actors of one learner. `views` and `update` are thread-safe, the rest is the loop's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # of the table and the views in it
+        self._current: collections.OrderedDict[str, Session] = collections.OrderedDict()
+        # {name: {session: its last sequence}}, of sessions that were replaced.
+        self._earlier: dict[str, dict[int, int]] = {}
+
+    async def admit(self, name: str, number: int, num_environments: int, host: str) -> str:
+        """Gives a name to a session, unless another one that is alive has it.
+
+        Returns:
+          Why the actor is refused, naming both hosts; '' if it is admitted.
+        """
+        while holder := self._current.get(name):
+            if holder.number == number:
+                return ""  # a repeated handshake: earlier pushes stay counted
+            if await holder.is_alive():
+                return (
+                    f"{name}: this name is taken by an actor at {holder.view.host}, and this one is"
+                    f" at {host}; give each actor its own --task"
+                )
+            if self._current.get(name) is holder:  # and not another one that came meanwhile
+                break
+        self._replace(name, holder, Session(number, num_environments, _view(name, host)))
+        logger.info("actor %s %s from %s", name, "reconnected" if holder else "joined", host)
+        return ""
+
+    def _replace(self, name: str, holder: Session | None, session: Session) -> None:
+        earlier = self._earlier.setdefault(name, {})
+        if holder is not None:
+            earlier[holder.number] = holder.last_sequence
+            holder.release()
+        session.last_sequence = earlier.pop(session.number, -1)
+        while len(earlier) > _MOST_SESSIONS:
+            del earlier[next(iter(earlier))]
+        with self._lock:
+            self._current[name] = session
+            self._current.move_to_end(name)
+            while len(self._current) > _MOST_NAMES:
+                gone, _ = self._current.popitem(last=False)
+                self._earlier.pop(gone, None)
+
+    def get(self, name: str, number: int) -> Session | None:
+        """Returns a session that calls now; None if it does not have this name."""
+        session = self._current.get(name)
+        if session is None or session.number != number:
+            return None
+        self.update(session, lambda view: view)
+        return session
+
+    def update(self, session: Session, change: Callable[[ActorView], ActorView]) -> None:
+        """Changes what is shown of an actor, and notes that it is there."""
+        with self._lock:
+            session.view = change(session.view)._replace(last_contact=time.monotonic())
+
+    def mark_told(self, name: str) -> None:
+        """Notes that an actor knows that the run is over."""
+        session = self._current.get(name)
+        if session is not None:
+            self.update(session, lambda view: view._replace(told_run_over=True))
+
+    def release(self) -> None:
+        """Ends all Attend calls."""
+        for session in self._current.values():
+            session.release()
+
+    def views(self) -> list[ActorView]:
+        """Returns every actor that called in the last 5 minutes, ordered by name."""
+        now = time.monotonic()
+        with self._lock:
+            views = [_seen(session, now) for session in self._current.values()]
+        return sorted(view for view in views if view.last_contact > now - _SHOWN_S)
+
+
+def _view(name: str, host: str) -> ActorView:
+    return ActorView(name, host, last_contact=time.monotonic())
+
+
+def _seen(session: Session, now: float) -> ActorView:
+    """A push that waits for room in the queue is a contact that lasts."""
+    pushing = session.pushing
+    return session.view._replace(last_contact=now) if pushing else session.view

@@ -1,0 +1,153 @@
+"""A name belongs to one live actor, and what it pushed counts once whatever happens to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from impala_tf.transport import HandshakeRefused, impala_pb2, sessions
+from tests.helpers.waiting import wait_until
+from tests.helpers.wire import (
+    Connect,
+    FakeLearner,
+    Serve,
+    StubOf,
+    handshake_request,
+    make_parameters,
+    make_unroll,
+    push_request,
+)
+
+_ACTOR = """
+import sys
+from pathlib import Path
+from impala_tf.transport import ActorClient
+from tests.helpers.wire import SPECS, RUN, make_unroll
+address, credentials, name = sys.argv[1:]
+actor = ActorClient(address, Path(credentials), name, SPECS, RUN.config_digest, num_environments=8)
+actor.handshake()
+print("admitted", flush=True)
+version = 0
+while True:
+    actor.push(make_unroll(version))
+    version += 1
+"""
+
+
+@pytest.fixture
+def actor_processes() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_a_second_actor_of_the_same_name_is_refused_and_both_hosts_are_named(
+    serve: Serve, connect: Connect, learner: FakeLearner, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = serve(learner)
+    first = connect(one.port, "actor-3")
+    first.push(make_unroll(0))
+    time.sleep(0.3)  # until it attends
+    began = time.monotonic()
+    with pytest.raises(HandshakeRefused) as refused:
+        connect(one.port, "actor-3").handshake()
+    assert time.monotonic() - began < 5
+    assert (
+        "actor-3: this name is taken by an actor at 127.0.0.1, and this one is at 127.0.0.1;"
+        " give each actor its own --task" in str(refused.value)
+    )
+    assert "refused actor actor-3" in caplog.text
+    for version in (1, 2):
+        first.push(make_unroll(version))
+    assert learner.reported(3) == [0, 1, 2]
+    assert one.actors()[0].unrolls == 6
+
+
+def test_many_that_claim_a_name_do_not_drive_its_owner_out(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    first = connect(one.port, "actor-3")
+    first.handshake()
+    time.sleep(0.3)
+    for _ in range(20):
+        with pytest.raises(HandshakeRefused):
+            connect(one.port, "actor-3").handshake()
+    first.push(make_unroll(0))
+    assert learner.reported(1) == [0]
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_name_of_an_actor_that_was_killed_or_hangs_is_free(
+    serve: Serve, connect: Connect, learner: FakeLearner, directory: Path,
+    actor_processes: list[subprocess.Popen[str]], end: signal.Signals,
+) -> None:  # fmt: skip
+    one = serve(learner)
+    command = [sys.executable, "-c", _ACTOR, f"127.0.0.1:{one.port}", str(directory), "actor-3"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    actor_processes.append(process)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "admitted\n"
+    wait_until(lambda: learner.unrolls.qsize() > 3)
+    process.send_signal(end)
+    began = time.monotonic()
+    successor = connect(one.port, "actor-3")
+    successor.handshake()
+    assert time.monotonic() - began < 5
+    successor.push(make_unroll(77))
+    wait_until(lambda: 77 in learner.versions())
+    versions = learner.versions()
+    assert versions == [*range(len(versions) - 1), 77]
+
+
+def test_what_a_session_pushed_still_counts_when_another_one_had_its_name(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner
+) -> None:
+    """As when a machine that was cut off comes back after its replacement has gone."""
+    stub = stub_of(serve(learner))
+    stub.Handshake(handshake_request(session=7))
+    assert stub.PushUnroll(push_request(0, session=7)).outcome == impala_pb2.OK
+    stub.Handshake(handshake_request(session=8))
+    stub.Handshake(handshake_request(session=7))
+    assert stub.PushUnroll(push_request(0, session=7)).outcome == impala_pb2.DUPLICATE
+    assert stub.PushUnroll(push_request(1, session=7)).outcome == impala_pb2.OK
+
+
+def test_a_learner_keeps_a_limited_number_of_names_and_sessions(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_MOST_NAMES", 5)
+    one = serve(learner)
+    stub = stub_of(one)
+    for number in range(50):
+        name = f"actor-{number}"
+        reply = stub.Handshake(handshake_request(actor_id=name, session=number))
+        assert reply.outcome == impala_pb2.OK
+        stub.Handshake(handshake_request(actor_id="one", session=number))
+    assert len(one.actors()) == 5
+    assert len(one._service.sessions._earlier) == 5
+    assert len(one._service.sessions._earlier["one"]) <= sessions._MOST_SESSIONS + 1
+
+
+def test_an_actor_that_waits_for_room_is_not_shown_as_silent(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    learner.parameters.publish(0, make_parameters(0.0))
+    learner.has_room.clear()
+    connect(one.port).push(make_unroll(0))
+    learner.wait_for_put()
+    began = time.monotonic()
+    time.sleep(0.5)
+    assert one.actors()[0].last_contact > began + 0.4
+    learner.has_room.set()
