@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import resource
 import signal
 import sys
 import threading
@@ -18,6 +19,7 @@ STDERR = 2
 """File descriptor."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL_S = 0.2
+_DESCRIPTORS = 65_536
 
 
 class StopRequest:
@@ -118,6 +120,18 @@ def print_stacks_on_request() -> None:
     Works even if a thread hangs inside TensorFlow and holds the interpreter.
     """
     faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
+
+
+def raise_descriptor_limit() -> None:
+    """Allows this process as many open files and connections as the system lets it.
+
+    The usual limit of 1,024 would be used up by a thousand actors, or by as many idle connections.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def ignore_stop_requests() -> None:

@@ -7,6 +7,7 @@ library only, and no dataclasses, whose import takes memory that cheap machines 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -24,6 +25,9 @@ UNUSABLE_INPUT = 2
 """Exit status for unusable flags or files, which a restart would not help."""
 _QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
 _TICK_S = 0.2
+MAX_LOG_BYTES = 20 * 2**20
+"""A process's log is moved to NAME.log.1 when it is larger, so a long run cannot fill the disk."""
+_LOG_CHECK_S = 5.0
 _CANNOT_RUN = (FileNotFoundError, NotADirectoryError, PermissionError)
 """What starting a process raises if trying again would not help."""
 
@@ -148,7 +152,7 @@ class SupervisedProcess(threading.Thread):
         self._budget = budget or RestartBudget(command.max_restarts)
         self._on_end = on_end
         self._stopping = self._leaving = False
-        self._restarting = False
+        self._restarting = self._killing = False
         self._proven = False
 
     def stop(self, leaving: bool = False) -> None:
@@ -163,6 +167,10 @@ class SupervisedProcess(threading.Thread):
     def restart(self) -> None:
         """Makes the process stop and start again, at no cost to its budget. Returns at once."""
         self._restarting = True
+
+    def kill(self) -> None:
+        """Kills the process, which counts as a failure: it is restarted. Returns at once."""
+        self._killing = True
 
     @property
     def over(self) -> bool:
@@ -240,6 +248,7 @@ class SupervisedProcess(threading.Thread):
             detail="",
         )
         kill_at_s: float | None = None
+        check_log_s = 0.0
         while not _has_ended(process.pid):
             if (self._stopping or self._restarting) and kill_at_s is None:
                 kill_at_s = time.monotonic() + self._stop_timeout_s
@@ -248,6 +257,12 @@ class SupervisedProcess(threading.Thread):
                 self._event(f"did not stop within {self._stop_timeout_s:g} s, so it was killed")
                 process.kill()
                 kill_at_s = float("inf")
+            if self._killing:
+                self._killing = False
+                process.kill()
+            if time.monotonic() > check_log_s:
+                check_log_s = time.monotonic() + _LOG_CHECK_S
+                limit_log(path)
             time.sleep(_TICK_S)
         # Kill what it left running. It is not reaped yet, so its group id cannot have been reused.
         os.killpg(process.pid, signal.SIGKILL)
@@ -309,6 +324,28 @@ class SupervisedProcess(threading.Thread):
         except OSError as error:  # A full disk must not end a process that still works.
             text = f"{text} (not in its log: {error})"
         self._on_event(text)
+
+
+def limit_log(path: Path, max_bytes: int | None = None) -> None:
+    """Moves what a log contains to NAME.log.1 if it is large, and replaces what was there before.
+
+    The file itself stays: processes append to it. A few lines may be lost in the moment between.
+
+    Args:
+      path: of a log that processes append to.
+      max_bytes: default: MAX_LOG_BYTES.
+    """
+    try:
+        if path.stat().st_size <= (MAX_LOG_BYTES if max_bytes is None else max_bytes):
+            return
+        earlier = path.with_name(f"{path.name}.1")
+        try:
+            shutil.copyfile(path, earlier)
+        except OSError:  # On a full disk, the newest lines matter most.
+            earlier.unlink(missing_ok=True)
+        os.truncate(path, 0)
+    except OSError:
+        return  # It is tried again soon, and a process must not end because of its log.
 
 
 def start_ticks(pid: int) -> int | None:

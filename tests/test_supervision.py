@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from impala_tf import supervision
 from impala_tf.supervision import (
     Command,
     GiveUpError,
@@ -166,3 +167,29 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path):
     process.join(30)
     assert process.state.state == "finished"
     assert any("not in its log" in event or "could not be started" in event for event in events)
+
+
+def test_a_log_that_grows_without_end_keeps_its_newest_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervision, "MAX_LOG_BYTES", 10_000)
+    monkeypatch.setattr(supervision, "_LOG_CHECK_S", 0.3)
+    log = tmp_path / "actor-0.log"
+    script = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo line $i; done; sleep 1; echo last"
+    process = SupervisedProcess(Command("actor-0", ("sh", "-c", script), str(tmp_path), str(log)))
+    process.start()
+    process.join(60)
+    earlier = log.with_name("actor-0.log.1").read_text().splitlines()
+    assert earlier[-1] == "line 4000"
+    assert log.read_text().splitlines()[0] == "last"
+    assert log.stat().st_size < 10_000
+
+
+def test_a_log_on_a_full_disk_is_shortened(tmp_path, monkeypatch):
+    log = tmp_path / "x.log"
+    log.write_text("a" * 100)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(supervision.shutil, "copyfile", full)
+    supervision.limit_log(log, max_bytes=50)
+    assert log.read_text() == ""

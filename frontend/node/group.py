@@ -7,6 +7,7 @@ import http.client
 import os
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from frontend.node import uts_namespace
 from frontend.node.addresses import interface_of
 from frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
 from frontend.node.state import RankInfo
-from impala_tf.supervision import Command, GiveUpError, ProcessState
+from impala_tf.supervision import Command, GiveUpError, ProcessState, SupervisedProcess
 
 POLL_S = 0.5
 PATIENCE_S = 600.0
@@ -26,6 +27,10 @@ GLOO_TIMEOUT_S = 45
 machine is lost, the group must end within a minute, so this is less than a minute."""
 _GLOO_TIMEOUT = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 _REPORT_S = 60.0
+HUNG_S = 60.0
+"""A learner that still runs after the others have waited for this long hangs: it would have noticed
+within GLOO_TIMEOUT_S that they have ended."""
+_ASK_S = 5.0
 
 
 class Membership:
@@ -64,6 +69,7 @@ class Membership:
         if rank_info.rank == 0:
             self._server = RendezvousServer(self._rendezvous, rank_info.hosts)
         self._proxy = StoreProxy(self._rendezvous)
+        self._closed = threading.Event()
 
     def gather(self, stopping: Callable[[], bool]) -> bool:
         """Waits until every learner is ready to start. Says every 60 s which ones are missing.
@@ -92,6 +98,27 @@ class Membership:
             time.sleep(POLL_S)
         return False
 
+    def watch(self, process: SupervisedProcess) -> None:
+        """Kills the learner when the others have long been waiting to start again, and it runs on.
+
+        One that hangs or is stopped does not notice that the group has ended. Returns at once.
+        """
+        threading.Thread(target=self._watch, args=(process,), daemon=True).start()
+
+    def _watch(self, process: SupervisedProcess) -> None:
+        while not self._closed.wait(_ASK_S) and not process.over:
+            runs_s = time.time() - (process.state.started_unix_s or time.time())
+            if process.state.state != "running" or runs_s < HUNG_S:
+                continue
+            try:
+                answer = ask(self._rendezvous, "/waiting", {"rank": self._rank_info.rank})
+            except (OSError, http.client.HTTPException):
+                continue
+            if answer["waiting_s"] > HUNG_S:
+                others = f"the other learners have waited {answer['waiting_s']:.0f} s for it"
+                self._log_event(f"learner-{self._rank_info.rank} hangs: {others}; killing it")
+                process.kill()
+
     def reopen(self) -> None:
         """Lets the group start again after a member had left it."""
         if self._server is not None:
@@ -112,6 +139,7 @@ class Membership:
 
     def close(self) -> None:
         """Stops the servers."""
+        self._closed.set()
         self._proxy.close()
         if self._server is not None:
             self._server.close()

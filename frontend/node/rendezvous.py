@@ -33,6 +33,7 @@ _FRESH_S = 10.0
 _MAX_BODY_BYTES = 1 << 16
 _MAX_STORE_BYTES = 1 << 24
 _REQUEST_S = 5.0
+_LOOK_UP_S = 2.0
 _SIGNATURE = "X-Signature"
 
 
@@ -53,6 +54,7 @@ class Gathering:
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[str, float]] = {}
+        self._since: dict[str, float] = {}
         self._released: set[str] = set()
         self._over = ""
         self._store: dict[str, bytes] = {}
@@ -77,16 +79,26 @@ class Gathering:
             now = self._clock()
             if attempt not in self._released:
                 self._waiting[rank] = attempt, now
+                self._since.setdefault(attempt, now)
             here = {r: a for r, (a, at) in self._waiting.items() if now - at < _FRESH_S}
             if len(here) == self._size:
                 self._released = set(here.values())
                 self._waiting.clear()
+                self._since.clear()
                 self._store.clear()
             return {
                 "go": attempt in self._released,
                 "over": self._over,
                 "missing": [r for r in range(self._size) if r not in here],
             }
+
+    def waiting_s(self, rank: int) -> float:
+        """Returns for how long another member than `rank` has been waiting, in seconds."""
+        with self._lock:
+            now = self._clock()
+            others = [each for r, each in self._waiting.items() if r != rank]
+            waited = [now - self._since[a] for a, at in others if now - at < _FRESH_S]
+            return max(waited, default=0.0)
 
     def leave(self, reason: str) -> None:
         """Ends the group, because a member will not start again. The first reason counts."""
@@ -122,14 +134,15 @@ class RendezvousServer:
           hosts: of all learners; requests from other machines are not read.
         """
         self.gathering = Gathering(len(hosts))
-        settings = {"gathering": self.gathering, "key": address.key, "known": _Known(hosts)}
+        settings = {"gathering": self.gathering, "key": address.key}
         handler = type("Handler", (_RendezvousHandler,), settings)
+        known = _Known(hosts)
         try:
-            self._server = _Server((address.host, address.port), handler)
+            self._server = _Server((address.host, address.port), handler, known)
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
-            self._server = _Server(("0.0.0.0", address.port), handler)
+            self._server = _Server(("0.0.0.0", address.port), handler, known)
         _serve(self._server)
 
     def close(self) -> None:
@@ -144,9 +157,12 @@ class _Known:
     def __init__(self, hosts: tuple[str, ...]) -> None:
         self._hosts = hosts
         self._addresses: set[str] = set()
+        self._looked_up_s = float("-inf")
 
     def __contains__(self, address: str) -> bool:
-        if address not in self._addresses:
+        now = time.monotonic()
+        if address not in self._addresses and now - self._looked_up_s > _LOOK_UP_S:
+            self._looked_up_s = now
             for host in self._hosts:
                 with contextlib.suppress(OSError):
                     self._addresses |= {str(i[4][0]) for i in socket.getaddrinfo(host, None)}
@@ -202,10 +218,20 @@ def _signature(key: bytes, method: str, path: str, body: bytes) -> str:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type[BaseHTTPRequestHandler],
+        known: _Known | None = None,
+    ) -> None:
+        self._known = known
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
         self.address_family = found[0][0]
         super().__init__(found[0][4][:2], handler)  # type: ignore[arg-type]
+
+    def verify_request(self, request: object, client_address: Any) -> bool:
+        """Hangs up on other machines than the learners', before they get a thread."""
+        return self._known is None or client_address[0] in self._known
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignores clients that hang up in the middle of a request."""
@@ -237,7 +263,6 @@ class _Handler(BaseHTTPRequestHandler):
 class _RendezvousHandler(_Handler):
     gathering: Gathering
     key: bytes
-    known: _Known
 
     def do_GET(self) -> None:
         if self._checked_body() is not None:
@@ -266,6 +291,9 @@ class _RendezvousHandler(_Handler):
         if self.path == "/join":
             answer = self.gathering.join(int(message["rank"]), str(message["attempt"]))
             self._answer(200, json.dumps(answer).encode())
+        elif self.path == "/waiting":
+            waited_s = self.gathering.waiting_s(int(message["rank"]))
+            self._answer(200, json.dumps({"waiting_s": waited_s}).encode())
         elif self.path == "/leave":
             self.gathering.leave(str(message["reason"]))
             self._answer(200)
@@ -274,10 +302,6 @@ class _RendezvousHandler(_Handler):
 
     def _checked_body(self) -> bytes | None:
         """Returns the body, or refuses the request and returns None."""
-        if self.client_address[0] not in self.known:
-            self.close_connection = True
-            self._answer(403)
-            return None
         body = self._body()
         expected = _signature(self.key, self.command, self.path, body)
         if not hmac.compare_digest(self.headers.get(_SIGNATURE, ""), expected):

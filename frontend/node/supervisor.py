@@ -172,9 +172,11 @@ class NodeSupervisor:
                 raise GiveUpError(text)
 
             return self._supervised(command, before_start=refuse)
-        return self._supervised(
+        process = self._supervised(
             member.command(command), before_start=member.gather, on_end=member.end
         )
+        member.watch(process)
+        return process
 
     def _supervised(self, command: Command, **hooks: Any) -> SupervisedProcess:
         return SupervisedProcess(
@@ -243,7 +245,7 @@ class NodeSupervisor:
             if not path.exists():
                 continue
             with path.open("rb") as log:
-                log.seek(shown)
+                log.seek(shown if shown <= path.stat().st_size else 0)  # it may have been moved
                 sys.stdout.buffer.write(log.read())
                 sys.stdout.buffer.flush()
                 self._shown[name] = log.tell()

@@ -16,6 +16,10 @@ _LONG_S, _AGAIN_S = 30.0, 60.0
 # their own batches shortly after it began to wait.
 _LATE_JOIN_S = 45.0
 
+# A learner of a group that is still in one update after this long hangs, or waits for one that
+# does. It ends, so that the group restarts. The first update includes compilation.
+_HUNG_S, _FIRST_HUNG_S = 100.0, 400.0
+
 _log = logging.getLogger("impala_tf.learner")
 
 
@@ -27,6 +31,7 @@ class StallWatch:
       rank: this learner's.
       ranks_without_batch: returns the ranks that had no batch for the last update.
       clock: seconds.
+      learner_updates: returns how many there were so far.
     """
 
     def __init__(
@@ -35,6 +40,7 @@ class StallWatch:
         rank: int,
         ranks_without_batch: Callable[[], Sequence[int]],
         clock: Callable[[], float] = time.monotonic,
+        learner_updates: Callable[[], int] = lambda: 0,
     ) -> None:
         self._hosts = hosts
         self._rank = rank
@@ -42,6 +48,9 @@ class StallWatch:
         self._clock = clock
         self._name = peer_watch.names([rank])
         self._updating_since: float | None = None
+        self._learner_updates = learner_updates
+        self._updates_before = 0  # the update that is made now
+        self._is_first = True
         self._batch_at = clock()
         self._warned_at = float("-inf")
 
@@ -51,14 +60,32 @@ class StallWatch:
             began = self._clock()
             if batch is not None:
                 self._batch_at = began
+            self._updates_before = self._learner_updates()
             self._updating_since = began
             yield batch
             self._updating_since = None
+            self._is_first = False
             self._warn_of_late_peers(self._clock() - began)
 
     def starving_s(self) -> float:
         """For how long this learner has had no batch, in seconds; 0 while it updates."""
         return 0.0 if self._updating_since is not None else self._clock() - self._batch_at
+
+    def hung(self) -> str:
+        """Says what hangs, if this learner of a group has been in an update for too long; else ''.
+
+        It hangs itself (say, in a file system that does not answer) or waits for another learner
+        that does. Horovod waits without end for a process that lives.
+        """
+        since, limit_s = self._updating_since, _FIRST_HUNG_S if self._is_first else _HUNG_S
+        if since is None or len(self._hosts) == 1:
+            return ""
+        updating_s = self._clock() - since
+        if updating_s < limit_s:
+            return ""
+        if self._learner_updates() > self._updates_before:
+            return f"{self._name}: has hung for {updating_s:.0f} s after an update"
+        return f"{self._name}: has waited {updating_s:.0f} s for {self._peers()} in an update"
 
     def warn(self, actors: Sequence[str]) -> None:
         """Warns if this learner has waited for half a minute or longer; call about once per second.

@@ -20,7 +20,11 @@ from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import batches, batches_or_none
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir, write_atomically
-from impala_tf.process_lifetime import StopRequest, run_interruptibly
+from impala_tf.process_lifetime import (
+    StopRequest,
+    raise_descriptor_limit,
+    run_interruptibly,
+)
 from impala_tf.processes import learner_parts, provenance
 from impala_tf.processes.common import begin, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
@@ -51,6 +55,7 @@ def main(config: Config) -> int:
       ConfigError: flags, a device, a logdir, a checkpoint or a port that cannot be used.
     """
     config, spec, logdir, stop = begin(config)
+    raise_descriptor_limit()
     select_device(config.process.device)
     start_xla()
     group = _join_group(config)
@@ -95,7 +100,12 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
         parts.storage.attempt,
     )
     hosts = configs.hosts(config.process.learner_hosts)
-    stall_watch = StallWatch(hosts, group.rank, lambda: learner.ranks_without_batch)
+    stall_watch = StallWatch(
+        hosts,
+        group.rank,
+        lambda: learner.ranks_without_batch,
+        learner_updates=lambda: learner.learner_updates,
+    )
 
     def learn() -> None:
         parts.server.start()

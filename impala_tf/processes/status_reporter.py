@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
+import logging
+import os
 import threading
 import time
 from types import TracebackType
@@ -11,12 +14,14 @@ from impala_tf.config import resolved
 from impala_tf.learner.stall_watch import StallWatch
 from impala_tf.monitoring import status
 from impala_tf.monitoring.metrics import Row
-from impala_tf.process_lifetime import StopRequest
+from impala_tf.process_lifetime import STDERR, StopRequest
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.transport import ActorView
 
 _INTERVAL_S = 1.0
 _STARVING_AFTER_S = 15.0
+
+_log = logging.getLogger("impala_tf.learner")
 
 
 class StatusReporter:
@@ -54,6 +59,16 @@ class StatusReporter:
             with self._parts.storage.attempt("status.json"):
                 self._writer.write(self._status(self._state()))
             self._stall_watch.warn([actor.actor_id for actor in self._parts.server.actors()])
+            if message := self._stall_watch.hung():
+                self._end_hung(message)
+
+    def _end_hung(self, message: str) -> None:
+        """Ends this process: nothing gentler ends a thread that hangs. Checkpoints stay whole."""
+        _log.error("%s; exiting, a restart resumes from the last checkpoint", message)
+        faulthandler.dump_traceback(STDERR)
+        with self._parts.storage.attempt("status.json"):
+            self._writer.write(self._status("failed"))
+        os._exit(1)
 
     def _state(self) -> status.State:
         if self._stop():

@@ -18,7 +18,10 @@ class Watched:
         self.now = 100.0
         self.absent: tuple[int, ...] = ()
         hosts = [f"127.0.0.1:{free_port()}" for _ in range(size)]
-        self.stall_watch = StallWatch(hosts, rank, lambda: self.absent, lambda: self.now)
+        self.updates = 0
+        self.stall_watch = StallWatch(
+            hosts, rank, lambda: self.absent, lambda: self.now, lambda: self.updates
+        )
         self.batches = self.stall_watch.watch(iter("abc"))
 
     def warn_after(self, seconds: float) -> None:
@@ -95,3 +98,34 @@ def test_a_single_learner_waits_for_no_other(caplog: pytest.LogCaptureFixture) -
     next(watched.batches)
     watched.warn_after(1000.0)
     assert messages(caplog) == []
+
+
+def test_a_learner_that_waits_for_a_hung_one_ends_after_a_hundred_seconds() -> None:
+    watched = Watched()
+    next(watched.batches)
+    watched.now += 399.0
+    assert watched.stall_watch.hung() == "", "the first update includes compilation"
+    watched.now += 2.0
+    assert watched.stall_watch.hung() != ""
+    next(watched.batches)
+    watched.now += 99.0
+    assert watched.stall_watch.hung() == ""
+    watched.now += 2.0
+    said = watched.stall_watch.hung()
+    assert said.startswith("learner-0: has waited 101 s for learner-1, learner-2, which does not")
+
+
+def test_a_learner_that_hangs_itself_says_so() -> None:
+    watched = Watched(rank=1)
+    for _ in range(2):
+        next(watched.batches)
+    watched.updates += 1
+    watched.now += 101.0
+    assert watched.stall_watch.hung() == "learner-1: has hung for 101 s after an update"
+
+
+def test_a_learner_without_others_never_counts_as_hung() -> None:
+    watched = Watched(size=1)
+    next(watched.batches)
+    watched.now += 1e6
+    assert watched.stall_watch.hung() == ""
