@@ -29,6 +29,7 @@ class Run:
       environment: variables in addition to those of this process.
       patches: {"module.NAME": value}: constants that its process has with other values, so that a
         test need not wait for long. Processes that it starts are not patched.
+      script: in place of run_experiment.py.
     """
 
     def __init__(
@@ -38,10 +39,11 @@ class Run:
         launcher: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         patches: Mapping[str, Any] | None = None,
+        script: Sequence[str] | None = None,
     ) -> None:
         self._mark = f"{_MARK}={uuid.uuid4().hex}"
         name, value = self._mark.split("=")
-        script = [str(PROJECT / "run_experiment.py")]
+        script = list(script or [str(PROJECT / "run_experiment.py")])
         if patches:
             script = [str(patched_run.__file__), json.dumps(dict(patches))]
         self.process = subprocess.Popen(

@@ -1,0 +1,33 @@
+"""run_experiment.py whose learner hangs when it writes a checkpoint: hanging_run.py FILE FLAGS.
+
+It hangs, as in a file system that does not answer, once FILE exists.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+
+def main() -> int:
+    """Runs with the flags that follow the first argument."""
+    import run_experiment
+    from impala_tf.checkpoint.run_state import RunState
+    from impala_tf.learner import stall_watch
+
+    trigger = Path(sys.argv.pop(1))
+    save = RunState.save
+
+    def save_or_hang(self: RunState) -> None:
+        while trigger.exists():
+            time.sleep(1)
+        save(self)
+
+    RunState.save = save_or_hang  # type: ignore[method-assign]
+    stall_watch._HUNG_S = 15.0
+    return run_experiment.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

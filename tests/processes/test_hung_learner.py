@@ -1,0 +1,106 @@
+"""One of two learners hangs: the group ends, names it, and its supervisors bring it back."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from frontend.node.group import gloo_environment
+from frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
+from frontend.node.state import RankInfo
+from tests.helpers import hanging_run
+from tests.helpers.ports import free_port
+from tests.helpers.runs import PROJECT, checkpointed_frames, rows, status
+from tests.helpers.waiting import wait_until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+START_S = 300.0
+FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=1000000000",
+         "--envs_per_actor=8", "--metrics_interval_s=1", "--checkpoint_interval_s=2")  # fmt: skip
+
+
+def test_a_learner_whose_thread_hangs_ends_the_group_and_is_named(start, tmp_path: Path) -> None:
+    hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    address = Address("127.0.0.1", free_port(), b"key")
+    server, proxy = RendezvousServer(address, ("127.0.0.1",) * 2), StoreProxy(address)
+    hang, logdir = tmp_path / "hang", tmp_path / "run"
+    flags = (*FLAGS, f"--logdir={logdir}", f"--learner_hosts={','.join(hosts)}")
+    learners = []
+    for rank in range(2):
+        rank_info = RankInfo(rank, 2, rank, 2, 0, 1, ("127.0.0.1",) * 2, address.port)
+        learners.append(
+            start(
+                *flags,
+                "--job_name=learner",
+                environment=gloo_environment(rank_info, proxy.port),
+                script=[str(hanging_run.__file__), str(hang)],
+            )
+        )
+    learners[0].wait_until(lambda: status(logdir) != {}, START_S)
+    actors = [start(*flags, "--job_name=actor", f"--task={task}") for task in range(2)]
+    learners[0].wait_until(lambda: len(rows(logdir)) > 3, START_S)
+    before = checkpointed_frames(logdir)
+    hang.touch()
+    began = time.monotonic()
+    (code_0, out_0, err_0), (code_1, out_1, err_1) = [each.wait(120) for each in learners]
+    assert time.monotonic() - began < 60
+    assert (code_0, code_1) == (1, 1), out_0 + err_0 + out_1 + err_1
+    assert re.search(r"learner-0: has hung for \d+ s after an update; exiting", out_0)
+    assert "save_or_hang" in err_0, "the stacks say where it hangs"
+    assert re.search(r"learner-1: (has waited \d+ s for|lost) learner-0", out_1), out_1
+    assert checkpointed_frames(logdir) >= before > 0
+    for actor in actors:
+        actor.process.send_signal(signal.SIGINT)
+        actor.wait()
+    proxy.close()
+    server.close()
+
+
+def processes(logdir: Path, *words: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if all(word in arguments for word in (f"--logdir={logdir}", *words)):
+            found.append(int(folder.name))
+    return found
+
+
+def test_a_stopped_learner_is_replaced_by_its_supervisor(start, tmp_path: Path) -> None:
+    """Stopped, as on a machine that swaps to death: it notices nothing and answers nobody."""
+    logdir, csv = tmp_path / "run", tmp_path / "w.csv"
+    lines = [f"learner,localhost,{free_port()}" for _ in range(2)] + ["actor,localhost,"] * 2
+    csv.write_text("\n".join(["job,ip,tf_port", *lines]) + "\n")
+    session = f"hung-{os.getpid()}"
+    run = start(
+        *FLAGS, f"--logdir={logdir}", f"--workers_csv_path={csv}", f"--tmux_sess={session}",
+        environment={"HOROVOD_GLOO_TIMEOUT_SECONDS": "10"},
+    )  # fmt: skip
+    frontend = [sys.executable, "-m", "frontend"]
+    try:
+        run.wait_until(lambda: len(rows(logdir)) > 3, START_S)
+        run.wait_until(lambda: checkpointed_frames(logdir) > 0)
+        (learner,) = processes(logdir, "--job_name=learner", "--task=1")
+        before = int(rows(logdir)[-1]["environment_frames"])
+        os.kill(learner, signal.SIGSTOP)
+        log_0 = logdir / "processes" / "learner-0.log"
+        wait_until(lambda: "lost learner-1" in log_0.read_text(), 60)
+        run.wait_until(
+            lambda: int(rows(logdir)[-1]["environment_frames"]) > before + 20_000, START_S
+        )
+        assert processes(logdir, "--job_name=learner", "--task=1") != [learner]
+    finally:
+        subprocess.run([*frontend, "stop", f"--logdir={logdir}"], cwd=PROJECT, timeout=120)
+        run.wait()
+    logs = [(logdir / "processes" / f"learner-{rank}.log").read_text() for rank in range(2)]
+    ends = [re.findall(r"final parameters (\w+)", log) for log in logs]
+    assert ends[0] == ends[1] != []
