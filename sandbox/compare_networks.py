@@ -61,7 +61,8 @@ def plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
     folder = options.folder or _folder(command_line.parse(shared))
     pairs = [(agent, seed) for seed in range(1, options.seeds + 1) for agent in agents]
     runs = [_run(folder, shared, agent, seed) for agent, seed in pairs]
-    report = ["--mode=report", f"--report_folder={folder}"]
+    # The level was named on the command line, so its module is wanted.
+    report = ["--mode=report", f"--report_folder={folder}", "--trust_level_module"]
     report += [f"--logdir={folder / agent}" for agent in agents]
     return Plan(folder, shared, runs, [*report, *(f for f in flags if _is_of_report(f))])
 

@@ -123,6 +123,11 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
     }
 
 
+def module_of(level_name: str) -> str:
+    """Returns the Python module that a level names, '' if it names none."""
+    return level_name.removeprefix(_OLD_GYM).rpartition(":")[0]
+
+
 def find(level_name: str) -> EnvSpec:
     """Returns the registered 'Env-v0', or 'module:Env-v0' after importing the module.
 

@@ -71,6 +71,12 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     return each[0] if len(each) == 1 else _union(env, each)
 
 
+def modules(env: EnvironmentConfig) -> list[str]:
+    """Returns the Python modules that are imported for the levels, because their names say so."""
+    names = [level.level_name for level in levels(env) if _suite(level) is gym]
+    return sorted({module for module in map(gym.module_of, names) if module})
+
+
 def make(
     env: EnvironmentConfig,
     num_envs: int,

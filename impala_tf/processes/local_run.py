@@ -17,6 +17,7 @@ from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError, command_line, resolved
+from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring import status
 from impala_tf.monitoring.live_display import Display
@@ -275,6 +276,8 @@ def _final_line(logdir: Logdir) -> str:
 def _print_next_commands(config: Config, logdir: Logdir) -> None:
     resume = configs.to_flags(configs.replace(config, logdir=str(logdir.path)))
     test = ["--mode=test", f"--logdir={logdir.path}", "--video"]
+    if suites.modules(config.environment):
+        test.append("--trust_level_module")  # this run has imported it already
     last = status.read_status(logdir.status())
     if last is not None and last["state"] != "done":
         print("to resume:   python run_experiment.py", shlex.join(resume))

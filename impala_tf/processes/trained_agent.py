@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from impala_tf.agents.policy import compile_policy
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
+from impala_tf.environments import suites
 from impala_tf.environments.rendering import RenderedGame
 from impala_tf.evaluation import play
 from impala_tf.logdir import Logdir
@@ -37,8 +39,11 @@ class TrainedAgent(NamedTuple):
 def as_trained(config: Config) -> Config:
     """Returns the config with the level, protocol and agent of the run in --logdir.
 
+    A level may name a Python module. If the run names it, and not the command, the user is asked:
+    the logdir may come from someone else, and importing a module runs its code.
+
     Raises:
-      ConfigError: there is no run.
+      ConfigError: there is no run, or its level's module is not trusted.
     """
     defaults = dict(configs.flat_items(Config()))
     given = {name: value for name, value in configs.flat_items(config) if value != defaults[name]}
@@ -56,7 +61,25 @@ def as_trained(config: Config) -> Config:
     kept = {name: value for name, value in trained.items() if name in defaults}
     run_only = dict.fromkeys(("mode", "job_name", "learner_hosts", "task", "seed", "logdir"))
     kept = {name: value for name, value in kept.items() if name not in run_only}
-    return configs.replace(config, **{**kept, **given})
+    config = configs.replace(config, **{**kept, **given})
+    if "level_name" not in given:
+        _check_trusted(config)
+    return config
+
+
+def _check_trusted(config: Config) -> None:
+    modules = suites.modules(config.environment)
+    if not modules or config.evaluation.trust_level_module:
+        return
+    logdir = config.run.logdir
+    if sys.stdin.isatty():
+        question = f"{logdir} imports {', '.join(modules)}, whose code runs here. Import? [y/N] "
+        if input(question).strip().lower() in ("y", "yes"):
+            return
+    raise ConfigError(
+        f"--logdir={logdir}: its level imports the Python module {modules[0]}, whose code would run"
+        " here; if you trust it, add --trust_level_module"
+    )
 
 
 def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
