@@ -22,6 +22,7 @@ _COMMON = [
     # that waits, and give up 15 s later.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 15_000),
+    ("grpc.http2.ping_timeout_ms", 15_000),  # without this, an answer may take a minute
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),  # 0: no limit
 ]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from impala_tf.transport import HandshakeRefused, impala_pb2, sessions
@@ -19,6 +20,7 @@ from tests.helpers.wire import (
     FakeLearner,
     Serve,
     StubOf,
+    bits,
     handshake_request,
     make_parameters,
     make_unroll,
@@ -30,11 +32,10 @@ import sys
 from pathlib import Path
 from impala_tf.transport import ActorClient
 from tests.helpers.wire import SPECS, RUN, make_unroll
-address, credentials, name = sys.argv[1:]
+address, credentials, name, version = *sys.argv[1:4], int(sys.argv[4])
 actor = ActorClient(address, Path(credentials), name, SPECS, RUN.config_digest, num_environments=8)
 actor.handshake()
 print("admitted", flush=True)
-version = 0
 while True:
     actor.push(make_unroll(version))
     version += 1
@@ -92,7 +93,15 @@ def test_the_name_of_an_actor_that_was_killed_or_hangs_is_free(
     actor_processes: list[subprocess.Popen[str]], end: signal.Signals,
 ) -> None:  # fmt: skip
     one = serve(learner)
-    command = [sys.executable, "-c", _ACTOR, f"127.0.0.1:{one.port}", str(directory), "actor-3"]
+    command = [
+        sys.executable,
+        "-c",
+        _ACTOR,
+        f"127.0.0.1:{one.port}",
+        str(directory),
+        "actor-3",
+        "0",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     actor_processes.append(process)
@@ -151,3 +160,34 @@ def test_an_actor_that_waits_for_room_is_not_shown_as_silent(
     time.sleep(0.5)
     assert one.actors()[0].last_contact > began + 0.4
     learner.has_room.set()
+
+
+@pytest.mark.faults
+def test_actors_killed_at_random_moments_leave_whole_unrolls_each_trained_on_once(
+    serve: Serve, learner: FakeLearner, directory: Path,
+    actor_processes: list[subprocess.Popen[str]],
+) -> None:  # fmt: skip
+    """In the middle of pushes too: on average, a push is on its way most of the time."""
+    one = serve(learner)
+    address = f"127.0.0.1:{one.port}"
+    rng = np.random.default_rng(1)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for kill in range(20):
+        command = [sys.executable, "-c", _ACTOR, address, str(directory), "a", str(1000 * kill)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        actor_processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "admitted\n", "the name of a dead actor was not free"
+        time.sleep(rng.exponential(0.1))
+        process.kill()
+        process.wait()
+    unrolls = list(learner.unrolls.queue)
+    versions = [int(unroll.parameter_version[0]) for unroll in unrolls]
+    assert len(set(versions)) == len(versions) > 100
+    for kill in range(20):  # of every actor the first ones, without a gap
+        own = [v - 1000 * kill for v in versions if v // 1000 == kill]
+        assert own == list(range(len(own)))
+    for unroll, version in zip(unrolls, versions, strict=True):
+        assert bits(unroll) == bits(make_unroll(version))
+    one._service.sessions.release()
+    assert len(one.actors()) == 1

@@ -1,0 +1,79 @@
+"""A link is cut without a word: both sides notice, and the actor rejoins when it is healed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.helpers.cuttable_link import CuttableLink
+from tests.helpers.waiting import wait_until
+from tests.helpers.wire import (
+    Connect,
+    FakeLearner,
+    InThread,
+    Serve,
+    make_parameters,
+    make_unroll,
+)
+
+pytestmark = pytest.mark.faults
+LinkTo = Callable[[int], CuttableLink]
+NOTICED_S = 45.0
+REJOINED_S = 30.0
+
+
+@pytest.fixture
+def link_to() -> Iterator[LinkTo]:
+    links: list[CuttableLink] = []
+
+    def make(port: int) -> CuttableLink:
+        links.append(CuttableLink(port))
+        return links[-1]
+
+    yield make
+    for link in links:
+        link.close()
+
+
+@pytest.mark.parametrize("in_the_middle_of_a_push", [False, True])
+def test_a_cut_link_is_noticed_and_the_actor_rejoins(
+    serve: Serve,
+    connect: Connect,
+    learner: FakeLearner,
+    link_to: LinkTo,
+    in_the_middle_of_a_push: bool,
+) -> None:
+    one = serve(learner)
+    learner.parameters.publish(0, make_parameters(0.0))
+    link = link_to(one.port)
+    retried = threading.Event()
+    actor = connect(link.port, on_retry=lambda seconds, reason: retried.set())
+    actor.push(make_unroll(0))
+    assert learner.reported(1) == [0]
+    session = one._service.sessions._current["actor-0"]
+    wait_until(lambda: session._attending == 1)
+    if in_the_middle_of_a_push:
+        learner.has_room.clear()
+        actor.push(make_unroll(1))
+        learner.wait_for_put()
+        learner.wait_for_put()
+    link.cut()
+    learner.has_room.set()
+    began = time.monotonic()
+    if not in_the_middle_of_a_push:
+        actor.push(make_unroll(1))
+    second = InThread(lambda: actor.push(make_unroll(2)))
+    wait_until(lambda: session._attending == 0, NOTICED_S, what="word of it at the learner")
+    assert retried.wait(max(1.0, began + NOTICED_S - time.monotonic())), "the actor waits on"
+    time.sleep(10.0)  # retries fail now
+    link.heal()
+    healed = time.monotonic()
+    second.wait()
+    wait_until(lambda: learner.versions()[-1] == 2, REJOINED_S)
+    assert time.monotonic() - healed < REJOINED_S
+    assert learner.versions() == [0, 1, 2], "an unroll was lost, or trained on twice"
+    wait_until(lambda: session._attending == 1, 10)
+    assert one._service.sessions._current["actor-0"] is session, "the name was kept"
