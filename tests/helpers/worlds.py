@@ -50,6 +50,17 @@ class MaskedCartPoleVector(CartPoleVectorEnv):
         return observation[:, _SEEN], reward, terminated, truncated, info
 
 
+class PacedCartPoleVector(CartPoleVectorEnv):
+    """CartPole whose steps take at least 100 ms, however many environments there are."""
+
+    def __init__(self, num_envs: int = 1, max_episode_steps: int = 500) -> None:
+        super().__init__(num_envs=num_envs, max_episode_steps=max_episode_steps)
+
+    def step(self, action: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        time.sleep(0.1)
+        return super().step(action)
+
+
 class Scripted(gymnasium.Env[np.ndarray, Any]):
     """Ends its episodes as the script says; observes (episode, step, last action as received).
 
@@ -302,3 +313,4 @@ _register("NeedsUninstalled-v0", "NeedsUninstalled")
 _register("DictActions-v0", "DictActions")
 _register("Graph-v0", "GraphObservations")
 _register("NoAutoreset-v0", None, vector_entry_point="tests.helpers.worlds:NoAutoreset")
+_register("PacedCartPole-v1", None, vector_entry_point="tests.helpers.worlds:PacedCartPoleVector")
