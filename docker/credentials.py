@@ -43,6 +43,8 @@ def _usable(learner: Path, actor: Path) -> bool:
         credentials.channel_credentials(actor)
     except ConfigError:  # missing, damaged or expired
         return False
+    if min(map(credentials.days_left, (learner, actor))) < credentials.RENEW_DAYS:
+        return False
     return (learner / "ca.pem").read_bytes() == (actor / "ca.pem").read_bytes()
 
 

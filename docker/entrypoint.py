@@ -24,6 +24,7 @@ from impala_tf.config import Config, ConfigError, command_line
 
 ROOT = Path(__file__).resolve().parent.parent
 _TASKS = 2**31 - 1
+_GROUP_HOSTS = "IMPALA_TF_GROUP_HOSTS"
 _WORK = Path(tempfile.gettempdir())
 
 
@@ -80,8 +81,14 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
     _leave(
         health.learner_note(logdir.status(task), hosts[task], authority, credentials.LEARNER_NAME)
     )
-    command = _run_experiment(*added, *arguments)
-    return command if len(hosts) == 1 else _in_a_group(command, config, hosts)
+    if len(hosts) == 1:
+        return _run_experiment(*added, *arguments)
+    if os.environ.get(_GROUP_HOSTS):
+        # This container is in two networks, and its name may mean its address in either.
+        everywhere = f"0.0.0.0:{hosts[task].rpartition(':')[2]}"
+        listening = ",".join([*hosts[:task], everywhere, *hosts[task + 1 :]])
+        config = configs.replace(config, learner_hosts=listening)
+    return _in_a_group(_run_experiment(*configs.to_flags(config)), config, hosts)
 
 
 def _in_a_group(command: list[str], config: Config, hosts: Sequence[str]) -> list[str]:
@@ -90,7 +97,11 @@ def _in_a_group(command: list[str], config: Config, hosts: Sequence[str]) -> lis
     from frontend.plan import rank_infos
 
     rank, logdir = config.process.task, Path(str(config.run.logdir)).absolute()
-    names = [host.rpartition(":")[0] for host in hosts]
+    # Where the learners reach each other, if that is a network without actors.
+    apart = os.environ.get(_GROUP_HOSTS, "")
+    names = apart.split(",") if apart else [host.rpartition(":")[0] for host in hosts]
+    if len(names) != len(hosts):
+        raise ConfigError(f"{_GROUP_HOSTS}={apart}: name {len(hosts)}, as --learner_hosts does")
     ports = [int(host.rpartition(":")[2]) for host in hosts]
     # Each learner has a container, and so a machine, of its own.
     ranks = rank_infos(names, ports, list(hosts), config.cluster.rendezvous_port)

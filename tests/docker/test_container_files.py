@@ -371,7 +371,8 @@ def test_every_learner_of_a_profile_has_actors_and_one_profile_is_the_default(pr
 def test_processes_are_isolated_and_see_only_their_own_credentials(name):
     service = PROCESSES[name]
     role = words(service)[0]
-    assert service["networks"] == ["training"]
+    in_a_group = name in ("learner-0", "learner-1")
+    assert list(service["networks"]) == ["training", *["learners"] * in_a_group]
     assert "ports" not in service and "network_mode" not in service
     assert service["cap_drop"] == ["ALL"] and service["read_only"] is True
     mounted = {volume.split(":")[0] for volume in service["volumes"]}
@@ -387,3 +388,4 @@ def test_only_tensorboard_is_published_and_only_on_this_machine():
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
     assert "training" not in SERVICES["tensorboard"]["networks"]
     assert compose()["networks"]["training"]["internal"] is True
+    assert compose()["networks"]["learners"]["internal"] is True

@@ -283,6 +283,32 @@ def test_down_and_up_again_loses_nothing(cluster):
 # --- two learners ---
 
 
+_OPEN_PORTS = """
+import socket, sys
+found = []
+for port in map(int, sys.argv[2:]):
+    with socket.socket() as one:
+        one.settimeout(2)
+        if one.connect_ex((sys.argv[1], port)) == 0:
+            found.append(port)
+print(found)
+"""
+_RESOLVES = """
+import socket, sys
+try:
+    print(bool(socket.gethostbyname(sys.argv[1])))
+except OSError:
+    print(False)
+"""
+
+
+def listening(container: str) -> list[str]:
+    """Returns the TCP ports on which a container listens."""
+    lines = docker("exec", container, "cat", "/proc/net/tcp").splitlines()[1:]
+    sockets = [line.split() for line in lines]
+    return [str(int(each[1].partition(":")[2], 16)) for each in sockets if each[3] == "0A"]
+
+
 def test_two_learners_finish_and_are_not_restarted(project):
     logdir = "/runs/CartPole-v1-MLPAgent"
     cluster = Cluster(
@@ -291,12 +317,27 @@ def test_two_learners_finish_and_are_not_restarted(project):
         "two-learners",
         LEVEL_NAME="CartPole-v1",
         AGENT_NAME="MLPAgent",
-        FLAGS="--total_environment_frames=60000 --metrics_interval_s=2",
+        FLAGS="--total_environment_frames=300000 --metrics_interval_s=2",
     )
     names = ("learner-0", "learner-1", "actor-of-0", "actor-of-1")
     try:
         cluster.up()
         assert not cluster.containers("learner") and not cluster.containers("actor")
+        wait_for(
+            "training",
+            lambda: cluster.status(logdir).get("state") == "training",
+            200,
+            lambda: cluster.logs("learner-0")[-3000:] + cluster.logs("learner-1")[-3000:],
+        )
+        (actor,) = cluster.containers("actor-of-0", "running")
+        for learner in ("learner-0", "learner-1"):
+            (container,) = cluster.containers(learner, "running")
+            ports = listening(container)
+            assert len(ports) > 2, "Gloo listens on several"
+            reached = docker("exec", actor, "python", "-c", _OPEN_PORTS, learner, *ports)
+            assert reached == "[8001]", "actors reach more than the port for actors"
+        unknown = docker("exec", actor, "python", "-c", _RESOLVES, "learner-0.group")
+        assert unknown == "False"
         wait_for(
             "end",
             lambda: all(cluster.containers(name, "exited") for name in names),
@@ -310,7 +351,7 @@ def test_two_learners_finish_and_are_not_restarted(project):
             assert (found["State"]["ExitCode"], found["RestartCount"]) == (0, 0), name
         status = cluster.status(logdir)
         assert status["state"] == "done"
-        assert status["environment_frames"] >= 60_000
+        assert status["environment_frames"] >= 300_000
         # Each learner has its own actor.
         assert len(status["actors"]) == 1
         other = cluster.read(f"{logdir}/status-1.json")
