@@ -75,7 +75,7 @@ def launch(config: Config) -> int:
             logdir=resolved.run.logdir,
             envs_per_actor=resolved.process.envs_per_actor,
         ),
-        make_credentials=credentials.ensure,
+        make_credentials=credentials.renew,
         make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
     )
 

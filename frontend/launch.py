@@ -19,13 +19,13 @@ from impala_tf.config import Config
 
 
 def launch(
-    config: Config, *, make_credentials: Callable[[Path], None], make_display: MakeDisplay
+    config: Config, *, make_credentials: Callable[[Path], object], make_display: MakeDisplay
 ) -> int:
     """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 
     Args:
       config: every flag; `workers_csv_path` is set. `logdir` defaults to runs/LEVEL-AGENT.
-      make_credentials: creates the run's certificates in a folder, unless they are there already.
+      make_credentials: creates the run's certificates in a folder; renews those that expire soon.
       make_display: makes a display. Its argument returns the newest status, or None if there is
         none yet.
 

@@ -42,6 +42,7 @@ class GuardedEnvironment:
       should_stop: ends the pause before a restart.
       on_hang: ends the process.
       budget: of the restarts.
+      seed_of: returns the seed that `make` uses, to be named when the environments break.
     """
 
     def __init__(
@@ -52,16 +53,19 @@ class GuardedEnvironment:
         should_stop: Callable[[], bool] = lambda: False,
         on_hang: Callable[[], None] = lambda: os._exit(1),
         budget: RestartBudget | None = None,
+        seed_of: Callable[[int], int] | None = None,
     ) -> None:
         self._make = make
+        self._seed_of = seed_of
+        self.restarts = 0
         self._level_names = level_names
         self._should_stop = should_stop
         self._budget = budget or RestartBudget(MAX_RESTARTS)
         self._environment = make(0)
         self._made_s = time.monotonic()
         self._last_actions: np.ndarray | None = None
+        self._shapes: list[tuple[int, ...]] | None = None  # of rewards and observations
         self._kept: list[Episode] = []
-        self.restarts = 0
         self._watchdog = _Watchdog(timeout_s, self._describe, on_hang)
 
     @property
@@ -109,6 +113,13 @@ class GuardedEnvironment:
         named = {"reward": output.reward}
         for path, part in tree.flatten_with_path(output.observation):
             named[".".join(map(str, ("observation", *path)))] = part
+        shapes = [array.shape for array in named.values()]
+        self._shapes = self._shapes or shapes
+        if shapes != self._shapes:
+            raise BrokenEnvironmentError(
+                f"{self._describe()}: reward and observation have shapes {shapes}, not"
+                f" {self._shapes}"
+            )
         for name, array in named.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 where = int(np.argwhere(~np.isfinite(array))[0][0])
@@ -143,7 +154,8 @@ class GuardedEnvironment:
     def _describe(self) -> str:
         levels = {self._level_of(n) for n in range(len(self.level_indices))}
         actions = "no action" if self._last_actions is None else f"actions {self._last_actions}"
-        return f"environments of {', '.join(sorted(levels))} after {actions}"
+        seed = f", seed {self._seed_of(self.restarts)}," if self._seed_of else ""
+        return f"environments of {', '.join(sorted(levels))}{seed} after {actions}"
 
     def _level_of(self, number: int) -> str:
         return self._level_names[int(self.level_indices[number])]

@@ -50,14 +50,25 @@ def main(config: Config) -> int:
     patience.on_end = client.close
     stop.on_request(client.close)
 
+    def seed_of_attempt(attempt: int) -> int:
+        return seed_of(seed, "environment", attempt) if attempt else seed
+
     def make(attempt: int) -> BatchedEnvironment:
-        own_seed = seed_of(seed, "environment", attempt) if attempt else seed
-        return BatchedEnvironment(
-            suites.make(config.environment, num_envs, own_seed, actor=task, num_actors=num_actors)
+        made = suites.make(
+            config.environment,
+            num_envs,
+            seed_of_attempt(attempt),
+            actor=task,
+            num_actors=num_actors,
         )
+        return BatchedEnvironment(made)
 
     environment = GuardedEnvironment(
-        make, spec.tasks or (spec.level_name,), config.process.environment_timeout_s, stop
+        make,
+        spec.tasks or (spec.level_name,),
+        config.process.environment_timeout_s,
+        stop,
+        seed_of=seed_of_attempt,
     )
     actor = Actor(
         agent,

@@ -26,11 +26,11 @@ from impala_tf.process_lifetime import (
     run_interruptibly,
 )
 from impala_tf.processes import learner_parts, provenance
-from impala_tf.processes.common import begin, resume_message
+from impala_tf.processes.common import begin, credentials_dir, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.processes.status_reporter import StatusReporter
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
-from impala_tf.transport import LearnerServer
+from impala_tf.transport import LearnerServer, credentials
 from impala_tf.types import Unroll
 
 # How long a learner that is done waits for its actors to call once more and be told.
@@ -195,6 +195,9 @@ def _join_group(config: Config) -> LearnerGroup:
 
 
 def _announce(parts: LearnerParts) -> None:
+    days = credentials.days_left(credentials_dir(parts.config))
+    if days < credentials.RENEW_DAYS:
+        _log.warning("the run's certificates expire in %.0f days; stop and start it before", days)
     described = provenance.describe(parts.config, parts.spec)
     write_atomically(parts.logdir.config, json.dumps(described, indent=1) + "\n")
     _log.info("%s, protocol: %s", parts.config.agent.agent_name, parts.spec.protocol)

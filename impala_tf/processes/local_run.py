@@ -59,7 +59,7 @@ def main(config: Config) -> int:
         return 0
     _prepare(logdir)
     config = configs.replace(config, learner_hosts=_learner_address(config))
-    credentials.ensure(credentials_dir(config))
+    credentials.renew(credentials_dir(config))
     stop = StopRequest()
     stop.install()
     display = Display(

@@ -8,6 +8,7 @@ clients.
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import shutil
 import tempfile
@@ -31,6 +32,8 @@ ACTOR_NAME = "actor.impala"
 
 _LIFETIME = datetime.timedelta(days=365)
 _CLOCK_SKEW = datetime.timedelta(days=1)
+# A run that starts with less than this left gets new certificates; one that is running says so.
+RENEW_DAYS = 30.0
 
 
 def create(directory: Path) -> None:
@@ -63,6 +66,41 @@ def ensure(directory: Path) -> None:
         except ConfigError:
             if not _has_any(directory):  # otherwise another process created them first
                 raise
+
+
+def renew(directory: Path) -> bool:
+    """Replaces certificates that expire soon, and creates missing ones; returns whether it did.
+
+    For whoever starts a run and gives the certificates to all its processes: the old ones are of
+    no use with the new ones.
+
+    Raises: ConfigError if they cannot be written.
+    """
+    if not _has_any(directory):
+        ensure(directory)
+        return True
+    if days_left(directory) > RENEW_DAYS:
+        return False
+    try:
+        old = Path(tempfile.mkdtemp(prefix=f".{directory.name}-old-", dir=directory.parent))
+        directory.rename(old / directory.name)
+    except OSError as error:
+        raise ConfigError(f"{directory}: cannot renew the certificates: {error}") from error
+    create(directory)
+    shutil.rmtree(old)
+    return True
+
+
+def days_left(directory: Path) -> float:
+    """Returns in how many days the first of the certificates expires; infinite without any."""
+    left = [math.inf]
+    for path in directory.glob("*.pem"):
+        try:
+            until = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+        except (OSError, ValueError):
+            continue  # named when it is used
+        left.append((until - datetime.datetime.now(datetime.UTC)) / datetime.timedelta(days=1))
+    return min(left)
 
 
 def server_credentials(directory: Path) -> grpc.ServerCredentials:

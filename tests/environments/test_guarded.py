@@ -49,6 +49,7 @@ def guard() -> Iterator[Any]:
                 [LEVEL],
                 timeout_s,
                 budget=Budget(max_restarts),
+                seed_of=lambda attempt: 107 + attempt,
                 **settings,
             )
         )
@@ -65,7 +66,8 @@ def guard() -> Iterator[Any]:
         ("nan", "environment 1 of .*FaultyCartPole-v1: observation is NaN or infinite after"
                 " action 1"),
         ("inf", "environment 1 of .*FaultyCartPole-v1: reward is NaN or infinite after action 1"),
-        ("raise", "after actions .*1 1 1.*: RuntimeError: the pole is broken"),
+        ("shape", "seed 107, after actions .*1 1 1.*: ValueError"),
+        ("raise", "seed 107, after actions .*1 1 1.*: RuntimeError: the pole is broken"),
     ],
 )  # fmt: skip
 def test_broken_environments_are_made_again_and_look_truncated(

@@ -254,7 +254,7 @@ class FaultyCartPole(CartPoleEnv):
     """CartPole that breaks at one step of its life.
 
     Args:
-      fault: "raise", "nan" (in the observation), "inf" (as the reward) or "hang".
+      fault: "raise", "nan" (in the observation), "inf" (as the reward), "shape" or "hang".
       at_step: when.
     """
 
@@ -272,6 +272,7 @@ class FaultyCartPole(CartPoleEnv):
                 time.sleep(1000)
             observation = observation * (np.nan if self._fault == "nan" else 1)
             reward = np.inf if self._fault == "inf" else reward
+            observation = observation[:3] if self._fault == "shape" else observation
         return observation, reward, terminated, truncated, info
 
 

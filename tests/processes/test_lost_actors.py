@@ -24,7 +24,7 @@ NEAR, BACK = (0.15, 0.95) if STRICT else (0.35, 0.8)
 
 
 class Cluster:
-    """A learner and eight actors, started by hand, of a level whose steps take 100 ms: sleep, not work."""
+    """A learner and eight actors, started by hand, whose steps take 100 ms: sleep, not work."""
 
     def __init__(self, start: Callable[..., Run], logdir: Path) -> None:
         self._start = start

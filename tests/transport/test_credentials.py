@@ -258,3 +258,22 @@ def test_expired_certificates_are_named(tmp_path: Path, monkeypatch: pytest.Monk
     credentials.create(tmp_path / "credentials")
     with pytest.raises(ConfigError, match="ca.pem: expired on"):
         credentials.server_credentials(tmp_path / "credentials")
+
+
+def test_certificates_that_expire_soon_are_renewed_at_the_start_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "credentials"
+    assert credentials.renew(folder)
+    before = (folder / "ca.pem").read_bytes()
+    assert not credentials.renew(folder)
+    assert credentials.days_left(folder) == pytest.approx(365, abs=1)
+    shutil.rmtree(folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(credentials, "_LIFETIME", datetime.timedelta(days=20))
+        credentials.create(folder)
+    assert credentials.days_left(folder) == pytest.approx(20, abs=1)
+    assert credentials.renew(folder)
+    assert credentials.days_left(folder) == pytest.approx(365, abs=1)
+    assert (folder / "ca.pem").read_bytes() != before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["credentials"]
