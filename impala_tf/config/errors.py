@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_LONGEST = 2000
+
 
 class ConfigError(ValueError):
     """Flags, files or combinations that cannot be used. Answered with exit status 2.
@@ -12,5 +14,12 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, problems: list[str] | str) -> None:
-        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        listed = [problems] if isinstance(problems, str) else problems
+        self.problems = [_printable(line) for line in listed]
         super().__init__("\n".join(self.problems))
+
+
+def _printable(line: str) -> str:
+    """Returns a line that cannot disturb a terminal: it may quote a file of someone else."""
+    text = " ".join(line.split())
+    return "".join(c if c.isprintable() else "?" for c in text)[:_LONGEST]
