@@ -1,13 +1,14 @@
 # make train [ARGS="--flag=..."]   set up, then train on this machine
 # make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
 # make check                       lint, types, and the tests without clusters and containers
-# make test                        lint, types, and all tests but the next four groups
+# make test                        lint, types, and all tests but the next groups
 # make test-long                   reports, comparisons of networks, measurements, Procgen
 # make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-zoo                    many machines, made of network namespaces; needs root
 # make test-faults                 full disks, lost learners, broken levels; needs root
 # make test-rates                  what a run keeps when actors are killed; wants an idle machine, so CI leaves it out
-# make test-GROUP                  another group by itself: cluster or end_to_end
+# make test-cluster                a run over three machines, made of network namespaces; needs root
+# make test-end_to_end             whole runs on this machine, which make test has, too
 # make setup | make setup-dev      only the set-up
 # All tests take ARGS for pytest:  make check ARGS="-k vtrace"
 
@@ -36,7 +37,7 @@ check: setup-dev lint
 	@$(PYTEST) -m "not (docker or long or zoo or cluster or faults or rates or end_to_end)" $(ARGS)
 
 test: setup-dev lint
-	@$(PYTEST) -m "not (docker or long or zoo or faults or rates)" $(ARGS)
+	@$(PYTEST) -m "not (docker or long or zoo or cluster or faults or rates)" $(ARGS)
 
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)

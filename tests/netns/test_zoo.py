@@ -1,6 +1,6 @@
 """Many machines with four actors each: what a launch costs, and machines that do not answer.
 
-There are 40 of them. `IMPALA_TF_WHOLE_ZOO=1 make test-zoo ARGS=-s` takes a hundred, at every delay,
+There are 20 of them. `IMPALA_TF_WHOLE_ZOO=1 make test-zoo ARGS=-s` takes a hundred, at every delay,
 and prints how long launches take.
 """
 
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 START = Launcher.start
 WHOLE = bool(os.environ.get("IMPALA_TF_WHOLE_ZOO"))
-MACHINES = 100 if WHOLE else 40
+MACHINES = 100 if WHOLE else 20
 ACTORS = 4
 MAX_ROUND_TRIPS = 25
 COUNTS = {delay_ms: (1, 10, MACHINES) if WHOLE or delay_ms == 150 else (1, 10)
@@ -197,7 +197,7 @@ def test_what_a_launch_costs_a_machine_does_not_grow_with_their_number(zoo, roun
 def test_machines_that_do_not_answer_are_named_and_delay_nobody(zoo, capfd):
     run = zoo(MACHINES)
     run.write()
-    frozen, cut = run.nodes[10:15], run.nodes[30:35]
+    frozen, cut = run.nodes[10:15], run.nodes[15:20]
     lost = {node.address for node in (*frozen, *cut)}
     with contextlib.ExitStack() as healing:
         for node in frozen:

@@ -60,7 +60,10 @@ def test_one_agent_learns_two_levels_and_is_evaluated_on_each(tmp_path: Path) ->
         assert first > 200 and 80 < second <= 100
     finally:
         run.end()
-    test = Run("--mode=test", f"--logdir={tmp_path}", "--test_num_episodes=4", "--video")
+    test = Run(
+        "--mode=test", f"--logdir={tmp_path}", "--test_num_episodes=4", "--video",
+        "--trust_level_module",
+    )  # fmt: skip
     try:
         code, out, err = test.wait()
         assert code == 0, err + out
