@@ -93,8 +93,8 @@ class Sessions:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # of the table and the views in it
         self._current: collections.OrderedDict[str, Session] = collections.OrderedDict()
-        # {name: {session: its last sequence}}, of sessions that were replaced.
-        self._earlier: dict[str, dict[int, int]] = {}
+        # {name: {number: session}} that were replaced; a push of theirs may still be on its way.
+        self._earlier: dict[str, dict[int, Session]] = {}
 
     async def admit(self, name: str, number: int, num_environments: int, host: str) -> str:
         """Gives a name to a session, unless another one that is alive has it.
@@ -119,9 +119,9 @@ class Sessions:
     def _replace(self, name: str, holder: Session | None, session: Session) -> None:
         earlier = self._earlier.setdefault(name, {})
         if holder is not None:
-            earlier[holder.number] = holder.last_sequence
+            earlier[holder.number] = holder
             holder.release()
-        session.last_sequence = earlier.pop(session.number, -1)
+        session = earlier.pop(session.number, session)  # it remembers what was pushed
         while len(earlier) > _MOST_SESSIONS:
             del earlier[next(iter(earlier))]
         with self._lock:

@@ -132,6 +132,23 @@ def test_what_a_session_pushed_still_counts_when_another_one_had_its_name(
     assert stub.PushUnroll(push_request(1, session=7)).outcome == impala_pb2.OK
 
 
+def test_a_push_that_was_on_its_way_when_the_name_was_taken_counts_once(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner
+) -> None:
+    stub = stub_of(serve(learner))
+    stub.Handshake(handshake_request(session=7))
+    learner.has_room.clear()
+    first = stub.PushUnroll.future(push_request(0, session=7), timeout=30)
+    learner.wait_for_put()
+    for session in (8, 7):
+        stub.Handshake(handshake_request(session=session))
+    retry = stub.PushUnroll.future(push_request(0, session=7), timeout=30)
+    learner.has_room.set()
+    assert first.result().outcome == impala_pb2.OK
+    assert retry.result().outcome == impala_pb2.DUPLICATE
+    assert learner.versions() == [0]
+
+
 def test_a_learner_keeps_a_limited_number_of_names_and_sessions(
     serve: Serve, stub_of: StubOf, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
