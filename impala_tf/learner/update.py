@@ -144,8 +144,8 @@ class Learner:
     def _arrival(
         self, batch: Unroll | None, flags: ControlFlags
     ) -> tuple[list[StepStats], ControlFlags]:
-        self._step.learning_rate.assign(self.learning_rate)
-        self._step.entropy_cost.assign(self.entropy_cost)
+        self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
+        self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
         may_observe = self.agent_steps < OBSERVED_AGENT_STEPS
         found, kls, first_signals = [], [], None
         for number, minibatch in enumerate(self._uses.arrival(batch)):
@@ -156,7 +156,7 @@ class Learner:
             if minibatch is None:
                 group_signals, kl, taken = self._step.without_batch(own_signals, observe)
             else:
-                version = tf.constant(self.parameter_version, tf.int64)
+                version = tf.constant(_number(self.parameter_version, np.int64))
                 stats, group_signals, kl, taken = self._step.with_batch(
                     minibatch, version, own_signals, observe
                 )
@@ -198,3 +198,8 @@ class Learner:
         self.agent_steps += int(has_batch.sum()) * steps_per_batch
         self.environment_frames = self.agent_steps * self._spec.frames_per_step
         return flags
+
+
+def _number(value: float, dtype: type[np.number]) -> np.ndarray:
+    """Returns a scalar that TensorFlow forgets: it caches every Python number that it converts."""
+    return np.asarray(value, dtype)

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from impala_tf.config import ConfigError
 from impala_tf.logdir import sync
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS, Row
@@ -185,10 +187,12 @@ class TensorBoardWriter:
         try:
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._directory))
-            with self._writer.as_default(step=row["environment_frames"]):
+            # Arrays, since TensorFlow caches every Python number that it converts, for ever.
+            with self._writer.as_default(step=np.asarray(row["environment_frames"], np.int64)):
                 for name, value in row.items():
                     if value is not None:
-                        tf.summary.scalar(TENSORBOARD_TAGS[name], value, description=METRICS[name])
+                        point = np.asarray(value, np.float32)
+                        tf.summary.scalar(TENSORBOARD_TAGS[name], point, description=METRICS[name])
             self._writer.flush()
         except tf.errors.OpError as error:
             self._writer = None
