@@ -65,7 +65,6 @@ def launch(config: Config) -> int:
     from frontend.launch import launch as launch_run
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes.common import resolve
-    from impala_tf.transport import credentials
 
     # Resolved here, so that a wrong level or agent is reported before any machine is touched.
     resolved, _ = resolve(config)
@@ -75,7 +74,6 @@ def launch(config: Config) -> int:
             logdir=resolved.run.logdir,
             envs_per_actor=resolved.process.envs_per_actor,
         ),
-        make_credentials=credentials.renew,
         make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
     )
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from impala_tf import certificates
 from impala_tf.config import ConfigError
 from impala_tf.transport import credentials
 
@@ -25,11 +26,11 @@ def ensure(learner: Path, actor: Path) -> bool:
         return False
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / "credentials"
-        credentials.create(made)
+        certificates.create(made)
         try:
             for folder, names in (
-                (learner, credentials.LEARNER_FILES),
-                (actor, credentials.ACTOR_FILES),
+                (learner, certificates.LEARNER_FILES),
+                (actor, certificates.ACTOR_FILES),
             ):
                 _fill(folder, {name: (made / name).read_bytes() for name in names})
         except OSError as error:
@@ -43,7 +44,7 @@ def _usable(learner: Path, actor: Path) -> bool:
         credentials.channel_credentials(actor)
     except ConfigError:  # missing, damaged or expired
         return False
-    if min(map(credentials.days_left, (learner, actor))) < credentials.RENEW_DAYS:
+    if min(map(certificates.days_left, (learner, actor))) < certificates.RENEW_DAYS:
         return False
     return (learner / "ca.pem").read_bytes() == (actor / "ca.pem").read_bytes()
 

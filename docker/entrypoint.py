@@ -19,6 +19,7 @@ from pathlib import Path
 
 import health
 
+from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, command_line
 
@@ -67,7 +68,6 @@ def _actor_command(arguments: Sequence[str]) -> list[str]:
 
 def _learner_command(arguments: Sequence[str]) -> list[str]:
     from impala_tf.logdir import Logdir
-    from impala_tf.transport import credentials
 
     added = ["--job_name=learner"]
     config = command_line.parse([*added, *arguments])
@@ -79,7 +79,7 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
     hosts = configs.hosts(config.process.learner_hosts)
     authority = Path(config.process.credentials or logdir.credentials) / "ca.pem"
     _leave(
-        health.learner_note(logdir.status(task), hosts[task], authority, credentials.LEARNER_NAME)
+        health.learner_note(logdir.status(task), hosts[task], authority, certificates.LEARNER_NAME)
     )
     if len(hosts) == 1:
         return _run_experiment(*added, *arguments)

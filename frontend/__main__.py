@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         ("stop", _stop, "stop the processes of a run, and nothing else"),
         ("restart", _restart, "restart a process, or all processes of a machine"),
         ("add", _add, "start the actors of rows that were appended to the workers CSV"),
+        ("revoke", _revoke, "shut a machine out of a run: learners refuse its certificate"),
         ("exec", _exec, "run a command in the project's folder on every machine"),
         ("fetch", _fetch, "copy the run's files from its machines to this one"),
         ("attach", _attach, "attach this terminal to the tmux session on a machine"),
@@ -81,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.choices["restart"].add_argument(
         "target", metavar="NAME|HOST", help="a process, such as actor-2, or a machine"
     )
+    commands.choices["revoke"].add_argument("host", metavar="HOST", help="a machine with actors")
     commands.choices["exec"].add_argument(
         "command", metavar="-- CMD", nargs=argparse.REMAINDER, help="such as -- nvidia-smi -L"
     )
@@ -196,6 +198,10 @@ def _stop(options: argparse.Namespace) -> int:
 
 def _restart(options: argparse.Namespace) -> int:
     return operate.restart(_run_of(options), options.target)
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    return operate.revoke(_run_of(options), options.host)
 
 
 def _add(options: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from frontend import overview
@@ -14,18 +14,16 @@ from frontend.launcher import Checked, Launcher, end, new_record, plan_of, plan_
 from frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from frontend.parallel import Machines, connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan, default_logdir
+from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.config import Config
 
 
-def launch(
-    config: Config, *, make_credentials: Callable[[Path], object], make_display: MakeDisplay
-) -> int:
+def launch(config: Config, *, make_display: MakeDisplay) -> int:
     """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 
     Args:
       config: every flag; `workers_csv_path` is set. `logdir` defaults to runs/LEVEL-AGENT.
-      make_credentials: creates the run's certificates in a folder; renews those that expire soon.
       make_display: makes a display. Its argument returns the newest status, or None if there is
         none yet.
 
@@ -51,7 +49,7 @@ def launch(
                 present, late = _with_those_who_are_there(config, plan, rows, machines)
                 launcher = Launcher(new_record(present, config), credentials, logdir)
                 checked = _check(config, launcher, machines)
-                make_credentials(credentials)
+                certificates.renew(credentials)
                 launcher.remember(checked)
                 _start(config, launcher, machines)
                 if config.cluster.detach:

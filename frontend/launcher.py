@@ -20,13 +20,12 @@ from frontend.node.state import NodeState, Orders
 from frontend.parallel import Machines, good, on_all, problems
 from frontend.plan import LocalNode, NodeSpec, Plan, default_logdir, make_plan, passwords
 from frontend.record import Record, load, save
+from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.addresses import is_here
+from impala_tf.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 from impala_tf.config import Config, ConfigError
 
-_ACTOR_FILES = ("ca.pem", "actor.pem", "actor.key")
-"""The only credentials of the run that an actor needs."""
-_LEARNER_FILES = ("ca.pem", "learner.pem", "learner.key")
 _LAUNCH_S = 120.0
 STOP_S = 120.0
 _SETUP = "python -m frontend setup --workers_csv_path="
@@ -107,6 +106,12 @@ class Launcher:
           ClusterError: with every problem.
         """
         plan, node = self.record.plan, runner.node
+        revoked = certificates.revoked_folder(self._credentials, node.name)
+        if revoked is not None:
+            raise ClusterError(
+                f"{node.name}: was revoked; take it out of the workers CSV, or delete {revoked} to "
+                "let it in again"
+            )
         learners = [process for process in plan.on(node) if process.is_learner]
         question = {
             "manifest": {} if node.is_local else self._digests,
@@ -151,20 +156,20 @@ class Launcher:
 
     def start(self, runner: CommandRunner) -> NodeState:
         """Starts the processes of a machine. Raises ClusterError if that fails."""
-        node = runner.node
-        processes = self.record.plan.on(node)
-        names = set(_ACTOR_FILES)
-        if any(process.is_learner for process in processes):
-            names |= {*_LEARNER_FILES}
-        present = {path.name for path in self._credentials.iterdir()}
         question = {
-            "orders": orders_for(self.record, node),
-            "credentials": {
-                name: (self._credentials / name).read_text() for name in sorted(names & present)
-            },
+            "orders": orders_for(self.record, runner.node),
+            "credentials": self._credentials_of(runner.node),
         }
         state: NodeState = from_plain(NodeState, ask_agent(runner, "launch", question, _LAUNCH_S))
         return state
+
+    def _credentials_of(self, node: NodeSpec) -> dict[str, str]:
+        """Returns {file name: text}. A machine that only has actors gets its own certificate."""
+        if self.record.plan.role(node) == "actor" and not node.is_local:
+            return certificates.of_machine(self._credentials, node.name)
+        names = {*ACTOR_FILES, *LEARNER_FILES, REVOKED}
+        paths = (self._credentials / name for name in sorted(names))
+        return {path.name: path.read_text() for path in paths if path.exists()}
 
     def bring_in(self, runner: CommandRunner) -> NodeState:
         """Checks a machine and starts its processes. Raises ClusterError if that fails."""

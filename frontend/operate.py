@@ -1,4 +1,4 @@
-"""`stop`, `restart`, `add`, `exec`, `fetch`, `attach`, `stacks`: changes to a launched run."""
+"""Changes to a launched run: `stop`, `restart`, `add`, `revoke`, `exec`, `fetch` and others."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from rich.console import Console
 
 from frontend.connection import CommandRunner, Stream, ask_agent, lines_of, until_input_ends
 from frontend.errors import ClusterError
-from frontend.launcher import Launcher, end, orders_for, plan_of
+from frontend.launcher import STOP_S, Launcher, end, end_processes, orders_for, plan_of
 from frontend.look import look
 from frontend.parallel import connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
 from frontend.record import Record, load, save
+from impala_tf import certificates
 from impala_tf.config import Config, ConfigError
 
 _CREDENTIALS = "credentials"
+_REVOKED_AFTER_S = 5  # see impala_tf.transport.credentials.Revoked
 
 
 def stop(logdir: Path, timeout_s: float) -> int:
@@ -126,6 +128,33 @@ def _new_actors(record: Record, plan: Plan) -> list[Any]:
     return [process for process in plan.processes if process.name not in before]
 
 
+def revoke(logdir: Path, host: str) -> int:
+    """Ends a machine's part in a run for good, whoever holds a copy of its certificate.
+
+    Learners refuse the machine's certificate from then on; the run goes on without its actors.
+    """
+    record = load(logdir)
+    node = _machine(record, host)
+    if node.is_local or record.plan.role(node) == "learner":
+        raise ConfigError(f"{host}: only another machine that has no learner can be revoked")
+    names = certificates.revoke(logdir / _CREDENTIALS, node.name)
+    with_learners = [each for each in record.plan.nodes if record.plan.role(each) == "learner"]
+    with connected([*with_learners, node], record.passwords()) as machines:
+        found = on_all(
+            [runner for runner in machines.reached() if runner.node != node],
+            lambda runner: ask_agent(
+                runner, "revoke", _about(runner.node, credentials={certificates.REVOKED: names})
+            ),
+        )
+        reached = [runner for runner in machines.reached() if runner.node == node]
+        ended = end_processes(record, reached, None, STOP_S, close=True, is_final=False)
+        lines = problems(machines.found) + problems(found) + problems(ended)
+    if lines:
+        return _report([*lines, "the same command tries again"])
+    print(f"revoked {node.name}: within {_REVOKED_AFTER_S} s its certificate opens no learner")
+    return 0
+
+
 def execute(logdir: Path, command: Sequence[str]) -> int:
     """Runs a command in the project's folder on every machine; prints what it prints, by machine.
 
@@ -220,10 +249,7 @@ class _Reader(io.RawIOBase):
 def attach(logdir: Path, host: str) -> int:
     """Attaches this terminal to the run's tmux session on a machine, with OpenSSH."""
     record = load(logdir)
-    node = next((node for node in record.plan.nodes if host in (node.name, node.ssh_host)), None)
-    if node is None:
-        names = ", ".join(node.name for node in record.plan.nodes)
-        raise ConfigError(f"{host}: no such machine; this run has {names}")
+    node = _machine(record, host)
     command = ["tmux", "attach", "-t", f"={record.plan.tmux_sess}"]
     if not node.is_local:
         ssh = ["ssh", "-t"]
@@ -252,6 +278,14 @@ def stacks(logdir: Path, names: Sequence[str]) -> int:
         for name, text in processes.items():
             print(f"--- {name} on {node}\n{text.strip()}\n")
     return _report(lines) if lines else 0
+
+
+def _machine(record: Record, host: str) -> NodeSpec:
+    for node in record.plan.nodes:
+        if host in (node.name, node.ssh_host):
+            return node
+    names = ", ".join(node.name for node in record.plan.nodes)
+    raise ConfigError(f"{host}: no such machine; this run has {names}")
 
 
 def _about(node: NodeSpec, **more: Any) -> dict[str, Any]:

@@ -338,6 +338,18 @@ def _write_credentials(folder: Path, contents: Mapping[str, str]) -> None:
         files.replace_file(folder / name, text.encode())
 
 
+def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Gives a learner's machine the newest names that learners are to refuse.
+
+    Args:
+      asked: "logdir", "credentials" {file name: text}.
+    """
+    logdir = Path(asked["logdir"])
+    _check_owner(logdir)
+    _write_credentials(logdir / "credentials", asked["credentials"])
+    return {}
+
+
 def _end_orphans(state: NodeState | None, alive: Mapping[str, int]) -> None:
     """Ends processes whose supervisor was killed, and waits for that."""
     _terminate(alive)
@@ -355,7 +367,7 @@ def _terminate(alive: Mapping[str, int]) -> None:
 
 
 TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    task.__name__: task for task in (check, launch, add, stop, restart, rejoin, stacks)
+    task.__name__: task for task in (check, launch, add, stop, restart, rejoin, revoke, stacks)
 }
 
 

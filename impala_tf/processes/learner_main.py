@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.run_state import NotFiniteError
@@ -30,7 +31,7 @@ from impala_tf.processes.common import begin, credentials_dir, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.processes.status_reporter import StatusReporter
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
-from impala_tf.transport import LearnerServer, credentials
+from impala_tf.transport import LearnerServer
 from impala_tf.types import Unroll
 
 # How long a learner that is done waits for its actors to call once more and be told.
@@ -195,8 +196,8 @@ def _join_group(config: Config) -> LearnerGroup:
 
 
 def _announce(parts: LearnerParts) -> None:
-    days = credentials.days_left(credentials_dir(parts.config))
-    if days < credentials.RENEW_DAYS:
+    days = certificates.days_left(credentials_dir(parts.config))
+    if days < certificates.RENEW_DAYS:
         _log.warning("the run's certificates expire in %.0f days; stop and start it before", days)
     described = provenance.describe(parts.config, parts.spec)
     write_atomically(parts.logdir.config, json.dumps(described, indent=1) + "\n")

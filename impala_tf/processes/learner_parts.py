@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
@@ -33,7 +34,6 @@ from impala_tf.transport import (
     ParameterStore,
     PushReport,
     RunIdentity,
-    credentials,
     max_environments,
 )
 from impala_tf.types import EnvironmentSpec, Unroll
@@ -80,7 +80,7 @@ def build(
     resumed = False
     if group.rank == 0:
         resumed = run_state.restore(config.run.logdir)
-        credentials.ensure(credentials_dir(config))
+        certificates.ensure(credentials_dir(config))
     # The ranks wait for each other here, so all find the credentials afterwards.
     _check_equal_batches(config, group)
     _copy_from_rank_0(run_state, learner, group)

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
@@ -25,7 +26,6 @@ from impala_tf.monitoring.writers import in_use
 from impala_tf.process_lifetime import StopRequest
 from impala_tf.processes.common import credentials_dir, logdir_of, resolve, resume_message
 from impala_tf.supervision import Command, SupervisedProcess
-from impala_tf.transport import credentials
 from impala_tf.types import EnvironmentSpec
 
 _SCRIPT = Path(__file__).resolve().parents[2] / "run_experiment.py"
@@ -59,7 +59,7 @@ def main(config: Config) -> int:
         return 0
     _prepare(logdir)
     config = configs.replace(config, learner_hosts=_learner_address(config))
-    credentials.renew(credentials_dir(config))
+    certificates.renew(credentials_dir(config))
     stop = StopRequest()
     stop.install()
     display = Display(

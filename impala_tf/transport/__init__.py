@@ -2,7 +2,6 @@
 
 from impala_tf.transport.client import ActorClient
 from impala_tf.transport.codec import TensorSpec
-from impala_tf.transport.credentials import ACTOR_FILES
 from impala_tf.transport.errors import (
     ClientClosed,
     DecodeError,
@@ -19,7 +18,6 @@ from impala_tf.transport.service import PushReport
 from impala_tf.transport.sessions import ActorView
 
 __all__ = [
-    "ACTOR_FILES",
     "PROTOCOL_VERSION",
     "ActorClient",
     "ActorView",

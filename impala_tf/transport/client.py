@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 
+from impala_tf import certificates
 from impala_tf.process_memory import PeakMemory
 from impala_tf.transport import credentials, impala_pb2, impala_pb2_grpc
 from impala_tf.transport.codec import NestCodec, TensorSpec, decode_all
@@ -64,7 +65,7 @@ class ActorClient:
 
         Args:
           address: host:port of the learner.
-          credentials_dir: holds at least `credentials.ACTOR_FILES`.
+          credentials_dir: holds at least `certificates.ACTOR_FILES`.
           actor_id: unique among the learner's actors.
           unroll_specs: of (shape, dtype), without the leading N.
           config_digest: `impala_tf.config.wire_digest`.
@@ -81,7 +82,7 @@ class ActorClient:
         self._channel = grpc.secure_channel(
             address,
             credentials.channel_credentials(credentials_dir),
-            [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", credentials.LEARNER_NAME)],
+            [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", certificates.LEARNER_NAME)],
         )
         self._stub = impala_pb2_grpc.LearnerStub(self._channel)
         self._actor_id = actor_id

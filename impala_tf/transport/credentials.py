@@ -1,106 +1,20 @@
-"""A run's own certificate authority: only processes with its files can take part.
-
-The authority signs two certificates, and its private key is never stored, so a stolen folder cannot
-be used to make more. The learner's certificate is valid only for servers, the actors' only for
-clients.
-"""
+"""The two sides' TLS credentials, from the files of a run (see `impala_tf.certificates`)."""
 
 from __future__ import annotations
 
 import datetime
-import math
-import os
-import shutil
-import tempfile
+import logging
+import time
 from pathlib import Path
 
 import grpc
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from impala_tf.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 from impala_tf.config import ConfigError
 
-ACTOR_FILES = ("ca.pem", "actor.pem", "actor.key")
-"""All that an actor needs, and all that is copied to a remote actor."""
-LEARNER_FILES = ("ca.pem", "learner.pem", "learner.key")
-
-# Clients check this name instead of the host's, so a run's certificate works on any host.
-LEARNER_NAME = "learner.impala"
-ACTOR_NAME = "actor.impala"
-
-_LIFETIME = datetime.timedelta(days=365)
-_CLOCK_SKEW = datetime.timedelta(days=1)
-# A run that starts with less than this left gets new certificates; one that is running says so.
-RENEW_DAYS = 30.0
-
-
-def create(directory: Path) -> None:
-    """Creates the certificates of a new run in `directory`, all of them or none.
-
-    Raises: ConfigError if `directory` is not empty or cannot be written.
-    """
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))  # 0700
-        try:
-            for name, content in _new_files().items():
-                _write_private(aside / name, content)
-            aside.rename(directory)
-        except BaseException:
-            shutil.rmtree(aside)
-            raise
-    except OSError as error:
-        raise ConfigError(
-            f"{directory}: cannot hold a run's certificates ({error.strerror}); "
-            "give a folder that is empty or does not exist yet, and that you may write to"
-        ) from error
-
-
-def ensure(directory: Path) -> None:
-    """Creates the certificates unless there are some; safe for several processes at once."""
-    if not _has_any(directory):
-        try:
-            create(directory)
-        except ConfigError:
-            if not _has_any(directory):  # otherwise another process created them first
-                raise
-
-
-def renew(directory: Path) -> bool:
-    """Replaces certificates that expire soon, and creates missing ones; returns whether it did.
-
-    For whoever starts a run and gives the certificates to all its processes: the old ones are of
-    no use with the new ones.
-
-    Raises: ConfigError if they cannot be written.
-    """
-    if not _has_any(directory):
-        ensure(directory)
-        return True
-    if days_left(directory) > RENEW_DAYS:
-        return False
-    try:
-        old = Path(tempfile.mkdtemp(prefix=f".{directory.name}-old-", dir=directory.parent))
-        directory.rename(old / directory.name)
-    except OSError as error:
-        raise ConfigError(f"{directory}: cannot renew the certificates: {error}") from error
-    create(directory)
-    shutil.rmtree(old)
-    return True
-
-
-def days_left(directory: Path) -> float:
-    """Returns in how many days the first of the certificates expires; infinite without any."""
-    left = [math.inf]
-    for path in directory.glob("*.pem"):
-        try:
-            until = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
-        except (OSError, ValueError):
-            continue  # named when it is used
-        left.append((until - datetime.datetime.now(datetime.UTC)) / datetime.timedelta(days=1))
-    return min(left)
+_READ_AGAIN_S = 2.0
+_log = logging.getLogger("impala_tf.learner")
 
 
 def server_credentials(directory: Path) -> grpc.ServerCredentials:
@@ -120,16 +34,29 @@ def channel_credentials(directory: Path) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(ca, private_key=key, certificate_chain=certificate)
 
 
-def _has_any(directory: Path) -> bool:
-    return any((directory / name).exists() for name in (*LEARNER_FILES, *ACTOR_FILES))
+class Revoked:
+    """The names in certificates that a learner does not accept any more; may change at any time."""
 
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / REVOKED
+        self._names: frozenset[str] = frozenset()
+        self._next_read_s = 0.0
 
-def _write_private(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
+    def __contains__(self, name: object) -> bool:
+        now = time.monotonic()
+        if now >= self._next_read_s:
+            self._next_read_s = now + _READ_AGAIN_S
+            self._names = self._read()
+        return name in self._names
+
+    def _read(self) -> frozenset[str]:
+        try:
+            return frozenset(self._path.read_text().splitlines())
+        except FileNotFoundError:
+            return frozenset()
+        except (OSError, ValueError) as error:
+            _log.warning("%s: %s; the names that it had before stay revoked", self._path, error)
+            return self._names
 
 
 def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
@@ -163,72 +90,3 @@ def _certificate_problems(path: Path, content: bytes) -> list[str]:
     if until < datetime.datetime.now(datetime.UTC):
         return [f"{path}: expired on {until:%Y-%m-%d}; delete {path.parent} and restart the run"]
     return []
-
-
-def _new_files() -> dict[str, bytes]:
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _sign_authority(authority_key)
-    files = {"ca.pem": _pem(authority)}
-    for role, name, usage in (
-        ("learner", LEARNER_NAME, ExtendedKeyUsageOID.SERVER_AUTH),
-        ("actor", ACTOR_NAME, ExtendedKeyUsageOID.CLIENT_AUTH),
-    ):
-        key = ec.generate_private_key(ec.SECP256R1())
-        files[f"{role}.key"] = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        files[f"{role}.pem"] = _pem(
-            _builder(name, key, authority.subject)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
-                critical=False,
-            )
-            .sign(authority_key, hashes.SHA256())
-        )
-    return files
-
-
-def _sign_authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    subject = _name("impala run authority")
-    signs_only = {usage: usage == "key_cert_sign" for usage in _KEY_USAGES}
-    return (
-        _builder("impala run authority", key, subject)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(**signs_only), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-
-
-_KEY_USAGES = (
-    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
-    "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
-)  # fmt: skip
-
-
-def _builder(
-    name: str, key: ec.EllipticCurvePrivateKey, issuer: x509.Name
-) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(_name(name))
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + _LIFETIME)
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)

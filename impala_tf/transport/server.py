@@ -56,7 +56,7 @@ class LearnerServer:
 
         Args:
           address: host:port or [IPv6]:port; port 0 takes a free port, see `port`.
-          credentials_dir: as `credentials.ensure` creates it.
+          credentials_dir: as `certificates.ensure` creates it.
           run: what actors must agree with.
           put: takes a decoded unroll of read-only NumPy arrays [N, ...]. Called from several
             threads. Blocks while the queue is full, which makes the actor wait. Raises QueueClosed
@@ -71,7 +71,14 @@ class LearnerServer:
         server_credentials = credentials.server_credentials(credentials_dir)
         self._workers = futures.ThreadPoolExecutor(_WORKERS, thread_name_prefix="put")
         self._service = LearnerService(
-            run, put, parameters, self._workers, _max_waiting_bytes(), on_push, on_refused
+            run,
+            put,
+            parameters,
+            self._workers,
+            _max_waiting_bytes(),
+            credentials.Revoked(credentials_dir),
+            on_push,
+            on_refused,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="serve", daemon=True)

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 import urllib.parse
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from concurrent.futures import Executor
 from typing import Any, NamedTuple, TypeVar
 
@@ -99,6 +99,7 @@ class LearnerService:
       parameters: where the learner publishes.
       workers: run `put`, which may wait.
       max_waiting_bytes: of pushes that wait for room in the queue.
+      revoked: the names in certificates that are refused; may change.
       on_push: called for every push that was put, by the workers.
       on_refused: called with the number of unrolls that were refused.
     """
@@ -110,6 +111,7 @@ class LearnerService:
         parameters: ParameterStore,
         workers: Executor,
         max_waiting_bytes: int,
+        revoked: Container[str] = (),
         on_push: Callable[[PushReport], None] | None = None,
         on_refused: Callable[[int], None] | None = None,
     ) -> None:
@@ -124,6 +126,7 @@ class LearnerService:
         self._workers = workers
         self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0
+        self._revoked = revoked
         self._on_push = on_push
         self._on_refused = on_refused
         self._over = threading.Event()
@@ -146,11 +149,13 @@ class LearnerService:
         if self._over.is_set():
             self.sessions.mark_told(request.actor_id)
             return _reply(impala_pb2.HandshakeReply, impala_pb2.RUN_OVER)
-        host = _host(context.peer())
+        host, certificate = _host(context.peer()), _name_in_certificate(context)
         problem = mismatches(request, self._run, self._codec.specs)
+        if certificate in self._revoked:
+            problem = f"its certificate, {shown(certificate)}, was revoked"
         if not problem:
             problem = await self.sessions.admit(
-                request.actor_id, request.session, request.num_environments, host
+                request.actor_id, request.session, request.num_environments, host, certificate
             )
         if problem:
             self._warn(host, f"refused actor {shown(request.actor_id)} at {host}: {problem}")
@@ -323,6 +328,8 @@ class LearnerService:
         session = self.sessions.get(request.actor_id, request.session)
         if session is None or request.run_id != self._run.run_id:
             raise _CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
+        if session.certificate in self._revoked:  # a handshake tells the actor
+            raise _CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
         return session
 
     def _warn(self, host: str, text: str) -> None:
@@ -369,6 +376,11 @@ def _check_numbers(
     rates = (request.agent_steps_per_s, request.push_wait_fraction, request.memory_mb)
     if not all(map(math.isfinite, (*returns, *rates))) or min(lengths, default=0) < 0:
         raise RefusedUnroll("episodes: a return that is NaN or infinite, or a negative length")
+
+
+def _name_in_certificate(context: Any) -> str:
+    (name,) = context.auth_context()["x509_common_name"]
+    return str(name.decode())
 
 
 def _host(peer: str) -> str:

@@ -42,13 +42,17 @@ class Session:
     """One process of an actor: a restarted one has a new session.
 
     Attributes:
+      certificate: the name in the certificate that it showed.
       view: what is shown of it.
       last_sequence: of the last push that was accepted or refused; -1: none.
       pushing: the push that is being put into the queue.
     """
 
-    def __init__(self, number: int, num_environments: int, view: ActorView) -> None:
+    def __init__(
+        self, number: int, num_environments: int, certificate: str, view: ActorView
+    ) -> None:
         self.number = number
+        self.certificate = certificate
         self.num_environments = num_environments  # N at most, of one push
         self.view = view
         self.last_sequence = -1
@@ -96,7 +100,9 @@ class Sessions:
         # {name: {number: session}} that were replaced; a push of theirs may still be on its way.
         self._earlier: dict[str, dict[int, Session]] = {}
 
-    async def admit(self, name: str, number: int, num_environments: int, host: str) -> str:
+    async def admit(
+        self, name: str, number: int, num_environments: int, host: str, certificate: str
+    ) -> str:
         """Gives a name to a session, unless another one that is alive has it.
 
         Returns:
@@ -112,7 +118,8 @@ class Sessions:
                 )
             if self._current.get(name) is holder:  # and not another one that came meanwhile
                 break
-        self._replace(name, holder, Session(number, num_environments, _view(name, host)))
+        session = Session(number, num_environments, certificate, _view(name, host))
+        self._replace(name, holder, session)
         logger.info("actor %s %s from %s", name, "reconnected" if holder else "joined", host)
         return ""
 

@@ -19,6 +19,7 @@ import yaml
 
 from frontend import requirements
 from frontend.node.state import Orders, read_orders
+from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.config import command_line
 from impala_tf.processes.heartbeat import Heartbeat
@@ -78,7 +79,7 @@ def test_a_learner_leaves_a_note_for_the_health_check():
         "status": "/runs/x/status.json",
         "address": "learner:8001",
         "ca": "/c/ca.pem",
-        "name": run_credentials.LEARNER_NAME,
+        "name": certificates.LEARNER_NAME,
     }
 
 
@@ -131,7 +132,7 @@ def test_other_commands_are_run_unchanged():
 @pytest.fixture
 def learner(tmp_path):
     """Yields the note about a server with a learner's credentials and a status file."""
-    run_credentials.create(tmp_path / "credentials")
+    certificates.create(tmp_path / "credentials")
     server = grpc.server(futures.ThreadPoolExecutor(1))
     ours = run_credentials.server_credentials(tmp_path / "credentials")
     port = server.add_secure_port("127.0.0.1:0", ours)
@@ -139,7 +140,7 @@ def learner(tmp_path):
     status = tmp_path / "status.json"
     status.write_text(json.dumps({"updated_unix_s": 1e9, "updated_uptime_s": time.monotonic()}))
     authority = tmp_path / "credentials" / "ca.pem"
-    name = run_credentials.LEARNER_NAME
+    name = certificates.LEARNER_NAME
     yield health.learner_note(status, f"127.0.0.1:{port}", authority, name)
     server.stop(None)
 
@@ -186,7 +187,7 @@ def test_a_learner_that_has_not_started_is_unhealthy(learner):
 
 
 def test_a_learner_of_another_run_is_unhealthy(learner, tmp_path):
-    run_credentials.create(tmp_path / "other")
+    certificates.create(tmp_path / "other")
     other = {**learner, "ca": str(tmp_path / "other" / "ca.pem")}
     assert "does not answer" in health.trouble(other, time.monotonic())
 
@@ -253,8 +254,8 @@ def names(folder: Path) -> list[str]:
 def test_learners_and_actors_get_only_their_own_files(tmp_path):
     learner, actor = tmp_path / "learner", tmp_path / "actor"
     assert credentials.main([str(learner), str(actor)]) == 0
-    assert names(learner) == sorted(run_credentials.LEARNER_FILES)
-    assert names(actor) == sorted(run_credentials.ACTOR_FILES)
+    assert names(learner) == sorted(certificates.LEARNER_FILES)
+    assert names(actor) == sorted(certificates.ACTOR_FILES)
     for folder in (learner, actor):
         assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
@@ -274,7 +275,7 @@ def test_unusable_credentials_are_replaced_for_both(tmp_path, name):
     (tmp_path / name).unlink()
     assert credentials.ensure(learner, actor)
     assert (learner / "ca.pem").read_bytes() == (actor / "ca.pem").read_bytes()
-    assert names(actor) == sorted(run_credentials.ACTOR_FILES)
+    assert names(actor) == sorted(certificates.ACTOR_FILES)
 
 
 def test_a_folder_that_cannot_be_written_is_reported(tmp_path, capsys):

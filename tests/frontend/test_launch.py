@@ -54,7 +54,7 @@ class Run:
             self.display = RecordedDisplay(source, on_update)
             return self.display
 
-        return launch(config, make_credentials=make_credentials, make_display=make_display)
+        return launch(config, make_display=make_display)
 
     def node(self):
         return read_state(state_path(self.logdir, "node-here"))
@@ -64,12 +64,6 @@ class Run:
 
     def command(self, *words):
         return main([words[0], f"--logdir={self.logdir}", *words[1:]])
-
-
-def make_credentials(folder):
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name in ("ca.pem", "learner.key"):
-        (folder / name).write_text("-")
 
 
 @pytest.fixture

@@ -1,17 +1,20 @@
 """Changing a launched run: restart, add, exec, fetch, stacks, and machines that are missing."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
+from cryptography import x509
 
 from frontend.__main__ import main
 from frontend.connection import LocalRunner
 from frontend.errors import ClusterError
 from frontend.node.state import living_pids
 from frontend.record import load
+from impala_tf import certificates
 from impala_tf.supervision import start_ticks
 from tests.frontend.test_launch import Run, windows
 from tests.helpers.runs import PROJECT
@@ -149,6 +152,38 @@ def one_is_missing(run, monkeypatch, tmp_path):
     monkeypatch.setattr("frontend.monitor._RETRY_S", 0.2)
     yield door
     subprocess.run(["tmux", "kill-server"], env={**os.environ, "TMUX_TMPDIR": str(tmux)})
+
+
+def test_a_machine_can_be_shut_out(run, one_is_missing, capfd):
+    one_is_missing.touch()
+    assert run.launch(detach=True) == 0
+    theirs = run.project / "there" / "credentials"
+    name = certificate_name(theirs)
+    assert name.startswith(NOBODY)
+    assert certificate_name(run.logdir / "credentials") == certificates.ACTOR_NAME
+    wait_until(lambda: "actor 2 is up" in log(run, "actor-2"))
+    assert run.command("revoke", "this machine") == 2
+    assert "only another machine that has no learner" in capfd.readouterr().err
+    assert run.command("revoke", NOBODY) == 0
+    assert (run.logdir / "credentials" / "revoked").read_text() == f"{name}\n"
+    wait_until(lambda: "stopped cleanly" in log(run, "actor-2"))
+    assert run.state("actor-1").state == "running"
+    capfd.readouterr()
+    run.command("stop")
+    assert run.launch(detach=True) == 1
+    folder = certificates.revoked_folder(run.logdir / "credentials", NOBODY)
+    assert folder is not None
+    said = capfd.readouterr().err
+    assert f"{NOBODY}: was revoked; take it out of the workers CSV, or delete {folder} to" in said
+    shutil.rmtree(folder)
+    assert run.launch(detach=True) == 0
+    assert certificate_name(theirs) != name
+
+
+def certificate_name(folder):
+    certificate = x509.load_pem_x509_certificate((folder / "actor.pem").read_bytes())
+    (attribute,) = certificate.subject
+    return attribute.value
 
 
 def test_a_missing_machine_refuses_the_launch_and_says_what_would_start_it(

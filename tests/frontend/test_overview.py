@@ -38,7 +38,7 @@ def test_a_dry_run_shows_what_each_machine_carries_and_touches_nothing(
 ):
     monkeypatch.setattr(overview, "wide_console", lambda: Console(width=200))
     monkeypatch.setattr("frontend.launch.connected", unexpected)
-    assert launch(config, make_credentials=unexpected, make_display=unexpected) == 0
+    assert launch(config, make_display=unexpected) == 0
     *rows, total = capfd.readouterr().out.splitlines()
     assert [" ".join(row.split()) for row in rows[1:]] == [
         "gpu_1 root@gpu_1, port 2201 learner-0 0 0.5 GiB or more 10.9.9.1:8001, 8002 (rendezvous),"

@@ -23,7 +23,7 @@ from impala_tf.transport import credentials
 import grpc
 from concurrent import futures
 folder = Path(sys.argv[1])
-credentials.ensure(folder)
+certificates.ensure(folder)
 server = grpc.server(futures.ThreadPoolExecutor(1))
 server.add_secure_port(sys.argv[2], credentials.server_credentials(folder))
 server.start()

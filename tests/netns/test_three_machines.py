@@ -3,6 +3,7 @@
 import functools
 import json
 import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,11 @@ from frontend.__main__ import main
 from frontend.launch import launch as launch_run
 from frontend.node.state import read_state, state_path
 from frontend.plan import NodeSpec
+from frontend.record import load
 from frontend.ssh import SshRunner
 from frontend.ssh_login import SshConnector
 from impala_tf.config import Config, replace
 from impala_tf.monitoring.live_display import Display
-from impala_tf.transport import credentials
 from tests.helpers.netns import HERE, know, network_of
 from tests.helpers.sshd import fingerprint, make_key, public_key
 from tests.helpers.waiting import wait_until
@@ -86,9 +87,7 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
     config = replace(
         Config(), workers_csv_path=str(csv), logdir="runs", detach=True, **TRAINING
     )  # fmt: skip
-    assert launch_run(
-        config, make_credentials=credentials.ensure, make_display=Display
-    ) == 0, capfd.readouterr().err  # fmt: skip
+    assert launch_run(config, make_display=Display) == 0, capfd.readouterr().err
     logdirs = [node.workdir / "runs" for node in nodes]
     actors_of = (["actor-0", "actor-2"], ["actor-1", "actor-3"])
     try:
@@ -104,6 +103,19 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
         private = list((logdirs[2] / "credentials").iterdir())
         assert sorted(path.name for path in private) == ["actor.key", "actor.pem", "ca.pem"]
         assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
+        stolen = shutil.copytree(logdirs[2] / "credentials", tmp_path / "stolen")
+        (actor,) = load(Path("runs")).plan.on(find_node(Path("runs"), nodes[2]))
+        assert main(["revoke", nodes[2].address, "--logdir=runs"]) == 0, capfd.readouterr().err
+        thief = subprocess.run(
+            ["ip", "netns", "exec", nodes[2].space, sys.executable, *actor.arguments,
+             f"--credentials={stolen}", f"--logdir={tmp_path / 'thief'}"],
+            cwd=nodes[2].workdir, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert thief.returncode == 2, thief.stderr
+        assert f"its certificate, {nodes[2].address} " in thief.stderr
+        assert "was revoked" in thief.stderr
+        before = updates(logdirs[0])
+        wait_until(lambda: updates(logdirs[0]) > before + 10)
         assert main(["stop", "--logdir=runs"]) == 0, capfd.readouterr().err
     finally:
         main(["stop", "--logdir=runs"])
@@ -119,6 +131,14 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
     for rank in range(2):  # They stop together, so one may finish before it is told to stop.
         assert ends.pop(f"learner-{rank}") in (("stopped", 0), ("finished", 0))
     assert set(ends.values()) <= {("stopped", 0), ("finished", 0)}, ends
+
+
+def find_node(logdir, node):
+    return next(each for each in load(logdir).plan.nodes if each.address == node.address)
+
+
+def updates(logdir):
+    return json.loads((logdir / "status.json").read_text())["learner_updates"]
 
 
 def sees(path, names):
@@ -195,4 +215,4 @@ def launch(csv, tmp_path, **flags):
     config = replace(
         Config(), workers_csv_path=str(csv), logdir=str(tmp_path / "logs"), detach=True, **flags
     )
-    return launch_run(config, make_credentials=credentials.ensure, make_display=Display)
+    return launch_run(config, make_display=Display)

@@ -93,13 +93,7 @@ class Zoo:
         )  # fmt: skip
 
     def launch(self, **flags):
-        return launch(
-            self.config(**flags), make_credentials=self.credentials, make_display=no_display
-        )
-
-    def credentials(self, folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / "ca.pem").write_text("-")
+        return launch(self.config(**flags), make_display=no_display)
 
     def state(self, node):
         number = [each.address for each in self.nodes].index(node.address)

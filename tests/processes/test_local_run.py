@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf import certificates
 from impala_tf.process_lifetime import PARENT_VARIABLE
-from impala_tf.transport import credentials
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 from tests.helpers.waiting import wait_until
 
@@ -293,7 +293,7 @@ def test_a_run_ends_after_its_hours_and_runs_the_end_command(start, tmp_path):
 
 def test_an_actor_gives_up_on_a_learner_that_stays_away(start, tmp_path):
     """A rented machine should not wait for ever."""
-    credentials.ensure(tmp_path / "credentials")
+    certificates.ensure(tmp_path / "credentials")
     flags = ("--job_name=actor", "--learner_hosts=127.0.0.1:1", f"--logdir={tmp_path}")
     run = start(*ENDLESS, *flags, "--idle_exit_minutes=0.05")
     code, out, err = run.wait()

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from impala_tf import certificates
 from impala_tf.transport import (
     ActorClient,
     LearnerServer,
@@ -23,7 +24,7 @@ from tests.helpers.wire import RUN, SPECS, Connect, FakeLearner, Serve, StubOf
 @pytest.fixture(scope="session")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run") / "credentials"
-    credentials.create(path)
+    certificates.create(path)
     return path
 
 
@@ -36,10 +37,12 @@ def learner() -> FakeLearner:
 def serve(directory: Path) -> Iterator[Serve]:
     started: list[tuple[FakeLearner, LearnerServer]] = []
 
-    def start(learner: FakeLearner, port: int = 0, run: RunIdentity = RUN) -> LearnerServer:
+    def start(
+        learner: FakeLearner, port: int = 0, run: RunIdentity = RUN, folder: Path = directory
+    ) -> LearnerServer:
         one = LearnerServer(
             f"127.0.0.1:{port}",
-            directory,
+            folder,
             run,
             learner.put,
             learner.parameters,
@@ -83,7 +86,7 @@ def stub_of(directory: Path) -> Iterator[StubOf]:
     channels: list[grpc.Channel] = []
 
     def stub(one: LearnerServer) -> Any:
-        options = [("grpc.ssl_target_name_override", credentials.LEARNER_NAME)]
+        options = [("grpc.ssl_target_name_override", certificates.LEARNER_NAME)]
         with_certificate = credentials.channel_credentials(directory)
         channels.append(grpc.secure_channel(f"127.0.0.1:{one.port}", with_certificate, options))
         return impala_pb2_grpc.LearnerStub(channels[-1])

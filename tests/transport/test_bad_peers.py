@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from impala_tf import certificates
 from impala_tf.process_memory import peak_mib
 from impala_tf.transport import LearnerServer, credentials, impala_pb2, server
 from tests.helpers.wire import (
@@ -38,7 +39,7 @@ MIB = 2**20
 def channel(serve: Serve, learner: FakeLearner, directory: Path) -> Iterator[grpc.Channel]:
     one = serve(learner)
     learner.parameters.publish(0, make_parameters(0.0))
-    options = [("grpc.ssl_target_name_override", credentials.LEARNER_NAME),
+    options = [("grpc.ssl_target_name_override", certificates.LEARNER_NAME),
                ("grpc.max_send_message_length", -1)]  # fmt: skip
     with_certificate = credentials.channel_credentials(directory)
     with grpc.secure_channel(f"127.0.0.1:{one.port}", with_certificate, options) as opened:
@@ -210,7 +211,7 @@ def half_sent_calls(one: LearnerServer, directory: Path, count: int) -> list[ssl
     opened = []
     for _ in range(count):
         raw = socket.create_connection(("127.0.0.1", one.port), 10)
-        tls = context.wrap_socket(raw, server_hostname=credentials.LEARNER_NAME)
+        tls = context.wrap_socket(raw, server_hostname=certificates.LEARNER_NAME)
         tls.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
         for stream in range(1, 31, 2):
             tls.sendall(frame(1, 4, stream, HEADERS))
@@ -240,7 +241,7 @@ HEADERS = b"".join(
         (b":method", b"POST"),
         (b":scheme", b"https"),
         (b":path", b"/impala.Learner/PushUnroll"),
-        (b":authority", credentials.LEARNER_NAME.encode()),
+        (b":authority", certificates.LEARNER_NAME.encode()),
         (b"te", b"trailers"),
         (b"content-type", b"application/grpc"),
     )

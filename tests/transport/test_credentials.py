@@ -14,9 +14,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from impala_tf import certificates
 from impala_tf.config import ConfigError
 from impala_tf.transport import (
-    ACTOR_FILES,
     PROTOCOL_VERSION,
     LearnerServer,
     ParameterStore,
@@ -41,7 +41,7 @@ RUN = RunIdentity(
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The credentials of a run."""
     path = tmp_path_factory.mktemp("run") / "credentials"
-    credentials.create(path)
+    certificates.create(path)
     return path
 
 
@@ -49,7 +49,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def other_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The credentials of another run."""
     path = tmp_path_factory.mktemp("other") / "credentials"
-    credentials.create(path)
+    certificates.create(path)
     return path
 
 
@@ -91,7 +91,7 @@ def test_an_actor_of_the_run_is_answered(port: int, directory: Path) -> None:
 def test_an_actor_needs_only_the_files_for_actors(
     port: int, directory: Path, tmp_path: Path
 ) -> None:
-    for name in ACTOR_FILES:
+    for name in certificates.ACTOR_FILES:
         shutil.copy(directory / name, tmp_path / name)
     assert shake_hands(port, credentials.channel_credentials(tmp_path)).message
     with pytest.raises(ConfigError, match="learner.key"):
@@ -125,7 +125,7 @@ def test_a_learner_does_not_talk_to_another_runs_actor(
 
 
 def test_a_learners_certificate_cannot_be_used_as_an_actors(port: int, directory: Path) -> None:
-    files = [(directory / name).read_bytes() for name in credentials.LEARNER_FILES]
+    files = [(directory / name).read_bytes() for name in certificates.LEARNER_FILES]
     authority, certificate, key = files
     assert_refused(port, grpc.ssl_channel_credentials(authority, key, certificate))
 
@@ -189,16 +189,16 @@ def test_certificates_allow_a_day_of_clock_difference_and_last_a_year(directory:
 
 def test_a_resumed_run_keeps_its_credentials_and_so_its_actors(tmp_path: Path) -> None:
     directory = tmp_path / "logdir" / "credentials"
-    credentials.ensure(directory)
+    certificates.ensure(directory)
     first = {path.name: path.read_bytes() for path in directory.iterdir()}
-    credentials.ensure(directory)
+    certificates.ensure(directory)
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == first
 
 
 def test_processes_that_create_credentials_together_get_one_set(tmp_path: Path) -> None:
     directory = tmp_path / "credentials"
     with futures.ThreadPoolExecutor(8) as threads:
-        list(threads.map(credentials.ensure, [directory] * 8))
+        list(threads.map(certificates.ensure, [directory] * 8))
     credentials.server_credentials(directory)
     assert [path.name for path in tmp_path.iterdir()] == ["credentials"]
 
@@ -206,7 +206,7 @@ def test_processes_that_create_credentials_together_get_one_set(tmp_path: Path) 
 def test_existing_credentials_are_never_overwritten(directory: Path) -> None:
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
     with pytest.raises(ConfigError, match="cannot hold a run's certificates"):
-        credentials.create(directory)
+        certificates.create(directory)
     assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
 
 
@@ -217,7 +217,7 @@ def test_a_failed_creation_leaves_no_files(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(credentials, "_write_private", disk_full)
     with pytest.raises(ConfigError, match="No space left on device"):
-        credentials.create(tmp_path / "credentials")
+        certificates.create(tmp_path / "credentials")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -255,7 +255,7 @@ def test_a_file_that_is_not_a_certificate_is_named(copy: Path) -> None:
 
 def test_expired_certificates_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "_LIFETIME", datetime.timedelta(seconds=-1))
-    credentials.create(tmp_path / "credentials")
+    certificates.create(tmp_path / "credentials")
     with pytest.raises(ConfigError, match="ca.pem: expired on"):
         credentials.server_credentials(tmp_path / "credentials")
 
@@ -264,16 +264,16 @@ def test_certificates_that_expire_soon_are_renewed_at_the_start_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "credentials"
-    assert credentials.renew(folder)
+    assert certificates.renew(folder)
     before = (folder / "ca.pem").read_bytes()
-    assert not credentials.renew(folder)
-    assert credentials.days_left(folder) == pytest.approx(365, abs=1)
+    assert not certificates.renew(folder)
+    assert certificates.days_left(folder) == pytest.approx(365, abs=1)
     shutil.rmtree(folder)
     with monkeypatch.context() as patched:
         patched.setattr(credentials, "_LIFETIME", datetime.timedelta(days=20))
-        credentials.create(folder)
-    assert credentials.days_left(folder) == pytest.approx(20, abs=1)
-    assert credentials.renew(folder)
-    assert credentials.days_left(folder) == pytest.approx(365, abs=1)
+        certificates.create(folder)
+    assert certificates.days_left(folder) == pytest.approx(20, abs=1)
+    assert certificates.renew(folder)
+    assert certificates.days_left(folder) == pytest.approx(365, abs=1)
     assert (folder / "ca.pem").read_bytes() != before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["credentials"]

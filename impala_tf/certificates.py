@@ -1,0 +1,284 @@
+"""A run's own certificate authority: only processes with its files can take part.
+
+The authority signs a certificate for learners, valid only for servers, and those of actors, valid
+only for clients: one that all actors of a machine or of a run by hand may share, and one for every
+machine of a launched run, which can be revoked. The authority's key stays where the run was
+started; no other machine needs it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import secrets
+import shutil
+import tempfile
+import urllib.parse
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from impala_tf.config import ConfigError
+
+ACTOR_FILES = ("ca.pem", "actor.pem", "actor.key")
+"""All that an actor needs, and all that is copied to a remote actor."""
+LEARNER_FILES = ("ca.pem", "learner.pem", "learner.key")
+REVOKED = "revoked"
+"""The file that a learner reads again and again: names in certificates, one a line."""
+
+# Clients check this name instead of the host's, so a run's certificate works on any host.
+LEARNER_NAME = "learner.impala"
+ACTOR_NAME = "actor.impala"
+
+_AUTHORITY_KEY = "authority.key"
+_MACHINES = "machines"  # a folder for each machine's own certificate
+_LIFETIME = datetime.timedelta(days=365)
+_CLOCK_SKEW = datetime.timedelta(days=1)
+# A run that starts with less than this left gets new certificates; one that is running says so.
+RENEW_DAYS = 30.0
+
+
+def create(directory: Path) -> None:
+    """Creates the certificates of a new run in `directory`, all of them or none.
+
+    Raises: ConfigError if `directory` is not empty or cannot be written.
+    """
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))  # 0700
+        try:
+            for name, content in _new_files().items():
+                _write_private(aside / name, content)
+            aside.rename(directory)
+        except BaseException:
+            shutil.rmtree(aside)
+            raise
+    except OSError as error:
+        raise ConfigError(
+            f"{directory}: cannot hold a run's certificates ({error.strerror}); "
+            "give a folder that is empty or does not exist yet, and that you may write to"
+        ) from error
+
+
+def ensure(directory: Path) -> None:
+    """Creates the certificates unless there are some; safe for several processes at once."""
+    if not _has_any(directory):
+        try:
+            create(directory)
+        except ConfigError:
+            if not _has_any(directory):  # otherwise another process created them first
+                raise
+
+
+def renew(directory: Path) -> bool:
+    """Replaces certificates that expire soon, and creates missing ones; returns whether it did.
+
+    For whoever starts a run and gives the certificates to all its processes: the old ones are of
+    no use with the new ones.
+
+    Raises: ConfigError if they cannot be written.
+    """
+    if not _has_any(directory):
+        ensure(directory)
+        return True
+    if days_left(directory) > RENEW_DAYS:
+        return False
+    try:
+        old = Path(tempfile.mkdtemp(prefix=f".{directory.name}-old-", dir=directory.parent))
+        directory.rename(old / directory.name)
+    except OSError as error:
+        raise ConfigError(f"{directory}: cannot renew the certificates: {error}") from error
+    create(directory)
+    shutil.rmtree(old)
+    return True
+
+
+def days_left(directory: Path) -> float:
+    """Returns in how many days the first of the certificates expires; infinite without any."""
+    left = [math.inf]
+    for path in directory.rglob("*.pem"):
+        try:
+            until = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+        except (OSError, ValueError):
+            continue  # named when it is used
+        left.append((until - datetime.datetime.now(datetime.UTC)) / datetime.timedelta(days=1))
+    return min(left)
+
+
+def of_machine(directory: Path, machine: str) -> dict[str, str]:
+    """Returns {name: text} of the ACTOR_FILES of a machine, with a certificate of its own.
+
+    It is signed at the first call. Without the authority's key, all machines share one.
+
+    Raises: ConfigError if a file cannot be read or written.
+    """
+    folder = _folder_of(directory, machine)
+    try:
+        if not (directory / _AUTHORITY_KEY).exists():
+            folder = directory
+        elif not (folder / "actor.key").exists():
+            _sign_machine(directory, machine, folder)
+        return {name: _at(directory, folder, name).read_text() for name in ACTOR_FILES}
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}; restart the run") from error
+
+
+def revoke(directory: Path, machine: str) -> str:
+    """Revokes a machine's certificate here; learners need the file, too.
+
+    Returns:
+      The text of the file `REVOKED`.
+
+    Raises: ConfigError if the machine has no certificate of its own.
+    """
+    folder = _folder_of(directory, machine)
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / "actor.pem").read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            f"{machine}: has no certificate of its own that could be revoked; stop the run, delete "
+            f"{directory} and start it again: then all machines get new certificates"
+        ) from error
+    path = directory / REVOKED
+    names = set(path.read_text().splitlines()) if path.exists() else set()
+    text = "".join(f"{name}\n" for name in sorted({*names, _common_name(certificate)}))
+    aside = path.with_name(f".{REVOKED}")
+    aside.write_text(text)
+    aside.rename(path)
+    (folder / REVOKED).touch()
+    return text
+
+
+def revoked_folder(directory: Path, machine: str) -> Path | None:
+    """Returns the folder to delete if a machine that was revoked is to be let in again."""
+    folder = _folder_of(directory, machine)
+    return folder if (folder / REVOKED).exists() else None
+
+
+def _has_any(directory: Path) -> bool:
+    return any((directory / name).exists() for name in (*LEARNER_FILES, *ACTOR_FILES))
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _folder_of(directory: Path, machine: str) -> Path:
+    return directory / _MACHINES / urllib.parse.quote(machine, safe="").replace(".", "%2E")
+
+
+def _at(directory: Path, folder: Path, name: str) -> Path:
+    return (directory if name == "ca.pem" else folder) / name
+
+
+def _sign_machine(directory: Path, machine: str, folder: Path) -> None:
+    key = serialization.load_pem_private_key((directory / _AUTHORITY_KEY).read_bytes(), None)
+    authority = x509.load_pem_x509_certificate((directory / "ca.pem").read_bytes())
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    # A machine that was revoked and let in again is told apart from what it was.
+    name = f"{machine[:40]} {secrets.token_hex(6)}"
+    files = _signed("actor", name, ACTOR_NAME, ExtendedKeyUsageOID.CLIENT_AUTH, authority, key)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file, content in files.items():
+        aside = folder / f".{file}"
+        aside.unlink(missing_ok=True)
+        _write_private(aside, content)
+        aside.rename(folder / file)  # the key last
+
+
+def _common_name(certificate: x509.Certificate) -> str:
+    (attribute,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(attribute.value)
+
+
+def _new_files() -> dict[str, bytes]:
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    authority = _sign_authority(authority_key)
+    files = {"ca.pem": _pem(authority), _AUTHORITY_KEY: _key_bytes(authority_key)}
+    for role, name, usage in (
+        ("learner", LEARNER_NAME, ExtendedKeyUsageOID.SERVER_AUTH),
+        ("actor", ACTOR_NAME, ExtendedKeyUsageOID.CLIENT_AUTH),
+    ):
+        files |= _signed(role, name, name, usage, authority, authority_key)
+    return files
+
+
+def _signed(
+    role: str,
+    common_name: str,
+    dns_name: str,
+    usage: x509.ObjectIdentifier,
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+) -> dict[str, bytes]:
+    """Returns a new certificate and its key, as {file name: content}."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(common_name, key, authority.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(dns_name)]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+            critical=False,
+        )
+        .sign(authority_key, hashes.SHA256())
+    )
+    return {f"{role}.pem": _pem(certificate), f"{role}.key": _key_bytes(key)}
+
+
+def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _sign_authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    subject = _name("impala run authority")
+    signs_only = {usage: usage == "key_cert_sign" for usage in _KEY_USAGES}
+    return (
+        _builder("impala run authority", key, subject)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.KeyUsage(**signs_only), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+_KEY_USAGES = (
+    "digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
+    "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+)  # fmt: skip
+
+
+def _builder(
+    name: str, key: ec.EllipticCurvePrivateKey, issuer: x509.Name
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + _LIFETIME)
+    )
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)

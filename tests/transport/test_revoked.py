@@ -1,0 +1,86 @@
+"""A machine whose certificate was stolen can be shut out, and nobody else notices."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from impala_tf import certificates
+from impala_tf.config import ConfigError
+from impala_tf.transport import ActorClient, HandshakeRefused
+from tests.helpers.waiting import wait_until
+from tests.helpers.wire import RUN, SPECS, FakeLearner, Serve, make_unroll
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The certificates of a run that nobody else uses."""
+    path = tmp_path / "credentials"
+    certificates.create(path)
+    return path
+
+
+def actor(port: int, folder: Path, machine: str, name: str) -> ActorClient:
+    """An actor on a machine, with that machine's files only."""
+    files = folder.parent / machine
+    files.mkdir(exist_ok=True)
+    for file, text in certificates.of_machine(folder, machine).items():
+        (files / file).write_text(text)
+        (files / file).chmod(0o600)
+    return ActorClient(
+        f"127.0.0.1:{port}", files, name, SPECS, RUN.config_digest, num_environments=8
+    )
+
+
+def test_a_revoked_machine_is_refused_while_the_others_train(
+    serve: Serve, folder: Path, learner: FakeLearner, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = serve(learner, folder=folder)
+    thief, honest = (
+        actor(one.port, folder, machine, name)
+        for machine, name in (("10.0.0.7", "actor-0"), ("10.0.0.8", "actor-1"))
+    )
+    for each in (thief, honest):
+        each.push(make_unroll(1))
+    certificates.revoke(folder, "10.0.0.7")
+    began = time.monotonic()
+    with pytest.raises(HandshakeRefused, match=r"its certificate, 10\.0\.0\.7 .*, was revoked"):
+        while time.monotonic() - began < 10:
+            thief.push(make_unroll(2))
+            time.sleep(0.1)
+    assert time.monotonic() - began < 5
+    assert "was revoked" in caplog.text
+    learner.versions()
+    honest.push(make_unroll(3))
+    wait_until(lambda: learner.versions()[-1:] == [3])
+    with pytest.raises(HandshakeRefused, match="was revoked"):
+        actor(one.port, folder, "10.0.0.7", "actor-5").handshake()
+    thief.close()
+    actor(one.port, folder, "10.0.0.8", "actor-0").push(make_unroll(4))  # the name is free
+
+
+def test_the_certificate_of_a_machine_stays_the_same_until_it_is_let_in_again(
+    folder: Path,
+) -> None:
+    first = certificates.of_machine(folder, "worker:7/../x")
+    assert certificates.of_machine(folder, "worker:7/../x") == first
+    assert certificates.of_machine(folder, "worker") != first
+    assert sorted(path.name for path in folder.iterdir())[-1] == "machines"
+    assert certificates.revoked_folder(folder, "worker:7/../x") is None
+    text = certificates.revoke(folder, "worker:7/../x")
+    assert certificates.revoke(folder, "worker:7/../x") == text
+    found = certificates.revoked_folder(folder, "worker:7/../x")
+    assert found is not None
+    assert found.parent == folder / "machines"
+
+
+def test_without_the_authoritys_key_machines_share_a_certificate_that_is_not_revoked_alone(
+    folder: Path,
+) -> None:
+    (folder / "authority.key").unlink()
+    shared = {name: (folder / name).read_text() for name in certificates.ACTOR_FILES}
+    assert certificates.of_machine(folder, "a") == certificates.of_machine(folder, "b") == shared
+    with pytest.raises(ConfigError, match=r"a: has no certificate of its own .*; stop the run"):
+        certificates.revoke(folder, "a")
