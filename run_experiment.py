@@ -45,6 +45,10 @@ def run(config: Config) -> int:
         from impala_tf.processes import describe_main
 
         return describe_main.main(config)
+    if config.run.mode == "benchmark":
+        from impala_tf.processes import benchmark_main
+
+        return benchmark_main.main(config)
     if config.process.job_name == "learner":
         from impala_tf.processes import learner_main
 

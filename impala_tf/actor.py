@@ -12,7 +12,15 @@ import tensorflow as tf
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.agents.policy import compile_policy
 from impala_tf.environments.observations import ObservationLayout, layout_of
-from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
+from impala_tf.types import (
+    ActorReport,
+    AgentOutput,
+    EnvironmentSpec,
+    EnvOutput,
+    Episode,
+    Nest,
+    Unroll,
+)
 
 # How often, and how long, an actor of a synchronous run asks for new parameters.
 _POLL_S = 0.01
@@ -21,6 +29,8 @@ _PATIENCE_S = 60.0
 
 class Environment(Protocol):
     """N environments (see `environments.batched.BatchedEnvironment`)."""
+
+    restarts: int  # of environments that broke
 
     def reset(self) -> EnvOutput: ...  # noqa: D102
     def step(self, actions: np.ndarray) -> EnvOutput: ...  # noqa: D102
@@ -36,7 +46,7 @@ class Learner(Protocol):
         None if `known_version` is the learner's current version; -1 (none yet) never is.
         """
 
-    def push(self, unroll: Unroll, episodes: list[Episode], agent_steps_per_s: float) -> None:
+    def push(self, unroll: Unroll, episodes: list[Episode], report: ActorReport) -> None:
         """Sends an unroll; its arrays may be overwritten after the call."""
 
 
@@ -125,19 +135,26 @@ class Actor:
         self._buffer = UnrollBuffer(specs, num_envs, layout_of(spec), levels)
         self._waits = waits_for_new_parameters
         self._parameter_version = -1
+        self._environment_s = self._inference_s = 0.0  # in the current unroll
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Acts until told to stop. Exceptions of the learner (the run is over) are not caught."""
         env_output = self._environment.reset()
         core_state = self._agent.initial_state(self._num_envs)
-        rate = 0.0
+        report = ActorReport()
         while not should_stop():
             started = time.monotonic()
             self._update_parameters(should_stop)
             unroll, env_output, core_state = self._unroll(env_output, core_state)
-            self._learner.push(unroll, self._environment.pop_episodes(), rate)
-            # Includes waits for the learner: this is the rate that the run gets from this actor.
-            rate = self._num_envs * self._unroll_length / (time.monotonic() - started)
+            self._learner.push(unroll, self._environment.pop_episodes(), report)
+            report = self._report(time.monotonic() - started)
+
+    def _report(self, elapsed_s: float) -> ActorReport:
+        # Includes waits for the learner: this is the rate that the run gets from this actor.
+        rate = self._num_envs * self._unroll_length / elapsed_s
+        shares = (self._environment_s / elapsed_s, self._inference_s / elapsed_s)
+        self._environment_s = self._inference_s = 0.0
+        return ActorReport(rate, *shares, self._environment.restarts)
 
     def _update_parameters(self, should_stop: Callable[[], bool]) -> None:
         fetched = self._learner.fetch_parameters(self._parameter_version)
@@ -169,10 +186,14 @@ class Actor:
         core_state_before = tf.nest.map_structure(lambda t: t.numpy(), core_state)
         for t in range(self._unroll_length):
             self._buffer.record_env(t, env_output)
+            began = time.perf_counter()
             answer, core_state = self._policy(env_output, core_state)
             agent_output = AgentOutput(answer.action.numpy(), answer.policy_logits.numpy())
+            answered = time.perf_counter()
             self._buffer.record_agent(t, agent_output)
             env_output = self._environment.step(agent_output.action)
+            self._inference_s += answered - began
+            self._environment_s += time.perf_counter() - answered
         # The step after the last decision: it bootstraps here and is step 0 of the next unroll.
         self._buffer.record_env(self._unroll_length, env_output)
         unroll = self._buffer.unroll(self._parameter_version, core_state_before)

@@ -1,7 +1,8 @@
-"""How much memory this process has needed at most, with the processes that it started."""
+"""How much memory and processor time this process has needed, with those that it started."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,20 @@ class PeakMemory:
             self._read_again_at = self._clock() + _INTERVAL_S
             self._mib = max(self._mib, self._read() or 0.0)
         return self._mib
+
+
+def cpu_seconds(proc: Path = _PROC) -> float:
+    """Returns the processor time of this process and its living descendants; 0 if unknown.
+
+    Args:
+      proc: this process's folder below /proc.
+    """
+    try:
+        fields = (proc / "stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:
+        return 0.0  # not Linux, or the process has ended
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime: proc(5)
+    return own + sum(cpu_seconds(proc.parent / child) for child in _children(proc))
 
 
 def _peak_kib(status: Path) -> int | None:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, TypeAlias
 
 from impala_tf.process_lifetime import PARENT_VARIABLE
 
@@ -87,6 +87,10 @@ class ProcessState(NamedTuple):
     """One line for people."""
 
 
+StartProcess: TypeAlias = Callable[[Command, Mapping[str, str], IO[bytes]], int]
+"""As `start_process`."""
+
+
 class RestartBudget:
     """Limits how often a process is restarted in an hour, and says how long to wait before."""
 
@@ -131,6 +135,7 @@ class SupervisedProcess(threading.Thread):
         stop_timeout_s: float = STOP_TIMEOUT_S,
         budget: RestartBudget | None = None,
         on_end: Callable[[ProcessState], None] = lambda state: None,
+        starter: StartProcess | None = None,
     ) -> None:
         """Does not start it yet.
 
@@ -142,6 +147,7 @@ class SupervisedProcess(threading.Thread):
           stop_timeout_s: how long the process may take to stop before it is killed.
           budget: of restarts. Default: `command.max_restarts`.
           on_end: called with the last state when the process is over, from this thread.
+          starter: starts it. Default: `start_process`.
         """
         super().__init__(name=f"supervise {command.name}", daemon=True)
         self.command = command
@@ -151,6 +157,7 @@ class SupervisedProcess(threading.Thread):
         self._stop_timeout_s = stop_timeout_s
         self._budget = budget or RestartBudget(command.max_restarts)
         self._on_end = on_end
+        self._start_process = starter or start_process
         self._stopping = self._leaving = False
         self._restarting = self._killing = False
         self._proven = False
@@ -224,49 +231,43 @@ class SupervisedProcess(threading.Thread):
         command = self.command
         path = Path(command.log_path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        environment = {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            **command.environment,
+            PARENT_VARIABLE: str(os.getpid()),
+        }
         with path.open("ab") as log:
-            process = subprocess.Popen(
-                command.argv,
-                cwd=command.workdir,
-                env={
-                    **os.environ,
-                    "PYTHONUNBUFFERED": "1",
-                    **command.environment,
-                    PARENT_VARIABLE: str(os.getpid()),
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                process_group=0,  # so that Ctrl-C in a terminal reaches this process only
-            )
+            pid = self._start_process(command, environment, log)
         self._update(
             state="running",
-            pid=process.pid,
-            pid_ticks=start_ticks(process.pid),
+            pid=pid,
+            pid_ticks=start_ticks(pid),
             started_unix_s=time.time(),
             exit_status=None,
             detail="",
         )
         kill_at_s: float | None = None
         check_log_s = 0.0
-        while not _has_ended(process.pid):
+        while not _has_ended(pid):
             if (self._stopping or self._restarting) and kill_at_s is None:
                 kill_at_s = time.monotonic() + self._stop_timeout_s
-                process.terminate()
+                os.kill(pid, signal.SIGTERM)
             if kill_at_s is not None and time.monotonic() > kill_at_s:
                 self._event(f"did not stop within {self._stop_timeout_s:g} s, so it was killed")
-                process.kill()
+                os.kill(pid, signal.SIGKILL)
                 kill_at_s = float("inf")
             if self._killing:
                 self._killing = False
-                process.kill()
+                os.kill(pid, signal.SIGKILL)
             if time.monotonic() > check_log_s:
                 check_log_s = time.monotonic() + _LOG_CHECK_S
                 limit_log(path)
             time.sleep(_TICK_S)
         # Kill what it left running. It is not reaped yet, so its group id cannot have been reused.
-        os.killpg(process.pid, signal.SIGKILL)
-        status = process.wait()
+        os.killpg(pid, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        _reap_group(pid)
         self._update(pid=None, pid_ticks=None, exit_status=status)
         return status
 
@@ -326,6 +327,32 @@ class SupervisedProcess(threading.Thread):
         self._on_event(text)
 
 
+def start_process(command: Command, environment: Mapping[str, str], log: IO[bytes]) -> int:
+    """Starts a command as a child of this process, in a process group of its own.
+
+    Args:
+      command: to start.
+      environment: all of it.
+      log: gets what the process prints.
+
+    Returns:
+      its process id.
+
+    Raises: OSError.
+    """
+    process = subprocess.Popen(
+        command.argv,
+        cwd=command.workdir,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        process_group=0,  # so that Ctrl-C in a terminal reaches this process only
+    )
+    process.returncode = 0  # whoever called waits for it
+    return process.pid
+
+
 def limit_log(path: Path, max_bytes: int | None = None) -> None:
     """Moves what a log contains to NAME.log.1 if it is large, and replaces what was there before.
 
@@ -365,6 +392,17 @@ def describe(status: int) -> str:
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     return f"exit status {status}"
+
+
+def _reap_group(group: int) -> None:
+    """Reaps killed processes of a group that this process has adopted, if there are any."""
+    deadline_s = time.monotonic() + 1.0
+    try:
+        while time.monotonic() < deadline_s:
+            if os.waitpid(-group, os.WNOHANG)[0] == 0:
+                time.sleep(0.01)
+    except ChildProcessError:
+        return
 
 
 def _has_ended(pid: int) -> bool:

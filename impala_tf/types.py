@@ -127,6 +127,15 @@ class EnvironmentSpec(NamedTuple):
     tasks: tuple[str, ...] = ()  # the levels that one agent learns; (): only level_name
 
 
+class ActorReport(NamedTuple):
+    """What an actor tells about the time since its last unroll. Waits for the learner count."""
+
+    agent_steps_per_s: float = 0.0
+    environment_fraction: float = 0.0  # of its time, in the environments
+    inference_fraction: float = 0.0  # of its time, choosing actions
+    environment_restarts: int = 0  # since its process started
+
+
 class Episode(NamedTuple):
     """A finished whole game."""
 

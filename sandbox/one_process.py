@@ -36,7 +36,7 @@ from impala_tf.learner.group import SingleLearner  # noqa: E402
 from impala_tf.learner.signals import ControlFlags  # noqa: E402
 from impala_tf.learner.update import Learner  # noqa: E402
 from impala_tf.transport import RunOver  # noqa: E402
-from impala_tf.types import EnvironmentSpec, Episode, Unroll  # noqa: E402
+from impala_tf.types import ActorReport, EnvironmentSpec, Episode, Unroll  # noqa: E402
 
 NUM_ACTORS = 2
 NOTHING_TO_DO = ControlFlags(stop=False, write_row=False, checkpoint=False)
@@ -54,7 +54,7 @@ class Mailbox:
         """Returns the newest parameters, unless the actor has them."""
         return None if self.parameters[0] == known_version else self.parameters
 
-    def push(self, unroll: Unroll, episodes: list[Episode], agent_steps_per_s: float) -> None:
+    def push(self, unroll: Unroll, episodes: list[Episode], report: ActorReport) -> None:
         """Queues a copy of an unroll; waits while the queue is full, so unrolls stay fresh."""
         copy = tf.nest.map_structure(tf.constant, unroll)
         while not self.over.is_set():

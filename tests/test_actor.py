@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import time
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.transport import RunOver
-from impala_tf.types import EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
+from impala_tf.types import ActorReport, EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
 
 pytestmark = pytest.mark.xdist_group("actor")
 
@@ -35,6 +36,8 @@ PICTURES = EnvironmentConfig(level_name="tests.helpers.worlds:Pictures-v0")
 
 class Spy:
     """An environment that records what it showed and which actions it received."""
+
+    restarts = 0
 
     def __init__(self, env: EnvironmentConfig, num_envs: int) -> None:
         self._environment = BatchedEnvironment(suites.make(env, num_envs, seed=3))
@@ -65,16 +68,16 @@ class FakeLearner:
         self.asked: list[int] = []
         self.unrolls: list[Unroll] = []
         self.episodes: list[list[Episode]] = []
-        self.rates: list[float] = []
+        self.reports: list[ActorReport] = []
 
     def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
         self.asked.append(known_version)
         return next(self._script)
 
-    def push(self, unroll: Unroll, episodes: list[Episode], agent_steps_per_s: float) -> None:
+    def push(self, unroll: Unroll, episodes: list[Episode], report: ActorReport) -> None:
         self.unrolls.append(copy.deepcopy(unroll))
         self.episodes.append(episodes)
-        self.rates.append(agent_steps_per_s)
+        self.reports.append(report)
 
 
 class Played(NamedTuple):
@@ -223,9 +226,14 @@ def test_the_seed_determines_the_actions() -> None:
 def test_the_reported_rate_is_that_of_the_previous_unroll(monkeypatch: pytest.MonkeyPatch) -> None:
     """`frontend status` shows it: agent steps per second, including waits."""
     times = itertools.count(step=2.0)
-    monkeypatch.setattr("impala_tf.actor.time", SimpleNamespace(monotonic=lambda: next(times)))
-    rates = play(CARTPOLE, "MLPAgent", 3).learner.rates
-    assert rates == [0.0] + [3 * T / 2.0] * (UNROLLS - 1)
+    patched = SimpleNamespace(monotonic=lambda: next(times), perf_counter=time.perf_counter)
+    monkeypatch.setattr("impala_tf.actor.time", patched)
+    reports = play(CARTPOLE, "MLPAgent", 3).learner.reports
+    assert reports[0] == ActorReport()
+    assert [report.agent_steps_per_s for report in reports[1:]] == [3 * T / 2.0] * (UNROLLS - 1)
+    assert all(
+        report.environment_fraction > 0 < report.inference_fraction for report in reports[1:]
+    )
 
 
 def test_an_actor_exits_when_the_run_is_over() -> None:

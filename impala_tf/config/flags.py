@@ -18,10 +18,11 @@ from typing import Any, Literal
 class RunConfig:
     """What to do, and where results are kept."""
 
-    mode: Literal["train", "test", "report", "describe", "export"] = "train"
+    mode: Literal["train", "test", "report", "describe", "export", "benchmark"] = "train"
     """train; test: play whole games with the newest checkpoint of --logdir;
     report: write a page that compares the runs in --logdir;
     describe: print the agent's layers, memory and speed on this machine, without a run;
+    benchmark: measure every part of a run on this machine, and the whole: what limits it?
     export: write the policy in --logdir as a TensorFlow SavedModel, with a player."""
     logdir: str | None = None
     """Folder of the run: config, metrics, checkpoints, logs.
@@ -305,6 +306,16 @@ class ReportConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class BenchmarkConfig:
+    """--mode=benchmark."""
+
+    benchmark_seconds: float = 20.0
+    """How long the whole run is measured once it trains; each part is measured for a fifth."""
+    json: bool = False
+    """Print the results as JSON."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """All flags, grouped as `--help` shows them."""
 
@@ -317,6 +328,7 @@ class Config:
     cluster: ClusterConfig = ClusterConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig = ReportConfig()
+    benchmark: BenchmarkConfig = BenchmarkConfig()
 
 
 def flat_items(config: Config) -> Iterator[tuple[str, Any]]:

@@ -31,6 +31,8 @@ class BatchedEnvironment:
     counts as `autoreset`.
     """
 
+    restarts = 0  # `GuardedEnvironment` counts them
+
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         """Takes over `env`, whose autoreset mode is one of AUTORESET_MODES."""
         self._env = env

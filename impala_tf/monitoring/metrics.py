@@ -57,6 +57,11 @@ _GROUPS: dict[str, dict[str, str]] = {
         "unrolls_refused": "since the start or resume: stale (--max_policy_lag), or not trainable",
         "updates_skipped": "since the start or resume: gradients that were not finite",
     },
+    "actor": {
+        "actor_environment_fraction": "fraction of the actors' time in their environments",
+        "actor_inference_fraction": "fraction of the actors' time in the network",
+        "actor_wait_fraction": "fraction of the actors' time in which the learner takes no unroll",
+    },
     "memory": {
         "learner_memory_mb": "peak resident memory of a learner, in MiB (the largest learner's)",
         "actor_memory_mb": "the same of an actor, with the processes of its environments",

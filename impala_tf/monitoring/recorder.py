@@ -14,9 +14,10 @@ from impala_tf.monitoring.level_rows import LevelRows
 from impala_tf.monitoring.metrics import EpisodeWindow, Rates
 from impala_tf.monitoring.writers import CsvWriter, Writer
 from impala_tf.process_memory import peak_mib
-from impala_tf.types import Episode
+from impala_tf.types import ActorReport, Episode
 
 _MAXIMA = ("policy_lag_max",)
+_SHARES = ("actor_environment_fraction", "actor_inference_fraction", "actor_wait_fraction")
 _MEMORY = ("learner_memory_mb", "actor_memory_mb")
 
 
@@ -76,6 +77,7 @@ class RunRecorder:
         self._lock = threading.Lock()
         self._episodes: list[Episode] = []
         self._actor_memory_mb = 0.0
+        self._actor_shares: list[dict[str, float]] = []
         self._refused = 0
         self._wall_time_s = 0.0
         self.last_row: dict[str, Any] | None = None
@@ -98,10 +100,21 @@ class RunRecorder:
         with self._lock:
             self._episodes += episodes
 
-    def record_actor_memory(self, memory_mb: float) -> None:
-        """Takes an actor's peak memory in MiB (0: unknown); called from the transport's threads."""
+    def record_actor(
+        self, report: ActorReport, push_wait_fraction: float, memory_mb: float = 0.0
+    ) -> None:
+        """Takes what an actor tells with an unroll; called from the transport's threads.
+
+        Args:
+          report: of the actor. Before its second unroll, it cannot tell a rate.
+          push_wait_fraction: of its time.
+          memory_mb: its peak memory in MiB; 0: unknown.
+        """
+        shares = (report.environment_fraction, report.inference_fraction, push_wait_fraction)
         with self._lock:
             self._actor_memory_mb = max(self._actor_memory_mb, memory_mb)
+            if report.agent_steps_per_s > 0:
+                self._actor_shares.append(dict(zip(_SHARES, shares, strict=True)))
 
     def record_refused(self, num_unrolls: int) -> None:
         """Takes unrolls that were refused; called from the transport's threads."""
@@ -127,6 +140,7 @@ class RunRecorder:
         with self._lock:
             episodes, self._episodes = self._episodes, []
             actor_memory_mb, refused = self._actor_memory_mb, self._refused
+            actor_shares, self._actor_shares = self._actor_shares, []
         elapsed = max(time.monotonic() - self._began_at, 1e-9)
         part = {
             "batches": len(self._stats),
@@ -136,6 +150,7 @@ class RunRecorder:
             "learner_idle_fraction": min(1.0, self._idle_s / elapsed),
             "learner_memory_mb": peak_mib(),
             "actor_memory_mb": actor_memory_mb or None,
+            "actor_shares": _reduce(actor_shares),
             "unrolls_refused": refused,
         }
         self._begin_interval()
@@ -167,6 +182,7 @@ class RunRecorder:
                 np.mean([part["learner_idle_fraction"] for part in intervals])
             ),
             **{name: _largest([part.get(name) for part in intervals]) for name in _MEMORY},
+            **_reduce([part["actor_shares"] for part in intervals if part["actor_shares"]]),
             **self._rates.row(learner.agent_steps, learner.environment_frames),
             **self._window.row(),
             **_reduce(stats),

@@ -16,6 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from impala_tf.monitoring.limits import limit_of
+from impala_tf.monitoring.metrics import Row
 from impala_tf.monitoring.status import ActorStatus, Status
 
 SILENT_AFTER_S = 30.0
@@ -182,9 +184,15 @@ def _row_lines(status: Status) -> dict[str, str]:
         else "no episode finished yet",
         "policy lag": f"mean {number('policy_lag_mean', '.1f')},"
         f" max {number('policy_lag_max', '.0f')} updates",
+        **_limit_line(row),
         "learner": f"idle {number('learner_idle_fraction', '.0%')},"
         f" queue {number('queue_size', '.0f')} of {status['queue_capacity']} unrolls",
     }
+
+
+def _limit_line(row: Row) -> dict[str, str]:
+    limit = limit_of(row)
+    return {} if limit is None else {"limited by": f"{limit.part} ({limit.reason})"}
 
 
 def _learners(learners: Sequence[Mapping[str, float | int | None]]) -> RenderableType:
@@ -221,7 +229,9 @@ def _actors(actors: list[ActorStatus], now_s: float, max_actors: int) -> Rendera
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("actor", no_wrap=True)
     table.add_column("host")
-    for heading in ("agent steps/s", "lag", "waits", "last seen"):
+    broke = any(actor.get("environment_restarts") for actor in actors)
+    headings = ("agent steps/s", "lag", "waits", "last seen", *(["levels broke"] if broke else []))
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for actor in sorted(actors, key=order)[:max_actors]:
         table.add_row(
@@ -231,6 +241,7 @@ def _actors(actors: list[ActorStatus], now_s: float, max_actors: int) -> Rendera
             f"{actor['parameter_lag']:.1f}",
             f"{actor['push_wait_fraction']:.0%}",
             f"{duration(max(0.0, now_s - actor['last_contact_unix_s']))} ago",
+            *([str(actor.get("environment_restarts", 0))] if broke else []),
             style="red" if silent(actor) else "",
         )
     hidden = len(actors) - max_actors

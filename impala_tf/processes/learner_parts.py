@@ -134,7 +134,7 @@ def _put(
 def _on_push(recorder: RunRecorder) -> Callable[[PushReport], None]:
     def record(report: PushReport) -> None:
         recorder.record_episodes(report.episodes)
-        recorder.record_actor_memory(report.memory_mb)
+        recorder.record_actor(report.about, report.push_wait_fraction, report.memory_mb)
 
     return record
 

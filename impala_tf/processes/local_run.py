@@ -19,6 +19,7 @@ from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError, command_line, resolved
 from impala_tf.environments import suites
+from impala_tf.forking import Template
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring import status
 from impala_tf.monitoring.live_display import Display
@@ -66,15 +67,16 @@ def main(config: Config) -> int:
         lambda: status.read_status(logdir.status()), interval_s=config.run.metrics_interval_s
     )
     print(f"{spec.level_name}: {spec.protocol}", flush=True)
-    processes = _Processes(config, logdir)
-    display.start()
-    try:
-        processes.start()
-        processes.watch(stop, display)
-    finally:
-        processes.stop()
-        display.stop(_final_line(logdir))
-        _run_end_command(config, logdir)
+    with Template() as template:
+        processes = _Processes(config, logdir, template)
+        display.start()
+        try:
+            processes.start()
+            processes.watch(stop, display)
+        finally:
+            processes.stop()
+            display.stop(_final_line(logdir))
+            _run_end_command(config, logdir)
     processes.raise_if_refused()
     if processes.learner.state.state == "failed" or processes.was_killed:
         print(f"the learner {processes.learner.state.detail}; the last lines of", file=sys.stderr)
@@ -102,8 +104,9 @@ def _print_plan(config: Config, spec: EnvironmentSpec, logdir: Logdir, frames: i
 class _Processes:
     """The learner and the actors of the run."""
 
-    def __init__(self, config: Config, logdir: Logdir) -> None:
+    def __init__(self, config: Config, logdir: Logdir, template: Template) -> None:
         self._logdir = logdir
+        self._template = template
         self._max_hours = config.cluster.max_hours
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.learner = self._supervised(
@@ -200,6 +203,7 @@ class _Processes:
             command,
             lambda event: self._events.put(f"{name} {event}; see {log}"),
             stop_timeout_s=stop_timeout_s,
+            starter=self._template.start,
         )
 
 

@@ -6,28 +6,44 @@ threads, and peaks of memory are those of the whole process.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.agents.policy import compile_policy
+from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.config import Config, resolved
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
+from impala_tf.process_memory import cpu_seconds
 from impala_tf.processes import tensorflow_startup
-from impala_tf.types import EnvironmentSpec, Nest
+from impala_tf.transport import (
+    PROTOCOL_VERSION,
+    ActorClient,
+    LearnerServer,
+    ParameterStore,
+    RunIdentity,
+)
+from impala_tf.types import EnvironmentSpec, Nest, Unroll
 
+_ONE_THREAD = "CPU, 1 thread"
 _NO_WISHES = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
@@ -37,6 +53,7 @@ class Measured(NamedTuple):
     steps_per_s: float  # agent steps
     device: str  # that computed
     peak_memory: int  # resident bytes of the process, TensorFlow included; 0: unknown
+    cores: float = 0.0  # that were busy on average
 
 
 def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -48,9 +65,57 @@ def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
       seconds: to measure for.
     """
     tensorflow_startup.use_one_cpu_thread()
-    rate = _rate(answers(_agent(config, spec), spec, config), seconds)
+    rate, cores = _rate(answers(_agent(config, spec), spec, config), seconds)
     steps = resolved(config.process.envs_per_actor)
-    return Measured(rate * steps, "CPU, 1 thread", _peak_memory())
+    return Measured(rate * steps, _ONE_THREAD, _peak_memory(), cores)
+
+
+def environment(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
+    """Measures an actor's environments with random actions. Arguments as of `inference`."""
+    num_envs = resolved(config.process.envs_per_actor)
+    made = suites.make(config.environment, num_envs, config.run.seed)
+    environments = BatchedEnvironment(made)
+    environments.reset()
+    actions = itertools.cycle(_random_actions(spec, num_envs))
+    rate, cores = _rate(lambda: environments.step(next(actions)), seconds)
+    environments.close()
+    return Measured(rate * num_envs, "CPU", _peak_memory(), cores)
+
+
+def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
+    """Measures an actor's unrolls to a learner on this machine, and new parameters back.
+
+    Both sides are in this process. Arguments as of `inference`.
+    """
+    tensorflow_startup.use_one_cpu_thread()
+    num_envs = resolved(config.process.envs_per_actor)
+    length = resolved(config.optimizer.unroll_length)
+    agent = _agent(config, spec)
+    specs = unroll_specs(agent, spec, length)
+    arrays = [variable.numpy() for variable in agent.variables]
+    with tempfile.TemporaryDirectory() as folder, _loopback(folder, specs, agent, num_envs) as link:
+        client, store = link
+        unroll = _noise(specs, num_envs)
+        versions = itertools.count()
+
+        def exchange() -> None:
+            version = next(versions)
+            store.publish(version, arrays)
+            client.fetch_parameters(version - 1)
+            client.push(unroll)
+
+        rate, cores = _rate(exchange, seconds)
+    return Measured(rate * num_envs * length, "CPU", _peak_memory(), cores)
+
+
+def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
+    """Measures checkpoints: how many a second, in `steps_per_s`. Arguments as of `inference`."""
+    learner = Learner(_agent(config, spec), spec, config, SingleLearner())
+    with tempfile.TemporaryDirectory() as folder:
+        checkpointer = Checkpointer(Path(folder) / "checkpoints", learner.trackables())
+        numbers = itertools.count()
+        rate, cores = _rate(lambda: checkpointer.save({}, next(numbers)), seconds)
+    return Measured(rate, "CPU", _peak_memory(), cores)
 
 
 def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -62,11 +127,11 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
       ConfigError: --device=gpu, but TensorFlow finds no GPU.
     """
     tensorflow_startup.select_device(config.process.device)
-    rate = _rate(updates(_agent(config, spec), spec, config), seconds)
+    rate, cores = _rate(updates(_agent(config, spec), spec, config), seconds)
     steps = resolved(config.optimizer.batch_size) * resolved(config.optimizer.unroll_length)
     gpus = tf.config.get_visible_devices("GPU")
     device = "GPU" if gpus else f"CPU, {len(os.sched_getaffinity(0))} cores"
-    return Measured(rate * steps, device, _peak_memory())
+    return Measured(rate * steps, device, _peak_memory(), cores)
 
 
 def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:
@@ -108,14 +173,56 @@ def _noise(specs: Nest, *leading: int) -> Nest:
     return tf.nest.map_structure(array, specs)
 
 
-def _rate(work: Callable[[], object], seconds: float) -> float:
-    """Returns how often a second `work` runs, after a first time that compiles it."""
+def _rate(work: Callable[[], object], seconds: float) -> tuple[float, float]:
+    """Returns how often a second `work` runs, after a first time that compiles it; and its cores.
+
+    These are how many were busy on average.
+    """
     work()
-    count, started = 0, time.monotonic()
-    while time.monotonic() - started < seconds:
+    count, started, used_s = 0, time.monotonic(), cpu_seconds()
+    while (elapsed_s := time.monotonic() - started) < seconds:
         work()
         count += 1
-    return count / (time.monotonic() - started)
+    return count / elapsed_s, (cpu_seconds() - used_s) / elapsed_s
+
+
+def _random_actions(spec: EnvironmentSpec, num_envs: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    actions = spec.actions
+    if actions.kind == "continuous":
+        return [rng.uniform(-1, 1, (num_envs, *actions.shape)).astype(actions.dtype)
+                for _ in range(100)]  # fmt: skip
+    sizes = actions.sizes if actions.kind == "multi_discrete" else actions.sizes[0]
+    shape = (num_envs, *actions.shape)
+    return [rng.integers(0, sizes, shape).astype(actions.dtype) for _ in range(100)]
+
+
+@contextlib.contextmanager
+def _loopback(
+    folder: str, specs: Unroll, agent: Agent, num_envs: int
+) -> Iterator[tuple[ActorClient, ParameterStore]]:
+    """An actor's connection to a learner that drops every unroll."""
+    certificates.create(Path(folder) / "credentials")
+    run = RunIdentity(
+        protocol_version=PROTOCOL_VERSION,
+        run_id="benchmark",
+        config_digest="",
+        unroll_specs=specs,
+        parameter_specs=[(v.name, tuple(v.shape), v.dtype.name) for v in agent.variables],
+        max_environments=num_envs,
+    )
+    store = ParameterStore()
+    credentials = Path(folder) / "credentials"
+    server = LearnerServer("127.0.0.1:0", credentials, run, lambda unroll: None, store)
+    server.start()
+    address = f"127.0.0.1:{server.port}"
+    client = ActorClient(address, credentials, "actor-0", specs, "", num_environments=num_envs)
+    try:
+        client.handshake()
+        yield client, store
+    finally:
+        client.close()
+        server.stop(0)
 
 
 def _peak_memory() -> int:

@@ -19,7 +19,7 @@ from impala_tf.types import EnvironmentSpec
 if TYPE_CHECKING:
     from impala_tf.processes.measured_speed import Measured
 
-What = Literal["inference", "update"]
+What = Literal["environment", "inference", "transport", "update", "checkpoint"]
 
 
 def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:

@@ -128,7 +128,8 @@ class StatusReporter:
         return status.ActorStatus(
             name=actor.actor_id,
             host=actor.host,
-            agent_steps_per_s=actor.agent_steps_per_s,
+            agent_steps_per_s=actor.about.agent_steps_per_s,
+            environment_restarts=actor.about.environment_restarts,
             parameter_lag=float(max(0, version - actor.parameter_version)),
             push_wait_fraction=actor.push_wait_fraction,
             last_contact_unix_s=_unix_s(actor.last_contact),

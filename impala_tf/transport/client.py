@@ -26,7 +26,7 @@ from impala_tf.transport.grpc_options import (
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
 from impala_tf.transport.retry import Backoff
-from impala_tf.types import Episode, Unroll
+from impala_tf.types import ActorReport, Episode, Unroll
 
 # The learner is unreachable, slow or shutting down: all of these pass.
 _RETRIED = (
@@ -37,6 +37,7 @@ _RETRIED = (
 
 
 _ATTEND_AGAIN_S = 1.0
+_NO_REPORT = ActorReport()
 
 
 class ActorClient:
@@ -144,7 +145,7 @@ class ActorClient:
         return reply.parameter_version, decode_all(self._parameter_specs, reply.tensors)
 
     def push(
-        self, unroll: Unroll, episodes: Sequence[Episode] = (), agent_steps_per_s: float = 0.0
+        self, unroll: Unroll, episodes: Sequence[Episode] = (), report: ActorReport = _NO_REPORT
     ) -> None:
         """Sends an unroll [N, ...]; waits only until the learner has accepted the previous one.
 
@@ -164,7 +165,7 @@ class ActorClient:
             episode_returns=[episode.episode_return for episode in episodes],
             episode_lengths=[episode.episode_length for episode in episodes],
             episode_levels=[episode.level for episode in episodes],
-            agent_steps_per_s=agent_steps_per_s,
+            **report._asdict(),
             push_wait_fraction=self.push_wait_fraction,
             memory_mb=self._peak_memory.mib(),
         )

@@ -62,7 +62,7 @@ class HandshakeReply(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., message: _Optional[str] = ..., run_id: _Optional[str] = ..., parameter_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ...) -> None: ...
 
 class PushUnrollRequest(_message.Message):
-    __slots__ = ("actor_id", "session", "run_id", "sequence", "num_environments", "tensors", "episode_returns", "episode_lengths", "agent_steps_per_s", "push_wait_fraction", "episode_levels", "memory_mb")
+    __slots__ = ("actor_id", "session", "run_id", "sequence", "num_environments", "tensors", "episode_returns", "episode_lengths", "agent_steps_per_s", "environment_fraction", "inference_fraction", "environment_restarts", "push_wait_fraction", "episode_levels", "memory_mb")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +72,9 @@ class PushUnrollRequest(_message.Message):
     EPISODE_RETURNS_FIELD_NUMBER: _ClassVar[int]
     EPISODE_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     AGENT_STEPS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    INFERENCE_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_RESTARTS_FIELD_NUMBER: _ClassVar[int]
     PUSH_WAIT_FRACTION_FIELD_NUMBER: _ClassVar[int]
     EPISODE_LEVELS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
@@ -84,10 +87,13 @@ class PushUnrollRequest(_message.Message):
     episode_returns: _containers.RepeatedScalarFieldContainer[float]
     episode_lengths: _containers.RepeatedScalarFieldContainer[int]
     agent_steps_per_s: float
+    environment_fraction: float
+    inference_fraction: float
+    environment_restarts: int
     push_wait_fraction: float
     episode_levels: _containers.RepeatedScalarFieldContainer[int]
     memory_mb: float
-    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., sequence: _Optional[int] = ..., num_environments: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ..., episode_returns: _Optional[_Iterable[float]] = ..., episode_lengths: _Optional[_Iterable[int]] = ..., agent_steps_per_s: _Optional[float] = ..., push_wait_fraction: _Optional[float] = ..., episode_levels: _Optional[_Iterable[int]] = ..., memory_mb: _Optional[float] = ...) -> None: ...
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., sequence: _Optional[int] = ..., num_environments: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ..., episode_returns: _Optional[_Iterable[float]] = ..., episode_lengths: _Optional[_Iterable[int]] = ..., agent_steps_per_s: _Optional[float] = ..., environment_fraction: _Optional[float] = ..., inference_fraction: _Optional[float] = ..., environment_restarts: _Optional[int] = ..., push_wait_fraction: _Optional[float] = ..., episode_levels: _Optional[_Iterable[int]] = ..., memory_mb: _Optional[float] = ...) -> None: ...
 
 class PushUnrollReply(_message.Message):
     __slots__ = ("outcome", "message")

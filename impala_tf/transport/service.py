@@ -24,7 +24,7 @@ from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES
 from impala_tf.transport.handshake import RunIdentity, mismatches, shown, spec_messages
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.sessions import ActorView, Session, Sessions
-from impala_tf.types import Episode, Unroll
+from impala_tf.types import ActorReport, Episode, Unroll
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class PushReport(NamedTuple):
     num_unrolls: int  # N
     parameter_version: int  # of the parameters that acted
     episodes: list[Episode]  # finished since the actor's last push
-    agent_steps_per_s: float  # as the actor measured it
+    about: ActorReport
     push_wait_fraction: float  # fraction of its time that the actor waited to push
     memory_mb: float  # the actor's peak so far, in MiB; 0: unknown
 
@@ -260,7 +260,7 @@ class LearnerService:
             session,
             lambda view: view._replace(
                 parameter_version=report.parameter_version,
-                agent_steps_per_s=report.agent_steps_per_s,
+                about=report.about,
                 push_wait_fraction=report.push_wait_fraction,
                 memory_mb=report.memory_mb,
                 unrolls=view.unrolls + report.num_unrolls,
@@ -298,7 +298,7 @@ class LearnerService:
                     strict=True,
                 )
             ],
-            agent_steps_per_s=request.agent_steps_per_s,
+            about=ActorReport(*(getattr(request, name) for name in ActorReport._fields)),
             push_wait_fraction=request.push_wait_fraction,
             memory_mb=request.memory_mb,
         )
@@ -373,7 +373,8 @@ def _check_numbers(
         )
     if levels and not 0 <= min(levels) <= max(levels) < num_levels:
         raise RefusedUnroll(f"episodes: levels from {min(levels)}, but there are {num_levels}")
-    rates = (request.agent_steps_per_s, request.push_wait_fraction, request.memory_mb)
+    rates = (request.agent_steps_per_s, request.environment_fraction, request.inference_fraction,
+             request.push_wait_fraction, request.memory_mb)  # fmt: skip
     if not all(map(math.isfinite, (*returns, *rates))) or min(lengths, default=0) < 0:
         raise RefusedUnroll("episodes: a return that is NaN or infinite, or a negative length")
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from impala_tf.types import ActorReport
+
 logger = logging.getLogger(__name__)
 
 # An actor without contact for this long is hidden (perhaps scaled down) and reappears when it
@@ -29,7 +31,7 @@ class ActorView(NamedTuple):
     host: str  # the address it connects from
     last_contact: float  # seconds of the monotonic clock
     parameter_version: int = -1  # of its last push; -1: none yet
-    agent_steps_per_s: float = 0.0
+    about: ActorReport = ActorReport()  # of its last push
     push_wait_fraction: float = 0.0
     memory_mb: float = 0.0  # its peak so far, in MiB; 0: unknown
     unrolls: int = 0  # accepted

@@ -102,7 +102,7 @@ def test_a_learner_that_hangs_is_killed_when_the_others_wait_for_it(
     start, join = learners
     monkeypatch.setattr(group, "HUNG_S", 3.0)
     monkeypatch.setattr(group, "_ASK_S", 0.5)
-    again = "test -e {0} && exit 0; touch {0}; "
+    again = "test -e {0} && sleep 1 && exit 0; touch {0}; "
     start(0, again.format(tmp_path / "a") + "kill -STOP $$")
     start(1, again.format(tmp_path / "b") + "sleep 2; exit 1")
     states = join()

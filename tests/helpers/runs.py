@@ -54,6 +54,7 @@ class Run:
             text=True,
             cwd=cwd,
             env={**os.environ, "PYTHONPATH": str(PROJECT), name: value, **(environment or {})},
+            start_new_session=True,
         )
 
     def wait(self, timeout_s: float = 240) -> tuple[int, str, str]:
@@ -71,22 +72,25 @@ class Run:
         assert condition(), f"ended with {self.process.returncode}: {self.process.communicate()}"
 
     def alive(self) -> list[int]:
-        """Returns the ids of all processes that descend from the run and are not dead."""
+        """Returns the ids of all processes that descend from the run and are not dead.
+
+        They are in its session or, if a launcher gave them another one, have its mark.
+        """
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 marked = self._mark.encode() in (folder / "environ").read_bytes().split(b"\0")
-                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+                state, *ids = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
             except OSError:
                 continue  # it ended a moment ago
-            if marked and state not in "ZX":
+            if (marked or int(ids[2]) == self.process.pid) and state not in "ZX":
                 found.append(int(folder.name))
         return found
 
     def pid_of(self, flag: str) -> int:
         """Returns the id of a process of this run that has `flag` on its command line."""
         for pid in self.alive():
-            if flag.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            if flag in words_of(pid):
                 return pid
         raise AssertionError(f"no process with {flag}")
 
@@ -95,6 +99,11 @@ class Run:
         for pid in self.alive():
             os.kill(pid, 9)
         self.process.wait()
+
+
+def words_of(pid: int) -> list[str]:
+    """Returns the command line of a process; one that was forked shows it as a single string."""
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split(" ")
 
 
 def rows(logdir: Path) -> list[dict[str, str]]:

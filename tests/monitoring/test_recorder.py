@@ -16,7 +16,7 @@ from impala_tf.learner.gradient_step import StepStats
 from impala_tf.monitoring.metrics import METRICS
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
-from impala_tf.types import Episode
+from impala_tf.types import ActorReport, Episode
 from tests.helpers.clock import Clock
 from tests.helpers.wire import InThread
 
@@ -85,7 +85,7 @@ def test_a_row_combines_all_learners(clock: Clock) -> None:
     first.record_episodes([Episode(10.0, 5)])
     second.record_episodes([Episode(30.0, 7), Episode(50.0, 9)])
     for memory_mb in (300.0, 500.0, 400.0):
-        second.record_actor_memory(memory_mb)
+        second.record_actor(ActorReport(100.0, 0.5, memory_mb / 1000), 0.1, memory_mb)
     clock.now += 20.0
 
     first.write_row([as_sent(r.interval()) for r in (first, second)], progress(2))
@@ -104,6 +104,8 @@ def test_a_row_combines_all_learners(clock: Clock) -> None:
     assert row["episode_length_mean"] == 7.0
     assert row["agent_steps_per_s"] == pytest.approx(row["frames_per_s"] / 4)
     assert row["actor_memory_mb"] == 500.0
+    shares = [row[f"actor_{part}_fraction"] for part in ("environment", "inference", "wait")]
+    assert shares == pytest.approx([0.5, 0.4, 0.1])
     assert row["learner_memory_mb"] > 50.0  # of this process
     assert set(row) == set(METRICS)
     assert first.last_row is row

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.runs import Run, checkpointed_frames, rows, status
+from tests.helpers.runs import Run, checkpointed_frames, rows, status, words_of
 
 pytestmark = pytest.mark.faults
 FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=1000000000", "--num_actors=2",
@@ -64,7 +64,7 @@ def test_a_run_whose_actors_are_stopped_starves_and_then_goes_on(tmp_path: Path)
     run = Run(*FLAGS, f"--logdir={tmp_path}")
     try:
         run.wait_until(lambda: len(rows(tmp_path)) > 2)
-        actors = {pid for pid in run.alive() if b"--job_name=actor" in words(pid)}
+        actors = {pid for pid in run.alive() if "--job_name=actor" in words_of(pid)}
         assert len(actors) == 2
         for pid in actors:
             os.kill(pid, signal.SIGSTOP)
@@ -82,7 +82,3 @@ def test_a_run_whose_actors_are_stopped_starves_and_then_goes_on(tmp_path: Path)
         assert "starving since" in out
     finally:
         run.end()
-
-
-def words(pid: int) -> list[bytes]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

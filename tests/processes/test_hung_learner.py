@@ -67,7 +67,8 @@ def processes(logdir: Path, *words: str) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            shown = (folder / "cmdline").read_bytes().decode(errors="replace")
+            arguments = shown.replace("\0", " ").split(" ")
         except OSError:
             continue
         if all(word in arguments for word in (f"--logdir={logdir}", *words)):

@@ -16,7 +16,7 @@ from frontend.node.group import gloo_environment
 from frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
 from frontend.node.state import RankInfo
 from tests.helpers.ports import free_port
-from tests.helpers.runs import Run, checkpointed_frames, rows, status
+from tests.helpers.runs import Run, checkpointed_frames, rows, status, words_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -42,9 +42,8 @@ def flags_of(logdir: Path, hosts: list[str], *more: str) -> tuple[str, ...]:
 def learner(run: Run, rank: int) -> int:
     """Returns the process of a learner that horovodrun started."""
     for pid in run.alive():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        if b"--job_name=learner" in words and f"HOROVOD_RANK={rank}".encode() in variables:
+        if "--job_name=learner" in words_of(pid) and f"HOROVOD_RANK={rank}".encode() in variables:
             return pid
     raise AssertionError(f"no learner of rank {rank}")
 

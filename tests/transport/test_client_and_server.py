@@ -21,7 +21,7 @@ from impala_tf.transport import (
     impala_pb2,
     sessions,
 )
-from impala_tf.types import EnvOutput, Episode, Unroll
+from impala_tf.types import ActorReport, EnvOutput, Episode, Unroll
 from tests.helpers.wire import (
     PATIENCE_S,
     RUN,
@@ -49,12 +49,18 @@ def test_an_unroll_and_its_report_arrive_bit_for_bit(
     actor = connect(one.port)
     sent = make_unroll(version=12, n=4)
     expected = bits(sent)
-    actor.push(sent, [Episode(-21.0, 900), Episode(3.5, 40)], agent_steps_per_s=1234.5)
+    actor.push(sent, [Episode(-21.0, 900), Episode(3.5, 40)], ActorReport(1234.5, 0.5, 0.25, 3))
     for array in tree.flatten(sent):
         array[...] = 0  # the actor reuses its arrays
     report = learner.reports.get(timeout=PATIENCE_S)
     assert report._replace(push_wait_fraction=0.0, memory_mb=0.0) == PushReport(
-        "actor-0", 4, 12, [Episode(-21.0, 900), Episode(3.5, 40)], 1234.5, 0.0, 0.0
+        "actor-0",
+        4,
+        12,
+        [Episode(-21.0, 900), Episode(3.5, 40)],
+        ActorReport(1234.5, 0.5, 0.25, 3),
+        0.0,
+        0.0,
     )
     assert 50.0 < report.memory_mb <= (peak_mib() or 0.0)  # of this process
     got = learner.unrolls.get()
@@ -69,12 +75,12 @@ def test_the_learner_sees_its_actors(serve: Serve, connect: Connect, learner: Fa
     before = time.monotonic()
     first, second = connect(one.port, "actor-1"), connect(one.port, "actor-0")
     first.handshake()
-    second.push(make_unroll(3, n=2), agent_steps_per_s=10.0)
-    second.push(make_unroll(4, n=5), agent_steps_per_s=20.0)
+    second.push(make_unroll(3, n=2), report=ActorReport(10.0))
+    second.push(make_unroll(4, n=5), report=ActorReport(20.0))
     assert learner.reported(2) == [3, 4]
     busy, idle = one.actors()
     assert (busy.actor_id, busy.host, busy.unrolls) == ("actor-0", "127.0.0.1", 7)
-    assert (busy.parameter_version, busy.agent_steps_per_s) == (4, 20.0)
+    assert (busy.parameter_version, busy.about.agent_steps_per_s) == (4, 20.0)
     assert (idle.actor_id, idle.unrolls, idle.parameter_version) == ("actor-1", 0, -1)
     assert before <= idle.last_contact <= busy.last_contact <= time.monotonic()
     assert not busy.told_run_over
@@ -272,7 +278,7 @@ def test_an_actor_that_does_not_fit_is_refused_with_both_values(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 5"),
+        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 6"),
         ({"run_id": "run-0"}, "run: the actor has run-0, the learner has run-1"),
     ],
 )

@@ -1,0 +1,48 @@
+"""Which part of a run limits its speed, from a row of metrics."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from impala_tf.monitoring.metrics import Row
+
+# A learner that waits for batches less than this would be no faster with more actors.
+_BUSY_BELOW = 0.1
+
+ADVICE = {
+    "updates": "a smaller network, fewer --updates_per_batch, a GPU or more learners",
+    "environments": "more actors on other machines, or fewer if they share these cores",
+    "inference": "more --envs_per_actor, a smaller network, or more actors on other machines",
+    "transport": "more --envs_per_actor or a longer --unroll_length, or a faster network link",
+}
+"""What would make a run faster, by the part that limits it."""
+
+
+class Limit(NamedTuple):
+    """What limits a run."""
+
+    part: str  # a key of ADVICE
+    reason: str  # the numbers behind it
+
+
+def limit_of(row: Row) -> Limit | None:
+    """Returns which part limits a run; None if the row does not tell.
+
+    A learner that always has a batch limits the run by its updates. Otherwise it waits for actors,
+    and what takes most of their time limits it.
+    """
+    idle = row.get("learner_idle_fraction")
+    environment = row.get("actor_environment_fraction")
+    inference = row.get("actor_inference_fraction")
+    wait = row.get("actor_wait_fraction")
+    if idle is None or environment is None or inference is None or wait is None:
+        return None
+    if idle < _BUSY_BELOW:
+        return Limit("updates", f"learner busy {1 - idle:.0%}, actors wait {wait:.0%}")
+    shares = {
+        "environments": environment,
+        "inference": inference,
+        "transport": max(0.0, 1.0 - environment - inference - wait),
+    }
+    part = max(shares, key=lambda name: shares[name])
+    return Limit(part, f"{shares[part]:.0%} of the actors' time, learner idle {idle:.0%}")

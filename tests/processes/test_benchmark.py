@@ -1,0 +1,97 @@
+"""--mode=benchmark: the sums are right, and every part can be measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from impala_tf.config import EnvironmentConfig
+from impala_tf.environments import suites
+from impala_tf.monitoring.limits import ADVICE
+from impala_tf.processes import benchmark_main, measured_speed
+from impala_tf.processes.benchmark_main import Part, ceiling
+from impala_tf.processes.measured_speed import Measured
+from tests.helpers.samples import resolved_config
+
+RunHere = Callable[..., tuple[int, str, str]]
+MEASURED = {
+    "environment": Measured(10_000.0, "CPU", 2**29, 1.0),
+    "inference": Measured(4_000.0, "CPU, 1 thread", 2**29, 1.0),
+    "transport": Measured(50_000.0, "CPU", 2**29, 1.0),
+    "update": Measured(4_000.0, "CPU, 2 cores", 2**30, 2.0),
+    "checkpoint": Measured(4.0, "CPU", 2**30, 1.0),
+}
+FLAGS = ("--mode=benchmark", "--level_name=CartPole-v1", "--updates_per_batch=2")
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark_main, "measure", lambda what, *_: MEASURED[what])
+    monkeypatch.setattr(benchmark_main, "_whole", lambda *_: 1_000.0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+
+
+def test_parts_share_the_cores_and_a_gpu_works_beside_them() -> None:
+    cpu = [Part("a", 1e4, 300.0, "CPU", 1.0), Part("b", 1e4, 100.0, "CPU", 1.0)]
+    assert ceiling(cpu, 2) == pytest.approx(5_000.0)
+    assert ceiling([*cpu, Part("c", 900.0, 0.0, "GPU", 1.0)], 2) == 900.0
+
+
+def test_the_json_has_what_the_table_has(run_here: RunHere, measured: None) -> None:
+    code, out, err = run_here(*FLAGS, "--json")
+    assert (code, err) == (0, "")
+    found: dict[str, Any] = json.loads(out)
+    parts = {part["name"]: part for part in found["parts"]}
+    # Two cores for 1/4000 s, twice for each step.
+    assert parts["updates"]["core_us_per_step"] == pytest.approx(1_000.0)
+    assert parts["updates"]["agent_steps_per_s"] == pytest.approx(2_000.0)
+    total_us = 100.0 + 250.0 + 20.0 + 1_000.0
+    assert found["ceiling"] == pytest.approx(2e6 / total_us)
+    assert found["limit"] == "updates"
+    assert found["limit_share"] == pytest.approx(1_000.0 / total_us)
+    assert (found["whole"], found["checkpoint_s"], found["cores"]) == (1_000.0, 0.25, 2)
+
+
+def test_the_verdict_names_the_limit_and_what_to_change(run_here: RunHere, measured: None) -> None:
+    code, out, err = run_here(*FLAGS)
+    assert (code, err) == (0, "")
+    text = " ".join(out.split())
+    assert "a run reaches 68% of the 1,460 agent steps/s that its parts allow on 2 cores" in text
+    assert "limited by: updates (73% of the cores' time)" in text
+    assert f"faster with: {ADVICE['updates']}" in text
+
+
+def test_what_keeps_a_run_from_starting_is_shown(
+    run_here: RunHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("raise SystemExit('--logdir: no space is left')")
+    monkeypatch.setattr(benchmark_main, "measure", lambda what, *_: MEASURED[what])
+    monkeypatch.setattr(benchmark_main, "_SCRIPT", script)
+    code, _, err = run_here(*FLAGS)
+    assert code == 2
+    assert "--logdir: no space is left" in err
+
+
+@pytest.mark.long
+def test_every_part_is_measured(run_here: RunHere) -> None:
+    code, out, err = run_here(*FLAGS, "--json", "--benchmark_seconds=6")
+    assert code == 0, err
+    found = json.loads(out)
+    assert len(found["parts"]) == 4
+    for part in found["parts"]:
+        assert part["agent_steps_per_s"] > 100, part
+        assert 0 < part["core_us_per_step"] < 10_000, part
+        assert part["peak_memory_mb"] > 100, part
+    assert 0.01 < found["whole"] / found["ceiling"] < 1.5
+
+
+@pytest.mark.parametrize("level", ["CartPole-v1", "Pendulum-v1"])
+def test_environments_are_stepped_with_actions_that_they_take(level: str) -> None:
+    config = resolved_config(level_name=level, envs_per_actor=2)
+    spec = suites.spec(EnvironmentConfig(level_name=level))
+    assert measured_speed.environment(config, spec, 0.2).steps_per_s > 100
