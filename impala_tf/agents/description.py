@@ -83,7 +83,7 @@ def activation_bytes(
     """
     marks: list[set[str]] = []
 
-    @tf.function
+    @tf.function(autograph=False)
     def gradients(env_outputs: EnvOutput, core_state: Nest) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             outputs, _ = agent.unroll(env_outputs, core_state)
@@ -106,7 +106,7 @@ def activation_bytes(
 
 
 def _step_graph(agent: Agent, spec: EnvironmentSpec) -> tf.Graph:
-    step = tf.function(agent.step)
+    step = tf.function(agent.step, autograph=False)
     return step.get_concrete_function(
         layout_of(spec).network_specs(1), _state_specs(agent, 1)
     ).graph

@@ -40,7 +40,7 @@ class ObservationNormalizer(snt.Module):
         self.inverse_std.assign(tf.math.rsqrt(variance + _EPSILON * self._unit**2))
 
 
-@tf.function(jit_compile=True)  # one pass over the observations instead of four
+@tf.function(jit_compile=True, autograph=False)  # one pass over the observations instead of four
 def _normalized(
     observations: tf.Tensor, mean: tf.Tensor, inverse_std: tf.Tensor, dtype: tf.DType
 ) -> tf.Tensor:

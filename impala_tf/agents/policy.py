@@ -38,7 +38,7 @@ def compile_policy(
         lambda t: tf.TensorSpec(t.shape, t.dtype), agent.initial_state(num_envs)
     )
 
-    @tf.function(input_signature=(layout.step_specs(num_envs), state_specs))
+    @tf.function(input_signature=(layout.step_specs(num_envs), state_specs), autograph=False)
     def act(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         outputs, core_state = agent.step(layout.to_network(env_output), core_state)
         logits = outputs.policy_logits

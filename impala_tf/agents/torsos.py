@@ -35,7 +35,7 @@ def initialization(name: str) -> Initialization:
     raise ValueError(f"unknown initialization {name!r}")
 
 
-@tf.function(jit_compile=True)  # one pass over the images instead of two
+@tf.function(jit_compile=True, autograph=False)  # one pass over the images instead of two
 def to_unit_floats(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Returns uint8 images as `dtype`, scaled to [0, 1]."""
     return tf.cast(tf.cast(images, tf.float32) / 255.0, dtype)

@@ -185,7 +185,7 @@ def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
 
 # XLA makes one pass over whole vectors of pixels: 0.2 ms for 32 stacks of four frames, where
 # TensorFlow's transpose, byte by byte, takes 0.7 ms.
-@tf.function(jit_compile=True)
+@tf.function(jit_compile=True, autograph=False)
 def channels_last(stacks: tf.Tensor) -> tf.Tensor:
     """Returns stacks of frames uint8 [N, K, H, W] as uint8 [N, H, W, K]."""
     if stacks.shape[1] != _BYTES_PER_WORD:
@@ -199,7 +199,7 @@ def channels_last(stacks: tf.Tensor) -> tf.Tensor:
 
 # XLA fuses the sum below into one pass over the result: 2 ms for 32 unrolls of 20 steps, where
 # TensorFlow's own tf.stack of the same frames takes 20 ms.
-@tf.function(jit_compile=True)
+@tf.function(jit_compile=True, autograph=False)
 def rebuild_stacks(frames: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
     """Returns every step's stack, bit for bit what the environment showed, time-major.
 

@@ -58,7 +58,7 @@ class Policy(tf.Module):
         def act(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
             return self._act(inputs, choice)
 
-        return tf.function(act).get_concrete_function(**self._input_specs())
+        return tf.function(act, autograph=False).get_concrete_function(**self._input_specs())
 
     def _input_specs(self) -> dict[str, tf.TensorSpec]:
         specs = self._layout.step_specs(1)

@@ -91,9 +91,9 @@ class GradientStep:
         normalizes = loss.value_normalization == "running"
         self._values = ValueNormalizer(agent.num_levels) if normalizes else None
         self._observations = observation_statistics(agent.observation_normalizer)
-        self.with_batch = tf.function(self._with_batch)
-        self.without_batch = tf.function(self._without_batch)
-        self.prepare = tf.function(self._prepare)
+        self.with_batch = tf.function(self._with_batch, autograph=False)
+        self.without_batch = tf.function(self._without_batch, autograph=False)
+        self.prepare = tf.function(self._prepare, autograph=False)
 
     def trackables(self) -> dict[str, snt.Module]:
         """Returns what a checkpoint holds, by name."""

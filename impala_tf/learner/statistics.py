@@ -121,10 +121,14 @@ class PartStatistics(snt.Module):
         self._count.assign_add(count)
         self._sums.assign_add(total)
         self._squares.assign_add(squares)
-        if self._count > 0.0:  # in a group, at first nobody may have a batch
+
+        def set_normalizer() -> None:
             mean = self._sums / self._count
             variance = tf.maximum(self._squares / self._count - tf.square(mean), 0.0)
             self._normalizer.set(mean, variance)
+
+        # In a group, at first nobody may have a batch.
+        tf.cond(self._count > 0.0, set_normalizer, lambda: None)
 
 
 class DictStatistics(snt.Module):

@@ -7,12 +7,12 @@ import logging
 import numpy as np
 import tensorflow as tf
 
-from impala_tf.agents.agent import Agent
+from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import signals
-from impala_tf.learner.batch_uses import batch_uses
+from impala_tf.learner.batch_uses import Minibatch, batch_uses
 from impala_tf.learner.gradient_step import GradientStep, StepStats
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.schedules import Schedules
@@ -116,6 +116,24 @@ class Learner:
     def synchronize(self) -> None:
         """Gives all learners of the group rank 0's variables."""
         self._group.broadcast(self.parameters_and_slots())
+
+    def compile(self) -> None:
+        """Makes the graphs of the gradient steps now, while the first batch is on its way."""
+        if self._config.loss.algorithm == "ppo":
+            return  # its minibatches have no fixed size
+        optimizer = self._config.optimizer
+        batch_size = resolved(optimizer.batch_size)
+        specs = unroll_specs(self.agent, self._spec, resolved(optimizer.unroll_length))
+        batch = tf.nest.map_structure(
+            lambda spec: tf.TensorSpec((batch_size, *spec.shape), spec.dtype), specs
+        )
+        no_flags = ControlFlags(stop=False, write_row=False, checkpoint=False)
+        own_signals = signals.encode(no_flags, True, self._group.rank, self._group.size)
+        version = tf.TensorSpec((), tf.int64)
+        for observe in (True, False):
+            self._step.with_batch.get_concrete_function(
+                Minibatch(batch, ()), version, tf.TensorSpec.from_tensor(own_signals), observe
+            )
 
     def update(self, batch: Unroll, flags: ControlFlags) -> tuple[StepStats | None, ControlFlags]:
         """Takes the gradient steps that follow the arrival of a batch [B, ...].

@@ -110,6 +110,7 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
 
     def learn() -> None:
         parts.server.start()
+        learner.compile()
         parts.recorder.begin(learner.agent_steps, learner.environment_frames)
         loop.run(stall_watch.watch(_batches(parts, hosts, stop)), stop)
         if group.size > 1:  # for comparison: all learners must end with the same parameters

@@ -6,9 +6,11 @@ thread of TensorFlow, so its copies can start their own.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
+import re
 import runpy
 import socket
 import sys
@@ -22,6 +24,7 @@ import setproctitle
 from impala_tf.process_lifetime import stop_with_parent
 
 _ADOPTION_S = 10.0
+_MADV_DONTNEED = 4  # sys/mman.h
 
 
 def main(descriptor: int) -> None:
@@ -57,6 +60,21 @@ def _import_everything() -> None:
     # A collection in a copy would write to every object, and so copy the memory they are in.
     gc.collect()
     gc.freeze()
+    _unmap_library_pages()
+
+
+def _unmap_library_pages(smaps: Path = Path("/proc/self/smaps")) -> None:
+    """Gives back the pages of libraries that importing has read: the kernel reads them again.
+
+    Copies do not inherit them, and this process needs few. Only mappings without a changed page
+    are touched, since changes would be lost; see proc(5) and madvise(2).
+    """
+    libc = ctypes.CDLL(None)
+    for head, body in re.findall(r"^([0-9a-f]+-[0-9a-f]+ r-.p .*/.*)\n((?:\w+:.*\n)+)",
+                                 smaps.read_text(), re.MULTILINE):  # fmt: skip
+        if re.search(r"^Anonymous: +0 kB", body, re.MULTILINE):
+            start, end = (int(address, 16) for address in head.split()[0].split("-"))
+            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
 def _read(connection: socket.socket, size: int) -> bytes:

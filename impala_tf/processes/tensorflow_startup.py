@@ -35,7 +35,7 @@ def start_xla() -> None:
     import tensorflow as tf
 
     with _silenced_stderr(), tf.device("CPU"):
-        tf.function(lambda: tf.zeros([]), jit_compile=True)()
+        tf.function(lambda: tf.zeros([]), jit_compile=True, autograph=False)()
 
 
 def select_device(device: str) -> None:

@@ -1,0 +1,77 @@
+"""How long until the first update of a run, and how much memory do its processes need?
+
+    python sandbox/benchmark_start.py [FLAG ...]
+
+Starts a run on this machine, waits for its first update and 15 s more, and prints for each process
+its proportional set size (PSS): pages that several processes share count once, divided among them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+AFTERWARDS_S = 15.0
+PATIENCE_S = 300.0
+
+
+def wait_for_update(logdir: Path, run: subprocess.Popen[bytes]) -> float:
+    """Returns the seconds until a status names the first agent step that was learned from."""
+    started = time.monotonic()
+    while (waited_s := time.monotonic() - started) < PATIENCE_S and run.poll() is None:
+        time.sleep(0.05)
+        try:
+            if json.loads((logdir / "status.json").read_text())["agent_steps"]:
+                return waited_s
+        except (OSError, ValueError):
+            continue
+    sys.exit("the run has not trained")
+
+
+def tree(pid: int) -> list[int]:
+    """Returns a process and its descendants."""
+    found = [pid]
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in path.read_text().split():
+            found += tree(int(child))
+    return found
+
+
+def describe(pid: int) -> tuple[str, float]:
+    """Returns a process's job, and its PSS in MB."""
+    command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    job = re.search(r"--job_name=(\w+)", command)
+    name = job[1] if job else "template" if "template" in command else "starter"
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    pss = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+    return name, int(pss[1]) / 1024 if pss else 0.0
+
+
+def main(flags: list[str]) -> None:
+    """Measures and prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        logdir = Path(folder, "run")
+        script = str(PROJECT / "run_experiment.py")
+        command = [sys.executable, script, f"--logdir={logdir}", *flags]
+        run = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            print(f"first update after {wait_for_update(logdir, run):.1f} s", flush=True)
+            time.sleep(AFTERWARDS_S)
+            found = [describe(pid) for pid in tree(run.pid)]
+        finally:
+            run.send_signal(signal.SIGTERM)
+            run.wait()
+    for name, megabytes in found:
+        print(f"{megabytes:8,.0f} MB  {name}")
+    print(f"{sum(megabytes for _, megabytes in found):8,.0f} MB  all")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
