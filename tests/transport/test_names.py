@@ -27,6 +27,7 @@ from tests.helpers.wire import (
     push_request,
 )
 
+KILLS = int(os.environ.get("IMPALA_TF_KILLS", "20"))
 _ACTOR = """
 import sys
 from pathlib import Path
@@ -189,7 +190,7 @@ def test_actors_killed_at_random_moments_leave_whole_unrolls_each_trained_on_onc
     address = f"127.0.0.1:{one.port}"
     rng = np.random.default_rng(1)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    for kill in range(20):
+    for kill in range(KILLS):
         command = [sys.executable, "-c", _ACTOR, address, str(directory), "a", str(1000 * kill)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         actor_processes.append(process)
@@ -201,7 +202,7 @@ def test_actors_killed_at_random_moments_leave_whole_unrolls_each_trained_on_onc
     unrolls = list(learner.unrolls.queue)
     versions = [int(unroll.parameter_version[0]) for unroll in unrolls]
     assert len(set(versions)) == len(versions) > 100
-    for kill in range(20):  # of every actor the first ones, without a gap
+    for kill in range(KILLS):  # of every actor the first ones, without a gap
         own = [v - 1000 * kill for v in versions if v // 1000 == kill]
         assert own == list(range(len(own)))
     for unroll, version in zip(unrolls, versions, strict=True):
