@@ -16,6 +16,8 @@ pytest_plugins = ["tests.helpers.run_fixtures"]
 # Quiet TensorFlow before anything imports it, in this process and in the ones that tests start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+# The front end's tests start processes that train nothing, and should not import TensorFlow.
+os.environ.setdefault("IMPALA_TF_SEPARATE_PROCESSES", "1")
 
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from frontend.node import state as files
 from frontend.node.state import NodeState, ProcessSpec, RankInfo
+from impala_tf.forking import Template
 from impala_tf.supervision import (
     ENDED_WELL,
     STOP_TIMEOUT_S,
     UNUSABLE_INPUT,
     Command,
     GiveUpError,
+    StartProcess,
     SupervisedProcess,
     start_ticks,
 )
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from frontend.node.group import Membership
 
 _TICK_S = 0.25
+_SEPARATE = "IMPALA_TF_SEPARATE_PROCESSES"
+"""Environment variable: each actor imports TensorFlow itself, and shares no memory."""
 _ACTOR_GRACE_S = 120.0
 """--max_hours ends the learners first. They tell their actors, which have this long to exit."""
 
@@ -59,6 +63,7 @@ class NodeSupervisor:
         self._orders_changed_ns = orders_file.stat().st_mtime_ns
         self._processes: dict[str, SupervisedProcess] = {}
         self._members: dict[str, Membership] = {}
+        self._template: Template | None = None
         self._restarts = dict(self._orders.restarts)
         self._stopping = self._leaving = False
         # The time of day may be set while this runs, and --max_hours should not notice.
@@ -97,6 +102,8 @@ class NodeSupervisor:
             self._echo_logs()
             for member in self._members.values():
                 member.close()
+            if self._template is not None:
+                self._template.close()
             self._alive.close()
         states = {process.state.state for process in self._processes.values()}
         if not self._leaving:
@@ -148,11 +155,20 @@ class NodeSupervisor:
             max_restarts=spec.max_restarts,
         )
         if spec.rank_info is None:
-            process = self._supervised(command)
+            process = self._supervised(command, starter=self._starter(spec))
         else:
             process = self._supervised_in_group(command, spec.rank_info)
         self._processes[spec.name] = process
         process.start()
+
+    def _starter(self, spec: ProcessSpec) -> StartProcess | None:
+        """Returns what starts a process: several actors are copies of one template."""
+        actors = [each for each in self._orders.processes if not each.is_learner]
+        is_ours = Path(spec.arguments[0]).name == "run_experiment.py"
+        if spec.is_learner or len(actors) < 2 or not is_ours or os.environ.get(_SEPARATE):
+            return None
+        self._template = self._template or Template()
+        return self._template.start
 
     def _supervised_in_group(self, command: Command, rank_info: RankInfo) -> SupervisedProcess:
         # Imported here: the machines of actors are small, and this takes 7 MB.
