@@ -17,7 +17,7 @@ from impala_tf.agents.agent import Agent, agent_of
 from impala_tf.agents.policy import compile_policy
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, command_line
 from impala_tf.environments import suites
 from impala_tf.environments.rendering import RenderedGame
 from impala_tf.evaluation import play
@@ -49,22 +49,38 @@ def as_trained(config: Config) -> Config:
     given = {name: value for name, value in configs.flat_items(config) if value != defaults[name]}
     if config.run.logdir is None:
         raise ConfigError(f"--mode={config.run.mode}: needs --logdir of a run")
-    path = Logdir(Path(config.run.logdir)).config
-    try:
-        trained: dict[str, Any] = json.loads(path.read_text())["flags"]
-    except FileNotFoundError:
-        raise ConfigError(f"--logdir={config.run.logdir}: holds no run (no config.json)") from None
-    except (ValueError, KeyError) as error:
-        raise ConfigError(f"{path}: is not a run's config.json ({error})") from None
+    trained = _flags_in(Logdir(Path(config.run.logdir)))
     # Runs from before there were presets are of the paper's.
     trained = {"preset": "paper", **trained}
     kept = {name: value for name, value in trained.items() if name in defaults}
     run_only = dict.fromkeys(("mode", "job_name", "learner_hosts", "task", "seed", "logdir"))
     kept = {name: value for name, value in kept.items() if name not in run_only}
+    kept = _as_given(kept, Logdir(Path(config.run.logdir)))
     config = configs.replace(config, **{**kept, **given})
     if "level_name" not in given:
         _check_trusted(config)
     return config
+
+
+def _flags_in(logdir: Logdir) -> dict[str, Any]:
+    try:
+        flags = json.loads(logdir.config.read_text())["flags"]
+    except FileNotFoundError:
+        raise ConfigError(f"--logdir={logdir.path}: holds no run (no config.json)") from None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{logdir.config}: is not a run's config.json ({error})") from None
+    if not isinstance(flags, dict):
+        raise ConfigError(f"{logdir.config}: is not a run's config.json (flags: no dictionary)")
+    return flags
+
+
+def _as_given(flags: dict[str, Any], logdir: Logdir) -> dict[str, Any]:
+    """Returns the values that a command line with these flags has; refuses what it would."""
+    try:
+        parsed = command_line.parse(configs.to_flags(configs.replace(Config(), **flags)))
+        return {name: value for name, value in configs.flat_items(parsed) if name in flags}
+    except ConfigError as error:
+        raise ConfigError([f"{logdir.config}: {problem}" for problem in error.problems]) from None
 
 
 def _check_trusted(config: Config) -> None:

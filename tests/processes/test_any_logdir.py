@@ -1,0 +1,72 @@
+"""The files of someone else's logdir are read, or each problem is one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from impala_tf import config as configs
+from impala_tf.config import Config, ConfigError
+from impala_tf.monitoring.render import panel, plain_line
+from impala_tf.monitoring.status import read_status
+from impala_tf.processes.trained_agent import as_trained
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=5,
+)
+FLAGS = st.dictionaries(st.sampled_from([name for name, _ in configs.flat_items(Config())]), JSON)
+QUICK = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def trained(folder: Path, content: bytes) -> Config:
+    (folder / "config.json").write_bytes(content)
+    return as_trained(configs.replace(Config(), mode="test", logdir=str(folder)))
+
+
+def assert_refused_or_read(folder: Path, content: bytes) -> None:
+    try:
+        config = trained(folder, content)
+    except ConfigError as error:
+        for problem in error.problems:
+            assert str(folder) in problem
+            assert problem.isprintable()
+    else:
+        assert config.run.mode == "test"
+        assert config.run.logdir == str(folder)
+
+
+@QUICK
+@given(flags=FLAGS)
+@example(flags={"level_name": 7})
+@example(flags={"num_levels": [1]})
+@example(flags={"mode": "train", "logdir": "/", "level_name": "os:Level-v0"})
+def test_any_flags_are_refused_or_read(tmp_path: Path, flags: dict[str, object]) -> None:
+    assert_refused_or_read(tmp_path, json.dumps({"flags": flags}).encode())
+
+
+@QUICK
+@given(content=st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+@example(content=b"[" * 100_000)
+@example(content=b'{"flags": []}')
+def test_any_config_is_refused_or_read(tmp_path: Path, content: bytes) -> None:
+    assert_refused_or_read(tmp_path, content)
+
+
+def test_a_wrong_value_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json: .*unroll_length"):
+        trained(tmp_path, b'{"flags": {"unroll_length": "many"}}')
+
+
+def test_half_a_status_is_no_status(tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_text('{"state": "trai')
+    assert read_status(tmp_path / "status.json") is None
+    assert plain_line(None, 0.0)
+    assert panel(None, 0.0, 0.0, 3)
