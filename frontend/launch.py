@@ -49,7 +49,7 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
                 present, late = _with_those_who_are_there(config, plan, rows, machines)
                 launcher = Launcher(new_record(present, config), credentials, logdir)
                 checked = _check(config, launcher, machines)
-                certificates.renew(credentials)
+                certificates.renew(credentials, keep_authority=True)
                 launcher.remember(checked)
                 _start(config, launcher, machines)
                 if config.cluster.detach:

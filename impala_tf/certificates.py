@@ -1,9 +1,8 @@
 """A run's own certificate authority: only processes with its files can take part.
 
 The authority signs a certificate for learners, valid only for servers, and those of actors, valid
-only for clients: one that all actors of a machine or of a run by hand may share, and one for every
-machine of a launched run, which can be revoked. The authority's key stays where the run was
-started; no other machine needs it.
+only for clients. A launched run has one for every machine, which can be revoked; only the machine that
+launches keeps the authority's key. In other runs all actors share one, and no key is kept.
 """
 
 from __future__ import annotations
@@ -42,8 +41,13 @@ _CLOCK_SKEW = datetime.timedelta(days=1)
 RENEW_DAYS = 30.0
 
 
-def create(directory: Path) -> None:
+def create(directory: Path, keep_authority: bool = False) -> None:
     """Creates the certificates of a new run in `directory`, all of them or none.
+
+    Args:
+      directory: is empty or does not exist.
+      keep_authority: whether `of_machine` is to sign more of them. Otherwise a stolen folder cannot
+        be used to make more.
 
     Raises: ConfigError if `directory` is not empty or cannot be written.
     """
@@ -51,7 +55,7 @@ def create(directory: Path) -> None:
         directory.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))  # 0700
         try:
-            for name, content in _new_files().items():
+            for name, content in _new_files(keep_authority).items():
                 _write_private(aside / name, content)
             aside.rename(directory)
         except BaseException:
@@ -74,7 +78,7 @@ def ensure(directory: Path) -> None:
                 raise
 
 
-def renew(directory: Path) -> bool:
+def renew(directory: Path, keep_authority: bool = False) -> bool:
     """Replaces certificates that expire soon, and creates missing ones; returns whether it did.
 
     For whoever starts a run and gives the certificates to all its processes: the old ones are of
@@ -83,7 +87,7 @@ def renew(directory: Path) -> bool:
     Raises: ConfigError if they cannot be written.
     """
     if not _has_any(directory):
-        ensure(directory)
+        create(directory, keep_authority)
         return True
     if days_left(directory) > RENEW_DAYS:
         return False
@@ -92,7 +96,7 @@ def renew(directory: Path) -> bool:
         directory.rename(old / directory.name)
     except OSError as error:
         raise ConfigError(f"{directory}: cannot renew the certificates: {error}") from error
-    create(directory)
+    create(directory, keep_authority)
     shutil.rmtree(old)
     return True
 
@@ -199,10 +203,12 @@ def _common_name(certificate: x509.Certificate) -> str:
     return str(attribute.value)
 
 
-def _new_files() -> dict[str, bytes]:
+def _new_files(keep_authority: bool) -> dict[str, bytes]:
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = _sign_authority(authority_key)
-    files = {"ca.pem": _pem(authority), _AUTHORITY_KEY: _key_bytes(authority_key)}
+    files = {"ca.pem": _pem(authority)}
+    if keep_authority:
+        files[_AUTHORITY_KEY] = _key_bytes(authority_key)
     for role, name, usage in (
         ("learner", LEARNER_NAME, ExtendedKeyUsageOID.SERVER_AUTH),
         ("actor", ACTOR_NAME, ExtendedKeyUsageOID.CLIENT_AUTH),

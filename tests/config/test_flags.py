@@ -42,6 +42,7 @@ CONTRACT = (
 ZERO, BELOW_ZERO, NO_SHARE = (0, -1), (-1,), (-0.01, 1.01)
 OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "seed": BELOW_ZERO,
+    "benchmark_seconds": ZERO,
     "total_environment_frames": ZERO,
     "checkpoint_interval_s": ZERO,
     "metrics_interval_s": ZERO,

@@ -215,7 +215,7 @@ def test_a_failed_creation_leaves_no_files(tmp_path: Path, monkeypatch: pytest.M
         path.write_bytes(content[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(credentials, "_write_private", disk_full)
+    monkeypatch.setattr(certificates, "_write_private", disk_full)
     with pytest.raises(ConfigError, match="No space left on device"):
         certificates.create(tmp_path / "credentials")
     assert list(tmp_path.iterdir()) == []
@@ -254,7 +254,7 @@ def test_a_file_that_is_not_a_certificate_is_named(copy: Path) -> None:
 
 
 def test_expired_certificates_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credentials, "_LIFETIME", datetime.timedelta(seconds=-1))
+    monkeypatch.setattr(certificates, "_LIFETIME", datetime.timedelta(seconds=-1))
     certificates.create(tmp_path / "credentials")
     with pytest.raises(ConfigError, match="ca.pem: expired on"):
         credentials.server_credentials(tmp_path / "credentials")
@@ -270,7 +270,7 @@ def test_certificates_that_expire_soon_are_renewed_at_the_start_of_a_run(
     assert certificates.days_left(folder) == pytest.approx(365, abs=1)
     shutil.rmtree(folder)
     with monkeypatch.context() as patched:
-        patched.setattr(credentials, "_LIFETIME", datetime.timedelta(days=20))
+        patched.setattr(certificates, "_LIFETIME", datetime.timedelta(days=20))
         certificates.create(folder)
     assert certificates.days_left(folder) == pytest.approx(20, abs=1)
     assert certificates.renew(folder)

@@ -18,7 +18,7 @@ from tests.helpers.wire import RUN, SPECS, FakeLearner, Serve, make_unroll
 def folder(tmp_path: Path) -> Path:
     """The certificates of a run that nobody else uses."""
     path = tmp_path / "credentials"
-    certificates.create(path)
+    certificates.create(path, keep_authority=True)
     return path
 
 
