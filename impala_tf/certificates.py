@@ -1,8 +1,8 @@
 """A run's own certificate authority: only processes with its files can take part.
 
 The authority signs a certificate for learners, valid only for servers, and those of actors, valid
-only for clients. A launched run has one for every machine, which can be revoked; only the machine that
-launches keeps the authority's key. In other runs all actors share one, and no key is kept.
+only for clients. A launched run has one for every machine, which can be revoked; the authority's
+key is kept only where it is launched. In other runs all actors share one, and no key is kept.
 """
 
 from __future__ import annotations

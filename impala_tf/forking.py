@@ -37,7 +37,7 @@ class Template:
 
     def __init__(self) -> None:
         """Starts it; it imports TensorFlow in the background."""
-        _adopt_orphans()
+        self._can_adopt = _adopt_orphans()
         self._lock = threading.Lock()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
         self._socket, theirs = socket.socketpair()
@@ -78,6 +78,8 @@ class Template:
             "parent": os.getpid(),
         }
         try:
+            if not self._can_adopt:
+                raise OSError("this system does not let a process adopt others")
             with self._lock:
                 return self._ask(json.dumps(request).encode(), log.fileno())
         except (OSError, ValueError) as error:
@@ -106,9 +108,8 @@ def _with_this_package(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def _adopt_orphans() -> None:
-    """Makes this process the parent of descendants whose own parent has ended."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"prctl(PR_SET_CHILD_SUBREAPER): {os.strerror(error)}")
+def _adopt_orphans() -> bool:
+    """Makes this process the parent of descendants whose own parent has ended, if that can be."""
+    if not sys.platform.startswith("linux"):
+        return False
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
