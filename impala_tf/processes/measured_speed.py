@@ -7,6 +7,7 @@ threads, and peaks of memory are those of the whole process.
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import os
 import re
@@ -21,6 +22,7 @@ import tensorflow as tf
 
 from impala_tf import certificates
 from impala_tf import config as configs
+from impala_tf.actor import Actor
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.agents.policy import compile_policy
@@ -41,8 +43,9 @@ from impala_tf.transport import (
     ParameterStore,
     RunIdentity,
 )
-from impala_tf.types import EnvironmentSpec, Nest, Unroll
+from impala_tf.types import ActorReport, EnvironmentSpec, Episode, Nest, Unroll
 
+_PLAYED_UNROLLS = 5
 _ONE_THREAD = "CPU, 1 thread"
 _NO_WISHES = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
@@ -95,7 +98,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     arrays = [variable.numpy() for variable in agent.variables]
     with tempfile.TemporaryDirectory() as folder, _loopback(folder, specs, agent, num_envs) as link:
         client, store = link
-        unroll = _noise(specs, num_envs)
+        unroll = _played_unroll(config, spec, agent)  # how well its images compress is of the level
         versions = itertools.count()
 
         def exchange() -> None:
@@ -195,6 +198,33 @@ def _random_actions(spec: EnvironmentSpec, num_envs: int) -> list[np.ndarray]:
     sizes = actions.sizes if actions.kind == "multi_discrete" else actions.sizes[0]
     shape = (num_envs, *actions.shape)
     return [rng.integers(0, sizes, shape).astype(actions.dtype) for _ in range(100)]
+
+
+def _played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unroll:
+    """Returns what an actor sends after a few unrolls."""
+    num_envs = resolved(config.process.envs_per_actor)
+    length = resolved(config.optimizer.unroll_length)
+    environments = BatchedEnvironment(suites.make(config.environment, num_envs, config.run.seed))
+    kept = _KeptUnrolls([variable.numpy() for variable in agent.variables])
+    Actor(agent, environments, kept, spec, num_envs, length, config.run.seed).run(
+        lambda: len(kept.unrolls) == _PLAYED_UNROLLS
+    )
+    environments.close()
+    return kept.unrolls[-1]
+
+
+class _KeptUnrolls:
+    """A learner that keeps what it gets."""
+
+    def __init__(self, arrays: list[np.ndarray]) -> None:
+        self._arrays = arrays
+        self.unrolls: list[Unroll] = []
+
+    def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
+        return None if known_version == 0 else (0, self._arrays)
+
+    def push(self, unroll: Unroll, episodes: list[Episode], report: ActorReport) -> None:
+        self.unrolls.append(copy.deepcopy(unroll))
 
 
 @contextlib.contextmanager

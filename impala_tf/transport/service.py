@@ -228,7 +228,9 @@ class LearnerService:
 
     async def _put_in_worker(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
         """Puts an unroll. If the call is cancelled, the push goes on: a retry waits for it."""
-        size = request.ByteSize()
+        # What it needs once it is decompressed.
+        unrolls = min(request.num_environments, session.num_environments)
+        size = max(request.ByteSize(), unrolls * self._codec.nbytes)
         if self._waiting_bytes + size > self._max_waiting_bytes:
             raise _CallError(
                 grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"

@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from impala_tf.transport import DecodeError, ParameterStore, TensorSpec, impala_pb2
 from impala_tf.transport.codec import NestCodec, decode, encode
@@ -170,3 +173,55 @@ def test_the_generated_files_fit_the_proto(tmp_path: Path) -> None:
     ]
     for path in generated:
         assert (tmp_path / path).read_text() == (ROOT / path).read_text(), f"run:{command}"
+
+
+IMAGES = TensorSpec("image", (36, 84, 84), "uint8")
+
+
+def images(n: int) -> np.ndarray:
+    """Frames as of a game: mostly background."""
+    found = np.full((n, *IMAGES.shape), 87, np.uint8)
+    found[:, ::2, 10:14, 20:30] = np.random.default_rng(0).integers(0, 256, (n, 18, 4, 10))
+    return found
+
+
+def test_images_are_compressed_and_come_back_bit_for_bit() -> None:
+    sent = images(2)
+    data = encode(IMAGES, sent, (2,))
+    assert len(data) < sent.nbytes / 50
+    np.testing.assert_array_equal(decode(IMAGES, data, (2,)), sent)
+
+
+def test_noise_is_sent_as_it_is() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (1, *IMAGES.shape), np.uint8)
+    data = encode(IMAGES, noise, (1,))
+    assert data == noise.tobytes()
+    np.testing.assert_array_equal(decode(IMAGES, data, (1,)), noise)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        zstandard.compress(bytes(10**8)),  # 10 KB that claim to be 100 MB
+        zstandard.compress(bytes(100)),
+        zstandard.ZstdCompressor(write_content_size=False).compress(bytes(36 * 84 * 84)),
+        zstandard.compress(bytes(36 * 84 * 84)) + b"more",
+        zstandard.compress(bytes(36 * 84 * 84))[:-3],
+        b"\x28\xb5\x2f\xfd" + b"\xff" * 30,  # the magic number, then nonsense
+        b"",
+        b"x" * 100,
+    ],
+)
+def test_what_is_no_compressed_image_of_that_size_is_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError, match="image: expected 254016 "):
+        decode(IMAGES, data, (1,))
+
+
+@given(data=st.binary(max_size=300), cut=st.integers(0, 400))
+def test_any_bytes_are_refused_or_decoded(data: bytes, cut: int) -> None:
+    whole = encode(IMAGES, images(1), (1,))
+    for attempt in (data, whole[:cut] + data, whole[cut:]):
+        try:
+            assert decode(IMAGES, attempt, (1,)).nbytes == 36 * 84 * 84
+        except DecodeError as error:
+            assert "image: expected" in str(error)
