@@ -217,6 +217,11 @@ class ProcessConfig:
     Default: enough for a batch and for what an actor sends at once."""
     environment_timeout_s: float = 120.0
     """An actor whose environments take longer than this for a step is restarted: they hang."""
+    parameter_lag: int = 1
+    """Actors get new parameters when theirs are so many learner updates old. More saves network
+    traffic: a set of parameters is often larger than an unroll. ppo's actors always wait for new
+    ones.
+    """
     max_policy_lag: int = 1000
     """Learners refuse unrolls whose parameters are more updates old than this: those of an actor
     that was stopped for a while. They are counted and shown."""

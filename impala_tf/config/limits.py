@@ -19,8 +19,8 @@ _POSITIVE = (
     "batch_size", "unroll_length", "updates_per_batch", "ring_batches", "minibatches",
     "learning_rate", "kl_target", "epsilon", "num_actors", "envs_per_actor", "queue_capacity",
     "test_num_episodes", "clip_rho_threshold", "clip_pg_rho_threshold", "clip_c_threshold",
-    "width_scale", "max_policy_lag", "min_actors", "min_learners", "max_hours", "idle_exit_minutes",
-    "benchmark_seconds",
+    "width_scale", "max_policy_lag", "parameter_lag", "min_actors", "min_learners", "max_hours",
+    "idle_exit_minutes", "benchmark_seconds",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",

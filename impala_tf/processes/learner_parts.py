@@ -94,6 +94,7 @@ def build(
         store,
         on_push=_on_push(recorder),
         on_refused=recorder.record_refused,
+        parameter_lag=1 if config.loss.algorithm == "ppo" else config.process.parameter_lag,
     )
     return LearnerParts(
         config=config,

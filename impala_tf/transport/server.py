@@ -51,6 +51,7 @@ class LearnerServer:
         parameters: ParameterStore,
         on_push: Callable[[PushReport], None] | None = None,
         on_refused: Callable[[int], None] | None = None,
+        parameter_lag: int = 1,
     ) -> None:
         """Binds the port; `start` serves it.
 
@@ -65,6 +66,7 @@ class LearnerServer:
           parameters: where the learner publishes. Actors wait until there is a first version.
           on_push: called once for every push that was put, from the threads that put.
           on_refused: called with the number of unrolls of every push that was refused.
+          parameter_lag: parameters that are fewer updates old than this are new enough.
 
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
         """
@@ -76,6 +78,7 @@ class LearnerServer:
             parameters,
             self._workers,
             _max_waiting_bytes(),
+            parameter_lag,
             credentials.Revoked(credentials_dir),
             on_push,
             on_refused,

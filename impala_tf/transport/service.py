@@ -99,6 +99,7 @@ class LearnerService:
       parameters: where the learner publishes.
       workers: run `put`, which may wait.
       max_waiting_bytes: of pushes that wait for room in the queue.
+      parameter_lag: parameters that are fewer updates old than this are new enough for an actor.
       revoked: the names in certificates that are refused; may change.
       on_push: called for every push that was put, by the workers.
       on_refused: called with the number of unrolls that were refused.
@@ -111,6 +112,7 @@ class LearnerService:
         parameters: ParameterStore,
         workers: Executor,
         max_waiting_bytes: int,
+        parameter_lag: int = 1,
         revoked: Container[str] = (),
         on_push: Callable[[PushReport], None] | None = None,
         on_refused: Callable[[int], None] | None = None,
@@ -126,6 +128,7 @@ class LearnerService:
         self._workers = workers
         self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0
+        self._parameter_lag = parameter_lag
         self._revoked = revoked
         self._on_push = on_push
         self._on_refused = on_refused
@@ -187,8 +190,9 @@ class LearnerService:
         snapshot = self._parameters.latest
         if snapshot is None:
             raise _CallError(grpc.StatusCode.UNAVAILABLE, "the learner has no parameters yet")
-        # Not "<": after a restart from a checkpoint, the learner's version may be the lower one.
-        if snapshot.parameter_version == request.known_version:
+        # After a restart from a checkpoint, the learner's version may be the lower one.
+        behind = snapshot.parameter_version - request.known_version
+        if 0 <= behind < self._parameter_lag and request.known_version >= 0:
             return _reply(impala_pb2.GetParametersReply, impala_pb2.UNCHANGED)
         return snapshot.reply()
 

@@ -89,6 +89,7 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "task": BELOW_ZERO,
     "max_restarts": BELOW_ZERO,
     "max_policy_lag": ZERO,
+    "parameter_lag": ZERO,
     "min_actors": ZERO,
     "min_learners": ZERO,
     "max_hours": ZERO,
