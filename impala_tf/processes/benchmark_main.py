@@ -58,6 +58,8 @@ class Result(NamedTuple):
     cores: int
     parts: list[Part]
     checkpoint_s: float  # seconds to write one
+    bytes_up: float  # from an actor to its learner, an agent step
+    bytes_down: float  # the other way
     ceiling: float  # agent steps/s that the parts allow together on these cores
     whole: float  # agent steps/s of a run
     limit: str  # a key of ADVICE
@@ -100,11 +102,14 @@ def ceiling(parts: list[Part], cores: int) -> float:
 def _measure(config: Config, spec: EnvironmentSpec, flags: list[str], console: Console) -> Result:
     seconds = _PART_SHARE * config.benchmark.benchmark_seconds
     uses = resolved(config.optimizer.updates_per_batch)
-    parts = []
+    alone: dict[What, Measured] = {}
     for what, name in _LABELS.items():
         with console.status(f"measuring {name} alone"):
-            found = measure(what, config, spec, seconds)
-        parts.append(_part(name, found, uses if what == "update" else 1))
+            alone[what] = measure(what, config, spec, seconds)
+    parts = [
+        _part(_LABELS[what], found, uses if what == "update" else 1)
+        for what, found in alone.items()
+    ]
     with console.status("measuring checkpoints"):
         checkpoint_s = 1 / measure("checkpoint", config, spec, seconds).steps_per_s
     with console.status("measuring a whole run"):
@@ -117,6 +122,8 @@ def _measure(config: Config, spec: EnvironmentSpec, flags: list[str], console: C
         cores=cores,
         parts=parts,
         checkpoint_s=checkpoint_s,
+        bytes_up=alone["transport"].bytes_up,
+        bytes_down=alone["transport"].bytes_down / config.process.parameter_lag,
         ceiling=ceiling(parts, cores),
         whole=whole,
         limit=largest.name,
@@ -196,7 +203,8 @@ def _lines(result: Result) -> list[str]:
         f"{result.agent_name} on {result.level_name}: a run reaches"
         f" {result.whole / result.ceiling:.0%} of the {result.ceiling:,.0f} agent steps/s that its"
         f" parts allow on {result.cores} cores.",
-        f"A checkpoint takes {result.checkpoint_s:.2f} s.",
+        f"On the wire, an agent step is {result.bytes_up:,.0f} bytes up and at most"
+        f" {result.bytes_down:,.0f} down. A checkpoint takes {result.checkpoint_s:.2f} s.",
         f"limited by: {result.limit} ({result.limit_share:.0%} of the cores' time)",
         f"faster with: {ADVICE[result.limit]}",
     ]

@@ -43,6 +43,7 @@ from impala_tf.transport import (
     ParameterStore,
     RunIdentity,
 )
+from impala_tf.transport.codec import NestCodec
 from impala_tf.types import ActorReport, EnvironmentSpec, Episode, Nest, Unroll
 
 _PLAYED_UNROLLS = 5
@@ -57,6 +58,8 @@ class Measured(NamedTuple):
     device: str  # that computed
     peak_memory: int  # resident bytes of the process, TensorFlow included; 0: unknown
     cores: float = 0.0  # that were busy on average
+    bytes_up: float = 0.0  # from an actor to its learner, an agent step
+    bytes_down: float = 0.0  # the other way, if every unroll is made with new parameters
 
 
 def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -108,7 +111,10 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
             client.push(unroll)
 
         rate, cores = _rate(exchange, seconds)
-    return Measured(rate * num_envs * length, "CPU", _peak_memory(), cores)
+    steps = num_envs * length
+    bytes_up = sum(map(len, NestCodec(specs).encode(unroll)[1])) / steps
+    bytes_down = sum(array.nbytes for array in arrays) / steps
+    return Measured(rate * steps, "CPU", _peak_memory(), cores, bytes_up, bytes_down)
 
 
 def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
