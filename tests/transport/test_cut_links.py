@@ -57,6 +57,7 @@ def test_a_cut_link_is_noticed_and_the_actor_rejoins(
     assert learner.reported(1) == [0]
     session = one._service.sessions._current["actor-0"]
     wait_until(lambda: session._attending == 1)
+    wait_until(lambda: actor._sending is not None and actor._sending.done())
     if in_the_middle_of_a_push:
         learner.has_room.clear()
         actor.push(make_unroll(1))
