@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from impala_tf.monitoring.metrics import Row
 
-# A learner that waits for batches less than this would be no faster with more actors.
+# Who waits less than this is busy.
 _BUSY_BELOW = 0.1
 
 ADVICE = {
+    "cores": "more cores or machines, or a smaller network",
     "updates": "a smaller network, fewer --updates_per_batch, a GPU or more learners",
     "environments": "more actors on other machines, or fewer if they share these cores",
     "inference": "more --envs_per_actor, a smaller network, or more actors on other machines",
@@ -28,8 +29,9 @@ class Limit(NamedTuple):
 def limit_of(row: Row) -> Limit | None:
     """Returns which part limits a run; None if the row does not tell.
 
-    A learner that always has a batch limits the run by its updates. Otherwise it waits for actors,
-    and what takes most of their time limits it.
+    If nobody waits for anybody, the cores limit it, as on one machine. A learner that is busy while
+    actors wait limits the run by its updates. Otherwise it waits for actors, and what takes most of
+    their time limits it.
     """
     idle = row.get("learner_idle_fraction")
     environment = row.get("actor_environment_fraction")
@@ -37,6 +39,8 @@ def limit_of(row: Row) -> Limit | None:
     wait = row.get("actor_wait_fraction")
     if idle is None or environment is None or inference is None or wait is None:
         return None
+    if max(idle, wait) < _BUSY_BELOW:
+        return Limit("cores", f"nobody waits: learner busy {1 - idle:.0%}, actors {1 - wait:.0%}")
     if idle < _BUSY_BELOW:
         return Limit("updates", f"learner busy {1 - idle:.0%}, actors wait {wait:.0%}")
     shares = {
