@@ -396,14 +396,3 @@ def test_a_batch_becomes_time_major_and_nothing_else_moves() -> None:
     for got, array in zip(after.core_state, before.core_state, strict=True):
         np.testing.assert_array_equal(got, array)
     np.testing.assert_array_equal(after.parameter_version, before.parameter_version)
-
-
-@pytest.mark.parametrize("algorithm", ["impala", "appo"])
-def test_a_compiled_learner_traces_no_graph_when_batches_arrive(algorithm: str) -> None:
-    """Otherwise the first updates take seconds, while the actors wait."""
-    learner, agent = make(algorithm=algorithm, observation_normalization="elementwise")
-    learner.compile()
-    traced = learner._step.with_batch.experimental_get_tracing_count()
-    for seed in range(4):
-        learner.update(batch(agent, seed), NO_FLAGS)
-    assert learner._step.with_batch.experimental_get_tracing_count() == traced == 2
