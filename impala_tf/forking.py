@@ -30,9 +30,10 @@ _FORK_TIMEOUT_S = 300.0
 
 
 class Template:
-    """A process that is copied for every command. A context: it ends with it, its copies do not.
+    """A process that is copied for every command.
 
-    The copies are children of this process, as if it had started them itself.
+    The copies are children of this process, as if it had started them itself. As a context manager,
+    it ends the template on exit; copies that still run continue.
     """
 
     def __init__(self) -> None:

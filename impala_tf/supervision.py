@@ -7,7 +7,6 @@ library only, and no dataclasses, whose import takes memory that cheap machines 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, TypeAlias
 
+from impala_tf import process_logs
 from impala_tf.process_lifetime import PARENT_VARIABLE
 
 STOP_TIMEOUT_S = 90.0
@@ -25,8 +25,6 @@ UNUSABLE_INPUT = 2
 """Exit status for unusable flags or files, which a restart would not help."""
 _QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
 _TICK_S = 0.2
-MAX_LOG_BYTES = 20 * 2**20
-"""A process's log is moved to NAME.log.1 when it is larger, so a long run cannot fill the disk."""
 _LOG_CHECK_S = 5.0
 _CANNOT_RUN = (FileNotFoundError, NotADirectoryError, PermissionError)
 """What starting a process raises if trying again would not help."""
@@ -262,7 +260,7 @@ class SupervisedProcess(threading.Thread):
                 os.kill(pid, signal.SIGKILL)
             if time.monotonic() > check_log_s:
                 check_log_s = time.monotonic() + _LOG_CHECK_S
-                limit_log(path)
+                process_logs.limit(path)
             time.sleep(_TICK_S)
         # Kill what it left running. It is not reaped yet, so its group id cannot have been reused.
         os.killpg(pid, signal.SIGKILL)
@@ -351,28 +349,6 @@ def start_process(command: Command, environment: Mapping[str, str], log: IO[byte
     )
     process.returncode = 0  # whoever called waits for it
     return process.pid
-
-
-def limit_log(path: Path, max_bytes: int | None = None) -> None:
-    """Moves what a log contains to NAME.log.1 if it is large, and replaces what was there before.
-
-    The file itself stays: processes append to it. A few lines may be lost in the moment between.
-
-    Args:
-      path: of a log that processes append to.
-      max_bytes: default: MAX_LOG_BYTES.
-    """
-    try:
-        if path.stat().st_size <= (MAX_LOG_BYTES if max_bytes is None else max_bytes):
-            return
-        earlier = path.with_name(f"{path.name}.1")
-        try:
-            shutil.copyfile(path, earlier)
-        except OSError:  # On a full disk, the newest lines matter most.
-            earlier.unlink(missing_ok=True)
-        os.truncate(path, 0)
-    except OSError:
-        return  # It is tried again soon, and a process must not end because of its log.
 
 
 def start_ticks(pid: int) -> int | None:

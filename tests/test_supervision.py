@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from impala_tf import supervision
+from impala_tf import process_logs, supervision
 from impala_tf.supervision import (
     Command,
     GiveUpError,
@@ -170,7 +170,7 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path):
 
 
 def test_a_log_that_grows_without_end_keeps_its_newest_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervision, "MAX_LOG_BYTES", 10_000)
+    monkeypatch.setattr(process_logs, "MAX_BYTES", 10_000)
     monkeypatch.setattr(supervision, "_LOG_CHECK_S", 0.3)
     log = tmp_path / "actor-0.log"
     script = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); echo line $i; done; sleep 1; echo last"
@@ -190,6 +190,6 @@ def test_a_log_on_a_full_disk_is_shortened(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(supervision.shutil, "copyfile", full)
-    supervision.limit_log(log, max_bytes=50)
+    monkeypatch.setattr(process_logs.shutil, "copyfile", full)
+    process_logs.limit(log, max_bytes=50)
     assert log.read_text() == ""

@@ -315,7 +315,8 @@ class BenchmarkConfig:
     """--mode=benchmark."""
 
     benchmark_seconds: float = 20.0
-    """How long the whole run is measured once it trains; each part is measured for a fifth."""
+    """How long the whole run is measured once it trains.
+    Each part alone is measured for a fifth of that."""
     json: bool = False
     """Print the results as JSON."""
 
