@@ -1,6 +1,6 @@
 # make train [ARGS="--flag=..."]   set up, then train on this machine
 # make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
-# make check                       lint, types, and the tests without clusters and containers
+# make check                       lint, types, and the tests that take a moment: under 3 minutes
 # make test                        lint, types, and all tests but the next groups
 # make test-long                   reports, comparisons of networks, measurements, Procgen
 # make test-docker                 builds the images and tests them (11 minutes the first time)
@@ -34,7 +34,7 @@ reproduce: setup
 	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$(SEEDS) $(ARGS)
 
 check: setup-dev lint
-	@$(PYTEST) -m "not (docker or long or zoo or cluster or faults or rates or end_to_end)" $(ARGS)
+	@$(PYTEST) -m "not (docker or long or zoo or cluster or faults or rates or end_to_end or slow)" $(ARGS)
 
 test: setup-dev lint
 	@$(PYTEST) -m "not (docker or long or zoo or cluster or faults or rates)" $(ARGS)

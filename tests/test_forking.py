@@ -16,6 +16,8 @@ from impala_tf.forking import Template
 from impala_tf.supervision import Command, SupervisedProcess
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 PROBE = """
 import json, os, sys
 print(json.dumps({

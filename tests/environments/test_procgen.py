@@ -15,6 +15,8 @@ from impala_tf.environments.scores import PROCGEN16
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.games import actions, environment_of, level, random_steps
 
+pytestmark = pytest.mark.slow
+
 # Episodes of a random agent are short here, and some reach the time limit.
 LEAPER = level("procgen:leaper")
 BIGFISH = level("procgen:bigfish")

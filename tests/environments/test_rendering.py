@@ -19,6 +19,8 @@ from tests.helpers.games import (
     random_steps,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_frame_shows_the_current_step() -> None:
     """A video of other moments than those that the agent saw would mislead."""

@@ -23,6 +23,8 @@ from impala_tf.environments.retro import Preprocessing
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.games import actions, environment_of, level, random_steps
 
+pytestmark = pytest.mark.slow
+
 AIRSTRIKER = "retro:Airstriker-Genesis-v0"  # its ROM comes with the package
 SMALL = {"width": 24, "height": 20, "stacked_frames": 3}
 

@@ -11,6 +11,8 @@ import pytest
 
 from impala_tf.evaluation import clip
 
+pytestmark = pytest.mark.slow
+
 
 def decode(mp4: bytes) -> tuple[av.VideoStream, list[np.ndarray]]:
     with av.open(io.BytesIO(mp4)) as container:

@@ -19,6 +19,8 @@ from impala_tf.evaluation.export import export, input_name
 from impala_tf.types import EnvOutput
 from tests.helpers.games import WORLDS, environment_of, level, pong
 
+pytestmark = pytest.mark.slow
+
 LEVELS = {
     "stacked frames": (pong(width=24, height=20, max_episode_frames=60), "ShallowConvNetLSTMAgent"),
     "continuous": (level("Pendulum-v1"), "MLPAgent"),

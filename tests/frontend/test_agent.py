@@ -18,6 +18,8 @@ from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
 from tests.helpers.stand_in import make_project
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def session(private_tmux):

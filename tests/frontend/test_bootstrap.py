@@ -14,6 +14,8 @@ from frontend.ssh import SshRunner
 from frontend.ssh_login import SshConnector
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def small_project(tmp_path):

@@ -19,6 +19,8 @@ from frontend.project import ROOT
 from impala_tf.supervision import GiveUpError
 from tests.helpers.ports import free_port
 
+pytestmark = pytest.mark.slow
+
 KEY = b"a key of the run's learners"
 
 

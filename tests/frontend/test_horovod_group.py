@@ -9,6 +9,8 @@ from frontend.node.state import Orders, ProcessSpec, RankInfo, log_path, orders_
 from frontend.node.supervisor import NodeSupervisor
 from tests.helpers.ports import free_port
 
+pytestmark = pytest.mark.slow
+
 # The sum is 3 only if exactly the two learners of one attempt meet.
 PROGRAM = """
 import os, pathlib, sys

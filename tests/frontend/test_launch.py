@@ -16,6 +16,8 @@ from impala_tf.config import Config, ConfigError, replace
 from tests.helpers.stand_in import make_project, write_csv
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 class RecordedDisplay:
     """Records its calls; passes the newest status to `on_update`."""

@@ -21,6 +21,8 @@ from tests.helpers.runs import PROJECT
 from tests.helpers.stand_in import write_csv
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run(private_tmux, tmp_path):

@@ -16,6 +16,8 @@ from frontend.project import ROOT
 from impala_tf.supervision import OVER, start_ticks
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def shell(name, script, **settings):
     """A process that runs a shell script; the supervisor starts Python with its arguments."""

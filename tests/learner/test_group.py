@@ -13,7 +13,7 @@ import pytest
 from tests.helpers.horovod_worker import UPDATES, VARIANTS, B, T
 from tests.helpers.runs import PROJECT
 
-pytestmark = pytest.mark.xdist_group("horovod")
+pytestmark = [pytest.mark.xdist_group("horovod"), pytest.mark.slow]
 
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
 

@@ -21,6 +21,8 @@ from tests.helpers.samples import resolved_config, steps, vector_spec
 from tests.helpers.unrolls import random_unrolls
 from tests.helpers.used_memory import used_memory
 
+pytestmark = pytest.mark.slow
+
 # A tensor that is kept is 500 bytes.
 BYTES_PER_CALL = 300
 NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)

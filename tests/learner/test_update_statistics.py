@@ -12,6 +12,8 @@ from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
 from tests.learner.test_update import NO_FLAGS, SPEC, GroupOf, batch, config, make, sent
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "flags",

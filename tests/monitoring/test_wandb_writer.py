@@ -15,6 +15,8 @@ from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
 from impala_tf.monitoring.wandb_writer import WandbWriter, log_videos
 from tests.helpers.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -18,6 +18,8 @@ from impala_tf.config import ConfigError
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS, EpisodeWindow
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 # fmt: on
 

@@ -15,6 +15,8 @@ from impala_tf.monitoring.render import panel, plain_line
 from impala_tf.monitoring.status import read_status
 from impala_tf.processes.trained_agent import as_trained
 
+pytestmark = pytest.mark.slow
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),

@@ -20,7 +20,7 @@ from tests.helpers.wire import (
     make_unroll,
 )
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 LinkTo = Callable[[int], CuttableLink]
 NOTICED_S = 45.0
 REJOINED_S = 30.0

@@ -31,6 +31,8 @@ from tests.helpers.wire import (
     make_unroll,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_full_queue_makes_an_actor_wait_and_other_calls_not(
     serve: Serve, connect: Connect, learner: FakeLearner
