@@ -1,0 +1,213 @@
+"""Does one learner keep its pace under hundreds of actors, and do they all return to a new one?
+
+    python sandbox/benchmark_scale.py [--actors=500] [--seconds=60] [FLAG ...]
+
+Starts a real learner and stand-ins for actors: real clients, each with a connection, a name and a
+certificate, that send one real unroll again and again at a real actor's pace. First a few of them,
+then all. Prints the learner's agent steps/s with both, its memory, and what the stand-ins were
+told. Then kills the learner (SIGKILL), starts it again, and prints how long it took until every
+stand-in had called it. Other flags are those of run_experiment.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import multiprocessing
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import many_runs
+import psutil
+
+from impala_tf import config as configs
+from impala_tf.config import command_line
+from impala_tf.logdir import Logdir
+from impala_tf.types import ActorReport
+
+ROW_S = 2.0
+START_S = 120.0
+
+
+class Learner:
+    """A learner process."""
+
+    def __init__(self, logdir: Path, flags: list[str]) -> None:
+        self._logdir = Logdir(logdir)
+        self._command = [
+            sys.executable, str(many_runs.SCRIPT), "--job_name=learner", f"--logdir={logdir}",
+            f"--metrics_interval_s={ROW_S:g}", "--total_environment_frames=1000000000000", *flags,
+        ]  # fmt: skip
+        self._log = logdir / "learner.log"
+        self.start()
+
+    def start(self) -> None:
+        """Starts it; another one before must have ended."""
+        self._logdir.status().unlink(missing_ok=True)
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=output)
+        wait(lambda: self._logdir.status().exists() and self._logdir.credentials.exists())
+
+    def kill(self) -> None:
+        """Ends it as a power cut would."""
+        self._process.kill()
+        self._process.wait()
+
+    def rate(self, seconds: float) -> float:
+        """Returns the median agent steps/s of the rows of the next seconds."""
+        before = len(self._rows())
+        time.sleep(seconds)
+        return statistics.median(self._rows()[before:] or [0.0])
+
+    def memory_mib(self) -> float:
+        """Returns its resident memory."""
+        return float(psutil.Process(self._process.pid).memory_info().rss) / 2**20
+
+    def threads(self) -> int:
+        """Returns how many threads it has."""
+        return psutil.Process(self._process.pid).num_threads()
+
+    def actors(self) -> int:
+        """Returns how many actors have called it."""
+        try:
+            return len(json.loads(self._logdir.status().read_text())["actors"])
+        except (OSError, ValueError):
+            return 0
+
+    def _rows(self) -> list[float]:
+        if not self._logdir.metrics.exists():
+            return []
+        with self._logdir.metrics.open(newline="") as file:
+            rates = [row["agent_steps_per_s"] for row in csv.DictReader(file)]
+        return [float(rate) for rate in rates if rate]
+
+
+def wait(condition: Callable[[], bool], limit_s: float = START_S) -> float:
+    """Waits until a condition holds; returns the seconds it took."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > limit_s:
+            raise TimeoutError("nothing happened")
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def stand_ins(
+    first: int, count: int, flags: list[str], logdir: str, steps_per_s: float, stop: Event
+) -> None:
+    """Runs `count` clients, each in a thread; in a process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from impala_tf.processes import tensorflow_startup
+
+    tensorflow_startup.import_tensorflow()
+    from impala_tf.agents.agent import agent_of, unroll_specs
+    from impala_tf.processes.common import resolve
+    from impala_tf.processes.measured_speed import _played_unroll
+    from impala_tf.transport import ActorClient, ClientClosed
+
+    tensorflow_startup.use_one_cpu_thread()
+    config, spec = resolve(command_line.parse(flags))
+    agent = agent_of(config.agent, spec)
+    length = configs.resolved(config.optimizer.unroll_length)
+    specs = unroll_specs(agent, spec, length)
+    unroll = _played_unroll(config, spec, agent)
+    num_envs = len(unroll.parameter_version)
+    pause_s = num_envs * length / steps_per_s
+    address = configs.hosts(config.process.learner_hosts)[0]
+
+    def close_when_told(client: ActorClient) -> None:
+        stop.wait()
+        client.close()
+
+    def act(task: int) -> None:
+        client = ActorClient(
+            address, Path(logdir) / "credentials", f"actor-{task}", specs,
+            configs.wire_digest(config), num_environments=num_envs,
+        )  # fmt: skip
+        threading.Thread(target=close_when_told, args=(client,), daemon=True).start()
+        version = -1
+        try:
+            client.handshake()
+            while True:
+                fetched = client.fetch_parameters(version)
+                version = version if fetched is None else fetched[0]
+                stop.wait(pause_s)
+                mine = unroll._replace(parameter_version=unroll.parameter_version * 0 + version)
+                client.push(mine, (), ActorReport(steps_per_s))
+        except ClientClosed:
+            pass
+
+    threads = [threading.Thread(target=act, args=(first + each,)) for each in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def main() -> int:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--actors", type=int, default=500)
+    parser.add_argument("--few", type=int, default=8, help="actors to compare with")
+    parser.add_argument("--processes", type=int, default=2, help="of the stand-ins")
+    parser.add_argument("--steps_per_s", type=float, default=900.0, help="a real actor's pace")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    options, given = parser.parse_known_args()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    flags = [f"--learner_hosts={address}", *given]
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="impala_tf-scale-") as folder:
+        learner = Learner(Path(folder), flags)
+        stop, processes = context.Event(), []
+
+        def start(first: int, count: int) -> None:
+            arguments = (first, count, flags, folder, options.steps_per_s, stop)
+            processes.append(context.Process(target=stand_ins, args=arguments))
+            processes[-1].start()
+
+        try:
+            start(0, options.few)
+            wait(lambda: learner.actors() == options.few)
+            learner.rate(10 * ROW_S)
+            alone, before_mib = learner.rate(options.seconds), learner.memory_mib()
+            print(f"{options.few} actors: {alone:,.0f} agent steps/s, {before_mib:,.0f} MiB",
+                  flush=True)  # fmt: skip
+            left = options.actors - options.few
+            share = -(-left // options.processes)
+            for first in range(0, left, share):
+                start(options.few + first, min(share, left - first))
+            seconds = wait(lambda: learner.actors() == options.actors, 600)
+            print(f"all {options.actors} had called after {seconds:.0f} s", flush=True)
+            learner.rate(10 * ROW_S)
+            crowded = learner.rate(options.seconds)
+            print(f"{options.actors} actors: {crowded:,.0f} agent steps/s ({crowded / alone:.0%}),"
+                  f" {learner.memory_mib():,.0f} MiB, {learner.threads()} threads",
+                  flush=True)  # fmt: skip
+            learner.kill()
+            learner.start()
+            seconds = wait(lambda: learner.actors() == options.actors, 600)
+            print(f"learner killed and started again: all back {seconds:.0f} s after it was ready")
+        finally:
+            stop.set()
+            for process in processes:
+                process.join(20)
+                process.kill()
+            learner.kill()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
