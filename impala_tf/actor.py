@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.agents.policy import compile_policy
+from impala_tf.agents.q_learning import QLearning
 from impala_tf.environments.observations import ObservationLayout, layout_of
 from impala_tf.types import (
     ActorReport,
@@ -111,6 +112,7 @@ class Actor:
       waits_for_new_parameters: whether every unroll is made with newer parameters than the last
         one (ppo).
       levels: int32 [N], which level each environment plays, if the agent learns several.
+      q_learning: how an agent with Q-values explores, and what its errors are.
     """
 
     def __init__(
@@ -124,13 +126,16 @@ class Actor:
         seed: int,
         waits_for_new_parameters: bool = False,
         levels: np.ndarray | None = None,
+        q_learning: QLearning | None = None,
     ) -> None:
         self._agent = agent
         self._environment = environment
         self._learner = learner
         self._num_envs = num_envs
         self._unroll_length = unroll_length
-        self._policy = compile_policy(agent, spec, num_envs, seed)
+        self._q_learning = q_learning
+        explores = None if q_learning is None else q_learning.distribution(agent)
+        self._policy = compile_policy(agent, spec, num_envs, seed, distribution=explores)
         specs = unroll_specs(agent, spec, unroll_length)
         self._buffer = UnrollBuffer(specs, num_envs, layout_of(spec), levels)
         self._waits = waits_for_new_parameters
@@ -146,8 +151,12 @@ class Actor:
             started = time.monotonic()
             self._update_parameters(should_stop)
             unroll, env_output, core_state = self._unroll(env_output, core_state)
-            self._learner.push(unroll, self._environment.pop_episodes(), report)
+            self._learner.push(unroll, self._episodes(), report)
             report = self._report(time.monotonic() - started)
+
+    def _episodes(self) -> list[Episode]:
+        episodes = self._environment.pop_episodes()
+        return episodes if self._q_learning is None else self._q_learning.reported(episodes)
 
     def _report(self, elapsed_s: float) -> ActorReport:
         # Includes waits for the learner: this is the rate that the run gets from this actor.
@@ -197,4 +206,7 @@ class Actor:
         # The step after the last decision: it bootstraps here and is step 0 of the next unroll.
         self._buffer.record_env(self._unroll_length, env_output)
         unroll = self._buffer.unroll(self._parameter_version, core_state_before)
+        if self._q_learning is not None:
+            last_q_values = self._policy(env_output, core_state)[0].policy_logits.numpy()
+            unroll = self._q_learning.with_td_errors(unroll, last_q_values)
         return unroll, env_output, core_state

@@ -45,6 +45,10 @@ class Logdir:
         """Folder of the last checkpoints."""
         return self.path / "checkpoints"
 
+    def replay(self, learner: int) -> Path:
+        """Folder of a learner's replay, with --save_replay."""
+        return self.path / "replay" / f"learner-{learner}"
+
     def status(self, learner: int = 0) -> Path:
         """What a learner is doing now (JSON); learner 0's describes the whole run."""
         return self.path / ("status.json" if learner == 0 else f"status-{learner}.json")

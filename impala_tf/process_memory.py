@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+_MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _PROC = Path("/proc/self")
 _INTERVAL_S = 5.0
 
@@ -67,6 +69,26 @@ def cpu_seconds(proc: Path = _PROC) -> float:
         return 0.0  # not Linux, or the process has ended
     own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime: proc(5)
     return own + sum(cpu_seconds(proc.parent / child) for child in _children(proc))
+
+
+def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
+    """Returns how much memory processes can still take: of this machine, and of its container.
+
+    Args:
+      meminfo: proc(5).
+      cgroup: of this process, as a container sees its own: version 2.
+
+    Returns:
+      None on systems that do not tell.
+    """
+    found = []
+    with contextlib.suppress(OSError):
+        lines = meminfo.read_text(encoding="ascii").splitlines()
+        found += [1024 * int(each.split()[1]) for each in lines if each.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):  # "max": no limit
+        limit = int((cgroup / "memory.max").read_text(encoding="ascii"))
+        found.append(limit - int((cgroup / "memory.current").read_text(encoding="ascii")))
+    return min(found, default=None)
 
 
 def _peak_kib(status: Path) -> int | None:

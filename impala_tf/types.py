@@ -52,13 +52,13 @@ class AgentOutput(NamedTuple):
     """What the agent answers at step t. Leading dimensions: [N], [N, T] or [T, B]."""
 
     action: Array  # int32 or float32 [..., *ActionSpec.shape]
-    policy_logits: Array  # float32 [..., P]: of the behaviour policy that chose `action`
+    policy_logits: Array  # float32 [..., P]: of the policy that chose `action`; dqn: Q(x, .)
 
 
 class NetworkOutput(NamedTuple):
     """What the network computes for a step. Leading dimensions: [N] or [T + 1, B]."""
 
-    policy_logits: Array  # float32 [..., P]: what `agents.distributions` makes a policy of
+    policy_logits: Array  # float32 [..., P]: what makes a policy; dqn: Q(x, .)
     baseline: Array  # float32 [...]: the value estimate V(x_t); of several levels [..., levels]
 
 
@@ -70,6 +70,7 @@ class Unroll(NamedTuple):
     env_outputs: EnvOutput  # [N, T + 1, ...], observations packed as in observations.py
     agent_outputs: AgentOutput  # [N, T, ...]
     level: Nest = ()  # int32 [N]: index in EnvironmentSpec.tasks; () if there is only one level
+    td_errors: Nest = ()  # float32 [N, T]: n-step errors of the actor's Q-values; () without dqn
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,12 +1,14 @@
-r"""Which network learns a level best? Trains each with several seeds and writes a report.
+r"""Which network, or algorithm, learns a level best? Trains each with seeds and writes a report.
 
     python sandbox/compare_networks.py --level_name=PongNoFrameskip-v4 \
-        --agent_names=ShallowConvNetAgent,ImpoolaAgent --seeds=3 [--folder=DIR] [FLAG ...]
+        --agent_names=ShallowConvNetAgent,ImpoolaAgent --seeds=3 [--algorithms=dqn,ppo] \
+        [--folder=DIR] [FLAG ...]
 
 Trains one run after another with `run_experiment.py` and the given flags, such as
---algorithm=ppo or --total_environment_frames=4000000: seed 1 of every agent, then seed 2, and so
-on. If it was interrupted, the same command resumes it: complete runs are kept, and the one that was
-training resumes from its checkpoint. Agents and seeds may be added later.
+--algorithm=ppo or --total_environment_frames=4000000: seed 1 of every agent (with each of
+--algorithms), then seed 2, and so on. If it was interrupted, the same command resumes it: complete
+runs are kept, and the one that was training resumes from its checkpoint. Agents, algorithms and
+seeds may be added later.
 
 Writes report.html, report.md and report.csv to the folder (default: runs/compare/LEVEL, with the
 algorithm if that is given). Flags of the report, such as --report_return, are passed on to it.
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,6 +33,21 @@ from impala_tf.process_lifetime import StopRequest
 from impala_tf.processes.common import resolve
 
 _OWN = {"agent_name": "agent_names", "seed": "seeds", "logdir": "folder"}
+
+
+class _Compared(NamedTuple):
+    """What is compared with others."""
+
+    agent_name: str
+    algorithm: str  # "": of the other flags
+
+    @property
+    def name(self) -> str:
+        return "-".join(filter(None, self))
+
+    def flags(self) -> list[str]:
+        flags = [f"--agent_name={self.agent_name}"]
+        return [*flags, f"--algorithm={self.algorithm}"] if self.algorithm else flags
 
 
 class Plan(NamedTuple):
@@ -54,16 +72,20 @@ def plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
         problems.append("--agent_names: name at least one agent")
     if options.seeds < 1:
         problems.append(f"--seeds={options.seeds}: must be 1 or more")
+    algorithms = list(dict.fromkeys(configs.hosts(options.algorithms)))
+    if algorithms and "algorithm" in names:
+        problems.append("--algorithm: give it, or --algorithms, and not both")
     if problems:
         raise ConfigError(problems)
     given = [flag for flag in flags if not _is_of_report(flag)]
     shared = [f"--level_name={options.level_name}", *given]
     folder = options.folder or _folder(command_line.parse(shared))
-    pairs = [(agent, seed) for seed in range(1, options.seeds + 1) for agent in agents]
-    runs = [_run(folder, shared, agent, seed) for agent, seed in pairs]
+    compared = [_Compared(*pair) for pair in itertools.product(agents, algorithms or [""])]
+    seeds = range(1, options.seeds + 1)
+    runs = [_run(folder, shared, each, seed) for seed in seeds for each in compared]
     # The level was named on the command line, so its module is wanted.
     report = ["--mode=report", f"--report_folder={folder}", "--trust_level_module"]
-    report += [f"--logdir={folder / agent}" for agent in agents]
+    report += [f"--logdir={folder / each.name}" for each in compared]
     return Plan(folder, shared, runs, [*report, *(f for f in flags if _is_of_report(f))])
 
 
@@ -88,13 +110,13 @@ def _folder(config: Config) -> Path:
     return Path("runs", "compare", configs.slug(config.environment.level_name) + suffix)
 
 
-def _run(folder: Path, shared: Sequence[str], agent: str, seed: int) -> RunProgress:
-    logdir = folder / agent / f"seed-{seed}"
-    named = [f"--agent_name={agent}", f"--seed={seed}", f"--logdir={logdir}"]
+def _run(folder: Path, shared: Sequence[str], compared: _Compared, seed: int) -> RunProgress:
+    logdir = folder / compared.name / f"seed-{seed}"
+    named = [*compared.flags(), f"--seed={seed}", f"--logdir={logdir}"]
     config, _ = resolve(command_line.parse([*shared, *named]))
     configs.check_batches(config)
     frames = resolved(config.run.total_environment_frames)
-    return RunProgress(agent, seed, logdir, frames, named, config.run.metrics_interval_s)
+    return RunProgress(compared.name, seed, logdir, frames, named, config.run.metrics_interval_s)
 
 
 def train(planned: Plan, watcher: Watcher, stop: StopRequest) -> int:
@@ -137,6 +159,9 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--level_name", required=True)
     parser.add_argument("--agent_names", required=True, help="comma separated")
+    parser.add_argument(
+        "--algorithms", default="", help="comma separated; each agent learns with each of them"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="how many; the first is 1")
     parser.add_argument("--folder", type=Path, help="default: runs/compare/LEVEL")
     options, flags = parser.parse_known_args(arguments)

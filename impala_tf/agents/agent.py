@@ -8,9 +8,17 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents import networks, torsos
-from impala_tf.agents.distributions import distribution_of
+from impala_tf.agents.distributions import Distribution, distribution_of
+from impala_tf.agents.exploration import EpsilonGreedy
 from impala_tf.agents.normalization import ObservationNormalizer
-from impala_tf.config import AGENTS, AgentComposition, AgentConfig, CoreName, check_observation
+from impala_tf.config import (
+    AGENTS,
+    AgentComposition,
+    AgentConfig,
+    CoreName,
+    HeadsName,
+    check_observation,
+)
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.types import (
     AgentOutput,
@@ -37,9 +45,12 @@ class Agent(snt.Module):
       spec: of the level.
       init: of all layers.
       normalizes: whether images and vectors are normalised element by element.
+      width_scale: multiplies the channels of convolutions.
+      heads: a policy and a baseline, or Q-values.
 
     Attributes:
       distribution: what policy_logits mean.
+      has_q_values: whether they are Q-values.
       num_levels: how many levels it learns, each with a baseline of its own; 0: one, without a
         dimension for it.
       observation_normalizer: what the torso sees observations through, or a dictionary of these by
@@ -53,10 +64,16 @@ class Agent(snt.Module):
         init: torsos.Initialization = torsos.USUAL_INITIALIZATION,
         normalizes: bool = False,
         width_scale: int = 1,
+        heads: HeadsName = "policy",
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self.distribution = distribution_of(spec.actions)
+        self.has_q_values = heads != "policy"
+        self.distribution: Distribution = (
+            EpsilonGreedy(spec.actions.sizes[0])
+            if self.has_q_values
+            else distribution_of(spec.actions)
+        )
         self.observation_normalizer = tf.nest.map_structure(
             lambda part: _normalizer(part) if normalizes else None, spec.observation
         )
@@ -66,15 +83,20 @@ class Agent(snt.Module):
             spec.observation,
         )
         self._core = networks.CORES[composition.core]()
-        self.num_levels = len(spec.tasks)
-        self._heads = networks.Heads(
-            spec.actions, self.distribution.num_parameters, init, max(1, self.num_levels)
+        self.num_levels = 0 if self.has_q_values else len(spec.tasks)
+        self._heads: networks.Heads | networks.QHeads = (
+            networks.QHeads(self.distribution.num_parameters, heads == "dueling", init)
+            if self.has_q_values
+            else networks.Heads(
+                spec.actions, self.distribution.num_parameters, init, max(1, self.num_levels)
+            )
         )
         self._torso_dtype = tf.float32
 
     @property
     def baseline_layer(self) -> snt.Linear:
-        """The last layer of the baseline."""
+        """The last layer of the baseline, which Q-values have not."""
+        assert isinstance(self._heads, networks.Heads)
         return self._heads.baseline
 
     def initial_state(self, batch_size: int | tf.Tensor) -> Nest:
@@ -163,6 +185,7 @@ def make_agent(
     initialization: str = "default",
     width_scale: int = 1,
     core: CoreName | Literal["auto"] = "auto",
+    heads: HeadsName | Literal["auto"] = "policy",
 ) -> Agent:
     """Returns the named agent with its variables made.
 
@@ -170,7 +193,8 @@ def make_agent(
       agent_name: a key of `config.AGENTS`.
       spec: of the level.
       torso_dtype: what the torso computes in on images; see `agents.precision`.
-      observation_normalization, initialization, width_scale, core: see these flags.
+      observation_normalization, initialization, width_scale, core, heads: see these flags; heads
+        is resolved.
 
     Raises:
       ConfigError: the agent cannot take the level's observations.
@@ -182,6 +206,7 @@ def make_agent(
         torsos.initialization(initialization),
         observation_normalization == "elementwise",
         width_scale,
+        "policy" if heads == "auto" else heads,
         name=agent_name,
     )
     zeros = tf.nest.map_structure(
@@ -202,6 +227,7 @@ def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "flo
         config.initialization,
         config.width_scale,
         config.core,
+        config.heads,
     )
 
 
@@ -221,4 +247,5 @@ def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unr
             ),
         ),
         level=tf.TensorSpec((), tf.int32) if spec.tasks else (),
+        td_errors=tf.TensorSpec((unroll_length,), tf.float32) if agent.has_q_values else (),
     )

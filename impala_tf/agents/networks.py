@@ -15,6 +15,7 @@ from impala_tf.agents.torsos import USUAL_INITIALIZATION, Initialization
 from impala_tf.types import ActionSpec, Nest, NetworkOutput
 
 LSTM_SIZE = 256
+_STREAM_SIZE = 256  # of a dueling head's hidden layers
 
 
 class FeedForwardCore(snt.Module):
@@ -71,6 +72,44 @@ CORES: dict[str, Callable[[], snt.Module]] = {
     "feedforward": lambda: FeedForwardCore(name="feedforward"),
     "lstm": lambda: LSTMCore(name="lstm"),
 }
+
+
+class QHeads(snt.Module):
+    """The Q-values Q(x, a), a linear layer on the core's output, or two dueling streams of layers.
+
+    Dueling (Wang et al., 2016, arXiv 1511.06581, equation 9): Q = V(x) + A(x, a) - mean A(x, .).
+
+    Args:
+      num_actions: A.
+      dueling: whether there are two streams, each with a hidden layer of its own.
+      init: of the layers.
+    """
+
+    def __init__(
+        self,
+        num_actions: int,
+        dueling: bool,
+        init: Initialization = USUAL_INITIALIZATION,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+
+        def stream(outputs: int, name: str) -> snt.Module:
+            last = snt.Linear(outputs, w_init=init.policy, name=name)
+            if not dueling:
+                return last
+            hidden = snt.Linear(_STREAM_SIZE, w_init=init.hidden, name=f"{name}_hidden")
+            return snt.Sequential([hidden, tf.nn.relu, last])
+
+        self._advantages = stream(num_actions, "advantages" if dueling else "q_values")
+        self._value = stream(1, "value") if dueling else None
+
+    def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
+        """Maps float32 [M, F] to Q(x, .) [M, A] as policy_logits, and its maximum as baseline."""
+        q_values = self._advantages(core_output)
+        if self._value is not None:
+            q_values += self._value(core_output) - tf.reduce_mean(q_values, -1, keepdims=True)
+        return NetworkOutput(q_values, tf.reduce_max(q_values, axis=-1))
 
 
 class Heads(snt.Module):

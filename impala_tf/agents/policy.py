@@ -8,6 +8,7 @@ from typing import Literal
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
+from impala_tf.agents.distributions import Distribution
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest
 
@@ -22,6 +23,7 @@ def compile_policy(
     num_envs: int,
     seed: int,
     choice: Literal["sampled", "greedy"] = "sampled",
+    distribution: Distribution | None = None,
 ) -> Policy:
     """Returns the agent's compiled policy for N environments.
 
@@ -31,8 +33,11 @@ def compile_policy(
       num_envs: N.
       seed: of the sampled actions.
       choice: sampled from the policy, or the most likely action.
+      distribution: what the logits mean; None: what they mean to the agent. One with an epsilon
+        for each environment explores more.
     """
     layout = layout_of(spec)
+    means = agent.distribution if distribution is None else distribution
     generator = tf.random.Generator.from_seed(seed)
     state_specs = tf.nest.map_structure(
         lambda t: tf.TensorSpec(t.shape, t.dtype), agent.initial_state(num_envs)
@@ -42,9 +47,7 @@ def compile_policy(
     def act(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         outputs, core_state = agent.step(layout.to_network(env_output), core_state)
         logits = outputs.policy_logits
-        greedy = choice == "greedy"
-        distribution = agent.distribution
-        action = distribution.mode(logits) if greedy else distribution.sample(logits, generator)
+        action = means.mode(logits) if choice == "greedy" else means.sample(logits, generator)
         return AgentOutput(action, logits), core_state
 
     concrete = act.get_concrete_function()

@@ -17,6 +17,7 @@ class RunSignature(TypedDict):
     agent_name: str
     width_scale: int
     core: str
+    heads: str
     num_actions: int | list[int]
     observation_shape: list[int] | dict[str, list[int]]
     observation_normalization: str
@@ -28,13 +29,19 @@ _LABELS = {
     "agent_name": "agent",
     "width_scale": "width scale",
     "core": "core",
+    "heads": "heads",
     "num_actions": "number of actions",
     "observation_shape": "observation shape",
     "observation_normalization": "observation normalization",
     "optimizer": "optimizer",
 }
 # Of checkpoints from before there was a choice.
-_BEFORE = {"width_scale": 1, "observation_normalization": "none", "optimizer": "rmsprop"}
+_BEFORE = {
+    "width_scale": 1,
+    "heads": "policy",
+    "observation_normalization": "none",
+    "optimizer": "rmsprop",
+}
 
 
 def signature_of(config: Config, spec: EnvironmentSpec) -> RunSignature:
@@ -51,6 +58,7 @@ def signature_of(config: Config, spec: EnvironmentSpec) -> RunSignature:
         agent_name=config.agent.agent_name,
         width_scale=config.agent.width_scale,
         core=config.agent.core,
+        heads=config.agent.heads,
         num_actions=sizes[0] if spec.actions.kind == "discrete" else sizes,
         observation_shape=shape,
         observation_normalization=config.agent.observation_normalization,

@@ -3,9 +3,10 @@
 Standard library only, apart from `command_line`, so that `frontend/` starts without TensorFlow.
 """
 
-from impala_tf.config.compositions import AGENTS, AgentComposition, CoreName
+from impala_tf.config.compositions import AGENTS, AgentComposition, CoreName, HeadsName
 from impala_tf.config.defaults import resolve, resolved, slug, sources
 from impala_tf.config.errors import ConfigError
+from impala_tf.config.flag_values import flat_items, hosts, replace, to_dict, to_flags, wire_digest
 from impala_tf.config.flags import (
     AgentConfig,
     ClusterConfig,
@@ -15,22 +16,19 @@ from impala_tf.config.flags import (
     LossConfig,
     OptimizerConfig,
     ProcessConfig,
+    ReplayConfig,
     ReportConfig,
     RunConfig,
-    flat_items,
-    hosts,
-    replace,
-    to_dict,
-    to_flags,
-    wire_digest,
 )
 from impala_tf.config.limits import (
+    check_algorithm,
     check_batches,
     check_observation,
     check_width_scale,
     problems,
     valid_host_port,
 )
+from impala_tf.config.memory import replay_bytes, replay_slots
 from impala_tf.config.presets import PRESETS
 
 __all__ = [
@@ -44,11 +42,14 @@ __all__ = [
     "CoreName",
     "EnvironmentConfig",
     "EvaluationConfig",
+    "HeadsName",
     "LossConfig",
     "OptimizerConfig",
     "ProcessConfig",
+    "ReplayConfig",
     "ReportConfig",
     "RunConfig",
+    "check_algorithm",
     "check_batches",
     "check_observation",
     "check_width_scale",
@@ -56,6 +57,8 @@ __all__ = [
     "hosts",
     "problems",
     "replace",
+    "replay_bytes",
+    "replay_slots",
     "resolve",
     "resolved",
     "slug",

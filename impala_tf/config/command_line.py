@@ -13,7 +13,8 @@ import tyro
 
 from impala_tf.config import presets, tf_config
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flags import Config, flat_items, replace
+from impala_tf.config.flag_values import flat_items, replace
+from impala_tf.config.flags import Config
 from impala_tf.config.limits import problems
 
 PROBLEM_PREFIX = "run_experiment.py: "

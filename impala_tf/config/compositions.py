@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 CoreName = Literal["feedforward", "lstm"]
+HeadsName = Literal["policy", "q_values", "dueling"]
 
 
 class AgentComposition(NamedTuple):

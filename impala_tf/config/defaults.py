@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from impala_tf.config import presets
 from impala_tf.config.compositions import AGENTS
-from impala_tf.config.flags import Config, flat_items, hosts, replace
+from impala_tf.config.flag_values import flat_items, hosts, replace
+from impala_tf.config.flags import Config
 from impala_tf.types import Kind
 
 T = TypeVar("T")
@@ -45,6 +46,8 @@ def resolve(config: Config, kind: Kind, continuous: bool = False) -> Config:
         flags["num_actors"] = max(1, len(os.sched_getaffinity(0)))
     if flags["batch_size"] is None:
         flags["batch_size"] = _unrolls_of_all_environments(flags)
+    if flags["micro_batches"] is None:
+        flags["micro_batches"] = _micro_batches(flags)
     if flags["queue_capacity"] is None:
         flags["queue_capacity"] = max(flags["batch_size"], flags["envs_per_actor"])
     if flags["logdir"] is None:
@@ -90,6 +93,15 @@ def slug(level_name: str) -> str:
     if len(name) <= _LONGEST_NAME:
         return name
     return f"{name[:_LONGEST_NAME]}-{zlib.crc32(level_name.encode()):08x}"
+
+
+def _micro_batches(flags: Mapping[str, Any]) -> int:
+    """Returns the most parts, up to 4, that a batch can be split into, if activations are large."""
+    is_deep = AGENTS[flags["agent_name"]].torso in ("impala", "impoola")
+    # Where advantages are scaled by those of the batch, a part would be scaled by its own.
+    if not is_deep or flags["algorithm"] in ("ppo", "dqn") or flags["advantage_scaling"] == "batch":
+        return 1
+    return max(parts for parts in (1, 2, 3, 4) if flags["batch_size"] % parts == 0)
 
 
 def _unrolls_of_all_environments(flags: Mapping[str, Any]) -> int:

@@ -8,10 +8,7 @@ in, and `--help` ends with a table of what the presets hold (`presets.table`).
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +97,10 @@ class AgentConfig:
     core: Literal["auto", "feedforward", "lstm"] = "auto"
     """The agent's memory: an LSTM, or none. What the agent sees does not change.
     auto: the named agent's own."""
+    heads: Literal["auto", "policy", "q_values", "dueling"] = "auto"
+    """policy: a policy and a baseline; q_values: a value of each action, for dqn; dueling: the
+    same, as a state's value and each action's advantage (arXiv 1511.06581).
+    auto: what --algorithm needs."""
     observation_normalization: Literal["auto", "none", "elementwise"] = "auto"
     """elementwise: subtract the mean and divide by the standard deviation of each pixel and
     channel (or component), taken from the first 50,000 agent steps. auto: preset."""
@@ -115,10 +116,11 @@ class AgentConfig:
 class LossConfig:
     """The algorithm and its losses."""
 
-    algorithm: Literal["auto", "impala", "appo", "ppo"] = "auto"
+    algorithm: Literal["auto", "impala", "appo", "ppo", "dqn"] = "auto"
     """impala: V-trace policy gradient (arXiv 1802.01561); appo: V-trace advantages in a clipped
     surrogate, on batches that are used several times (arXiv 1912.00167); ppo: clipped surrogate
-    with GAE; actors wait for new parameters (arXiv 1707.06347). auto: preset."""
+    with GAE; actors wait for new parameters (arXiv 1707.06347); dqn: double DQN with n-step returns
+    and replay (arXiv 1509.06461, 1803.00933). auto: preset."""
     discounting: float | None = None
     """Discount factor gamma of an agent step. Default: preset."""
     baseline_cost: float | None = None
@@ -146,9 +148,12 @@ class LossConfig:
     In units of the normalised values if --value_normalization is on."""
     gae_lambda: float = 0.95
     """ppo: lambda of the generalised advantage estimates (arXiv 1506.02438)."""
-    target_update_interval: int = 0
-    """appo: learner updates after which the target network becomes a copy of the network.
-    0: no target network; the ratio is clipped against the policy that acted."""
+    target_update_interval: int | None = None
+    """appo, dqn: learner updates after which the target network becomes a copy of the network.
+    appo: 0 means no target network; the ratio is clipped against the policy that acted.
+    Default: preset."""
+    n_step: int | None = None
+    """dqn: rewards in a target, before the value of the state that follows. Default: preset."""
     clip_rho_threshold: float = 1.0
     """rho-bar: clips the importance weights of the temporal differences."""
     clip_pg_rho_threshold: float = 1.0
@@ -177,6 +182,10 @@ class OptimizerConfig:
     minibatches: int | None = None
     """ppo: parts of whole unrolls that a batch is split into, shuffled in every epoch.
     Default: preset."""
+    micro_batches: int | None = None
+    """Parts of a batch whose gradients are computed one after another and added up: the same
+    update, but the activations of one part in memory. ppo, dqn: no effect.
+    Default: at most 4 for the residual networks, else 1."""
     optimizer: Literal["auto", "rmsprop", "adam"] = "auto"
     """The optimizer. auto: preset."""
     learning_rate: float | None = None
@@ -202,6 +211,36 @@ class OptimizerConfig:
     """Added to the root of the squared gradients (Adam), or under it (RMSProp). Default: preset."""
     gradients_clipping: float | None = None
     """Gradients are clipped to this global norm; 0 switches clipping off. Default: preset."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayConfig:
+    """--algorithm=dqn: replay and exploration."""
+
+    replay_capacity: int | None = None
+    """Newest agent steps that each learner keeps in memory. Default: preset.
+    A run says how much memory they need before it starts."""
+    replay_start_steps: int | None = None
+    """Agent steps in the replay before anything is learned from it. Default: preset."""
+    replay_batch_size: int | None = None
+    """Agent steps drawn for each gradient step, for each learner. Default: preset."""
+    replay_ratio: float | None = None
+    """Gradient steps for each agent step that a learner receives. Default: preset."""
+    replay_sampling: Literal["auto", "uniform", "prioritized"] = "auto"
+    """prioritized: steps with a large error are drawn more often (arXiv 1511.05952), first by the
+    errors that their actors computed. auto: preset."""
+    priority_exponent: float = 0.6
+    """prioritized: probabilities are proportional to the error to the power of this (alpha)."""
+    importance_exponent: float = 0.4
+    """prioritized: how far losses are corrected for these probabilities; 1: wholly (beta)."""
+    exploration_epsilon: float = 0.4
+    """How often the environment that explores most takes a random action."""
+    exploration_exponent: float = 7.0
+    """The environment that explores least does so with --exploration_epsilon to the power of one
+    plus this; the others lie between (arXiv 1803.00933). 0: all explore alike."""
+    save_replay: bool = False
+    """Keep the replay in files in the logdir, so that a resumed run has it. Else it starts to
+    refill. The files take as much room on the disk as the replay takes memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,7 +327,8 @@ class EvaluationConfig:
     test_num_episodes: int = 10
     """Whole games to play."""
     test_policy: Literal["greedy", "sampled"] = "sampled"
-    """greedy: the most likely action; sampled: drawn from the policy, as in training."""
+    """greedy: the most likely action; sampled: drawn from the policy, as in training.
+    After dqn, sampled means that one action in a hundred is random."""
     video: bool = False
     """Also write an mp4 of one game to the logdir."""
     trust_level_module: bool = False
@@ -330,70 +370,9 @@ class Config:
     agent: AgentConfig = AgentConfig()
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
+    replay: ReplayConfig = ReplayConfig()
     process: ProcessConfig = ProcessConfig()
     cluster: ClusterConfig = ClusterConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig = ReportConfig()
     benchmark: BenchmarkConfig = BenchmarkConfig()
-
-
-def flat_items(config: Config) -> Iterator[tuple[str, Any]]:
-    """Yields (flag name, value) of every flag. No name is in two groups."""
-    for group in dataclasses.fields(config):
-        values = getattr(config, group.name)
-        for field in dataclasses.fields(values):
-            yield field.name, getattr(values, field.name)
-
-
-def replace(config: Config, **flags: Any) -> Config:
-    """Returns `config` with the named flags changed, whichever group they are in."""
-    groups = {}
-    for group in dataclasses.fields(config):
-        values = getattr(config, group.name)
-        mine = {f.name: flags.pop(f.name) for f in dataclasses.fields(values) if f.name in flags}
-        groups[group.name] = dataclasses.replace(values, **mine)
-    if flags:
-        raise TypeError(f"no such flags: {', '.join(flags)}")
-    return Config(**groups)
-
-
-def to_flags(config: Config) -> list[str]:
-    """Returns the command line that gives `config` back: every flag that is not at its default."""
-    defaults = dict(flat_items(Config()))
-    flags = []
-    for name, value in flat_items(config):
-        if value == defaults[name]:
-            continue
-        if isinstance(value, bool):
-            flags.append(f"--{name}" if value else f"--no_{name}")
-        else:
-            flags.append(f"--{name}={value}")
-    return flags
-
-
-def to_dict(config: Config) -> dict[str, Any]:
-    """Returns {flag: value}, JSON-ready."""
-    return dict(flat_items(config))
-
-
-def hosts(text: str) -> tuple[str, ...]:
-    """Splits a comma-separated flag such as --learner_hosts; '' gives ()."""
-    return tuple(part.strip() for part in text.split(",")) if text.strip() else ()
-
-
-def wire_digest(config: Config) -> str:
-    """Returns a short digest of the flags that actor and learner must share.
-
-    These are the level's protocol, the agent with its inputs, the unroll length and the algorithm
-    (actors wait in ppo). The handshake compares it.
-    """
-    shared = {
-        **dataclasses.asdict(config.environment),
-        "agent_name": config.agent.agent_name,
-        "width_scale": config.agent.width_scale,
-        "core": config.agent.core,
-        "observation_normalization": config.agent.observation_normalization,
-        "algorithm": config.loss.algorithm,
-        "unroll_length": config.optimizer.unroll_length,
-    }
-    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:16]

@@ -9,7 +9,8 @@ from typing import Any
 from impala_tf.config.compositions import AGENTS
 from impala_tf.config.defaults import resolved
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flags import Config, flat_items, hosts
+from impala_tf.config.flag_values import flat_items, hosts
+from impala_tf.config.flags import Config
 from impala_tf.types import EnvironmentSpec
 
 _POSITIVE = (
@@ -20,15 +21,18 @@ _POSITIVE = (
     "learning_rate", "kl_target", "epsilon", "num_actors", "envs_per_actor", "queue_capacity",
     "test_num_episodes", "clip_rho_threshold", "clip_pg_rho_threshold", "clip_c_threshold",
     "width_scale", "max_policy_lag", "parameter_lag", "min_actors", "min_learners", "max_hours",
-    "idle_exit_minutes", "benchmark_seconds",
+    "idle_exit_minutes", "benchmark_seconds", "n_step", "replay_capacity", "replay_batch_size",
+    "replay_ratio", "micro_batches",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
     "gradients_clipping", "learning_rate_end", "surrogate_clipping", "value_clipping",
-    "target_update_interval", "num_levels", "start_level",
+    "target_update_interval", "num_levels", "start_level", "replay_start_steps",
+    "exploration_exponent",
 )  # fmt: skip
 _UNIT_INTERVAL = (
     "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "decay", "momentum",
+    "priority_exponent", "importance_exponent", "exploration_epsilon",
 )  # fmt: skip
 _BELOW_ONE = ("adam_beta1", "adam_beta2")
 _LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and the engine adds one
@@ -77,6 +81,58 @@ def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
     )
 
 
+def check_algorithm(config: Config, spec: EnvironmentSpec) -> None:
+    """Raises ConfigError if the algorithm cannot learn the level, or not with this agent.
+
+    Args:
+      config: resolved.
+      spec: of the level.
+    """
+    algorithm, agent = config.loss.algorithm, config.agent
+    if algorithm != "dqn":
+        if agent.heads != "policy":
+            raise ConfigError(
+                f"--heads={agent.heads}: {algorithm} learns a policy; leave the flag out, or give"
+                " --algorithm=dqn"
+            )
+        return
+    found = []
+    if spec.actions.kind != "discrete":
+        found.append(
+            f"--algorithm=dqn: learns a value of each action, but {spec.level_name} has"
+            f" {spec.actions}; use impala, appo or ppo"
+        )
+    if agent.heads == "policy":
+        found.append("--heads=policy: dqn learns Q-values; give q_values or dueling")
+    if agent.core != "feedforward":
+        found.append(
+            f"--algorithm=dqn: replays single steps, which the {agent.core} of {agent.agent_name}"
+            " cannot learn from; add --core=feedforward"
+        )
+    if not config.loss.target_update_interval:
+        found.append("--target_update_interval=0: dqn needs a target network; give 1 or more")
+    found += _replay_problems(config)
+    if found:
+        raise ConfigError(found)
+
+
+def _replay_problems(config: Config) -> list[str]:
+    replay, optimizer = config.replay, config.optimizer
+    capacity, start = resolved(replay.replay_capacity), resolved(replay.replay_start_steps)
+    batch = resolved(optimizer.batch_size) * resolved(optimizer.unroll_length)
+    if capacity < batch:
+        return [
+            f"--replay_capacity={capacity}: a batch of {optimizer.batch_size} unrolls already has"
+            f" {batch} agent steps; give more"
+        ]
+    if capacity < start:
+        return [
+            f"--replay_start_steps={start}: the replay holds only {capacity} agent steps"
+            " (--replay_capacity); give fewer"
+        ]
+    return []
+
+
 def check_width_scale(config: Config) -> None:
     """Raises ConfigError if --width_scale would change nothing.
 
@@ -92,12 +148,23 @@ def check_width_scale(config: Config) -> None:
 
 
 def check_batches(config: Config) -> None:
-    """Raises ConfigError if ppo cannot fill or split its batches; for a learner or a local run.
+    """Raises ConfigError if batches cannot be filled or split; for a learner or a local run.
 
     Args:
       config: resolved.
     """
     batch_size, parts = resolved(config.optimizer.batch_size), config.optimizer.minibatches or 1
+    micro = resolved(config.optimizer.micro_batches)
+    if batch_size % micro:
+        raise ConfigError(
+            f"--micro_batches={micro}: does not divide the {batch_size} unrolls of a batch; give a"
+            " divisor, or leave the flag out"
+        )
+    if micro > 1 and config.loss.advantage_scaling == "batch":
+        raise ConfigError(
+            f"--micro_batches={micro}: --advantage_scaling=batch needs whole batches; leave one of"
+            " the flags out"
+        )
     if config.loss.algorithm != "ppo":
         return
     if parts > batch_size:

@@ -20,6 +20,7 @@ _PAPER: Flags = {
     "agent_name": "SimpleConvNetAgent",
     "observation_normalization": "none",
     "initialization": "default",
+    "heads": "policy",
     "discounting": 0.99,
     "vtrace_lambda": 1.0,
     "baseline_cost": 0.5,
@@ -30,6 +31,8 @@ _PAPER: Flags = {
     "advantage_scaling": "none",
     "value_normalization": "none",
     "surrogate_clipping": 0.2,
+    "target_update_interval": 0,
+    "n_step": 3,
     "batch_size": 32,
     "unroll_length": 20,
     "updates_per_batch": 1,
@@ -41,6 +44,11 @@ _PAPER: Flags = {
     "learning_rate_end": 0.0,
     "epsilon": 0.01,
     "gradients_clipping": 40.0,
+    "replay_capacity": 200_000,
+    "replay_start_steps": 20_000,
+    "replay_batch_size": 128,
+    "replay_ratio": 1 / 32,
+    "replay_sampling": "prioritized",
     "envs_per_actor": 8,
 }
 # Vectors are not in the paper: measured, see sandbox/cartpole.md.
@@ -115,8 +123,27 @@ _PPO: Flags = {
     "gradients_clipping": 0.5,
     "batch_size": None,
 }
-FOR_ALGORITHM: dict[str, Flags] = {"ppo": _PPO}
-"""{algorithm: {flag: value}}: come before the preset's, if the preset is of another algorithm."""
+_DQN: Flags = {
+    "heads": "q_values",
+    "loss_reduction": "mean",
+    "value_normalization": "none",
+    "batch_size": 4,
+    "unroll_length": 64,
+    "optimizer": "adam",
+    "learning_rate": 3e-4,
+    "learning_rate_schedule": "constant",
+    "learning_rate_end": 3e-4,
+    "epsilon": 1.5e-4,
+    "gradients_clipping": 10.0,
+    "target_update_interval": 250,
+}
+_DQN_IMAGE: Flags = {"replay_start_steps": 5_000}
+_DQN_VECTOR: Flags = {"replay_start_steps": 1_000}
+FOR_ALGORITHM: dict[str, dict[Kind, Flags]] = {
+    "ppo": {"atari": _PPO, "image": _PPO, "vector": _PPO},
+    "dqn": {"atari": _DQN, "image": {**_DQN, **_DQN_IMAGE}, "vector": {**_DQN, **_DQN_VECTOR}},
+}
+"""{algorithm: {kind: {flag: value}}}: come before the preset's own."""
 
 
 FOR_CONTINUOUS: Flags = {
@@ -141,7 +168,8 @@ def values(preset: str, kind: Kind, algorithm: str, continuous: bool = False) ->
     if continuous:
         preset_values.update(FOR_CONTINUOUS)
     if algorithm != "auto":
-        preset_values.update(FOR_ALGORITHM.get(algorithm, {}), algorithm=algorithm)
+        of_algorithm = FOR_ALGORITHM[algorithm][kind] if algorithm in FOR_ALGORITHM else {}
+        preset_values.update(of_algorithm, algorithm=algorithm)
     return preset_values
 
 
@@ -156,12 +184,20 @@ def table() -> str:
         rows.append([name, *(_shown(PRESETS[preset][kind][name]) for preset, kind in columns)])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    others = ", ".join(f"{name}={_shown(value)}" for name, value in _PPO.items() if value)
-    note = f"--algorithm=ppo changes: {others}, batch_size=every environment's unroll."
-    others = ", ".join(f"{name}={_shown(value)}" for name, value in FOR_CONTINUOUS.items())
-    notes = [note, f"Continuous actions change: {others}."]
+    notes = [
+        f"--algorithm=ppo changes: {_listed(_PPO)}, batch_size=every environment's unroll.",
+        f"--algorithm=dqn changes: {_listed(_DQN)}; with images: {_listed(_DQN_IMAGE)}; with"
+        f" vectors: {_listed(_DQN_VECTOR)}.",
+        f"Continuous actions change: {_listed(FOR_CONTINUOUS)}.",
+    ]
     wrapped = [line for each in notes for line in textwrap.wrap(each, 100)]
     return "\n".join([*(line.rstrip() for line in lines), "", *wrapped])
+
+
+def _listed(flags: Flags) -> str:
+    return ", ".join(
+        f"{name}={_shown(value)}" for name, value in flags.items() if value is not None
+    )
 
 
 def _shown(value: Any) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flags import Config, replace
+from impala_tf.config.flag_values import replace
+from impala_tf.config.flags import Config
 from impala_tf.config.limits import valid_host_port
 
 VARIABLE = "TF_CONFIG"

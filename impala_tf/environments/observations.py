@@ -69,6 +69,24 @@ class ObservationLayout(abc.ABC):
                 array[:, t] = getattr(env_output, name)
         self._record(t, env_output.observation, unroll.observation)
 
+    def take(self, unrolls: EnvOutput, rows: np.ndarray, steps: np.ndarray) -> EnvOutput:
+        """Returns single steps of unrolls as the environment returned them.
+
+        Args:
+          unrolls: NumPy arrays [M, ...] as `unroll_specs` describes them.
+          rows: int [B], which unroll each step is of.
+          steps: int [B], of 0 to T.
+
+        Returns:
+          NumPy arrays [B, ...], as `step_specs` describes them.
+        """
+        fields = unrolls._asdict()
+        packed = fields.pop("observation")
+        return EnvOutput(
+            observation=self._take(packed, unrolls.autoreset, rows, steps),
+            **{name: field[rows, steps] for name, field in fields.items()},
+        )
+
     def time_major(self, env_outputs: EnvOutput) -> EnvOutput:
         """Returns a batch of unrolls [B, ...] as the network sees it, [T + 1, B, ...].
 
@@ -112,6 +130,11 @@ class ObservationLayout(abc.ABC):
     def _record(self, t: int, observation: Nest, unroll: Nest) -> None: ...
 
     @abc.abstractmethod
+    def _take(
+        self, packed: Nest, autoreset: np.ndarray, rows: np.ndarray, steps: np.ndarray
+    ) -> Nest: ...
+
+    @abc.abstractmethod
     def _time_major(self, packed: Nest, autoreset: tf.Tensor) -> Nest: ...
 
 
@@ -131,6 +154,11 @@ class WholeObservations(ObservationLayout):
         arrays = parts_of(unroll)
         for part, value in parts_of(observation).items():
             arrays[part][:, t] = value
+
+    def _take(
+        self, packed: Nest, autoreset: np.ndarray, rows: np.ndarray, steps: np.ndarray
+    ) -> Nest:
+        return tf.nest.map_structure(lambda part: part[rows, steps], packed)
 
     def _time_major(self, packed: Nest, autoreset: tf.Tensor) -> Nest:
         return tf.nest.map_structure(swap_batch_and_time, packed)
@@ -160,6 +188,20 @@ class StackedFrames(ObservationLayout):
             unroll[:, : self._num_frames] = observation
         else:
             unroll[:, self._num_frames - 1 + t] = observation[:, -1]
+
+    def _take(
+        self, packed: np.ndarray, autoreset: np.ndarray, rows: np.ndarray, steps: np.ndarray
+    ) -> np.ndarray:
+        rows, steps = rows[:, None], steps[:, None]
+        stacks: np.ndarray = packed[rows, steps + np.arange(self._num_frames)]
+        # The newest frame of step s is part of step t's stack if there is no reset in (s, t].
+        newest_of = steps + np.arange(1 - self._num_frames, 1)
+        resets = np.cumsum(autoreset[rows[:, 0]], axis=1)
+        before = np.where(
+            newest_of < 0, 0, np.take_along_axis(resets, np.maximum(newest_of, 0), axis=1)
+        )
+        stacks[before != np.take_along_axis(resets, steps, axis=1)] = 0
+        return stacks
 
     def _time_major(self, packed: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
         return rebuild_stacks(packed, autoreset)

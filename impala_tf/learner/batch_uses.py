@@ -1,4 +1,4 @@
-"""How often, and in which order, batches are learned from.
+"""How often, and in which order, batches are learned from, or steps of a replay.
 
 All learners of a group take the same number of gradient steps at every arrival, in which each has
 a batch or none; where one has none, the other learners' gradients count alone.
@@ -7,13 +7,14 @@ a batch or none; where one has none, the other learners' gradients count alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 import tree
 
 from impala_tf.config import Config, resolved
+from impala_tf.learner.replay.buffer import ReplayBuffer, Sample
 from impala_tf.types import Nest, Unroll
 
 
@@ -33,15 +34,23 @@ class BatchUses(Protocol):
 
     steps_on_new: int
 
-    def arrival(self, batch: Unroll | None) -> Iterator[Minibatch | None]:
-        """Yields what each gradient step learns from. The first is (a part of) the new batch.
+    def arrival(self, batch: Unroll | None) -> Iterator[Any]:
+        """Yields what each gradient step learns from: `Minibatch`, `Sample`, or None.
 
         Args:
           batch: [B, ...]; None if this learner has none, which makes no step fewer.
         """
 
+    def learned(self, td_errors: Nest) -> None:
+        """Takes the errors of what was yielded last, if the step was taken (see `StepResult`)."""
 
-class Repeated:
+
+class _NotByErrors:
+    def learned(self, td_errors: Nest) -> None:
+        """Does nothing: what comes next does not depend on errors."""
+
+
+class Repeated(_NotByErrors):
     """Every batch is used several times in a row."""
 
     steps_on_new = 1
@@ -55,7 +64,7 @@ class Repeated:
             yield None if batch is None else Minibatch(batch, ())
 
 
-class Ring:
+class Ring(_NotByErrors):
     """The uses of a batch are spread evenly over the arrivals of later ones.
 
     With 2 uses and a ring of 4, a batch is used when it arrives and when the third one after it
@@ -76,7 +85,7 @@ class Ring:
             yield None if used is None else Minibatch(used, ())
 
 
-class Epochs:
+class Epochs(_NotByErrors):
     """Every batch is prepared, then used in several epochs of shuffled minibatches.
 
     Args:
@@ -105,6 +114,57 @@ class Epochs:
             for rows in np.array_split(order, self._minibatches):
                 indices = tf.constant(rows, tf.int32)
                 yield tree.map_structure(lambda a, i=indices: tf.gather(a, i), whole)
+
+
+class Replayed:
+    """Batches go into a replay, and steps are drawn from it, at a fixed ratio.
+
+    Args:
+      replay: what was kept of an earlier run counts.
+      config: resolved.
+      kept_steps: agent steps in the replay of that learner of the group which has fewest.
+
+    Attributes:
+      replay: of this learner.
+    """
+
+    steps_on_new = 1
+
+    def __init__(self, replay: ReplayBuffer, config: Config, kept_steps: int) -> None:
+        self.replay = replay
+        self._batch_size = resolved(config.replay.replay_batch_size)
+        optimizer = config.optimizer
+        self._steps_per_batch = resolved(optimizer.batch_size) * resolved(optimizer.unroll_length)
+        self._ratio = resolved(config.replay.replay_ratio)
+        # All learners count alike, so that they begin at the same arrival.
+        self._missing = resolved(config.replay.replay_start_steps) - kept_steps
+        self._owed = 0.0  # gradient steps
+        self._drawn = np.empty(0, np.int64)
+
+    @property
+    def missing_steps(self) -> int:
+        """Agent steps that have to arrive before anything is learned."""
+        return max(0, self._missing)
+
+    def arrival(self, batch: Unroll | None) -> Iterator[Sample | None]:
+        """Yields samples, once there are enough steps; None if the batch is missing."""
+        if batch is not None:
+            self.replay.add(tree.map_structure(np.asarray, batch))
+        self._missing -= self._steps_per_batch
+        if self._missing > 0:
+            return
+        self._owed += self._ratio * self._steps_per_batch
+        while self._owed >= 1.0:
+            self._owed -= 1.0
+            if batch is None:
+                yield None
+            else:
+                self._drawn, sample = self.replay.draw(self._batch_size)
+                yield sample
+
+    def learned(self, td_errors: Nest) -> None:
+        """Makes the errors the priorities of what was drawn."""
+        self.replay.set_errors(self._drawn, td_errors.numpy())
 
 
 def batch_uses(config: Config, prepare: Callable[[Unroll], Nest], seed: int) -> BatchUses:

@@ -22,8 +22,11 @@ class LearnerGroup(Protocol):
     rank: int  # rank 0 writes checkpoints and metrics
     size: int  # learners in the group
 
-    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the sums over all learners. Called inside the update's graph, once per update."""
+    def sum(self, tensors: list[tf.Tensor], name: str = "update") -> list[tf.Tensor]:
+        """Returns the sums over all learners.
+
+        Called inside the update's graph, once per update. Calls with one name have equal shapes.
+        """
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
         """Gives every learner rank 0's values."""
@@ -44,8 +47,8 @@ class SingleLearner:
     rank = 0
     size = 1
 
-    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns its argument."""
+    def sum(self, tensors: list[tf.Tensor], name: str = "update") -> list[tf.Tensor]:
+        """Returns the tensors."""
         return tensors
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
@@ -78,12 +81,12 @@ class HorovodGroup:
         self.rank: int = hvd.rank()
         self.size: int = hvd.size()
 
-    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    def sum(self, tensors: list[tf.Tensor], name: str = "update") -> list[tf.Tensor]:
         """Returns the sums, from one fused all-reduce."""
         # Horovod matches operations by name, and the automatic names differ between the graph of a
         # learner with a batch and that of one without.
         return self._hvd.grouped_allreduce(
-            tensors, op=self._hvd.Sum, name="update", ignore_name_scope=True
+            tensors, op=self._hvd.Sum, name=name, ignore_name_scope=True
         )
 
     def broadcast(self, variables: list[tf.Variable]) -> None:

@@ -37,6 +37,8 @@ class UnrollInspector:
         for name, array in _floats(unroll):
             if not np.isfinite(array).all():
                 raise RefusedUnroll(f"{name}: NaN or infinite")
+        if not isinstance(unroll.td_errors, tuple) and unroll.td_errors.min() < 0:
+            raise RefusedUnroll("td_errors: below 0")
         self._check_actions("action", unroll.agent_outputs.action)
         self._check_actions("last_action", unroll.env_outputs.last_action)
         if self._spec.tasks:

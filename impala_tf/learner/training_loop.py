@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from impala_tf.learner.gradient_step import StepStats
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
@@ -19,8 +18,8 @@ from impala_tf.types import Unroll
 class Recorder(Protocol):
     """Where statistics go (see `monitoring.recorder.RunRecorder`)."""
 
-    def record_update(self, stats: StepStats | None, idle_s: float) -> None:
-        """Takes an update's statistics (None without a batch) and the seconds waited for it."""
+    def record_update(self, stats: Any, idle_s: float) -> None:
+        """Takes an update's statistics, if there are any, and the seconds waited for a batch."""
 
     def row_due(self) -> bool:
         """Whether a row of metrics should be written now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,9 +13,12 @@ from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import signals
-from impala_tf.learner.batch_uses import Minibatch, batch_uses
-from impala_tf.learner.gradient_step import GradientStep, StepStats
+from impala_tf.learner.batch_uses import BatchUses, Replayed, batch_uses
+from impala_tf.learner.gradient_step import GradientStep
 from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.policy_step import PolicyStep
+from impala_tf.learner.q_step import QStep
+from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.learner.schedules import Schedules
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.types import EnvironmentSpec, Unroll
@@ -34,6 +38,7 @@ class Learner:
       spec: of the level.
       config: resolved.
       group: the learners whose gradients are averaged.
+      replay: for dqn; None: a new one in memory.
 
     Attributes:
       learner_updates: gradient steps so far.
@@ -44,7 +49,12 @@ class Learner:
     """
 
     def __init__(
-        self, agent: Agent, spec: EnvironmentSpec, config: Config, group: LearnerGroup
+        self,
+        agent: Agent,
+        spec: EnvironmentSpec,
+        config: Config,
+        group: LearnerGroup,
+        replay: ReplayBuffer | None = None,
     ) -> None:
         self.agent = agent
         self._spec = spec
@@ -52,8 +62,7 @@ class Learner:
         self._group = group
         self._total_frames = resolved(config.run.total_environment_frames)
         self._schedules = Schedules(config)
-        self._step = GradientStep(agent, layout_of(spec), config, group)
-        self._uses = batch_uses(config, self._step.prepare, config.run.seed)
+        self._step, self._uses = _algorithm(agent, spec, config, group, replay)
         self.learner_updates = 0
         self.agent_steps = 0
         self.environment_frames = 0
@@ -79,6 +88,11 @@ class Learner:
     def done(self) -> bool:
         """Whether the run has reached its total frames."""
         return self.environment_frames >= self._total_frames
+
+    @property
+    def replay(self) -> Replayed | None:
+        """The replay and its use, if the algorithm has one."""
+        return self._uses if isinstance(self._uses, Replayed) else None
 
     def parameters(self) -> list[np.ndarray]:
         """Returns a copy of the agent's variables, in the order that actors assign them."""
@@ -119,28 +133,15 @@ class Learner:
 
     def compile(self) -> None:
         """Makes the graphs of the gradient steps now, while the first batch is on its way."""
-        if self._config.loss.algorithm == "ppo":
-            return  # its minibatches have no fixed size
-        optimizer = self._config.optimizer
-        batch_size = resolved(optimizer.batch_size)
-        specs = unroll_specs(self.agent, self._spec, resolved(optimizer.unroll_length))
-        batch = tf.nest.map_structure(
-            lambda spec: tf.TensorSpec((batch_size, *spec.shape), spec.dtype), specs
-        )
         no_flags = ControlFlags(stop=False, write_row=False, checkpoint=False)
-        own_signals = signals.encode(no_flags, True, self._group.rank, self._group.size)
-        version = tf.TensorSpec((), tf.int64)
-        for observe in (True, False):
-            self._step.with_batch.get_concrete_function(
-                Minibatch(batch, ()), version, tf.TensorSpec.from_tensor(own_signals), observe
-            )
+        self._step.compile(self._spec, self._signals(no_flags, True))
 
-    def update(self, batch: Unroll, flags: ControlFlags) -> tuple[StepStats | None, ControlFlags]:
+    def update(self, batch: Unroll, flags: ControlFlags) -> tuple[Any, ControlFlags]:
         """Takes the gradient steps that follow the arrival of a batch [B, ...].
 
         Returns:
           the steps' statistics, their means and greatest policy lag (None if all steps were
-          skipped), and the group's flags.
+          skipped, or none is due yet), and the group's flags.
 
         Raises:
           NotFiniteError: too many steps in a row were skipped.
@@ -149,7 +150,7 @@ class Learner:
         if not stats:
             return None, flags
         values = np.array([[value.numpy() for value in each] for each in stats])
-        means = StepStats(*values.mean(axis=0).tolist())
+        means = type(stats[0])(*values.mean(axis=0).tolist())
         return means._replace(policy_lag_max=max(each.policy_lag_max for each in stats)), flags
 
     def update_without_batch(self, flags: ControlFlags) -> ControlFlags:
@@ -159,35 +160,35 @@ class Learner:
         """
         return self._arrival(None, flags)[1]
 
-    def _arrival(
-        self, batch: Unroll | None, flags: ControlFlags
-    ) -> tuple[list[StepStats], ControlFlags]:
+    def _arrival(self, batch: Unroll | None, flags: ControlFlags) -> tuple[list[Any], ControlFlags]:
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
         may_observe = self.agent_steps < OBSERVED_AGENT_STEPS
         found, kls, first_signals = [], [], None
         for number, minibatch in enumerate(self._uses.arrival(batch)):
             observe = may_observe and number < self._uses.steps_on_new  # each counts once
-            own_signals = signals.encode(
-                flags, minibatch is not None, self._group.rank, self._group.size
-            )
+            own_signals = self._signals(flags, minibatch is not None)
             if minibatch is None:
-                group_signals, kl, taken = self._step.without_batch(own_signals, observe)
+                result = self._step.without_batch(own_signals, observe)
             else:
                 version = tf.constant(_number(self.parameter_version, np.int64))
-                stats, group_signals, kl, taken = self._step.with_batch(
-                    minibatch, version, own_signals, observe
-                )
-                if taken:
-                    found.append(stats)
+                result = self._step.with_batch(minibatch, version, own_signals, observe)
+                if result.taken:
+                    found.append(result.stats)
+                    self._uses.learned(result.td_errors)
             self._count_update()
-            self._count_skipped(not taken)
-            if taken and not np.isnan(kl):
-                kls.append(float(kl))
-            first_signals = group_signals if first_signals is None else first_signals
+            self._count_skipped(not result.taken)
+            if result.taken and not np.isnan(result.kl):
+                kls.append(float(result.kl))
+            first_signals = result.group_signals if first_signals is None else first_signals
+        if first_signals is None:  # no step is due
+            first_signals = self._step.exchange(self._signals(flags, batch is not None))
         if kls:
             self._schedules.observe_kl(float(np.mean(kls)))
         return found, self._count_batches(first_signals)
+
+    def _signals(self, flags: ControlFlags, has_batch: bool) -> tf.Tensor:
+        return signals.encode(flags, has_batch, self._group.rank, self._group.size)
 
     def _count_update(self) -> None:
         self.learner_updates += 1
@@ -216,6 +217,25 @@ class Learner:
         self.agent_steps += int(has_batch.sum()) * steps_per_batch
         self.environment_frames = self.agent_steps * self._spec.frames_per_step
         return flags
+
+
+def _algorithm(
+    agent: Agent,
+    spec: EnvironmentSpec,
+    config: Config,
+    group: LearnerGroup,
+    replay: ReplayBuffer | None,
+) -> tuple[GradientStep, BatchUses]:
+    """Returns the gradient steps of the algorithm, and what they learn from."""
+    layout = layout_of(spec)
+    if config.loss.algorithm != "dqn":
+        step = PolicyStep(agent, layout, config, group)
+        return step, batch_uses(config, step.prepare, config.run.seed)
+    if replay is None:
+        specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
+        replay = ReplayBuffer(specs, layout, config, config.run.seed)
+    kept_steps = min(group.gather(replay.steps))
+    return QStep(agent, layout, config, group), Replayed(replay, config, kept_steps)
 
 
 def _number(value: float, dtype: type[np.number]) -> np.ndarray:

@@ -11,7 +11,8 @@ _BUSY_BELOW = 0.1
 
 ADVICE = {
     "cores": "more cores or machines, or a smaller network",
-    "updates": "a smaller network, fewer --updates_per_batch, a GPU or more learners",
+    "updates": "a smaller network, fewer --updates_per_batch (dqn: a smaller --replay_ratio), a GPU"
+    " or more learners",
     "environments": "more actors on other machines, or fewer if they share these cores",
     "inference": "more --envs_per_actor, a smaller network, or more actors on other machines",
     "transport": "more --envs_per_actor or a longer --unroll_length, or a faster network link",

@@ -1,6 +1,7 @@
 """The metrics of a run: their names and meanings, windows and rates.
 
-To add one: a line in _GROUPS, and its value in `learner.gradient_step.StepStats` or `recorder.py`.
+To add one: a line in _GROUPS, and its value in `learner.policy_step`, `learner.q_step` or
+`recorder.py`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ _GROUPS: dict[str, dict[str, str]] = {
         "entropy_cost": "weight of the entropy in the next update",
         "explained_variance": "of the value targets: 1 is a perfect baseline, 0 a constant",
         "advantage_rms": "root mean square of the advantages, before scaling",
+    },
+    "q": {
+        "q_mean": "dqn: mean Q-value of the actions that were taken",
+        "td_error_mean": "dqn: mean size of the errors of the n-step targets",
+        "replay_steps": "dqn: agent steps in the fullest replay of a learner",
     },
     "optimizer": {
         "gradient_norm": "global norm of the gradients before clipping",

@@ -49,6 +49,7 @@ class RunRecorder:
       learners_writer: of one row per learner, if there are several (`learner_rows`).
       levels: makes one row per level, if there are several (`level_rows`).
       levels_writer: of these rows.
+      replay_steps: returns how many agent steps are in the replay, if there is one.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class RunRecorder:
         learners_writer: CsvWriter | None = None,
         levels: LevelRows | None = None,
         levels_writer: CsvWriter | None = None,
+        replay_steps: Callable[[], int] | None = None,
     ) -> None:
         self._writers = writers
         self._learners_writer = learners_writer
@@ -71,6 +73,7 @@ class RunRecorder:
             self._files["levels"] = levels_writer
         self._others_positions: dict[str, dict[str, int]] = {}
         self._queue_size = queue_size
+        self._replay_steps = replay_steps
         self._interval_s = interval_s
         self._window = EpisodeWindow()
         self._learner_rows = LearnerRows()
@@ -122,9 +125,9 @@ class RunRecorder:
             self._refused += num_unrolls
 
     def record_update(self, stats: Any, idle_s: float) -> None:
-        """Takes an update's `StepStats` and the seconds waited for its batch.
+        """Takes an update's statistics, a NamedTuple, and the seconds waited for its batch.
 
-        Stats are None if this learner had no batch for the update: it is still waiting.
+        They are None if this learner had no batch for the update: it is still waiting.
         """
         self._idle_s += idle_s
         if stats is None:
@@ -152,6 +155,7 @@ class RunRecorder:
             "actor_memory_mb": actor_memory_mb or None,
             "actor_shares": _reduce(actor_shares),
             "unrolls_refused": refused,
+            "replay_steps": None if self._replay_steps is None else self._replay_steps(),
         }
         self._begin_interval()
         return part
@@ -178,6 +182,7 @@ class RunRecorder:
             "queue_size": sum(part["queue_size"] for part in intervals),
             "unrolls_refused": sum(part["unrolls_refused"] for part in intervals),
             "updates_skipped": learner.updates_skipped,
+            "replay_steps": _largest([part.get("replay_steps") for part in intervals]),
             "learner_idle_fraction": float(
                 np.mean([part["learner_idle_fraction"] for part in intervals])
             ),

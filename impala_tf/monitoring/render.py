@@ -35,7 +35,7 @@ def plain_line(status: Status | None, frames_per_s: float) -> str:
     if status is None:
         return f"starting: {_NO_STATUS}"
     if status["state"] == "starting":
-        return f"starting: {_NO_ROW}"
+        return f"starting: {_before_training(status)}"
     row = status["row"] or {}
     frames, total = status["environment_frames"], status["total_environment_frames"]
     state = "" if status["state"] == "training" else f"{status['state']}: "
@@ -70,7 +70,8 @@ def panel(
     if status is None:
         return Panel(Text(_NO_STATUS), title="impala_tf", width=_WIDTH, padding=(0, 1))
     parts: list[RenderableType] = [_progress(status, frames_per_s), Text()]
-    parts.append(Text(_NO_ROW) if status["state"] == "starting" else _numbers(status))
+    is_starting = status["state"] == "starting"
+    parts.append(Text(_before_training(status)) if is_starting else _numbers(status))
     running = status["state"] not in _FINAL_STATES
     age_s = now_s - status["updated_unix_s"]
     if running and age_s > SILENT_AFTER_S:
@@ -87,6 +88,14 @@ def panel(
         width=_WIDTH,
         padding=(0, 1),
     )
+
+
+def _before_training(status: Status) -> str:
+    replay = status.get("replay")
+    if not replay or not replay["steps"]:
+        return _NO_ROW
+    needed = replay["steps"] + replay["missing"]
+    return f"filling the replay: {replay['steps']:,} of {needed:,} agent steps before learning"
 
 
 def troubles(status: Status) -> list[str]:
@@ -184,10 +193,18 @@ def _row_lines(status: Status) -> dict[str, str]:
         else "no episode finished yet",
         "policy lag": f"mean {number('policy_lag_mean', '.1f')},"
         f" max {number('policy_lag_max', '.0f')} updates",
+        **_replay_line(status),
         **_limit_line(row),
         "learner": f"idle {number('learner_idle_fraction', '.0%')},"
         f" queue {number('queue_size', '.0f')} of {status['queue_capacity']} unrolls",
     }
+
+
+def _replay_line(status: Status) -> dict[str, str]:
+    replay = status.get("replay")
+    if not replay:
+        return {}
+    return {"replay": f"{replay['steps']:,} of {replay['capacity']:,} agent steps"}
 
 
 def _limit_line(row: Row) -> dict[str, str]:

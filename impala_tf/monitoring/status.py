@@ -35,6 +35,14 @@ class CheckpointStatus(TypedDict):
     environment_frames: int
 
 
+class ReplayStatus(TypedDict):
+    """Learner 0's replay, in agent steps."""
+
+    steps: int
+    capacity: int
+    missing: int  # until learning begins
+
+
 class StorageTrouble(TypedDict):
     """What cannot be written, and since when."""
 
@@ -63,6 +71,7 @@ class Status(TypedDict):
     last_update_unix_s: NotRequired[float | None]  # of the parameters; None: not yet
     starving_since_unix_s: NotRequired[float | None]  # no unrolls since then; None: there are
     storage_trouble: NotRequired[StorageTrouble | None]
+    replay: NotRequired[ReplayStatus | None]  # None: the algorithm has none
     pid: NotRequired[int]  # StatusWriter fills in these three
     updated_unix_s: NotRequired[float]
     updated_uptime_s: NotRequired[float]  # on this machine's monotonic clock, which is never set

@@ -9,6 +9,7 @@ from impala_tf import config as configs
 from impala_tf.actor import Actor
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
+from impala_tf.agents.q_learning import QLearning
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
@@ -80,6 +81,7 @@ def main(config: Config) -> int:
         seed,
         waits_for_new_parameters=config.loss.algorithm == "ppo",
         levels=environment.level_indices if spec.tasks else None,
+        q_learning=QLearning.of(agent, config, task, num_actors),
     )
 
     def act() -> None:

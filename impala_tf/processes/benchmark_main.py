@@ -99,9 +99,14 @@ def ceiling(parts: list[Part], cores: int) -> float:
     return min([on_cores, *beside])
 
 
+def uses_measured(config: Config) -> int:
+    """Returns how often a run takes the update that `measured_speed.updates` measures."""
+    return 1 if config.loss.algorithm == "dqn" else resolved(config.optimizer.updates_per_batch)
+
+
 def _measure(config: Config, spec: EnvironmentSpec, flags: list[str], console: Console) -> Result:
     seconds = _PART_SHARE * config.benchmark.benchmark_seconds
-    uses = resolved(config.optimizer.updates_per_batch)
+    uses = uses_measured(config)
     alone: dict[What, Measured] = {}
     for what, name in _LABELS.items():
         with console.status(f"measuring {name} alone"):

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.config import Config
+from impala_tf.config import Config, ConfigError
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.process_lifetime import StopRequest
+from impala_tf.process_memory import available_bytes
 from impala_tf.types import EnvironmentSpec
 
 
@@ -40,7 +41,29 @@ def resolve(config: Config) -> tuple[Config, EnvironmentSpec]:
     config = configs.resolve(config, spec.kind, spec.actions.kind == "continuous")
     configs.check_observation(config.agent.agent_name, spec)
     configs.check_width_scale(config)
+    configs.check_algorithm(config, spec)
     return config, spec
+
+
+def check_replay_fits(config: Config, spec: EnvironmentSpec) -> str:
+    """Returns what dqn's replay needs, in words; '' for other algorithms.
+
+    Raises:
+      ConfigError: this machine has less memory left.
+    """
+    if config.loss.algorithm != "dqn":
+        return ""
+    needed, left = configs.replay_bytes(config, spec), available_bytes()
+    if left is not None and needed > left:
+        steps = configs.resolved(config.replay.replay_capacity)
+        fitting = int(steps * left / needed * 0.9)
+        raise ConfigError(
+            f"--replay_capacity={steps}: needs {needed / 1e9:.1f} GB of memory, but only"
+            f" {left / 1e9:.1f} GB are left here; give at most {fitting}"
+        )
+    has = "" if left is None else f" of the {left / 1e9:.1f} GB that are left here"
+    steps = configs.resolved(config.replay.replay_capacity)
+    return f"replay: up to {steps:,} agent steps, {needed / 1e9:.1f} GB{has}"
 
 
 def logdir_of(config: Config) -> Logdir:

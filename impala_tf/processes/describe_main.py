@@ -91,8 +91,6 @@ def _layer_table(layers: list[Layer]) -> Table:
 def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
     length = resolved(config.optimizer.unroll_length)
     batch_size = resolved(config.optimizer.batch_size)
-    parts = resolved(config.optimizer.minibatches) if config.loss.algorithm == "ppo" else 1
-    learned = math.ceil(batch_size / parts)
     unroll = _size(unroll_specs(agent, spec, length))
     learner = Learner(agent, spec, config, SingleLearner())
     table = _table("memory", "", texts=1)
@@ -102,11 +100,27 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
         ("variables, as actors get them", _size(agent.variables)),
         ("variables of the learner, with optimizer and statistics",
          _size(learner.parameters_and_slots())),
-        (f"activations of a gradient step on {learned} unrolls",
-         description.activation_bytes(agent, spec, length, learned)),
+        *_of_gradient_step(config, spec, agent),
     ):  # fmt: skip
         table.add_row(what, _mebibytes(size))
     return table
+
+
+def _of_gradient_step(config: Config, spec: EnvironmentSpec, agent: Agent) -> list[tuple[str, int]]:
+    if config.loss.algorithm == "dqn":
+        steps = resolved(config.replay.replay_batch_size)
+        capacity = resolved(config.replay.replay_capacity)
+        return [
+            (f"activations of a gradient step on {steps} agent steps",
+             description.activation_bytes(agent, spec, 0, steps)),
+            (f"a replay of {capacity:,} agent steps", configs.replay_bytes(config, spec)),
+        ]  # fmt: skip
+    parts = resolved(config.optimizer.minibatches) if config.loss.algorithm == "ppo" else 1
+    parts *= resolved(config.optimizer.micro_batches)
+    learned = math.ceil(resolved(config.optimizer.batch_size) / parts)
+    length = resolved(config.optimizer.unroll_length)
+    size = description.activation_bytes(agent, spec, length, learned)
+    return [(f"activations of a gradient step on {learned} unrolls", size)]
 
 
 def _speed_table(config: Config, spec: EnvironmentSpec, console: Console) -> Table:
@@ -129,6 +143,13 @@ def _speed_table(config: Config, spec: EnvironmentSpec, console: Console) -> Tab
 def _speed_note(config: Config) -> str:
     uses = resolved(config.optimizer.updates_per_batch)
     times = "once" if uses == 1 else f"{uses} times"
+    if config.loss.algorithm == "dqn":
+        ratio, steps = config.replay.replay_ratio, config.replay.replay_batch_size
+        return (
+            f"Measured for {_MEASURED_S:g} s each, one process at a time, on random observations"
+            f" without environments. An update puts the batch into the replay and takes {ratio:g}"
+            f" gradient steps, each on {steps} agent steps, for each of its agent steps."
+        )
     return (
         f"Measured for {_MEASURED_S:g} s each, one process at a time, on random observations"
         f" without environments. A learner learns from each step {times}, and each time counts"

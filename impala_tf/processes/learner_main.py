@@ -206,6 +206,10 @@ def _announce(parts: LearnerParts) -> None:
     if parts.resumed:
         checkpoint = parts.run_state.latest_checkpoint
         _log.info("%s", resume_message(checkpoint, parts.learner.environment_frames))
+        replayed = parts.learner.replay
+        if replayed is not None and replayed.missing_steps:
+            missing = f"{replayed.missing_steps:,}"
+            _log.info("replay: refills; learning resumes in %s agent steps", missing)
 
 
 def _wait_for_actors_to_be_told(server: LearnerServer) -> None:

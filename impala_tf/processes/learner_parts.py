@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,8 +17,11 @@ from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.checkpoint.run_state import RunState
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import scores, suites
+from impala_tf.environments.observations import layout_of
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inspection import UnrollInspector
+from impala_tf.learner.replay import arrays, buffer
+from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
@@ -27,7 +31,7 @@ from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
-from impala_tf.processes.common import credentials_dir, seed_of
+from impala_tf.processes.common import check_replay_fits, credentials_dir, seed_of
 from impala_tf.transport import (
     PROTOCOL_VERSION,
     LearnerServer,
@@ -37,6 +41,8 @@ from impala_tf.transport import (
     max_environments,
 )
 from impala_tf.types import EnvironmentSpec, Unroll
+
+_log = logging.getLogger("impala_tf.learner")
 
 
 class LearnerParts(NamedTuple):
@@ -72,9 +78,10 @@ def build(
     precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
     specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
-    learner = Learner(agent, spec, config, group)
+    replay = _replay(config, spec, specs, logdir, group.rank)
+    learner = Learner(agent, spec, config, group, replay)
     queue = UnrollQueue(specs, resolved(config.process.queue_capacity))
-    recorder = _recorder(config, spec, logdir, queue, group)
+    recorder = _recorder(config, spec, logdir, queue, group, replay)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed = False
@@ -110,6 +117,23 @@ def build(
         server=server,
         storage=StorageWatch(),
     )
+
+
+def _replay(
+    config: Config, spec: EnvironmentSpec, specs: Unroll, logdir: Logdir, rank: int
+) -> ReplayBuffer | None:
+    if config.loss.algorithm != "dqn":
+        return None
+    _log.info("%s", check_replay_fits(config, spec))
+    make_array: arrays.MakeArray = arrays.in_memory
+    if config.replay.save_replay:
+        header, nbytes = buffer.header(config, specs), configs.replay_bytes(config, spec)
+        make_array = arrays.in_files(logdir.replay(rank), header, nbytes)
+    seed = seed_of(config.run.seed, "replay", rank)
+    replay = ReplayBuffer(specs, layout_of(spec), config, seed, make_array)
+    if replay.steps:
+        _log.info("replay: %s agent steps are there from before", f"{replay.steps:,}")
+    return replay
 
 
 def _put(
@@ -159,7 +183,12 @@ def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup
 
 
 def _recorder(
-    config: Config, spec: EnvironmentSpec, logdir: Logdir, queue: UnrollQueue, group: LearnerGroup
+    config: Config,
+    spec: EnvironmentSpec,
+    logdir: Logdir,
+    queue: UnrollQueue,
+    group: LearnerGroup,
+    replay: ReplayBuffer | None,
 ) -> RunRecorder:
     writers: dict[str, Writer] = {}
     learners_writer = levels = levels_writer = None
@@ -180,6 +209,7 @@ def _recorder(
         learners_writer,
         levels,
         levels_writer,
+        None if replay is None else lambda: replay.steps,
     )
 
 

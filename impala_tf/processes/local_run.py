@@ -25,7 +25,13 @@ from impala_tf.monitoring import status
 from impala_tf.monitoring.live_display import Display
 from impala_tf.monitoring.writers import in_use
 from impala_tf.process_lifetime import StopRequest
-from impala_tf.processes.common import credentials_dir, logdir_of, resolve, resume_message
+from impala_tf.processes.common import (
+    check_replay_fits,
+    credentials_dir,
+    logdir_of,
+    resolve,
+    resume_message,
+)
 from impala_tf.supervision import Command, SupervisedProcess
 from impala_tf.types import EnvironmentSpec
 
@@ -55,6 +61,8 @@ def main(config: Config) -> int:
         print(f"{logdir.path} has already had all of its {frames:,} frames; to continue, raise")
         print("--total_environment_frames or choose another --logdir")
         return 0
+    if memory := check_replay_fits(config, spec):
+        print(memory)
     if config.cluster.dry_run:
         _print_plan(config, spec, logdir, frames)
         return 0

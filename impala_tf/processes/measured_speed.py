@@ -26,6 +26,7 @@ from impala_tf.actor import Actor
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.agents.policy import compile_policy
+from impala_tf.agents.q_learning import QLearning
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.config import Config, resolved
 from impala_tf.environments import suites
@@ -153,8 +154,11 @@ def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
 
 
 def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:
-    """Returns what learns once from a batch; later uses of it cost the same."""
-    config = configs.replace(config, updates_per_batch=1, ring_batches=1)
+    """Returns what learns once from a batch; later uses of it cost the same.
+
+    In dqn, it puts a batch into the replay and takes the gradient steps that follow.
+    """
+    config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
     learner = Learner(agent, spec, config, SingleLearner())
     specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
     batch = _noise(specs, resolved(config.optimizer.batch_size))
@@ -212,9 +216,17 @@ def _played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unrol
     length = resolved(config.optimizer.unroll_length)
     environments = BatchedEnvironment(suites.make(config.environment, num_envs, config.run.seed))
     kept = _KeptUnrolls([variable.numpy() for variable in agent.variables])
-    Actor(agent, environments, kept, spec, num_envs, length, config.run.seed).run(
-        lambda: len(kept.unrolls) == _PLAYED_UNROLLS
-    )
+    q_learning = QLearning.of(agent, config, 0, 1)
+    Actor(
+        agent,
+        environments,
+        kept,
+        spec,
+        num_envs,
+        length,
+        config.run.seed,
+        q_learning=q_learning,
+    ).run(lambda: len(kept.unrolls) == _PLAYED_UNROLLS)
     environments.close()
     return kept.unrolls[-1]
 

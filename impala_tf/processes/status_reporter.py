@@ -114,6 +114,7 @@ class StatusReporter:
             storage_trouble=None
             if trouble is None
             else status.StorageTrouble(since_unix_s=trouble.since_unix_s, text=trouble.text),
+            replay=self._replay_status(),
             learners=parts.recorder.last_learner_rows,
             actors=[self._actor_status(actor) for actor in parts.server.actors()],
             checkpoint=None
@@ -121,6 +122,15 @@ class StatusReporter:
             else status.CheckpointStatus(
                 path=checkpoint, environment_frames=parts.run_state.saved_frames
             ),
+        )
+
+    def _replay_status(self) -> status.ReplayStatus | None:
+        replayed = self._parts.learner.replay
+        if replayed is None:
+            return None
+        replay = replayed.replay
+        return status.ReplayStatus(
+            steps=replay.steps, capacity=replay.capacity, missing=replayed.missing_steps
         )
 
     def _actor_status(self, actor: ActorView) -> status.ActorStatus:

@@ -325,6 +325,7 @@ PONG = {
     "agent_name": "ResNetAgent",
     "width_scale": 1,
     "core": "feedforward",
+    "heads": "policy",
     "num_actions": 6,
     "observation_shape": (84, 84, 4),
     "observation_normalization": "none",

@@ -10,7 +10,7 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.config import AGENTS, PRESETS, Config, ConfigError, flat_items
-from impala_tf.types import Kind
+from impala_tf.types import ActionSpec, EnvironmentSpec, Kind, ObservationSpec
 
 DEFAULTS = dict(flat_items(Config()))
 KINDS: list[Kind] = ["atari", "image", "vector"]
@@ -76,6 +76,15 @@ def test_given_flags_are_kept(preset: str, kind: Kind) -> None:
         "num_action_repeats": 2,
         "num_actors": 9,
         "queue_capacity": 5,
+        "heads": "policy",
+        "target_update_interval": 6,
+        "n_step": 5,
+        "replay_capacity": 900,
+        "micro_batches": 1,
+        "replay_start_steps": 0,
+        "replay_batch_size": 7,
+        "replay_ratio": 0.5,
+        "replay_sampling": "uniform",
         "logdir": "somewhere",
     }
     assert set(PRESETS[preset][kind]) <= set(given)
@@ -114,7 +123,7 @@ def test_scaling_a_network_without_convolutions_is_refused() -> None:
 def test_resolving_twice_changes_nothing() -> None:
     """Every process of a run resolves its flags again."""
     for kind, preset, algorithm in itertools.product(
-        KINDS, PRESETS, ("auto", "impala", "appo", "ppo")
+        KINDS, PRESETS, ("auto", "impala", "appo", "ppo", "dqn")
     ):
         once = configs.resolve(changed(preset=preset, algorithm=algorithm), kind)
         assert configs.resolve(once, kind) == once
@@ -177,6 +186,50 @@ def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:
     assert (config.optimizer.updates_per_batch, config.optimizer.minibatches) == (4, 4)
     cluster = configs.replace(given, actor_hosts="a,b,c,d", learner_hosts="x:1,y:1")
     assert configs.resolve(cluster, "atari").optimizer.batch_size == 2 * 8
+
+
+DISCRETE, CONTINUOUS = ActionSpec("discrete", (4,)), ActionSpec("continuous", (2,))
+
+
+@pytest.mark.parametrize(
+    ("flags", "actions", "problem"),
+    [
+        ({"algorithm": "dqn"}, CONTINUOUS, "--algorithm=dqn: .*Level-v0 has 2 continuous actions"),
+        (
+            {"algorithm": "dqn", "agent_name": "MLPLSTMAgent"},
+            DISCRETE,
+            "lstm of MLPLSTMAgent cannot learn from; add --core=feedforward",
+        ),
+        ({"algorithm": "dqn", "heads": "policy"}, DISCRETE, "--heads=policy: dqn learns Q-values"),
+        ({"heads": "dueling"}, DISCRETE, "--heads=dueling: appo learns a policy; leave the flag"),
+        (
+            {"algorithm": "dqn", "target_update_interval": 0},
+            DISCRETE,
+            "--target_update_interval=0: dqn needs a target network",
+        ),
+        (
+            {"algorithm": "dqn", "replay_capacity": 100},
+            DISCRETE,
+            "--replay_capacity=100: a batch of 4 unrolls already has 256 agent steps",
+        ),
+        (
+            {"algorithm": "dqn", "replay_start_steps": 300_000},
+            DISCRETE,
+            "--replay_start_steps=300000: the replay holds only 200000 agent steps",
+        ),
+    ],
+)
+def test_what_an_algorithm_cannot_learn_is_refused(
+    flags: dict[str, Any], actions: ActionSpec, problem: str
+) -> None:
+    spec = EnvironmentSpec(
+        "Level-v0", "vector", ObservationSpec("vector", (3,)), actions, 0, 1, "made up"
+    )
+    with pytest.raises(ConfigError, match=problem):
+        configs.check_algorithm(configs.resolve(changed(**flags), "vector"), spec)
+    fine = spec._replace(actions=DISCRETE)
+    for each in (changed(algorithm="dqn"), changed(algorithm="dqn", heads="dueling"), changed()):
+        configs.check_algorithm(configs.resolve(each, "vector"), fine)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
         **_STATISTICS,
     },
     "ppo": {"algorithm": "ppo", **_STATISTICS, "advantage_scaling": "batch"},
+    "dqn": {
+        "algorithm": "dqn",
+        "agent_name": "MLPAgent",
+        "replay_start_steps": 0,
+        "replay_batch_size": 8,
+        "replay_ratio": 2 / (B * T),
+        "target_update_interval": 3,
+        "observation_normalization": "elementwise",
+        "optimizer": "adam",
+    },
 }
 
 
@@ -57,14 +67,15 @@ class MeanOfTwo:
 
     rank, size = 0, 2
 
-    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    def sum(self, tensors: list[tf.Tensor], name: str = "update") -> list[tf.Tensor]:
         *gradients, control, sums = tensors
         return [*gradients, control * 2.0, sums]
 
 
 def learner(group: Any, **flags: Any) -> Learner:
-    usual = {"preset": "paper", "batch_size": B, "unroll_length": T, "gradients_clipping": 5.0}
-    config = configs.replace(configs.Config(), agent_name="MLPLSTMAgent", **{**usual, **flags})
+    usual = {"preset": "paper", "batch_size": B, "unroll_length": T, "gradients_clipping": 5.0,
+             "agent_name": "MLPLSTMAgent"}  # fmt: skip
+    config = configs.replace(configs.Config(), **{**usual, **flags})
     tf.random.set_seed(1 + group.rank)  # differs, so that only the broadcast makes them equal
     config = configs.resolve(config, "vector")
     return Learner(agent_of(config.agent, SPEC), SPEC, config, group)

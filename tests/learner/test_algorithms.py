@@ -256,9 +256,8 @@ def test_kl_and_explained_variance_are_what_their_names_say() -> None:
     np.testing.assert_allclose(found.kl, steps.kl.numpy()[valid].mean(), rtol=1e-4)
     targets = impala.estimate(steps, loss_config()).value_targets.numpy()[valid]
     error = np.mean((targets - steps.values.numpy()[valid]) ** 2)
-    np.testing.assert_allclose(
-        found.explained_variance, 1 - error / targets.var(), rtol=1e-4, atol=1e-5
-    )
+    explained = losses.explained_variance(found.value_error, found.value_sums)
+    np.testing.assert_allclose(explained, 1 - error / targets.var(), rtol=1e-3, atol=1e-4)
 
 
 def test_the_clip_fraction_counts_the_steps_without_a_gradient() -> None:

@@ -113,4 +113,4 @@ def test_the_flags_decide(flags: dict[str, Any], steps: int) -> None:
     uses = batch_uses(resolved_config(**flags), lambda unrolls: (), seed=1)
     found = list(uses.arrival(batch(1)))
     assert len(found) == steps
-    tree.assert_same_structure(found[0].unrolls, batch(1))  # type: ignore[union-attr]
+    tree.assert_same_structure(found[0].unrolls, batch(1))

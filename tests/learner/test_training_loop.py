@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from impala_tf.learner.gradient_step import StepStats
+from impala_tf.learner.policy_step import PolicyStats
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.training_loop import TrainingLoop
 from tests.helpers.clock import Clock
@@ -94,7 +94,7 @@ class World:
 
     # What the loop calls on its recorder ...
 
-    def record_update(self, stats: StepStats | None, idle_s: float) -> None:
+    def record_update(self, stats: PolicyStats | None, idle_s: float) -> None:
         assert stats in (None, f"stats of {self.learner.learner_updates}")
         self.without_batch.append(stats is None)
         self.idle_s.append(idle_s)

@@ -15,8 +15,9 @@ import tree
 from impala_tf.agents.agent import Agent, make_agent, unroll_specs
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.gradient_step import _Sums, time_major
+from impala_tf.learner.algorithms.losses import explained_variance
 from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.policy_step import _Sums, time_major
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.update import Learner
@@ -197,7 +198,7 @@ def test_every_statistic_has_its_own_value() -> None:
         "policy_lag_mean": (0 + 3 + 5) / 3,
         "policy_lag_max": 5,
         "kl": found.kl,
-        "explained_variance": found.explained_variance,
+        "explained_variance": explained_variance(found.value_error, found.value_sums),
         "advantage_rms": np.sqrt(found.squared_advantages / found.steps),
         "surrogate_clip_fraction": 0,
     }.items():

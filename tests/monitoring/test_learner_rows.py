@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from impala_tf.learner.gradient_step import StepStats
+from impala_tf.learner.policy_step import PolicyStats
 from impala_tf.monitoring.learner_rows import LEARNER_METRICS
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.writers import CsvWriter
@@ -31,7 +31,7 @@ def write(group: list[RunRecorder], clock: Clock, updates: int, batches: list[in
     """Writes a row of ten seconds; learner K had batches[K] batches and as many episodes."""
     for rank, (one, count) in enumerate(zip(group, batches, strict=True)):
         for _ in range(count):
-            stats = StepStats(*[10.0 + rank] * len(StepStats._fields))
+            stats = PolicyStats(*[10.0 + rank] * len(PolicyStats._fields))
             one.record_update(stats, idle_s=rank + 1.0)
             one.record_episodes([Episode(100.0 * (rank + 1), 5)])
     clock.now += 10.0

@@ -23,7 +23,8 @@ class Losses(NamedTuple):
     """Scalars, float32, but for `value_sums`. `total` is minimised.
 
     The losses are not weighted by their costs. They are sums over time and batch, or means, as
-    --loss_reduction says.
+    --loss_reduction says. All fields of the parts of a batch add up to those of the whole batch, if
+    the parts are told its number of valid steps.
     """
 
     total: tf.Tensor
@@ -34,7 +35,7 @@ class Losses(NamedTuple):
     rho_clip_fraction: tf.Tensor  # fraction of the steps with pi/mu above rho-bar
     c_clip_fraction: tf.Tensor  # fraction of the steps with pi/mu above c-bar
     surrogate_clip_fraction: tf.Tensor  # fraction of the steps without a policy gradient
-    explained_variance: tf.Tensor  # of the value targets: 1 is a perfect baseline
+    value_error: tf.Tensor  # mean squared difference of the value targets and V(x)
     steps: tf.Tensor  # number of valid steps
     squared_advantages: tf.Tensor  # sum over the valid steps, before scaling
     value_sums: tf.Tensor  # float32 [3, B]: how many value targets, their sum, that of squares
@@ -46,8 +47,9 @@ def compute(
     scales: Scales,
     target_log_probs: tf.Tensor | None = None,
     prepared: tuple[Estimates, tf.Tensor] | None = None,
+    valid_steps: tf.Tensor | None = None,
 ) -> Losses:
-    """Returns the losses of a batch.
+    """Returns the losses of a batch, or of a part of it.
 
     Args:
       steps: [T, B].
@@ -55,9 +57,11 @@ def compute(
       scales: see `Scales`.
       target_log_probs: of appo's target network [T, B], if it has one.
       prepared: ppo's estimates and values from before the batch's first step, [T, B].
+      valid_steps: of the whole batch, float32; None: this is the whole batch.
     """
     weight = tf.cast(steps.valid, tf.float32)
-    count = tf.maximum(tf.reduce_sum(weight), 1.0)
+    own_steps = tf.reduce_sum(weight)
+    count = tf.maximum(own_steps if valid_steps is None else valid_steps, 1.0)
 
     def mean(tensor: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(weight * tf.cast(tensor, tf.float32)) / count
@@ -77,8 +81,6 @@ def compute(
         - scales.entropy_cost * entropies / reduction
     )
     ratios = tf.exp(steps.log_probs - steps.behaviour_log_probs)
-    variance = mean(tf.square(targets - mean(targets)))
-    error = mean(tf.square(targets - steps.values))
     return Losses(
         total=total,
         policy_gradient=policy_gradient,
@@ -88,13 +90,26 @@ def compute(
         rho_clip_fraction=mean(ratios > config.clip_rho_threshold),
         c_clip_fraction=mean(ratios > config.clip_c_threshold),
         surrogate_clip_fraction=mean(objective.clipped),
-        explained_variance=1.0 - error / tf.maximum(variance, 1e-8),
-        steps=tf.reduce_sum(weight),
+        value_error=mean(tf.square(targets - steps.values)),
+        steps=own_steps,
         squared_advantages=tf.reduce_sum(weight * tf.square(found.advantages)),
         value_sums=tf.reduce_sum(
             weight * tf.stack([tf.ones_like(weight), targets, tf.square(targets)]), axis=1
         ),
     )
+
+
+def explained_variance(value_error: tf.Tensor, value_sums: tf.Tensor) -> tf.Tensor:
+    """Returns how much of the value targets' variance V(x) explains; 1: a perfect baseline.
+
+    Args:
+      value_error: of `Losses`.
+      value_sums: float32 [3] or [3, ...]: of `Losses`, perhaps added up over B.
+    """
+    count, total, squares = tf.unstack(tf.reduce_sum(tf.reshape(value_sums, (3, -1)), axis=1))
+    count = tf.maximum(count, 1.0)
+    variance = squares / count - tf.square(total / count)
+    return 1.0 - value_error / tf.maximum(variance, 1e-8)
 
 
 def _estimates(

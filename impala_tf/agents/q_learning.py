@@ -1,0 +1,77 @@
+"""What an actor does besides if its agent has Q-values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from impala_tf.agents import exploration
+from impala_tf.agents.agent import Agent
+from impala_tf.config import Config, resolved
+from impala_tf.returns import n_step_returns
+from impala_tf.types import Episode, Unroll
+
+
+class QLearning:
+    """How an actor explores, and what its agent's errors are (arXiv 1803.00933, section 3).
+
+    Args:
+      config: resolved.
+      epsilons: of each environment, float32 [N].
+    """
+
+    def __init__(self, config: Config, epsilons: np.ndarray) -> None:
+        self._loss = config.loss
+        self._epsilons = epsilons
+        self._reported = exploration.reported(epsilons)
+
+    @classmethod
+    def of(cls, agent: Agent, config: Config, actor: int, num_actors: int) -> QLearning | None:
+        """Returns how an actor explores; None if its agent has no Q-values.
+
+        Args:
+          agent: of the actor.
+          config: resolved.
+          actor: index of the actor.
+          num_actors: of the run; 0: unknown.
+        """
+        if not agent.has_q_values:
+            return None
+        replay, num_envs = config.replay, resolved(config.process.envs_per_actor)
+        return cls(
+            config,
+            exploration.epsilon_ladder(
+                num_envs,
+                actor,
+                num_actors,
+                replay.exploration_epsilon,
+                replay.exploration_exponent,
+            ),
+        )
+
+    def distribution(self, agent: Agent) -> exploration.EpsilonGreedy:
+        """Returns what chooses the environments' actions."""
+        return exploration.EpsilonGreedy(agent.distribution.num_parameters, self._epsilons)
+
+    def reported(self, episodes: list[Episode]) -> list[Episode]:
+        """Returns the games of environments that explore little."""
+        return [each for each in episodes if self._reported[each.environment]]
+
+    def with_td_errors(self, unroll: Unroll, last_q_values: np.ndarray) -> Unroll:
+        """Returns an unroll with the errors that are its steps' first priorities.
+
+        Args:
+          unroll: arrays [N, ...].
+          last_q_values: of the step after its last decision, float32 [N, A].
+        """
+        targets = n_step_returns(
+            unroll.env_outputs,
+            resolved(self._loss.n_step),
+            resolved(self._loss.discounting),
+            self._loss.reward_clipping,
+        )
+        seen = unroll.agent_outputs.policy_logits
+        values = np.concatenate([seen, last_q_values[:, None]], axis=1).max(axis=-1)
+        bootstrap = np.take_along_axis(values, targets.bootstrap, axis=1)
+        chosen = np.take_along_axis(seen, unroll.agent_outputs.action[..., None], axis=-1)[..., 0]
+        errors = np.abs(targets.returns + targets.discounts * bootstrap - chosen)
+        return unroll._replace(td_errors=errors.astype(np.float32))

@@ -1,0 +1,99 @@
+"""The gradient step of Q-values: dqn."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from impala_tf.agents.agent import Agent
+from impala_tf.config import Config, resolved
+from impala_tf.environments.observations import ObservationLayout
+from impala_tf.learner.algorithms import dqn
+from impala_tf.learner.gradient_step import GradientStep, StepResult
+from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.replay.buffer import Sample
+from impala_tf.types import EnvironmentSpec, EnvOutput
+
+
+class QStats(NamedTuple):
+    """Statistics of one gradient step; float32 scalars."""
+
+    loss_total: tf.Tensor  # mean over the steps, with importance weights
+    q_mean: tf.Tensor  # of the actions that were taken
+    td_error_mean: tf.Tensor  # of their sizes
+    gradient_norm: tf.Tensor  # global norm before clipping
+    policy_lag_mean: tf.Tensor  # learner updates since the parameters that acted, mean
+    policy_lag_max: tf.Tensor
+
+
+class QStep(GradientStep):
+    """The steps of a Q-network. Arguments and attributes as of `GradientStep`."""
+
+    def __init__(
+        self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
+    ) -> None:
+        super().__init__(agent, layout, config, group, has_target=True)
+
+    def compile(self, spec: EnvironmentSpec, own_signals: tf.Tensor) -> None:
+        """See `GradientStep`."""
+        size = resolved(self._config.replay.replay_batch_size)
+        seen = self._layout.step_specs(size)
+        number, version = tf.TensorSpec((size,), tf.float32), tf.TensorSpec((size,), tf.int64)
+        action = tf.TensorSpec((size,), tf.int32)
+        sample = Sample(seen, action, number, number, seen, number, version)
+        for observe in (True, False):
+            self.with_batch.get_concrete_function(
+                sample, tf.TensorSpec((), tf.int64), tf.TensorSpec.from_tensor(own_signals), observe
+            )
+
+    def _with_batch(
+        self,
+        minibatch: Sample,
+        parameter_version: tf.Tensor,
+        own_signals: tf.Tensor,
+        observe: bool,
+    ) -> StepResult:
+        step, next_step = map(self._layout.to_network, (minibatch.step, minibatch.next_step))
+        next_q_values = _q_values(self.agent, next_step)
+        next_target_q_values = _q_values(self.target_agent, next_step)
+        with tf.GradientTape() as tape:
+            q_values = _q_values(self.agent, step)
+            errors = dqn.td_errors(
+                q_values,
+                minibatch.action,
+                minibatch.returns,
+                minibatch.discounts,
+                next_q_values,
+                next_target_q_values,
+            )
+            loss = tf.reduce_mean(minibatch.weights * dqn.huber(errors))
+        gradients = tape.gradient(loss, self.agent.trainable_variables)
+        observations = tf.nest.map_structure(lambda part: part[tf.newaxis], step.observation)
+        seen = self._seen(observations, observe)
+        applied = self._apply(gradients, own_signals, seen, self._observed)
+        lag = tf.cast(parameter_version - minibatch.parameter_version, tf.float32)
+        stats = QStats(
+            loss_total=loss,
+            q_mean=tf.reduce_mean(dqn.of_actions(q_values, minibatch.action)),
+            td_error_mean=tf.reduce_mean(tf.abs(errors)),
+            gradient_norm=applied.gradient_norm,
+            policy_lag_mean=tf.reduce_mean(lag),
+            policy_lag_max=tf.reduce_max(lag),
+        )
+        return StepResult(stats, applied.group_signals, applied.taken, _no_kl(), errors)
+
+    def _without_batch(self, own_signals: tf.Tensor, observe: bool) -> StepResult:
+        seen = self._seen(None, observe)
+        applied = self._apply(self._no_gradients(), own_signals, seen, self._observed)
+        return StepResult((), applied.group_signals, applied.taken, _no_kl())
+
+
+def _q_values(agent: Agent | None, step: EnvOutput) -> tf.Tensor:
+    assert agent is not None
+    outputs, _ = agent.step(step, ())
+    return outputs.policy_logits
+
+
+def _no_kl() -> tf.Tensor:
+    return tf.constant(float("nan"))

@@ -1,0 +1,1 @@
+"""Replay: what a learner keeps of the unrolls that it received, and how it draws from that."""

@@ -1,0 +1,78 @@
+"""Where a replay's arrays are: in memory, or in files that outlive the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from impala_tf.config import ConfigError
+from impala_tf.logdir import write_atomically
+
+_HEADER = "replay.json"
+
+MakeArray = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
+"""Makes an array of zeros: (name, shape, dtype) -> array. Found again, it keeps its values."""
+
+
+def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Makes an array. Its memory is taken when it is written to."""
+    del name
+    return np.zeros(shape, dtype)
+
+
+def in_files(folder: Path, header: dict[str, Any], nbytes: int) -> MakeArray:
+    """Returns what makes arrays that are mapped files in a folder.
+
+    What is written to them stays if the process is killed, too. The room is reserved at once:
+    writing to a mapped file on a full disk would end the process.
+
+    Args:
+      folder: made if it is not there.
+      header: JSON-able; if the files were made with another one, they are made again.
+      nbytes: of all arrays together, for the message.
+
+    Raises:
+      ConfigError: there is not enough room (when an array is made), or the folder cannot be used.
+    """
+    try:
+        if _read(folder / _HEADER) != header:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / _HEADER, json.dumps(header) + "\n")
+    except OSError as error:
+        raise ConfigError(f"--save_replay: {folder}: {error.strerror}") from None
+
+    def make(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        path = folder / f"{name}.bin"
+        size = int(np.prod(shape)) * dtype.itemsize
+        try:
+            _reserve(path, size)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise ConfigError(
+                f"--save_replay: {path}: {error.strerror}; the replay needs {nbytes / 1e9:.1f} GB"
+                " on the disk: give a smaller --replay_capacity, or leave --save_replay out"
+            ) from None
+        return np.memmap(path, dtype, "r+", shape=shape)
+
+    return make
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _reserve(path: Path, size: int) -> None:
+    with path.open("ab") as file:
+        if file.tell() != size:
+            os.ftruncate(file.fileno(), 0)
+            os.posix_fallocate(file.fileno(), 0, size)

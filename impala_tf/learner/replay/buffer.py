@@ -1,0 +1,185 @@
+"""The newest unrolls of a learner, and the agent steps that are drawn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tree
+
+from impala_tf.config import Config, replay_slots, resolved
+from impala_tf.environments.observations import ObservationLayout
+from impala_tf.learner.replay.arrays import MakeArray, in_memory
+from impala_tf.learner.replay.sum_tree import SumTree
+from impala_tf.returns import NStepReturns, n_step_returns
+from impala_tf.types import EnvOutput, Unroll
+
+_TINY = 1e-6  # keeps a step with no error from never being drawn again
+
+
+class Sample(NamedTuple):
+    """B agent steps, drawn with replacement. Observations are as environments return them."""
+
+    step: EnvOutput  # [B, ...]: what the agent saw
+    action: np.ndarray  # int32 [B]: and did
+    returns: np.ndarray  # float32 [B]: see returns.NStepReturns
+    discounts: np.ndarray  # float32 [B]
+    next_step: EnvOutput  # [B, ...]: what the agent saw where the window ended
+    weights: np.ndarray  # float32 [B]: importance weights, 1 at most
+    parameter_version: np.ndarray  # int64 [B]: of the parameters that acted
+
+
+class ReplayBuffer:
+    """A ring of unrolls of T steps; each frame is there once, or twice if two unrolls share it.
+
+    A step is drawn with probability p / sum of p, p = (error + tiny)^alpha (Schaul et al., 2016,
+    arXiv 1511.05952, equation 1), the error being that of its n-step target: at first as its actor
+    saw it (arXiv 1803.00933), later as this learner does. Uniform sampling is alpha = 0.
+
+    Args:
+      specs: an Unroll of tf.TensorSpec without the leading dimension, with td_errors.
+      layout: of the level's observations.
+      config: resolved.
+      seed: of the draws.
+      make_array: where the unrolls are kept. Unrolls that are found there are kept.
+    """
+
+    def __init__(
+        self,
+        specs: Unroll,
+        layout: ObservationLayout,
+        config: Config,
+        seed: int,
+        make_array: MakeArray = in_memory,
+    ) -> None:
+        self._layout = layout
+        self._loss = config.loss
+        self._n_step = resolved(config.loss.n_step)
+        is_prioritized = config.replay.replay_sampling == "prioritized"
+        self._alpha = config.replay.priority_exponent if is_prioritized else 0.0
+        self._beta = config.replay.importance_exponent if is_prioritized else 0.0
+        self._rng = np.random.default_rng(seed)
+        self._length = resolved(config.optimizer.unroll_length)
+        self._slots = replay_slots(config)
+        self._unrolls = _make(specs, self._slots, make_array)
+        self._targets = NStepReturns(
+            *(
+                make_array(f"target.{name}", (self._slots, self._length), np.dtype(dtype))
+                for name, dtype in _TARGETS.items()
+            )
+        )
+        # When each slot was filled: 1 for the first unroll; 0: it is empty, or being written.
+        self._filled = make_array("filled", (self._slots,), np.dtype(np.int64))
+        self._tree = SumTree(self._slots * self._length)
+        self._count_unrolls = int(self._filled.max())
+        found = np.flatnonzero(self._filled)
+        self._next = (int(self._filled.argmax()) + 1) % self._slots if found.size else 0
+        self._valid_steps = int(self._targets.valid[found].sum())
+        if found.size:
+            self._set_priorities_of(found)
+
+    @property
+    def steps(self) -> int:
+        """Agent steps in the replay."""
+        return int(np.count_nonzero(self._filled)) * self._length
+
+    @property
+    def capacity(self) -> int:
+        """Agent steps that fit."""
+        return self._slots * self._length
+
+    def add(self, unrolls: Unroll) -> None:
+        """Keeps unrolls, arrays [B, ...], in place of the oldest ones."""
+        count = len(unrolls.parameter_version)
+        slots = (self._next + np.arange(count)) % self._slots
+        self._next = (self._next + count) % self._slots
+        is_filled = self._filled[slots] > 0
+        self._valid_steps -= int(self._targets.valid[slots[is_filled]].sum())
+        self._filled[slots] = 0
+        tree.map_structure(_assign(slots), self._unrolls, unrolls)
+        found = n_step_returns(
+            unrolls.env_outputs,
+            self._n_step,
+            resolved(self._loss.discounting),
+            self._loss.reward_clipping,
+        )
+        tree.map_structure(_assign(slots), self._targets, found)
+        self._filled[slots] = self._count_unrolls + 1 + np.arange(count)
+        self._count_unrolls += count
+        self._valid_steps += int(found.valid.sum())
+        self._set_priorities_of(slots)
+
+    def draw(self, batch_size: int) -> tuple[np.ndarray, Sample]:
+        """Draws steps, one from each of B equal shares of the priorities.
+
+        Returns:
+          their indices int64 [B], for `set_errors`, and the steps.
+        """
+        total = self._tree.total
+        shares = (np.arange(batch_size) + self._rng.random(batch_size)) / batch_size
+        indices = self._tree.find(shares * total)
+        rows, steps = np.divmod(indices, self._length)
+        seen, targets = self._unrolls.env_outputs, self._targets
+        return indices, Sample(
+            step=self._layout.take(seen, rows, steps),
+            action=self._unrolls.agent_outputs.action[rows, steps],
+            returns=targets.returns[rows, steps],
+            discounts=targets.discounts[rows, steps],
+            next_step=self._layout.take(seen, rows, targets.bootstrap[rows, steps]),
+            weights=self._weights(indices, total),
+            parameter_version=self._unrolls.parameter_version[rows],
+        )
+
+    def set_errors(self, indices: np.ndarray, td_errors: np.ndarray) -> None:
+        """Tells the new errors of steps that were drawn since the last `add`; float32 [B]."""
+        if self._alpha == 0.0:
+            return
+        errors = np.abs(td_errors)
+        rows, steps = np.divmod(indices, self._length)
+        self._unrolls.td_errors[rows, steps] = errors
+        self._tree.set(indices, (errors + _TINY) ** self._alpha)
+
+    def _weights(self, indices: np.ndarray, total: float) -> np.ndarray:
+        """Returns (M P(i))^-beta, divided by the largest; M: steps that can be drawn."""
+        probabilities = self._tree.get(indices) / total
+        weights = (self._valid_steps * probabilities) ** -self._beta
+        return (weights / weights.max()).astype(np.float32)
+
+    def _set_priorities_of(self, slots: np.ndarray) -> None:
+        """Enters all steps of unrolls into the tree; those that are no steps have weight 0."""
+        errors = np.abs(self._unrolls.td_errors[slots])
+        weights = self._targets.valid[slots] * (errors + _TINY) ** self._alpha
+        self._tree.set(slots[:, None] * self._length + np.arange(self._length), weights)
+
+
+_TARGETS = {"returns": np.float32, "discounts": np.float32, "bootstrap": np.int32, "valid": bool}
+"""The dtypes of `NStepReturns`."""
+
+
+def header(config: Config, specs: Unroll) -> dict[str, Any]:
+    """Returns what a kept replay must have in common with a run, JSON-able."""
+    return {
+        "level": config.environment.level_name,
+        "slots": replay_slots(config),
+        "n_step": config.loss.n_step,
+        "discounting": config.loss.discounting,
+        "reward_clipping": config.loss.reward_clipping,
+        "arrays": [[list(spec.shape), spec.dtype.name] for spec in tree.flatten(specs)],
+    }
+
+
+def _make(specs: Unroll, slots: int, make_array: MakeArray) -> Unroll:
+    return tree.map_structure_with_path(
+        lambda path, spec: make_array(
+            ".".join(map(str, path)), (slots, *spec.shape), np.dtype(spec.dtype.as_numpy_dtype)
+        ),
+        specs,
+    )
+
+
+def _assign(slots: np.ndarray) -> Callable[[np.ndarray, np.ndarray], None]:
+    def assign(kept: np.ndarray, new: np.ndarray) -> None:
+        kept[slots] = new
+
+    return assign

@@ -1,0 +1,70 @@
+"""What rewards become before anything is learned from them: clipped, and summed over n steps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from impala_tf.types import EnvOutput
+
+
+class NStepReturns(NamedTuple):
+    """What the n-step targets of N unrolls are made of; arrays [N, T], index t is decision t.
+
+    The target of decision t is ``returns + discounts * V(x_bootstrap)``. Its window ends after n
+    steps, where an episode ends, and where the unroll ends: then it has fewer steps.
+    """
+
+    returns: np.ndarray  # float32: sum over k < m of gamma^k r_{t + 1 + k}; m steps in the window
+    discounts: np.ndarray  # float32: gamma^m; 0 if an episode terminated in the window
+    bootstrap: np.ndarray  # int32: t + m, the step whose value follows
+    valid: np.ndarray  # bool: False where the environment was reset instead
+
+
+def n_step_returns(
+    env_outputs: EnvOutput, n: int, discounting: float, reward_clipping: str
+) -> NStepReturns:
+    """Returns the n-step returns of every decision (Sutton and Barto, 2018, equation 7.1).
+
+    Args:
+      env_outputs: NumPy arrays [N, T + 1]; only rewards and episode ends are read.
+      n: steps of a whole window.
+      discounting: gamma.
+      reward_clipping: see `clip_rewards`.
+    """
+    rewards = clip_rewards(tf.constant(env_outputs.reward), reward_clipping).numpy()
+    ended = env_outputs.terminated | env_outputs.truncated
+    valid = ~env_outputs.autoreset[:, 1:]
+    num_envs, length = valid.shape
+    returns = np.zeros((num_envs, length), np.float32)
+    discounts = np.ones((num_envs, length), np.float32)
+    bootstrap = np.tile(np.arange(length, dtype=np.int32), (num_envs, 1))
+    open_ = valid.copy()  # windows that take a further step
+    for k in range(min(n, length)):
+        # Columns 0..T-1-k: decisions t whose window may hold the transition t + k -> t + k + 1.
+        part = np.s_[:, : length - k]
+        taken = open_[part]
+        returns[part] += np.where(taken, discounts[part] * rewards[:, k + 1 :], 0.0)
+        still = np.where(env_outputs.terminated[:, k + 1 :], 0.0, discounting)
+        discounts[part] *= np.where(taken, still, 1.0).astype(np.float32)
+        bootstrap[part] += taken
+        open_[part] &= ~ended[:, k + 1 :]
+    return NStepReturns(returns, discounts, bootstrap, valid)
+
+
+def clip_rewards(rewards: tf.Tensor, clipping: str) -> tf.Tensor:
+    """Returns the rewards that losses use (paper, section 5.3.2 and figure D.1).
+
+    Raises:
+      ValueError: `clipping` is not one of abs_one, soft_asymmetric, none.
+    """
+    if clipping == "abs_one":
+        return tf.clip_by_value(rewards, -1.0, 1.0)
+    if clipping == "soft_asymmetric":
+        squeezed = tf.tanh(rewards / 5.0)
+        return tf.where(rewards < 0.0, 0.3 * squeezed, squeezed) * 5.0
+    if clipping == "none":
+        return rewards
+    raise ValueError(f"unknown reward clipping {clipping!r}")

@@ -1,0 +1,60 @@
+"""Which random actions environments take, and how often."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.agents.exploration import EpsilonGreedy, epsilon_ladder, reported
+
+
+def test_the_ladder_is_that_of_ape_x() -> None:
+    """Its epsilon_i = epsilon ^ (1 + alpha i / (N - 1)), over all environments of the run."""
+    parts = [epsilon_ladder(3, actor, 2, 0.4, 7.0) for actor in range(2)]
+    expected = [0.4 ** (1 + 7 * i / 5) for i in range(6)]
+    np.testing.assert_allclose(np.sort(np.concatenate(parts))[::-1], expected, rtol=1e-6)
+    assert all(part.max() > 0.1 and part.min() < 0.01 for part in parts), "each has a whole ladder"
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "actor", "num_actors", "expected"),
+    [
+        (1, 0, 1, [0.4**4.5]),
+        (2, 5, 0, [0.4, 0.4**8]),  # started by hand: nobody said how many actors there are
+        (1, 3, 2, [0.4**8]),  # joined later than the run had planned
+    ],
+)
+def test_ladders_of_unusual_runs(
+    num_envs: int, actor: int, num_actors: int, expected: list[float]
+) -> None:
+    found = epsilon_ladder(num_envs, actor, num_actors, 0.4, 7.0)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_each_environment_explores_as_often_as_its_epsilon_says() -> None:
+    epsilons = np.array([0.0, 0.3, 1.0], np.float32)
+    policy = EpsilonGreedy(4, epsilons)
+    generator = tf.random.Generator.from_seed(1)
+    q_values = tf.constant([[0.0, 2.0, 1.0, -1.0]] * 3)
+    actions = np.array([policy.sample(q_values, generator) for _ in range(4000)])
+    counts = np.array([np.bincount(column, minlength=4) for column in actions.T]) / 4000
+    expected = epsilons[:, None] / 4 + (1 - epsilons[:, None]) * np.eye(4)[1]
+    np.testing.assert_allclose(counts, expected, atol=0.03)
+    every = [policy.log_prob(q_values, tf.fill([3], a)) for a in range(4)]
+    np.testing.assert_allclose(tf.exp(tf.stack(every, -1)), expected, atol=1e-6)
+
+
+def test_entropy_and_divergence_are_those_of_the_probabilities() -> None:
+    policy = EpsilonGreedy(2, 0.5)  # probabilities 0.75 and 0.25
+    first, second = tf.constant([[1.0, 0.0]]), tf.constant([[0.0, 1.0]])
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    np.testing.assert_allclose(policy.entropy(first), [entropy], rtol=1e-5)
+    np.testing.assert_allclose(policy.kl_divergence(first, first), [0.0], atol=1e-6)
+    np.testing.assert_allclose(policy.kl_divergence(first, second), [0.5 * np.log(3)], rtol=1e-5)
+
+
+def test_only_games_with_little_exploration_are_reported() -> None:
+    """Random actions in half of the steps would hide what was learned."""
+    np.testing.assert_array_equal(reported(np.array([0.4, 0.06, 0.04, 0.001])), [0, 0, 1, 1])
+    np.testing.assert_array_equal(reported(np.array([0.4, 0.3])), [1, 1])

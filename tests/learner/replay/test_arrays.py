@@ -1,0 +1,103 @@
+"""--save_replay: what survives a killed learner, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tree
+
+from impala_tf.config import Config, ConfigError
+from impala_tf.environments.observations import layout_of
+from impala_tf.learner.replay import arrays, buffer
+from impala_tf.learner.replay.buffer import ReplayBuffer
+from tests.helpers.samples import vector_spec
+from tests.learner.replay.test_buffer import A, T, config_of, specs_of, unrolls_of
+
+pytestmark = pytest.mark.slow
+
+SPEC = vector_spec(num_actions=A)
+
+
+def open_replay(folder: Path, config: Config) -> ReplayBuffer:
+    specs = specs_of(SPEC)
+    make = arrays.in_files(folder, buffer.header(config, specs), nbytes=1000)
+    return ReplayBuffer(specs, layout_of(SPEC), config, 1, make)
+
+
+def fill_until_killed(folder: Path, config: Config, number: Any) -> None:
+    replay = open_replay(folder, config)
+    for seed in range(1, 10**9):
+        replay.add(unrolls_of(SPEC, 2, seed))
+        number.value = seed
+
+
+def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
+    first = open_replay(tmp_path, config_of())
+    first.add(unrolls_of(SPEC, 3, seed=1))
+    indices, _ = first.draw(6)
+    first.set_errors(indices, np.arange(6, dtype=np.float32))
+    again = open_replay(tmp_path, config_of())
+    assert again.steps == 3 * T
+    np.testing.assert_array_equal(again._tree._sums, first._tree._sums)
+    tree.map_structure(np.testing.assert_array_equal, again._unrolls, first._unrolls)
+    again.add(unrolls_of(SPEC, 2, seed=2))  # the oldest one makes room
+    assert set(again.draw(200)[1].parameter_version.tolist()) == {101, 102, 200, 201}
+
+
+def test_a_killed_learner_leaves_whole_unrolls(tmp_path: Path) -> None:
+    """SIGKILL, in the middle of a write at times; what was being written is not used."""
+    context = multiprocessing.get_context("spawn")
+    config, number = config_of(), context.Value("i", 0)
+    for _ in range(2):
+        process = context.Process(target=fill_until_killed, args=(tmp_path, config, number))
+        number.value = 0
+        process.start()
+        while number.value < 3:
+            assert process.is_alive()
+        os.kill(process.pid or 0, signal.SIGKILL)
+        process.join()
+        replay = open_replay(tmp_path, config)
+        assert replay.steps >= 2 * T
+        filled = np.flatnonzero(replay._filled)
+        for slot in filled:
+            seed, row = divmod(int(replay._unrolls.parameter_version[slot]), 100)
+            written = tree.map_structure(lambda a, r=row: a[r], unrolls_of(SPEC, 2, seed))
+            kept = tree.map_structure(lambda a, s=slot: a[s], replay._unrolls)
+            tree.map_structure(np.testing.assert_array_equal, kept, written)
+
+
+@pytest.mark.parametrize(
+    "change", [{"n_step": 3}, {"replay_capacity": 6 * T}, {"discounting": 0.5}]
+)
+def test_with_other_targets_or_sizes_it_begins_empty(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """The targets in the files were made with the old values."""
+    open_replay(tmp_path, config_of()).add(unrolls_of(SPEC, 3))
+    assert open_replay(tmp_path, config_of(**change)).steps == 0
+
+
+def test_a_full_disk_is_one_line_before_anything_is_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mapped file on a full disk would end the learner in the middle of a run."""
+
+    def no_room(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    with pytest.raises(ConfigError, match="--save_replay: .*No space left.*--replay_capacity"):
+        open_replay(tmp_path, config_of())
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="--save_replay: .*Not a directory"):
+        open_replay(tmp_path / "file" / "replay", config_of())

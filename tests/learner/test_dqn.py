@@ -1,0 +1,139 @@
+"""DQN's targets, its gradient step, and how often it learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.agents.agent import agent_of, unroll_specs
+from impala_tf.learner.algorithms import dqn
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.q_step import QStats
+from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.update import Learner
+from tests.helpers.samples import resolved_config, vector_spec
+from tests.helpers.unrolls import random_unrolls
+
+B, T, A = 4, 5, 3
+SPEC = vector_spec(num_actions=A)
+NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)
+
+
+def learner_of(**flags: Any) -> Learner:
+    usual = {
+        "preset": "tuned", "algorithm": "dqn", "batch_size": B, "unroll_length": T,
+        "replay_start_steps": 0, "replay_batch_size": 8, "replay_ratio": 0.1,
+        "replay_capacity": 1000,
+    }  # fmt: skip
+    config = resolved_config(**{**usual, **flags})
+    tf.random.set_seed(0)
+    return Learner(agent_of(config.agent, SPEC), SPEC, config, SingleLearner())
+
+
+def arrive(learner: Learner, seed: int) -> QStats | None:
+    specs = unroll_specs(learner.agent, SPEC, T)
+    unrolls = random_unrolls(specs, B, seed)
+    unrolls = unrolls._replace(td_errors=np.abs(unrolls.td_errors))
+    stats, _ = learner.update(tf.nest.map_structure(tf.constant, unrolls), NO_FLAGS)
+    return stats
+
+
+def test_errors_are_those_of_double_q_learning() -> None:
+    """The network chooses the next action, the target network says what it is worth."""
+    rng = np.random.default_rng(0)
+    q, next_q, next_target = rng.normal(size=(3, 50, A)).astype(np.float32)
+    actions = rng.integers(0, A, 50).astype(np.int32)
+    returns, discounts = rng.normal(size=(2, 50)).astype(np.float32)
+    found = dqn.td_errors(q, actions, returns, discounts, next_q, next_target)
+    for b in range(50):
+        best = max(range(A), key=next_q[b].__getitem__)
+        target = returns[b] + discounts[b] * next_target[b, best]
+        assert float(found[b]) == pytest.approx(target - q[b, actions[b]], abs=1e-5)
+
+
+def test_gradients_are_clipped_errors_and_flow_through_q_alone() -> None:
+    q, next_q, next_target = (tf.constant([[0.0, 1.0]] * 2) for _ in range(3))
+    with tf.GradientTape() as tape:
+        tape.watch([q, next_q, next_target])
+        errors = dqn.td_errors(
+            q, tf.constant([0, 1]), tf.constant([0.5, 8.0]), tf.zeros(2), next_q, next_target
+        )
+        loss = tf.reduce_sum(dqn.huber(errors))
+    assert errors.numpy().tolist() == [0.5, 7.0]
+    assert float(loss) == 0.5 * 0.5**2 + 6.5
+    gradients = tape.gradient(loss, [q, next_q, next_target])
+    np.testing.assert_allclose(gradients[0], [[-0.5, 0.0], [0.0, -1.0]])
+    assert gradients[1:] == [None, None]
+
+
+@pytest.mark.parametrize("ratio", [0.05, 0.1, 0.125, 0.33])
+def test_the_ratio_of_gradient_steps_to_agent_steps_is_held(ratio: float) -> None:
+    learner = learner_of(replay_ratio=ratio)
+    for seed in range(20):
+        arrive(learner, seed)
+        assert abs(learner.learner_updates - ratio * learner.agent_steps) < 1 + 1e-9
+    assert learner.agent_steps == 20 * B * T
+
+
+def test_nothing_is_learned_before_the_replay_has_enough() -> None:
+    learner = learner_of(replay_start_steps=3 * B * T)
+    before = learner.parameters()
+    assert [arrive(learner, seed) for seed in range(2)] == [None, None]
+    assert learner.replay is not None and learner.replay.missing_steps == B * T
+    tf.nest.map_structure(np.testing.assert_array_equal, before, learner.parameters())
+    assert learner.agent_steps == 2 * B * T, "frames count from the first one on"
+    assert arrive(learner, 2) is not None
+    assert learner.learner_updates == 2
+
+
+def test_what_was_learned_from_gets_a_new_priority() -> None:
+    learner = learner_of(replay_ratio=1 / (B * T))
+    arrive(learner, 0)
+    assert learner.replay is not None
+    replay, drawn = learner.replay.replay, learner.replay._drawn
+    first = replay._tree.get(np.arange(B * T))
+    specs = unroll_specs(learner.agent, SPEC, T)
+    sent = np.abs(random_unrolls(specs, B, 0).td_errors).ravel()
+    valid = replay._targets.valid[:B].ravel()
+    changed = ~np.isclose(first, np.where(valid, (sent + 1e-6) ** 0.6, 0.0))
+    assert set(np.flatnonzero(changed)) == set(drawn.tolist())
+
+
+def test_the_target_network_follows_at_its_interval() -> None:
+    learner = learner_of(target_update_interval=3, replay_ratio=1 / (B * T))
+    target = learner._step.target_agent
+    assert target is not None
+    equal = []
+    for seed in range(6):
+        arrive(learner, seed)
+        pairs = zip(target.variables, learner.agent.variables, strict=True)
+        equal.append(all(np.array_equal(t.numpy(), v.numpy()) for t, v in pairs))
+    assert equal == [False, False, True, False, False, True]
+
+
+def test_it_learns_which_action_is_rewarded() -> None:
+    """The observation shows the right action."""
+    learner = learner_of(
+        replay_ratio=0.5, learning_rate=0.01, n_step=1, discounting=0.0, replay_batch_size=32,
+        target_update_interval=10,
+    )  # fmt: skip
+    rng, specs = np.random.default_rng(0), unroll_specs(learner.agent, SPEC, T)
+    for seed in range(40):
+        unrolls = random_unrolls(specs, B, seed)
+        best = rng.integers(0, A, (B, T + 1))
+        never = np.zeros((B, T + 1), bool)
+        reward = np.zeros((B, T + 1), np.float32)
+        reward[:, 1:] = unrolls.agent_outputs.action == best[:, :T]
+        env_outputs = unrolls.env_outputs._replace(
+            observation=np.eye(A, dtype=np.float32)[best], reward=reward,
+            terminated=never, truncated=never, autoreset=never,
+        )  # fmt: skip
+        batch = unrolls._replace(env_outputs=env_outputs, td_errors=np.ones((B, T), np.float32))
+        learner.update(tf.nest.map_structure(tf.constant, batch), NO_FLAGS)
+    one = tf.nest.map_structure(lambda a: tf.constant(a[:1, :A]), batch.env_outputs)
+    seen = one._replace(observation=tf.eye(A)[None])
+    q_values = learner.agent.unroll(seen, ())[0].policy_logits[0]
+    np.testing.assert_allclose(q_values, np.eye(A), atol=0.25)

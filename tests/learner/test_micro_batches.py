@@ -1,0 +1,94 @@
+"""A batch in parts, one after another, gives the update of the whole batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf import config as configs
+from impala_tf.agents.agent import agent_of, unroll_specs
+from impala_tf.config import Config, ConfigError
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.policy_step import PolicyStats
+from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.update import Learner
+from impala_tf.types import EnvironmentSpec
+from tests.helpers.samples import image_spec, vector_spec
+from tests.helpers.unrolls import random_unrolls
+
+pytestmark = pytest.mark.slow
+
+B, T = 6, 4
+NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)
+
+
+def updated(
+    spec: EnvironmentSpec, parts: int, **flags: Any
+) -> tuple[list[np.ndarray], list[PolicyStats]]:
+    """Returns the parameters and statistics of a learner after three batches."""
+    given = {"batch_size": B, "unroll_length": T, "micro_batches": parts, **flags}
+    config = configs.resolve(configs.replace(Config(), **given), spec.kind)
+    tf.random.set_seed(1)
+    learner = Learner(agent_of(config.agent, spec), spec, config, SingleLearner())
+    specs = unroll_specs(learner.agent, spec, T)
+    stats = []
+    for seed in range(3):
+        unrolls = random_unrolls(specs, B, seed)
+        if spec.tasks:
+            unrolls = unrolls._replace(level=np.arange(B, dtype=np.int32) % len(spec.tasks))
+        found, _ = learner.update(tf.nest.map_structure(tf.constant, unrolls), NO_FLAGS)
+        stats.append(found)
+    return [v.numpy() for v in learner.parameters_and_slots()], stats
+
+
+TWO_LEVELS = vector_spec()._replace(tasks=("A-v0", "B-v0"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "flags"),
+    [
+        (vector_spec(), {"preset": "paper"}),
+        (vector_spec(), {"preset": "tuned", "observation_normalization": "elementwise"}),
+        (vector_spec(), {"preset": "tuned", "agent_name": "MLPLSTMAgent"}),
+        (TWO_LEVELS, {"preset": "tuned"}),
+        (image_spec((20, 20, 4), 4), {"preset": "tuned", "target_update_interval": 2}),
+    ],
+)
+def test_parts_add_up_to_the_whole_batch(spec: EnvironmentSpec, flags: dict[str, Any]) -> None:
+    """Some steps are resets, so parts have different numbers of valid steps."""
+    whole, in_parts = updated(spec, 1, **flags), updated(spec, 3, **flags)
+    for ours, theirs in zip(in_parts[0], whole[0], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-5)
+    for part_stats, stats in zip(in_parts[1], whole[1], strict=True):
+        for name, ours, theirs in zip(stats._fields, part_stats, stats, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=1e-4, err_msg=name)
+
+
+def test_only_networks_with_large_activations_learn_in_parts_by_default() -> None:
+    def parts(**flags: Any) -> int | None:
+        return configs.resolve(configs.replace(Config(), **flags), "atari").optimizer.micro_batches
+
+    assert parts() == parts(agent_name="SimpleConvNetAgent") == 1
+    assert parts(agent_name="ResNetAgent") == parts(agent_name="ImpoolaLSTMAgent") == 4
+    assert parts(agent_name="ResNetAgent", batch_size=6) == 3
+    assert parts(agent_name="ResNetAgent", batch_size=7) == 1
+    for algorithm in ("ppo", "dqn"):
+        assert parts(agent_name="ResNetAgent", algorithm=algorithm) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"batch_size": 16}, "--micro_batches=3: does not divide the 16 unrolls of a batch"),
+        ({"batch_size": 6, "advantage_scaling": "batch"}, "--micro_batches=3: .* whole batches"),
+    ],
+)
+def test_parts_that_would_change_the_update_are_refused(
+    flags: dict[str, Any], problem: str
+) -> None:
+    config = configs.resolve(configs.replace(Config(), micro_batches=3, **flags), "atari")
+    with pytest.raises(ConfigError, match=problem):
+        configs.check_batches(config)
