@@ -15,6 +15,7 @@ import argparse
 import csv
 import json
 import multiprocessing
+import os
 import signal
 import socket
 import statistics
@@ -108,6 +109,7 @@ def stand_ins(
 ) -> None:
     """Runs `count` clients, each in a thread; in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(19)  # they stand for other machines, and should leave this one's cores to the learner
     from impala_tf.processes import tensorflow_startup
 
     tensorflow_startup.import_tensorflow()

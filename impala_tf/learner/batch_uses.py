@@ -125,13 +125,13 @@ class Replayed:
       kept_steps: agent steps in the replay of that learner of the group which has fewest.
 
     Attributes:
-      replay: of this learner.
+      buffer: of this learner.
     """
 
     steps_on_new = 1
 
     def __init__(self, replay: ReplayBuffer, config: Config, kept_steps: int) -> None:
-        self.replay = replay
+        self.buffer = replay
         self._batch_size = resolved(config.replay.replay_batch_size)
         optimizer = config.optimizer
         self._steps_per_batch = resolved(optimizer.batch_size) * resolved(optimizer.unroll_length)
@@ -149,7 +149,7 @@ class Replayed:
     def arrival(self, batch: Unroll | None) -> Iterator[Sample | None]:
         """Yields samples, once there are enough steps; None if the batch is missing."""
         if batch is not None:
-            self.replay.add(tree.map_structure(np.asarray, batch))
+            self.buffer.add(tree.map_structure(np.asarray, batch))
         self._missing -= self._steps_per_batch
         if self._missing > 0:
             return
@@ -159,12 +159,12 @@ class Replayed:
             if batch is None:
                 yield None
             else:
-                self._drawn, sample = self.replay.draw(self._batch_size)
+                self._drawn, sample = self.buffer.draw(self._batch_size)
                 yield sample
 
     def learned(self, td_errors: Nest) -> None:
         """Makes the errors the priorities of what was drawn."""
-        self.replay.set_errors(self._drawn, td_errors.numpy())
+        self.buffer.set_errors(self._drawn, td_errors.numpy())
 
 
 def batch_uses(config: Config, prepare: Callable[[Unroll], Nest], seed: int) -> BatchUses:

@@ -128,9 +128,9 @@ class StatusReporter:
         replayed = self._parts.learner.replay
         if replayed is None:
             return None
-        replay = replayed.replay
+        buffer = replayed.buffer
         return status.ReplayStatus(
-            steps=replay.steps, capacity=replay.capacity, missing=replayed.missing_steps
+            steps=buffer.steps, capacity=buffer.capacity, missing=replayed.missing_steps
         )
 
     def _actor_status(self, actor: ActorView) -> status.ActorStatus:

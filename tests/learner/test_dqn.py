@@ -93,7 +93,7 @@ def test_what_was_learned_from_gets_a_new_priority() -> None:
     learner = learner_of(replay_ratio=1 / (B * T))
     arrive(learner, 0)
     assert learner.replay is not None
-    replay, drawn = learner.replay.replay, learner.replay._drawn
+    replay, drawn = learner.replay.buffer, learner.replay._drawn
     first = replay._tree.get(np.arange(B * T))
     specs = unroll_specs(learner.agent, SPEC, T)
     sent = np.abs(random_unrolls(specs, B, 0).td_errors).ravel()

@@ -166,6 +166,18 @@ def test_the_plain_line_of_a_log():
     )
 
 
+def test_a_replay_is_shown_while_it_fills_and_afterwards():
+    """Nothing is learned for a while at first, which looks like a run that hangs."""
+    replay = {"steps": 6_000, "capacity": 200_000, "missing": 14_000}
+    filling = a_status(state="starting", row=None, replay=replay)
+    assert plain_line(filling, 0.0) == (
+        "starting: filling the replay: 6,000 of 20,000 agent steps before learning"
+    )
+    empty = a_status(state="starting", row=None, replay={**replay, "steps": 0})
+    assert plain_line(empty, 0.0) == "starting: waiting for the first unrolls"
+    assert "6,000 of 200,000 agent steps" in shown(a_status(replay=replay))
+
+
 def test_the_plain_line_leaves_out_missing_values():
     assert plain_line(None, 0.0) == "starting: waiting for the learner"
     assert plain_line(STARTING, 0.0) == "starting: waiting for the first unrolls"

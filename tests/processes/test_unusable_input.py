@@ -37,6 +37,14 @@ CARTPOLE = "--level_name=CartPole-v1"
         (["--logdir=/proc/nowhere/run"], "--logdir=/proc/nowhere/run"),
         (["--job_name=actor"], "--learner_hosts"),
         (["--mode=test", "--logdir=/nowhere"], "--logdir=/nowhere"),
+        (
+            ["--level_name=ALE/Pong-v5", "--algorithm=dqn", "--replay_capacity=1000000000"],
+            "--replay_capacity=1000000000: needs 7",
+        ),
+        (
+            ["--level_name=Pendulum-v1", "--algorithm=dqn"],
+            "--algorithm=dqn: learns a value of each action",
+        ),
     ],
 )
 def test_unusable_flags_give_one_line_and_status_2(
