@@ -88,11 +88,15 @@ class Run:
         return found
 
     def pid_of(self, flag: str) -> int:
-        """Returns the id of a process of this run that has `flag` on its command line."""
-        for pid in self.alive():
-            if flag in words_of(pid):
-                return pid
-        raise AssertionError(f"no process with {flag}")
+        """Returns the id of a process of this run that has `flag` on its command line.
+
+        Waits for it: a forked process has its own command line only after a moment.
+        """
+
+        def find() -> list[int]:
+            return [pid for pid in self.alive() if flag in words_of(pid)]
+
+        return int(wait_until(find, 30, what=f"process with {flag}")[0])
 
     def end(self) -> None:
         """Kills every process that is left."""
@@ -103,7 +107,10 @@ class Run:
 
 def words_of(pid: int) -> list[str]:
     """Returns the command line of a process; one that was forked shows it as a single string."""
-    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split(" ")
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split(" ")
+    except OSError:
+        return []  # it ended a moment ago
 
 
 def rows(logdir: Path) -> list[dict[str, str]]:
