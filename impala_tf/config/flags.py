@@ -184,7 +184,7 @@ class OptimizerConfig:
     Default: preset."""
     micro_batches: int | None = None
     """Parts of a batch whose gradients are computed one after another and added up: the same
-    update, but the activations of one part in memory. ppo, dqn: no effect.
+    update, but the activations of one part in memory. dqn: no effect.
     Default: at most 4 for the residual networks, else 1."""
     optimizer: Literal["auto", "rmsprop", "adam"] = "auto"
     """The optimizer. auto: preset."""
