@@ -94,6 +94,12 @@ class Agent(snt.Module):
         self._torso_dtype = tf.float32
 
     @property
+    def q_heads(self) -> networks.QHeads:
+        """The layers of the Q-values, if it has these."""
+        assert isinstance(self._heads, networks.QHeads)
+        return self._heads
+
+    @property
     def baseline_layer(self) -> snt.Linear:
         """The last layer of the baseline, which Q-values have not."""
         assert isinstance(self._heads, networks.Heads)

@@ -79,6 +79,8 @@ class QHeads(snt.Module):
 
     Dueling (Wang et al., 2016, arXiv 1511.06581, equation 9): Q = V(x) + A(x, a) - mean A(x, .).
 
+    The layers predict Q-values in a unit that the learner sets (see `set_unit`), at first 1.
+
     Args:
       num_actions: A.
       dueling: whether there are two streams, each with a hidden layer of its own.
@@ -94,22 +96,50 @@ class QHeads(snt.Module):
     ) -> None:
         super().__init__(name=name)
 
-        def stream(outputs: int, name: str) -> snt.Module:
-            last = snt.Linear(outputs, w_init=init.policy, name=name)
+        def stream(last: snt.Linear) -> snt.Module:
             if not dueling:
                 return last
-            hidden = snt.Linear(_STREAM_SIZE, w_init=init.hidden, name=f"{name}_hidden")
+            hidden = snt.Linear(_STREAM_SIZE, w_init=init.hidden, name=f"{last.name}_hidden")
             return snt.Sequential([hidden, tf.nn.relu, last])
 
-        self._advantages = stream(num_actions, "advantages" if dueling else "q_values")
-        self._value = stream(1, "value") if dueling else None
+        last_name = "advantages" if dueling else "q_values"
+        self._last_advantages = snt.Linear(num_actions, w_init=init.policy, name=last_name)
+        self._last_value = snt.Linear(1, w_init=init.policy, name="value") if dueling else None
+        self._advantages = stream(self._last_advantages)
+        self._value = None if self._last_value is None else stream(self._last_value)
+        self._mean = tf.Variable(0.0, trainable=False, name="unit_mean")
+        self._std = tf.Variable(1.0, trainable=False, name="unit_std")
 
     def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
         """Maps float32 [M, F] to Q(x, .) [M, A] as policy_logits, and its maximum as baseline."""
         q_values = self._advantages(core_output)
         if self._value is not None:
             q_values += self._value(core_output) - tf.reduce_mean(q_values, -1, keepdims=True)
+        q_values = self._mean + self._std * q_values
         return NetworkOutput(q_values, tf.reduce_max(q_values, axis=-1))
+
+    @property
+    def std(self) -> tf.Tensor:
+        """The unit in which the layers predict, float32 []."""
+        return self._std
+
+    def set_unit(self, mean: tf.Tensor, std: tf.Tensor) -> None:
+        """Makes the layers predict (Q - mean) / std, and changes them so that all Q stay equal.
+
+        PopArt (Hessel et al., 2018, arXiv 1809.04474, section 3).
+        """
+        scale, shift = self._std / std, (self._mean - mean) / std
+        _rescale(self._last_advantages, scale, shift if self._last_value is None else 0.0)
+        if self._last_value is not None:
+            _rescale(self._last_value, scale, shift)
+        self._mean.assign(mean)
+        self._std.assign(std)
+
+
+def _rescale(layer: snt.Linear, scale: tf.Tensor, shift: tf.Tensor | float) -> None:
+    """Makes a layer answer scale * answer + shift."""
+    layer.w.assign(layer.w * scale)
+    layer.b.assign(layer.b * scale + shift)
 
 
 class Heads(snt.Module):

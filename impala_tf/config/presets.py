@@ -138,7 +138,16 @@ _DQN: Flags = {
     "target_update_interval": 250,
 }
 _DQN_IMAGE: Flags = {"replay_start_steps": 5_000}
-_DQN_VECTOR: Flags = {"replay_start_steps": 1_000}
+_DQN_VECTOR: Flags = {
+    "observation_normalization": "elementwise",
+    "value_normalization": "running",
+    "replay_start_steps": 1_000,
+    "replay_ratio": 0.125,
+    "learning_rate": 2.5e-3,
+    "learning_rate_schedule": "linear",
+    "learning_rate_end": 0.0,
+    "target_update_interval": 100,
+}
 FOR_ALGORITHM: dict[str, dict[Kind, Flags]] = {
     "ppo": {"atari": _PPO, "image": _PPO, "vector": _PPO},
     "dqn": {"atari": _DQN, "image": {**_DQN, **_DQN_IMAGE}, "vector": {**_DQN, **_DQN_VECTOR}},

@@ -160,7 +160,8 @@ class Replayed:
                 yield None
             else:
                 self._drawn, sample = self.buffer.draw(self._batch_size)
-                yield sample
+                # A compiled step takes half a millisecond longer with arrays.
+                yield tree.map_structure(tf.constant, sample)
 
     def learned(self, td_errors: Nest) -> None:
         """Makes the errors the priorities of what was drawn."""

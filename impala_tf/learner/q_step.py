@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
@@ -13,13 +14,16 @@ from impala_tf.learner.algorithms import dqn
 from impala_tf.learner.gradient_step import GradientStep, StepResult
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.replay.buffer import Sample
+from impala_tf.learner.statistics import RunningMoments
 from impala_tf.types import EnvironmentSpec, EnvOutput
+
+_VALUE_DECAY = 0.999  # of the targets' mean and standard deviation, at each step
 
 
 class QStats(NamedTuple):
     """Statistics of one gradient step; float32 scalars."""
 
-    loss_total: tf.Tensor  # mean over the steps, with importance weights
+    loss_total: tf.Tensor  # mean over the steps, with importance weights; in the values' unit
     q_mean: tf.Tensor  # of the actions that were taken
     td_error_mean: tf.Tensor  # of their sizes
     gradient_norm: tf.Tensor  # global norm before clipping
@@ -34,6 +38,13 @@ class QStep(GradientStep):
         self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
     ) -> None:
         super().__init__(agent, layout, config, group, has_target=True)
+        normalizes = config.loss.value_normalization == "running"
+        self._values = RunningMoments(_VALUE_DECAY) if normalizes else None
+
+    def trackables(self) -> dict[str, snt.Module]:
+        """See `GradientStep`."""
+        own = {} if self._values is None else {"value_moments": self._values}
+        return {**super().trackables(), **own}
 
     def compile(self, spec: EnvironmentSpec, own_signals: tf.Tensor) -> None:
         """See `GradientStep`."""
@@ -57,21 +68,19 @@ class QStep(GradientStep):
         step, next_step = map(self._layout.to_network, (minibatch.step, minibatch.next_step))
         next_q_values = _q_values(self.agent, next_step)
         next_target_q_values = _q_values(self.target_agent, next_step)
+        targets = dqn.targets(
+            minibatch.returns, minibatch.discounts, next_q_values, next_target_q_values
+        )
+        unit = self.agent.q_heads.std
         with tf.GradientTape() as tape:
             q_values = _q_values(self.agent, step)
-            errors = dqn.td_errors(
-                q_values,
-                minibatch.action,
-                minibatch.returns,
-                minibatch.discounts,
-                next_q_values,
-                next_target_q_values,
-            )
-            loss = tf.reduce_mean(minibatch.weights * dqn.huber(errors))
+            errors = targets - dqn.of_actions(q_values, minibatch.action)
+            loss = tf.reduce_mean(minibatch.weights * dqn.huber(errors / unit))
         gradients = tape.gradient(loss, self.agent.trainable_variables)
         observations = tf.nest.map_structure(lambda part: part[tf.newaxis], step.observation)
         seen = self._seen(observations, observe)
-        applied = self._apply(gradients, own_signals, seen, self._observed)
+        sums = [*self._sums_of(targets), *seen]
+        applied = self._apply(gradients, own_signals, sums, self._add)
         lag = tf.cast(parameter_version - minibatch.parameter_version, tf.float32)
         stats = QStats(
             loss_total=loss,
@@ -85,8 +94,24 @@ class QStep(GradientStep):
 
     def _without_batch(self, own_signals: tf.Tensor, observe: bool) -> StepResult:
         seen = self._seen(None, observe)
-        applied = self._apply(self._no_gradients(), own_signals, seen, self._observed)
+        sums = [*self._sums_of(tf.zeros((0,))), *seen]
+        applied = self._apply(self._no_gradients(), own_signals, sums, self._add)
         return StepResult((), applied.group_signals, applied.taken, _no_kl())
+
+    def _sums_of(self, targets: tf.Tensor) -> list[tf.Tensor]:
+        """Returns what learners exchange of their targets [B], for `_add`."""
+        if self._values is None:
+            return []
+        count = tf.cast(tf.size(targets), tf.float32)
+        return [tf.stack([count, tf.reduce_sum(targets), tf.reduce_sum(tf.square(targets))])]
+
+    def _add(self, sums: list[tf.Tensor]) -> None:
+        """Adds the sums of all learners to the statistics of targets and observations."""
+        if self._values is not None:
+            self._values.add(*tf.unstack(sums[0]))
+            self.agent.q_heads.set_unit(self._values.mean, self._values.std)
+            sums = sums[1:]
+        self._observed(sums)
 
 
 def _q_values(agent: Agent | None, step: EnvOutput) -> tf.Tensor:

@@ -94,6 +94,8 @@ def _before_training(status: Status) -> str:
     replay = status.get("replay")
     if not replay or not replay["steps"]:
         return _NO_ROW
+    if not replay["missing"]:
+        return f"learning from a replay of {replay['steps']:,} agent steps"
     needed = replay["steps"] + replay["missing"]
     return f"filling the replay: {replay['steps']:,} of {needed:,} agent steps before learning"
 

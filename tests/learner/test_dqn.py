@@ -41,26 +41,24 @@ def arrive(learner: Learner, seed: int) -> QStats | None:
     return stats
 
 
-def test_errors_are_those_of_double_q_learning() -> None:
+def test_targets_are_those_of_double_q_learning() -> None:
     """The network chooses the next action, the target network says what it is worth."""
     rng = np.random.default_rng(0)
-    q, next_q, next_target = rng.normal(size=(3, 50, A)).astype(np.float32)
-    actions = rng.integers(0, A, 50).astype(np.int32)
+    next_q, next_target = rng.normal(size=(2, 50, A)).astype(np.float32)
     returns, discounts = rng.normal(size=(2, 50)).astype(np.float32)
-    found = dqn.td_errors(q, actions, returns, discounts, next_q, next_target)
+    found = dqn.targets(returns, discounts, next_q, next_target)
     for b in range(50):
         best = max(range(A), key=next_q[b].__getitem__)
         target = returns[b] + discounts[b] * next_target[b, best]
-        assert float(found[b]) == pytest.approx(target - q[b, actions[b]], abs=1e-5)
+        assert float(found[b]) == pytest.approx(target, abs=1e-5)
 
 
 def test_gradients_are_clipped_errors_and_flow_through_q_alone() -> None:
     q, next_q, next_target = (tf.constant([[0.0, 1.0]] * 2) for _ in range(3))
     with tf.GradientTape() as tape:
         tape.watch([q, next_q, next_target])
-        errors = dqn.td_errors(
-            q, tf.constant([0, 1]), tf.constant([0.5, 8.0]), tf.zeros(2), next_q, next_target
-        )
+        targets = dqn.targets(tf.constant([0.5, 8.0]), tf.zeros(2), next_q, next_target)
+        errors = targets - dqn.of_actions(q, tf.constant([0, 1]))
         loss = tf.reduce_sum(dqn.huber(errors))
     assert errors.numpy().tolist() == [0.5, 7.0]
     assert float(loss) == 0.5 * 0.5**2 + 6.5
@@ -137,3 +135,34 @@ def test_it_learns_which_action_is_rewarded() -> None:
     seen = one._replace(observation=tf.eye(A)[None])
     q_values = learner.agent.unroll(seen, ())[0].policy_logits[0]
     np.testing.assert_allclose(q_values, np.eye(A), atol=0.25)
+
+
+@pytest.mark.parametrize("heads", ["q_values", "dueling"])
+def test_values_stay_what_they_are_when_their_unit_changes(heads: str) -> None:
+    learner = learner_of(heads=heads)
+    steps = tf.nest.map_structure(
+        lambda part: tf.constant(part[:, 0]),
+        random_unrolls(unroll_specs(learner.agent, SPEC, T), B, 0).env_outputs,
+    )
+    before = learner.agent.step(steps, ())[0]
+    learner.agent.q_heads.set_unit(tf.constant(20.0), tf.constant(50.0))
+    after = learner.agent.step(steps, ())[0]
+    np.testing.assert_allclose(after.policy_logits, before.policy_logits, atol=1e-4)
+    assert float(learner.agent.q_heads.std) == 50.0
+
+
+def test_values_are_learned_in_the_unit_of_their_targets() -> None:
+    """Returns of hundreds are learned as fast as returns of one: the loss does not grow."""
+    learner = learner_of(value_normalization="running", reward_clipping="none")
+    raw = learner_of(value_normalization="none", reward_clipping="none")
+    for seed in range(3):
+        specs = unroll_specs(learner.agent, SPEC, T)
+        unrolls = random_unrolls(specs, B, seed)
+        scaled = unrolls.env_outputs._replace(reward=300.0 * unrolls.env_outputs.reward)
+        unrolls = unrolls._replace(env_outputs=scaled, td_errors=np.abs(unrolls.td_errors))
+        batch = tf.nest.map_structure(tf.constant, unrolls)
+        stats, raw_stats = (each.update(batch, NO_FLAGS)[0] for each in (learner, raw))
+    assert float(learner.agent.q_heads.std) > 100.0
+    assert float(raw.agent.q_heads.std) == 1.0
+    assert stats.loss_total < 2.0 < 50.0 < raw_stats.loss_total
+    assert "value_moments" in learner.trackables()

@@ -5,29 +5,24 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-def td_errors(
-    q_values: tf.Tensor,
-    actions: tf.Tensor,
+def targets(
     returns: tf.Tensor,
     discounts: tf.Tensor,
     next_q_values: tf.Tensor,
     next_target_q_values: tf.Tensor,
 ) -> tf.Tensor:
-    """Returns the errors R + gamma^m Q'(x', argmax_a Q(x', a)) - Q(x, a), float32 [B].
+    """Returns what Q(x, a) should be: R + gamma^m Q'(x', argmax_a Q(x', a)), float32 [B].
 
-    Gradients flow through Q(x, a) alone.
+    No gradient flows through it.
 
     Args:
-      q_values: Q(x, .), float32 [B, A].
-      actions: int32 [B].
       returns: R, float32 [B]; see `returns.NStepReturns`.
       discounts: gamma^m, or 0 where an episode terminated, float32 [B].
       next_q_values: Q(x', .) of the network that is learned, float32 [B, A].
       next_target_q_values: Q'(x', .) of the target network, float32 [B, A].
     """
     best = tf.argmax(next_q_values, axis=-1, output_type=tf.int32)
-    targets = returns + discounts * of_actions(next_target_q_values, best)
-    return tf.stop_gradient(targets) - of_actions(q_values, actions)
+    return tf.stop_gradient(returns + discounts * of_actions(next_target_q_values, best))
 
 
 def of_actions(q_values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
