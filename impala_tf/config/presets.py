@@ -139,6 +139,7 @@ _DQN: Flags = {
 }
 _DQN_IMAGE: Flags = {"replay_start_steps": 5_000}
 _DQN_VECTOR: Flags = {
+    "heads": "dueling",
     "observation_normalization": "elementwise",
     "value_normalization": "running",
     "replay_start_steps": 1_000,

@@ -53,10 +53,13 @@ class QStep(GradientStep):
         number, version = tf.TensorSpec((size,), tf.float32), tf.TensorSpec((size,), tf.int64)
         action = tf.TensorSpec((size,), tf.int32)
         sample = Sample(seen, action, number, number, seen, number, version)
-        for observe in (True, False):
-            self.with_batch.get_concrete_function(
-                sample, tf.TensorSpec((), tf.int64), tf.TensorSpec.from_tensor(own_signals), observe
-            )
+        others = (tf.TensorSpec((), tf.int64), tf.TensorSpec.from_tensor(own_signals))
+        compiled = {
+            observe: self.with_batch.get_concrete_function(sample, *others, observe)
+            for observe in (True, False)
+        }
+        # Finding the graph for the arguments takes a sixth of a small network's step.
+        self.with_batch = lambda *arguments: compiled[arguments[-1]](*arguments)
 
     def _with_batch(
         self,

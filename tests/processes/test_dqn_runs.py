@@ -35,24 +35,21 @@ def test_catch_is_learned_from_pixels(start: Callable[..., Run], tmp_path: Path)
 
 
 def test_a_trained_agent_plays(start: Callable[..., Run], tmp_path: Path) -> None:
-    """A random agent has 20, one that always moves in one direction 10."""
+    """A random agent has 20, one that always moves in one direction 10; 500 is the most."""
     code, out, err = start(
-        *DQN, "--level_name=CartPole-v1", "--total_environment_frames=150000", "--heads=dueling",
-        f"--logdir={tmp_path}",
-    ).wait()  # fmt: skip
+        *DQN, "--level_name=CartPole-v1", "--total_environment_frames=50000", f"--logdir={tmp_path}"
+    ).wait()
     assert code == 0, err + out
     found = rows(tmp_path)[-1]
-    assert float(found["replay_steps"]) > 100_000
-    assert float(found["q_mean"]) > 5.0
-    assert abs(int(found["learner_updates"]) - (150_000 - 1_000) / 32) < 200
+    assert float(found["replay_steps"]) > 40_000
+    assert float(found["q_mean"]) > 20.0
+    assert abs(int(found["learner_updates"]) - (50_000 - 1_000) / 8) < 200
     test = start(
         "--mode=test", f"--logdir={tmp_path}", "--test_policy=greedy", "--test_num_episodes=10"
     )
     code, out, err = test.wait()
     assert code == 0, err + out
-    # How well it plays at the end differs from run to run (sandbox/dqn.md), not what it reached.
-    assert max(float(row["episode_return_mean"] or 0) for row in rows(tmp_path)) > 60
-    assert json.loads((tmp_path / "evaluation.json").read_text())["num_episodes"] == 10
+    assert json.loads((tmp_path / "evaluation.json").read_text())["mean"] > 100
 
 
 @pytest.mark.parametrize("saved", [True, False])
