@@ -169,10 +169,17 @@ class ActorClient:
             push_wait_fraction=self.push_wait_fraction,
             memory_mb=self._peak_memory.mib(),
         )
+        asking = impala_pb2.PushUnrollRequest(
+            actor_id=self._actor_id,
+            session=self._session,
+            sequence=self._next_sequence,
+            num_environments=num_environments,
+            asks=True,
+        )
         self._next_sequence += 1
         try:
             self._sending = self._sender.submit(
-                self._call, self._stub.PushUnroll, request, PUSH_DEADLINE_S
+                self._call, self._stub.PushUnroll, request, PUSH_DEADLINE_S, asking
             )
         except RuntimeError as error:  # how the executor reports that `close` came first
             raise ClientClosed("push: the client is closed") from error
@@ -207,17 +214,26 @@ class ActorClient:
             except (grpc.RpcError, ValueError):  # ValueError: the channel was closed
                 self._closed.wait(_ATTEND_AGAIN_S)  # the other calls report what is wrong
 
-    def _call(self, method: Callable[..., Any], request: Any, deadline_s: float) -> Any:
+    def _call(
+        self,
+        method: Callable[..., Any],
+        request: Any,
+        deadline_s: float,
+        asking: Any | None = None,
+    ) -> Any:
+        """Calls until there is a reply; if there is `asking`, a retry sends that first."""
         backoff = Backoff(self._on_retry)
+        sent = request
         while not self._closed.is_set():
-            request.run_id = self._run_id
+            sent.run_id = self._run_id
             if self._on_call is not None:
                 self._on_call()
             try:
-                reply = method(request, timeout=deadline_s)
+                reply = method(sent, timeout=deadline_s)
             except grpc.RpcError as error:
                 if not self._closed.is_set():
                     backoff.wait(self._reason_to_retry(error), self._closed)
+                sent = asking or request
                 continue
             except ValueError:  # gRPC raises it if the channel was closed
                 if not self._closed.is_set():
@@ -225,7 +241,9 @@ class ActorClient:
                 continue
             if reply.outcome == impala_pb2.RUN_OVER:
                 raise RunOver("the learner says that the run is over")
-            return reply
+            if reply.outcome != impala_pb2.SEND:
+                return reply
+            sent = request
         raise ClientClosed("the client is closed")
 
     def _reason_to_retry(self, error: grpc.RpcError) -> str:

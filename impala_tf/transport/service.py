@@ -200,7 +200,11 @@ class LearnerService:
     async def PushUnroll(  # noqa: N802
         self, request: impala_pb2.PushUnrollRequest, context: Any
     ) -> bytes:
-        """Puts an unroll into the queue, exactly once. Waits while the queue is full."""
+        """Puts an unroll into the queue, exactly once. Waits while the queue is full.
+
+        A retry asks first, without the unroll: a push that waited for longer than its deadline is
+        here, and one for which there was no room need not be sent before there is.
+        """
         if self._over.is_set():
             self.sessions.mark_told(request.actor_id)
             return _reply(impala_pb2.PushUnrollReply, impala_pb2.RUN_OVER)
@@ -209,6 +213,9 @@ class LearnerService:
             await self._wait_for_first_try(session, request)
         if request.sequence <= session.last_sequence:
             return _reply(impala_pb2.PushUnrollReply, impala_pb2.DUPLICATE)
+        if request.asks:
+            self._check_room(self._size(session, request))
+            return _reply(impala_pb2.PushUnrollReply, impala_pb2.SEND)
         try:
             await self._put_in_worker(session, request)
         except RefusedUnroll as refused:
@@ -232,13 +239,8 @@ class LearnerService:
 
     async def _put_in_worker(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
         """Puts an unroll. If the call is cancelled, the push goes on: a retry waits for it."""
-        # What it needs once it is decompressed.
-        unrolls = min(request.num_environments, session.num_environments)
-        size = max(request.ByteSize(), unrolls * self._codec.nbytes)
-        if self._waiting_bytes + size > self._max_waiting_bytes:
-            raise _CallError(
-                grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
-            )
+        size = self._size(session, request)
+        self._check_room(size)
         loop = asyncio.get_running_loop()
         self._waiting_bytes += size
         job = loop.run_in_executor(self._workers, self._put_unroll, session, request)
@@ -252,6 +254,17 @@ class LearnerService:
 
         job.add_done_callback(done)
         await asyncio.shield(job)
+
+    def _size(self, session: Session, request: impala_pb2.PushUnrollRequest) -> int:
+        """Returns the bytes that a push needs once it is decompressed."""
+        unrolls = min(request.num_environments, session.num_environments)
+        return max(request.ByteSize(), unrolls * self._codec.nbytes)
+
+    def _check_room(self, size: int) -> None:
+        if self._waiting_bytes + size > self._max_waiting_bytes:
+            raise _CallError(
+                grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
+            )
 
     def _put_unroll(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
         try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from impala_tf.config import ConfigError
@@ -17,6 +19,7 @@ from impala_tf.transport import (
     TransportError,
     client,
     server,
+    service,
 )
 from impala_tf.transport import retry as backoff
 from tests.helpers.wire import (
@@ -32,6 +35,21 @@ from tests.helpers.wire import (
 )
 
 pytestmark = pytest.mark.slow
+
+
+def count_uploads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns a list that fills with the versions of unrolls whose arrays reach a learner."""
+    versions: list[int] = []
+    parse = service._parse
+
+    def parsed(kind: Any, data: bytes) -> Any:
+        request = parse(kind, data)
+        if getattr(request, "tensors", None):
+            versions.append(int(np.frombuffer(request.tensors[0], np.int64)[0]))
+        return request
+
+    monkeypatch.setattr(service, "_parse", parsed)
+    return versions
 
 
 def test_a_full_queue_makes_an_actor_wait_and_other_calls_not(
@@ -252,6 +270,7 @@ def test_an_unroll_is_put_once_even_after_several_deadlines(
     tries = threading.Semaphore(0)
     learner.has_room.clear()
     actor = connect(serve(learner).port, on_retry=lambda seconds, reason: tries.release())
+    uploads = count_uploads(monkeypatch)
     actor.handshake()
     actor.push(make_unroll(0))
     for _ in range(3):
@@ -260,6 +279,34 @@ def test_an_unroll_is_put_once_even_after_several_deadlines(
     actor.push(make_unroll(1))
     assert learner.reported(2) == [0, 1]
     assert learner.versions() == [0, 1]
+    assert uploads == [0, 1]
+
+
+def test_an_unroll_is_sent_again_only_when_there_is_room_for_it(
+    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise actors that wait would fill the learner's link with what it has to refuse."""
+    monkeypatch.setattr(server, "_max_waiting_bytes", lambda: 1000)  # one push, not two
+    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
+    monkeypatch.setattr(backoff, "REPORT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(backoff, "LONGEST_PAUSE_S", 0.2)
+    tries = threading.Semaphore(0)
+    learner.has_room.clear()
+    one = serve(learner)
+    uploads = count_uploads(monkeypatch)
+    first = connect(one.port, "actor-0")
+    first.handshake()
+    first.push(make_unroll(0))
+    learner.wait_for_put()
+    second = connect(one.port, "actor-1", on_retry=lambda seconds, reason: tries.release())
+    second.handshake()
+    second.push(make_unroll(1))
+    for _ in range(5):
+        assert tries.acquire(timeout=PATIENCE_S)
+    assert uploads == [0, 1]
+    learner.has_room.set()
+    assert sorted(learner.reported(2)) == [0, 1]
+    assert uploads == [0, 1, 1]
 
 
 def test_a_port_in_use_is_named(serve: Serve, learner: FakeLearner) -> None:
