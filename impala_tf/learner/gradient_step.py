@@ -27,6 +27,7 @@ class StepResult(NamedTuple):
     group_signals: tf.Tensor  # the sum of all learners' signals
     taken: tf.Tensor  # bool: not if a gradient or statistic of any learner was not finite
     kl: tf.Tensor  # mean KL divergence over all learners in nats; NaN if nobody had a batch
+    all_reduce_s: tf.Tensor  # seconds in the all-reduce, float64; waiting for other learners, too
     td_errors: Nest = ()  # float32 [B]: of Q-values
 
 
@@ -37,6 +38,7 @@ class Applied(NamedTuple):
     group_signals: tf.Tensor
     sums: list[tf.Tensor]  # over all learners
     taken: tf.Tensor
+    all_reduce_s: tf.Tensor
 
 
 class GradientStep(abc.ABC):
@@ -141,7 +143,7 @@ class GradientStep(abc.ABC):
           add: takes these sums, if the step is taken.
         """
         count = len(gradients)
-        summed = self._group.sum([*gradients, own_signals, *own_sums])
+        summed, all_reduce_s = self._summed([*gradients, own_signals, *own_sums])
         gradients, group_signals, sums = summed[:count], summed[count], summed[count + 1 :]
         if self._group.size > 1:
             learners = tf.maximum(signals.num_batches(group_signals), 1.0)
@@ -158,7 +160,17 @@ class GradientStep(abc.ABC):
 
         # All learners see the same sums, so they decide alike and stay equal.
         taken = tf.cond(_all_finite([norm, *sums]), step, lambda: tf.constant(False))
-        return Applied(norm, group_signals, sums, taken)
+        return Applied(norm, group_signals, sums, taken, all_reduce_s)
+
+    def _summed(self, own: list[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """Returns the sums over all learners, and the seconds that they took."""
+        if self._group.size == 1:
+            return self._group.sum(own), tf.constant(0.0, tf.float64)
+        with tf.control_dependencies(own):
+            begun_s = tf.timestamp()
+        summed = self._group.sum(own)
+        with tf.control_dependencies(summed):
+            return summed, tf.timestamp() - begun_s
 
     def _no_gradients(self) -> list[tf.Tensor]:
         return [tf.zeros_like(variable) for variable in self.agent.trainable_variables]

@@ -185,7 +185,8 @@ class PolicyStep(GradientStep):
         applied = self._apply(gradients, own_signals, own, add)
         sums = _Sums(*tf.unstack(applied.sums[0]))
         kl = sums.kl / sums.steps
-        return applied.gradient_norm, StepResult((), applied.group_signals, applied.taken, kl)
+        result = StepResult((), applied.group_signals, applied.taken, kl, applied.all_reduce_s)
+        return applied.gradient_norm, result
 
     def _prepare(self, batch: Unroll) -> Nest:
         """Returns ppo's estimates and values of a whole batch, float32 [B, T] each."""

@@ -11,11 +11,11 @@ from impala_tf.agents.agent import Agent
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.algorithms import dqn
-from impala_tf.learner.gradient_step import GradientStep, StepResult
+from impala_tf.learner.gradient_step import Applied, GradientStep, StepResult
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.replay.buffer import Sample
 from impala_tf.learner.statistics import RunningMoments
-from impala_tf.types import EnvironmentSpec, EnvOutput
+from impala_tf.types import EnvironmentSpec, EnvOutput, Nest
 
 _VALUE_DECAY = 0.999  # of the targets' mean and standard deviation, at each step
 
@@ -93,13 +93,13 @@ class QStep(GradientStep):
             policy_lag_mean=tf.reduce_mean(lag),
             policy_lag_max=tf.reduce_max(lag),
         )
-        return StepResult(stats, applied.group_signals, applied.taken, _no_kl(), errors)
+        return _result(applied, stats, errors)
 
     def _without_batch(self, own_signals: tf.Tensor, observe: bool) -> StepResult:
         seen = self._seen(None, observe)
         sums = [*self._sums_of(tf.zeros((0,))), *seen]
         applied = self._apply(self._no_gradients(), own_signals, sums, self._add)
-        return StepResult((), applied.group_signals, applied.taken, _no_kl())
+        return _result(applied)
 
     def _sums_of(self, targets: tf.Tensor) -> list[tf.Tensor]:
         """Returns what learners exchange of their targets [B], for `_add`."""
@@ -123,5 +123,8 @@ def _q_values(agent: Agent | None, step: EnvOutput) -> tf.Tensor:
     return outputs.policy_logits
 
 
-def _no_kl() -> tf.Tensor:
-    return tf.constant(float("nan"))
+def _result(applied: Applied, stats: QStats | tuple[()] = (), errors: Nest = ()) -> StepResult:
+    no_kl = tf.constant(float("nan"))
+    return StepResult(
+        stats, applied.group_signals, applied.taken, no_kl, applied.all_reduce_s, errors
+    )

@@ -18,8 +18,8 @@ from impala_tf.types import Unroll
 class Recorder(Protocol):
     """Where statistics go (see `monitoring.recorder.RunRecorder`)."""
 
-    def record_update(self, stats: Any, idle_s: float) -> None:
-        """Takes an update's statistics, if there are any, and the seconds waited for a batch."""
+    def record_update(self, stats: Any, idle_s: float, all_reduce_s: float | None) -> None:
+        """Takes an update's statistics, if any, and the seconds for a batch and in all-reduces."""
 
     def row_due(self) -> bool:
         """Whether a row of metrics should be written now."""
@@ -83,7 +83,7 @@ class TrainingLoop:
                 stats, flags = None, learner.update_without_batch(own_flags)
             else:
                 stats, flags = learner.update(batch, own_flags)
-            self._recorder.record_update(stats, idle_s)
+            self._recorder.record_update(stats, idle_s, learner.all_reduce_s)
             self._publish(learner.parameter_version, learner.parameters())
             if flags.write_row or flags.checkpoint:
                 self._write_row()  # with each checkpoint too: it stores where the rows end

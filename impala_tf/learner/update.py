@@ -45,6 +45,7 @@ class Learner:
       agent_steps: decisions learned from so far, over all learners.
       environment_frames: environment frames behind these steps.
       ranks_without_batch: learners that had no batch for the last update.
+      all_reduce_s: seconds in the all-reduces of the last arrival; None if there is one learner.
       updates_skipped: gradient steps that were left out because a gradient was not finite.
     """
 
@@ -67,6 +68,7 @@ class Learner:
         self.agent_steps = 0
         self.environment_frames = 0
         self.ranks_without_batch: tuple[int, ...] = ()
+        self.all_reduce_s = None if group.size == 1 else 0.0
         self.updates_skipped = self._skipped_in_a_row = 0
 
     @property
@@ -165,6 +167,7 @@ class Learner:
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
         may_observe = self.agent_steps < OBSERVED_AGENT_STEPS
         found, kls, first_signals = [], [], None
+        all_reduce_s = 0.0
         for number, minibatch in enumerate(self._uses.arrival(batch)):
             observe = may_observe and number < self._uses.steps_on_new  # each counts once
             own_signals = self._signals(flags, minibatch is not None)
@@ -176,6 +179,8 @@ class Learner:
                 if result.taken:
                     found.append(result.stats)
                     self._uses.learned(result.td_errors)
+            if self._group.size > 1:
+                all_reduce_s += float(result.all_reduce_s)
             self._count_update()
             self._count_skipped(not result.taken)
             if result.taken and not np.isnan(result.kl):
@@ -183,6 +188,8 @@ class Learner:
             first_signals = result.group_signals if first_signals is None else first_signals
         if first_signals is None:  # no step is due
             first_signals = self._step.exchange(self._signals(flags, batch is not None))
+        if self._group.size > 1:
+            self.all_reduce_s = all_reduce_s
         if kls:
             self._schedules.observe_kl(float(np.mean(kls)))
         return found, self._count_batches(first_signals)

@@ -14,7 +14,7 @@ from impala_tf.types import Episode
 _RATES = ("agent_steps_per_s", "frames_per_s")
 _FOUND = (
     "loss_total", "entropy", "policy_lag_mean", "policy_lag_max", "rho_clip_fraction",
-    "queue_size", "learner_idle_fraction",
+    "queue_size", "learner_idle_fraction", "learner_all_reduce_fraction",
 )  # fmt: skip
 LEARNER_METRICS: dict[str, str] = {
     "wall_time_s": METRICS["wall_time_s"],

@@ -13,6 +13,7 @@ ADVICE = {
     "cores": "more cores or machines, or a smaller network",
     "updates": "a smaller network, fewer --updates_per_batch (dqn: a smaller --replay_ratio), a GPU"
     " or more learners",
+    "all-reduce": "a larger --batch_size, a faster network between the learners, or fewer learners",
     "environments": "more actors on other machines, or fewer if they share these cores",
     "inference": "more --envs_per_actor, a smaller network, or more actors on other machines",
     "transport": "more --envs_per_actor or a longer --unroll_length, or a faster network link",
@@ -30,9 +31,10 @@ class Limit(NamedTuple):
 def limit_of(row: Row) -> Limit | None:
     """Returns which part limits a run; None if the row does not tell.
 
-    If nobody waits for anybody, the cores limit it, as on one machine. A learner that is busy while
-    actors wait limits the run by its updates. Otherwise it waits for actors, and what takes most of
-    their time limits it.
+    Learners that spend most of their time in the all-reduce are limited by it. If nobody waits for
+    anybody, the cores limit it, as on one machine. A learner that is busy while actors wait limits
+    the run by its updates. Otherwise it waits for actors, and what takes most of their time limits
+    it.
     """
     idle = row.get("learner_idle_fraction")
     environment = row.get("actor_environment_fraction")
@@ -40,6 +42,9 @@ def limit_of(row: Row) -> Limit | None:
     wait = row.get("actor_wait_fraction")
     if idle is None or environment is None or inference is None or wait is None:
         return None
+    all_reduce = row.get("learner_all_reduce_fraction") or 0.0
+    if idle < _BUSY_BELOW and all_reduce > 0.5:
+        return Limit("all-reduce", f"{all_reduce:.0%} of the learners' time")
     if max(idle, wait) < _BUSY_BELOW:
         return Limit("cores", f"nobody waits: learner busy {1 - idle:.0%}, actors {1 - wait:.0%}")
     if idle < _BUSY_BELOW:

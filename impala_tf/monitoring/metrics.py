@@ -60,6 +60,7 @@ _GROUPS: dict[str, dict[str, str]] = {
     "learner": {
         "queue_size": "unrolls that wait for the learner",
         "learner_idle_fraction": "fraction of the time since the last row without a batch",
+        "learner_all_reduce_fraction": "fraction of it in all-reduces, waiting for learners, too",
         "unrolls_refused": "since the start or resume: stale (--max_policy_lag), or not trainable",
         "updates_skipped": "since the start or resume: gradients that were not finite",
     },

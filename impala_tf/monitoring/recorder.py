@@ -96,6 +96,7 @@ class RunRecorder:
     def _begin_interval(self) -> None:
         self._began_at = time.monotonic()
         self._idle_s = 0.0
+        self._all_reduce_s: float | None = None
         self._stats: list[dict[str, float]] = []
 
     def record_episodes(self, episodes: list[Episode]) -> None:
@@ -124,12 +125,17 @@ class RunRecorder:
         with self._lock:
             self._refused += num_unrolls
 
-    def record_update(self, stats: Any, idle_s: float) -> None:
-        """Takes an update's statistics, a NamedTuple, and the seconds waited for its batch.
+    def record_update(self, stats: Any, idle_s: float, all_reduce_s: float | None = None) -> None:
+        """Takes what is known of an update.
 
-        They are None if this learner had no batch for the update: it is still waiting.
+        Args:
+          stats: a NamedTuple; None if this learner had no batch for it: it is still waiting.
+          idle_s: seconds waited for its batch.
+          all_reduce_s: seconds in its all-reduces; None: this learner is alone.
         """
         self._idle_s += idle_s
+        if all_reduce_s is not None:
+            self._all_reduce_s = (self._all_reduce_s or 0.0) + all_reduce_s
         if stats is None:
             return
         self._stats.append({name: float(value) for name, value in stats._asdict().items()})
@@ -151,6 +157,9 @@ class RunRecorder:
             "episodes": [list(episode) for episode in episodes],
             "queue_size": self._queue_size(),
             "learner_idle_fraction": min(1.0, self._idle_s / elapsed),
+            "learner_all_reduce_fraction": None
+            if self._all_reduce_s is None
+            else min(1.0, self._all_reduce_s / elapsed),
             "learner_memory_mb": peak_mib(),
             "actor_memory_mb": actor_memory_mb or None,
             "actor_shares": _reduce(actor_shares),
@@ -185,6 +194,9 @@ class RunRecorder:
             "replay_steps": _largest([part.get("replay_steps") for part in intervals]),
             "learner_idle_fraction": float(
                 np.mean([part["learner_idle_fraction"] for part in intervals])
+            ),
+            "learner_all_reduce_fraction": _mean(
+                [part.get("learner_all_reduce_fraction") for part in intervals]
             ),
             **{name: _largest([part.get(name) for part in intervals]) for name in _MEMORY},
             **_reduce([part["actor_shares"] for part in intervals if part["actor_shares"]]),
@@ -243,6 +255,11 @@ class RunRecorder:
 
 def _largest(values: list[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _reduce(rows: list[dict[str, float]]) -> dict[str, float]:

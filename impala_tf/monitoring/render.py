@@ -217,7 +217,7 @@ def _limit_line(row: Row) -> dict[str, str]:
 def _learners(learners: Sequence[Mapping[str, float | int | None]]) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("learner", no_wrap=True)
-    for heading in ("agent steps/s", "return", "lag", "queue", "idle"):
+    for heading in ("agent steps/s", "return", "lag", "queue", "idle", "all-reduce"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in learners:
         table.add_row(
@@ -227,6 +227,7 @@ def _learners(learners: Sequence[Mapping[str, float | int | None]]) -> Renderabl
             _number(row, "policy_lag_mean", ".1f"),
             _number(row, "queue_size", ".0f"),
             _number(row, "learner_idle_fraction", ".0%"),
+            _number(row, "learner_all_reduce_fraction", ".0%"),
         )
     return table
 

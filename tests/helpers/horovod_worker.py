@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,17 @@ def train_variant(group: LearnerGroup, flags: dict[str, Any]) -> list[str]:
     return digests
 
 
+def one_is_late(group: LearnerGroup, mine: Learner) -> float | None:
+    """Returns the seconds of an all-reduce to which learner 1 comes half a second late."""
+    batches = [batch(unroll_specs(mine.agent, SPEC, T), group.rank, update) for update in (1, 2)]
+    mine.update(batches[0], NO_FLAGS)  # makes the graph, if it is not there yet
+    group.gather(None)
+    if group.rank == 1:
+        time.sleep(0.5)
+    mine.update(batches[1], NO_FLAGS)
+    return mine.all_reduce_s
+
+
 def reference() -> Learner:
     """One learner on the batches of both."""
     alone = learner(MeanOfTwo(), batch_size=2 * B)
@@ -165,6 +177,7 @@ def main(directory: str) -> None:
         "variants": {name: train_variant(group, flags) for name, flags in VARIANTS.items()},
         "joined": [digest(joined), joined.agent_steps, agreed.stop],
     }
+    found["all_reduce_s"] = one_is_late(group, joined)
     everything = group.gather(found)
     if group.rank == 0:
         alone = reference()

@@ -66,6 +66,11 @@ def test_learners_are_equal_with_every_algorithm_and_all_statistics(result, vari
     assert len(set(first)) == len(first) == 7
 
 
+def test_the_seconds_of_the_all_reduce_include_the_wait_for_a_late_learner(result):
+    punctual, late = (rank["all_reduce_s"] for rank in result["ranks"])
+    assert late < 0.4 < punctual < 5.0
+
+
 def test_frames_are_counted_once_over_all_learners(result):
     for rank in result["ranks"]:
         assert rank["agent_steps"] == 2 * UPDATES * B * T

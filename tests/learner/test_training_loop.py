@@ -20,6 +20,7 @@ class FakeLearner:
 
     def __init__(self, total: int, fails_at: int | None = None, agreed: Any = None) -> None:
         self.learner_updates = 0
+        self.all_reduce_s = None
         self.total = total
         self.fails_at = fails_at
         self.agreed: dict[int, ControlFlags] = agreed or {}
@@ -94,7 +95,9 @@ class World:
 
     # What the loop calls on its recorder ...
 
-    def record_update(self, stats: PolicyStats | None, idle_s: float) -> None:
+    def record_update(
+        self, stats: PolicyStats | None, idle_s: float, all_reduce_s: float | None
+    ) -> None:
         assert stats in (None, f"stats of {self.learner.learner_updates}")
         self.without_batch.append(stats is None)
         self.idle_s.append(idle_s)

@@ -364,7 +364,7 @@ def test_a_real_learner_and_the_training_loop_complete_a_run() -> None:
     saves: list[int] = []
     recorded: list[float] = []
     recorder = SimpleNamespace(
-        record_update=lambda stats, idle_s: recorded.append(float(stats.loss_total)),
+        record_update=lambda stats, idle_s, all_reduce_s: recorded.append(float(stats.loss_total)),
         row_due=lambda: False,
         interval=dict,
         write_row=lambda intervals, learner: None,

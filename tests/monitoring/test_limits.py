@@ -35,5 +35,13 @@ def test_the_largest_share_limits(
     assert part in ADVICE
 
 
+def test_learners_that_mostly_exchange_gradients_are_limited_by_that() -> None:
+    shares = row(0.02, 0.5, 0.2, 0.3)
+    found = [limit_of({**shares, "learner_all_reduce_fraction": part}) for part in (0.4, 0.6)]
+    assert [limit and limit.part for limit in found] == ["updates", "all-reduce"]
+    assert found[1] is not None
+    assert found[1].reason == "60% of the learners' time"
+
+
 def test_an_older_row_does_not_tell() -> None:
     assert limit_of({"learner_idle_fraction": 0.5}) is None

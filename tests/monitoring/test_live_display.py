@@ -101,6 +101,7 @@ def a_learner(rank: int, **changes) -> dict[str, float | int | None]:
         "policy_lag_mean": 3.14,
         "queue_size": 6,
         "learner_idle_fraction": 0.043,
+        "learner_all_reduce_fraction": 0.126,
     }
     return {**row, **changes}
 
@@ -110,9 +111,9 @@ def test_each_of_several_learners_has_a_row():
     learners = [a_learner(0), a_learner(1, agent_steps_per_s=0.0, queue_size=0, **starved)]
     assert """\
 │                                                                              │
-│ learner    agent steps/s  return  lag  queue  idle                           │
-│ learner-0          1,506  -18.42  3.1      6    4%                           │
-│ learner-1              0       -    -      0    4%                           │
+│ learner    agent steps/s  return  lag  queue  idle  all-reduce               │
+│ learner-0          1,506  -18.42  3.1      6    4%         13%               │
+│ learner-1              0       -    -      0    4%         13%               │
 │                                                                              │
 │ actor    host       agent steps/s  lag  waits  last seen                     │
 """ in shown(a_status(learners=learners))

@@ -80,8 +80,8 @@ def test_a_row_combines_all_learners(clock: Clock) -> None:
     first, second = recorder(rows, queue_size=3), recorder(queue_size=4)
     first.record_update(stats(1.0, lag=1.0), idle_s=1.0)
     first.record_update(stats(5.0, lag=2.0), idle_s=1.0)
-    second.record_update(stats(10.0, lag=7.0), idle_s=6.0)
-    second.record_update(stats(20.0, lag=1.0), idle_s=2.0)
+    second.record_update(stats(10.0, lag=7.0), idle_s=6.0, all_reduce_s=3.0)
+    second.record_update(stats(20.0, lag=1.0), idle_s=2.0, all_reduce_s=5.0)
     first.record_episodes([Episode(10.0, 5)])
     second.record_episodes([Episode(30.0, 7), Episode(50.0, 9)])
     for memory_mb in (300.0, 500.0, 400.0):
@@ -99,6 +99,7 @@ def test_a_row_combines_all_learners(clock: Clock) -> None:
     assert row["policy_lag_max"] == 14
     assert row["queue_size"] == 7
     assert row["learner_idle_fraction"] == pytest.approx((2 / 20 + 8 / 20) / 2)
+    assert row["learner_all_reduce_fraction"] == pytest.approx(8 / 20)
     assert row["episodes"] == 3
     assert row["episode_return_mean"] == 30.0
     assert row["episode_length_mean"] == 7.0
