@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import math
 import threading
 import time
 import urllib.parse
@@ -23,6 +22,7 @@ from impala_tf.transport.errors import DecodeError, QueueClosed, RefusedUnroll
 from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES
 from impala_tf.transport.handshake import RunIdentity, mismatches, shown, spec_messages
 from impala_tf.transport.parameter_store import ParameterStore
+from impala_tf.transport.push_checks import CallError, check_numbers
 from impala_tf.transport.sessions import ActorView, Session, Sessions
 from impala_tf.types import ActorReport, Episode, Unroll
 
@@ -44,14 +44,6 @@ class PushReport(NamedTuple):
     memory_mb: float  # the actor's peak so far, in MiB; 0: unknown
 
 
-class _CallError(Exception):
-    """Ends a call with a gRPC status."""
-
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def _answering(kind: type[Request]) -> Callable[..., Callable[..., Awaitable[bytes]]]:
     """Parses requests of one kind, and turns exceptions into gRPC statuses.
 
@@ -66,7 +58,7 @@ def _answering(kind: type[Request]) -> Callable[..., Callable[..., Awaitable[byt
                 request = _parse(kind, data)
                 name = f"of actor {shown(request.actor_id)}"  # type: ignore[attr-defined]
                 return await method(self, request, context)
-            except _CallError as error:
+            except CallError as error:
                 code, message = error.code, str(error)
             except Exception:
                 logger.exception("%s %s failed", method.__name__, name)
@@ -81,11 +73,11 @@ def _answering(kind: type[Request]) -> Callable[..., Callable[..., Awaitable[byt
 
 def _parse(kind: type[Request], data: bytes) -> Request:
     if kind is not impala_pb2.PushUnrollRequest and len(data) > MAX_HANDSHAKE_BYTES:
-        raise _CallError(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes are too many")
+        raise CallError(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes are too many")
     try:
         return kind.FromString(data)
     except MessageError as error:
-        raise _CallError(grpc.StatusCode.INVALID_ARGUMENT, "not a message") from error
+        raise CallError(grpc.StatusCode.INVALID_ARGUMENT, "not a message") from error
 
 
 class LearnerService:
@@ -189,7 +181,7 @@ class LearnerService:
         self._session_of(request)
         snapshot = self._parameters.latest
         if snapshot is None:
-            raise _CallError(grpc.StatusCode.UNAVAILABLE, "the learner has no parameters yet")
+            raise CallError(grpc.StatusCode.UNAVAILABLE, "the learner has no parameters yet")
         # After a restart from a checkpoint, the learner's version may be the lower one.
         behind = snapshot.parameter_version - request.known_version
         if 0 <= behind < self._parameter_lag and request.known_version >= 0:
@@ -223,7 +215,7 @@ class LearnerService:
         except QueueClosed as error:
             if not self._over.is_set():
                 # Stopped before the run was over: the run may resume, so the actor retries.
-                raise _CallError(grpc.StatusCode.UNAVAILABLE, "the learner is stopping") from error
+                raise CallError(grpc.StatusCode.UNAVAILABLE, "the learner is stopping") from error
             self.sessions.mark_told(request.actor_id)
             return _reply(impala_pb2.PushUnrollReply, impala_pb2.RUN_OVER)
         return _reply(impala_pb2.PushUnrollReply, impala_pb2.OK)
@@ -235,7 +227,7 @@ class LearnerService:
         while session.pushing is not None:
             await asyncio.wait([session.pushing])
         if request.sequence > session.last_sequence:
-            raise _CallError(grpc.StatusCode.UNAVAILABLE, "the first try failed; try again")
+            raise CallError(grpc.StatusCode.UNAVAILABLE, "the first try failed; try again")
 
     async def _put_in_worker(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
         """Puts an unroll. If the call is cancelled, the push goes on: a retry waits for it."""
@@ -262,7 +254,7 @@ class LearnerService:
 
     def _check_room(self, size: int) -> None:
         if self._waiting_bytes + size > self._max_waiting_bytes:
-            raise _CallError(
+            raise CallError(
                 grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
             )
 
@@ -290,7 +282,7 @@ class LearnerService:
 
     def _decode(self, session: Session, request: impala_pb2.PushUnrollRequest) -> Unroll:
         if request.num_environments > session.num_environments:
-            raise _CallError(
+            raise CallError(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"num_environments: the handshake said at most {session.num_environments}, got"
                 f" {request.num_environments}",
@@ -298,11 +290,11 @@ class LearnerService:
         try:
             unroll: Unroll = self._codec.decode(request.num_environments, request.tensors)
         except DecodeError as error:
-            raise _CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
         return unroll
 
     def _report(self, request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport:
-        _check_numbers(request, self._most_episodes, self._run.num_levels)
+        check_numbers(request, self._most_episodes, self._run.num_levels)
         return PushReport(
             actor_id=request.actor_id,
             num_unrolls=request.num_environments,
@@ -346,9 +338,9 @@ class LearnerService:
     ) -> Session:
         session = self.sessions.get(request.actor_id, request.session)
         if session is None or request.run_id != self._run.run_id:
-            raise _CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
+            raise CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
         if session.certificate in self._revoked:  # a handshake tells the actor
-            raise _CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
+            raise CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
         return session
 
     def _warn(self, host: str, text: str) -> None:
@@ -364,38 +356,6 @@ class LearnerService:
 
 def _reply(kind: type[Message], outcome: impala_pb2.Outcome, **fields: Any) -> bytes:
     return kind(outcome=outcome, **fields).SerializeToString()
-
-
-def _check_numbers(
-    request: impala_pb2.PushUnrollRequest, most_episodes: int, num_levels: int
-) -> None:
-    """Checks what an actor says about its games and itself.
-
-    Raises:
-      _CallError: lists that cannot come from an actor of ours.
-      RefusedUnroll: numbers that a broken environment may make.
-    """
-    returns, lengths = request.episode_returns, request.episode_lengths
-    levels = request.episode_levels
-    for name in ("episode_lengths", "episode_levels"):
-        count = len(getattr(request, name))
-        if count != len(returns):
-            raise _CallError(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"{name}: expected {len(returns)} like episode_returns, got {count}",
-            )
-    most = most_episodes * request.num_environments
-    if len(returns) > most:
-        raise _CallError(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            f"episode_returns: expected {most} at most in one unroll, got {len(returns)}",
-        )
-    if levels and not 0 <= min(levels) <= max(levels) < num_levels:
-        raise RefusedUnroll(f"episodes: levels from {min(levels)}, but there are {num_levels}")
-    rates = (request.agent_steps_per_s, request.environment_fraction, request.inference_fraction,
-             request.push_wait_fraction, request.memory_mb)  # fmt: skip
-    if not all(map(math.isfinite, (*returns, *rates))) or min(lengths, default=0) < 0:
-        raise RefusedUnroll("episodes: a return that is NaN or infinite, or a negative length")
 
 
 def _name_in_certificate(context: Any) -> str:
