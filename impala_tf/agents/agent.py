@@ -147,6 +147,11 @@ class Agent(snt.Module):
         """
         self._torso_dtype = dtype
 
+    @property
+    def torso_dtype(self) -> str:
+        """The name of what the torso computes in on images."""
+        return str(self._torso_dtype.name)
+
     def _features(self, parts: dict[str, tf.Tensor]) -> tf.Tensor:
         """Maps the parts of observations [M, ...] to float32 [M, F]."""
         features = [self._part_features(part, parts[part]) for part in sorted(parts)]

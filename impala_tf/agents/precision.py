@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
@@ -12,21 +15,42 @@ from impala_tf.config import AGENTS, AgentConfig
 
 # As Linux names them, on x86 and on Arm. Without these, bfloat16 would be emulated.
 _CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+# auto: bfloat16 has to be faster by this factor to be worth its rounding.
+_WORTHWHILE = 1.1
+_TURNS = 5
 
 _log = logging.getLogger("impala_tf.precision")
 
 
-def torso_dtype(agent: AgentConfig, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Returns --precision, or float32 if nothing on this machine computes in bfloat16.
+def torso_dtype(
+    agent: AgentConfig,
+    cpuinfo: Path = Path("/proc/cpuinfo"),
+    measure: Callable[[], float] | None = None,
+) -> str:
+    """Returns what --precision means on this machine: "float32" or "bfloat16".
 
     The processes of a run may differ: V-trace corrects for the policy that really acted.
+
+    Args:
+      agent: --precision and the network.
+      cpuinfo: names the processor's instructions.
+      measure: returns how many times as fast bfloat16 is; default: measures it, once a process.
     """
-    if agent.precision != "bfloat16":
-        return agent.precision
-    if not (tf.config.get_visible_devices("GPU") or _CPU_FLAGS & _cpu_flags(cpuinfo)):
+    if agent.precision == "float32" or AGENTS[agent.agent_name].torso == "mlp":
+        return "float32"
+    on_gpu = bool(tf.config.get_visible_devices("GPU"))
+    supported = bool(_CPU_FLAGS & _cpu_flags(cpuinfo))
+    if agent.precision == "bfloat16":
+        if on_gpu or supported:
+            return "bfloat16"
         _log.warning("--precision=bfloat16: this processor does not support it; using float32")
         return "float32"
-    return "bfloat16"
+    if on_gpu or not supported:
+        return "float32"
+    ratio = (measure or _speed_of_bfloat16)()
+    chosen = "bfloat16" if ratio >= _WORTHWHILE else "float32"
+    _log.info("--precision=auto: %s (bfloat16 is %.1f times as fast here)", chosen, ratio)
+    return chosen
 
 
 def disable_failing_fusion(agent: AgentConfig) -> None:
@@ -36,6 +60,41 @@ def disable_failing_fusion(agent: AgentConfig) -> None:
     """
     if AGENTS[agent.agent_name].torso in RESIDUAL_TORSOS:
         tf.config.optimizer.set_experimental_options({"remapping": False})
+
+
+@functools.cache
+def _speed_of_bfloat16() -> float:
+    """Returns how many times as fast as in float32 a convolution and its gradients are.
+
+    The two take turns and their best times count: other processes may be starting meanwhile.
+    """
+    works = [_convolution(dtype) for dtype in (tf.float32, tf.bfloat16)]
+    for work in works:
+        work()
+    best = [
+        min(times) for times in zip(*(map(_seconds, works) for _ in range(_TURNS)), strict=True)
+    ]
+    return best[0] / best[1]
+
+
+def _convolution(dtype: tf.DType) -> Callable[[], object]:
+    """Returns the work of a middle layer of a torso on 64 images."""
+    images = tf.ones((64, 20, 20, 32), dtype)
+    kernel = tf.ones((4, 4, 32, 64), dtype)
+
+    def work() -> object:
+        with tf.GradientTape() as tape:
+            tape.watch((images, kernel))
+            out = tf.nn.conv2d(images, kernel, 2, "VALID")
+        return tape.gradient(out, (images, kernel))[1].numpy()
+
+    return work
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 def _cpu_flags(cpuinfo: Path) -> set[str]:

@@ -107,9 +107,10 @@ class AgentConfig:
     initialization: Literal["auto", "default", "orthogonal"] = "auto"
     """orthogonal: gain sqrt(2), 1 for the baseline and 0.01 for the policy head, which starts
     almost uniform; default: each layer's usual one. auto: preset."""
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the torso computes in on images; everything else is float32.
-    bfloat16 is faster on processors with AVX512_BF16; processors without it use float32."""
+    auto: bfloat16 on processors that have it (AVX512_BF16) and on which it measures faster.
+    bfloat16: processors without it still use float32."""
 
 
 @dataclasses.dataclass(frozen=True)

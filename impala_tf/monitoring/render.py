@@ -83,11 +83,16 @@ def panel(
         parts += [Text(), _actors(status["actors"], now_s, max_actors)]
     return Panel(
         Group(*parts),
-        title=Text(f" {status['level_name']} · {status['agent_name']} ", style="bold"),
+        title=Text(f" {_title(status)} ", style="bold"),
         subtitle=Text(f" {status['logdir']} ", style="dim"),
         width=_WIDTH,
         padding=(0, 1),
     )
+
+
+def _title(status: Status) -> str:
+    parts = (status["level_name"], status["agent_name"], status.get("precision"))
+    return " · ".join(filter(None, parts))
 
 
 def _before_training(status: Status) -> str:

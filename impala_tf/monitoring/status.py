@@ -56,6 +56,7 @@ class Status(TypedDict):
     state: State
     level_name: str
     agent_name: str
+    precision: NotRequired[str]  # what the learner's torso computes in on images
     logdir: str
     agent_steps: int
     environment_frames: int

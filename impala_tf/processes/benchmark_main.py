@@ -48,6 +48,7 @@ class Part(NamedTuple):
     core_us_per_step: float  # microseconds of a core for every agent step of a run
     device: str
     peak_memory_mb: float  # of the process that was measured
+    precision: str = ""  # of the torso, if it computes in this part
 
 
 class Result(NamedTuple):
@@ -143,6 +144,7 @@ def _part(name: str, found: Measured, uses: int) -> Part:
         1e6 * found.cores * uses / found.steps_per_s,
         found.device,
         found.peak_memory / 2**20,
+        found.precision,
     )
 
 
@@ -190,7 +192,7 @@ def _table(result: Result) -> Table:
     for part in result.parts:
         table.add_row(
             part.name,
-            part.device,
+            ", ".join(filter(None, (part.device, part.precision))),
             f"{part.agent_steps_per_s:,.0f}",
             f"{part.core_us_per_step:,.0f}",
             f"{part.core_us_per_step / total:.0%}",

@@ -33,10 +33,11 @@ def main(config: Config) -> int:
     config, spec = resolve(config)
     configs.check_batches(config)
     select_device(config.process.device)
-    # The process that measures updates takes all of the GPU's memory.
-    tf.config.set_visible_devices([], "GPU")
-    start_xla()
     dtype = precision.torso_dtype(config.agent)
+    if tf.config.get_visible_devices("GPU"):
+        # The process that measures updates takes all of the GPU's memory.
+        tf.config.set_visible_devices([], "GPU")
+    start_xla()
     agent = agent_of(config.agent, spec, dtype)
     console = Console()
     if not console.is_terminal:
@@ -136,7 +137,7 @@ def _speed_table(config: Config, spec: EnvironmentSpec, console: Console) -> Tab
         with console.status(f"measuring {label}"):
             found = measure(what, config, spec, _MEASURED_S)
         memory = _mebibytes(found.peak_memory) if found.peak_memory else "unknown"
-        table.add_row(label, found.device, f"{found.steps_per_s:,.0f}", memory)
+        table.add_row(label, found.on, f"{found.steps_per_s:,.0f}", memory)
     return table
 
 

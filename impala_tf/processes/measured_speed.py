@@ -61,6 +61,12 @@ class Measured(NamedTuple):
     cores: float = 0.0  # that were busy on average
     bytes_up: float = 0.0  # from an actor to its learner, an agent step
     bytes_down: float = 0.0  # the other way, if every unroll is made with new parameters
+    precision: str = ""  # that the torso computes in on images; "": no torso was measured
+
+    @property
+    def on(self) -> str:
+        """What computed, and in which precision."""
+        return ", ".join(filter(None, (self.device, self.precision)))
 
 
 def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -72,9 +78,11 @@ def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
       seconds: to measure for.
     """
     tensorflow_startup.use_one_cpu_thread()
-    rate, cores = _rate(answers(_agent(config, spec), spec, config), seconds)
+    agent = _agent(config, spec)
+    rate, cores = _rate(answers(agent, spec, config), seconds)
     steps = resolved(config.process.envs_per_actor)
-    return Measured(rate * steps, _ONE_THREAD, _peak_memory(), cores)
+    memory, dtype = _peak_memory(), agent.torso_dtype
+    return Measured(rate * steps, _ONE_THREAD, memory, cores, precision=dtype)
 
 
 def environment(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -137,11 +145,12 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
       ConfigError: --device=gpu, but TensorFlow finds no GPU.
     """
     tensorflow_startup.select_device(config.process.device)
-    rate, cores = _rate(updates(_agent(config, spec), spec, config), seconds)
+    agent = _agent(config, spec)
+    rate, cores = _rate(updates(agent, spec, config), seconds)
     steps = resolved(config.optimizer.batch_size) * resolved(config.optimizer.unroll_length)
     gpus = tf.config.get_visible_devices("GPU")
     device = "GPU" if gpus else f"CPU, {len(os.sched_getaffinity(0))} cores"
-    return Measured(rate * steps, device, _peak_memory(), cores)
+    return Measured(rate * steps, device, _peak_memory(), cores, precision=agent.torso_dtype)
 
 
 def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:

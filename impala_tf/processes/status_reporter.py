@@ -102,6 +102,7 @@ class StatusReporter:
             state=state,
             level_name=parts.spec.level_name,
             agent_name=config.agent.agent_name,
+            precision=learner.agent.torso_dtype,
             logdir=str(config.run.logdir),
             agent_steps=learner.agent_steps,
             environment_frames=learner.environment_frames,

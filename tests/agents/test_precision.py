@@ -21,7 +21,10 @@ def test_bfloat16_is_used_if_the_processor_has_it(tmp_path: Path, machine: str) 
     cpuinfo.write_text(machine)
     given = AgentConfig("SimpleConvNetAgent", precision="bfloat16")
     assert precision.torso_dtype(given, cpuinfo) == "bfloat16"
-    assert precision.torso_dtype(AgentConfig("SimpleConvNetAgent"), cpuinfo) == "float32"
+    assert (
+        precision.torso_dtype(AgentConfig("SimpleConvNetAgent", precision="float32"), cpuinfo)
+        == "float32"
+    )
 
 
 def test_residual_networks_do_without_the_fusion_that_fails(
@@ -34,6 +37,32 @@ def test_residual_networks_do_without_the_fusion_that_fails(
     assert options == {}
     precision.disable_failing_fusion(AgentConfig("ImpoolaLSTMAgent"))
     assert options == {"remapping": False}
+
+
+@pytest.mark.parametrize(("ratio", "chosen"), [(1.6, "bfloat16"), (1.0, "float32")])
+def test_auto_is_what_measures_faster(tmp_path: Path, ratio: float, chosen: str) -> None:
+    """Processors may have the instructions and be no faster with them."""
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(X86.format("avx512_bf16"))
+    assert precision.torso_dtype(AgentConfig("NatureAgent"), cpuinfo, lambda: ratio) == chosen
+
+
+@pytest.mark.parametrize("agent_name", ["NatureAgent", "MLPAgent"])
+def test_auto_measures_nothing_where_there_is_nothing_to_choose(
+    tmp_path: Path, agent_name: str
+) -> None:
+    """Vectors are never in bfloat16, and emulated bfloat16 is slow to measure."""
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(X86.format("avx512_bf16" if agent_name == "MLPAgent" else ""))
+
+    def measure() -> float:
+        raise AssertionError("measured")
+
+    assert precision.torso_dtype(AgentConfig(agent_name), cpuinfo, measure) == "float32"
+
+
+def test_the_speed_of_bfloat16_is_measured() -> None:
+    assert 0.01 < precision._speed_of_bfloat16() < 100
 
 
 @pytest.mark.parametrize("machine", [X86.format(""), ARM.format(""), None])

@@ -32,6 +32,7 @@ def a_status(**changes) -> Status:
         "state": "training",
         "level_name": "PongNoFrameskip-v4",
         "agent_name": "SimpleConvNetAgent",
+        "precision": "bfloat16",
         "logdir": "runs/PongNoFrameskip-v4-SimpleConvNetAgent",
         "agent_steps": 307_200,
         "environment_frames": 1_228_800,
@@ -75,7 +76,7 @@ def test_the_panel_at_eighty_columns():
     assert (
         shown(a_status())
         == """\
-╭─────────────────  PongNoFrameskip-v4 · SimpleConvNetAgent  ──────────────────╮
+╭────────────  PongNoFrameskip-v4 · SimpleConvNetAgent · bfloat16  ────────────╮
 │ training  ━━━━━╸                                            12%, 12 min left │
 │                                                                              │
 │ frames      1,228,800 of 10,000,000 (1 agent step = 4 frames)                │

@@ -43,7 +43,13 @@ def numbers(line: str) -> list[int]:
 
 
 def test_the_table_shows_layers_and_totals(lines) -> None:
-    found = lines(CATCH, "--agent_name=ImpoolaAgent", "--width_scale=2", "--core=lstm")
+    found = lines(
+        CATCH,
+        "--agent_name=ImpoolaAgent",
+        "--width_scale=2",
+        "--core=lstm",
+        "--precision=float32",
+    )
     assert found[0].startswith("ImpoolaAgent (lstm, width scale 2, float32) on ")
     heading = next(n for n, line in enumerate(found) if line.startswith("layer"))
     total = next(n for n, line in enumerate(found) if line.startswith("total"))
