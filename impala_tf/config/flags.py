@@ -183,6 +183,8 @@ class OptimizerConfig:
     minibatches: int | None = None
     """ppo: parts of whole unrolls that a batch is split into, shuffled in every epoch.
     Default: preset."""
+    gradient_compression: Literal["none", "fp16"] = "none"
+    """How learners send each other gradients: as float32, or as float16 in half the bytes."""
     micro_batches: int | None = None
     """Parts of a batch whose gradients are computed one after another and added up: the same
     update, but the activations of one part in memory. dqn: no effect.

@@ -14,6 +14,7 @@ from impala_tf.agents.agent import Agent
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import signals
+from impala_tf.learner.compression import Float16Gradients
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.optimizers import make_optimizer
 from impala_tf.learner.statistics import observation_statistics
@@ -76,6 +77,8 @@ class GradientStep(abc.ABC):
             config.optimizer, self.learning_rate, agent.trainable_variables
         )
         self.target_agent = copy.deepcopy(agent) if has_target else None
+        compresses = group.size > 1 and config.optimizer.gradient_compression == "fp16"
+        self._compression = Float16Gradients() if compresses else None
         self._observations = observation_statistics(agent.observation_normalizer)
         self.with_batch = tf.function(self._with_batch, autograph=False)
         self.without_batch = tf.function(self._without_batch, autograph=False)
@@ -142,13 +145,14 @@ class GradientStep(abc.ABC):
           own_sums: what else is added up over all learners.
           add: takes these sums, if the step is taken.
         """
-        count = len(gradients)
-        summed, all_reduce_s = self._summed([*gradients, own_signals, *own_sums])
-        gradients, group_signals, sums = summed[:count], summed[count], summed[count + 1 :]
+        gradients, others, all_reduce_s = self._summed(gradients, [own_signals, *own_sums])
+        group_signals, sums = others[0], others[1:]
         if self._group.size > 1:
             learners = tf.maximum(signals.num_batches(group_signals), 1.0)
             gradients = [gradient / learners for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
+        if self._compression is not None:
+            self._compression.follow(norm)
         clip = resolved(self._config.optimizer.gradients_clipping)
         if clip > 0:
             gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
@@ -162,15 +166,23 @@ class GradientStep(abc.ABC):
         taken = tf.cond(_all_finite([norm, *sums]), step, lambda: tf.constant(False))
         return Applied(norm, group_signals, sums, taken, all_reduce_s)
 
-    def _summed(self, own: list[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Returns the sums over all learners, and the seconds that they took."""
+    def _summed(
+        self, gradients: list[tf.Tensor], others: list[tf.Tensor]
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor], tf.Tensor]:
+        """Returns the sums of gradients and others over all learners, and the seconds it took."""
+        own = [*gradients, *others]
         if self._group.size == 1:
-            return self._group.sum(own), tf.constant(0.0, tf.float64)
+            return gradients, others, tf.constant(0.0, tf.float64)
         with tf.control_dependencies(own):
             begun_s = tf.timestamp()
-        summed = self._group.sum(own)
+        if self._compression is None:
+            summed = self._group.sum(own)
+        else:
+            sent = self._group.sum(self._compression.encode(gradients), name="gradients")
+            summed = [*self._compression.decode(sent), *self._group.sum(others)]
         with tf.control_dependencies(summed):
-            return summed, tf.timestamp() - begun_s
+            taken_s = tf.timestamp() - begun_s
+        return summed[: len(gradients)], summed[len(gradients) :], taken_s
 
     def _no_gradients(self) -> list[tf.Tensor]:
         return [tf.zeros_like(variable) for variable in self.agent.trainable_variables]

@@ -60,6 +60,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "observation_normalization": "elementwise",
         "optimizer": "adam",
     },
+    "fp16": {"algorithm": "impala", "gradient_compression": "fp16", **_STATISTICS},
 }
 
 
@@ -115,6 +116,21 @@ def train_variant(group: LearnerGroup, flags: dict[str, Any]) -> list[str]:
             mine.update(batch(specs, group.rank, update), NO_FLAGS)
         digests.append(digest(mine))
     return digests
+
+
+def compressed(group: LearnerGroup) -> float:
+    """Returns how far from where float32 gradients lead float16 ones lead.
+
+    The distance after some updates, as a share of the way that float32 went.
+    """
+    ways = []
+    for kind in ("none", "fp16"):
+        mine = learner(group, gradient_compression=kind)
+        mine.synchronize()
+        start = np.concatenate([each.ravel() for each in mine.parameters()])
+        train(group, mine, range(10))
+        ways.append(np.concatenate([each.ravel() for each in mine.parameters()]) - start)
+    return float(np.linalg.norm(ways[0] - ways[1]) / np.linalg.norm(ways[0]))
 
 
 def one_is_late(group: LearnerGroup, mine: Learner) -> float | None:
@@ -177,6 +193,7 @@ def main(directory: str) -> None:
         "variants": {name: train_variant(group, flags) for name, flags in VARIANTS.items()},
         "joined": [digest(joined), joined.agent_steps, agreed.stop],
     }
+    found["compressed"] = compressed(group)
     found["all_reduce_s"] = one_is_late(group, joined)
     everything = group.gather(found)
     if group.rank == 0:

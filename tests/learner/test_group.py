@@ -66,6 +66,11 @@ def test_learners_are_equal_with_every_algorithm_and_all_statistics(result, vari
     assert len(set(first)) == len(first) == 7
 
 
+def test_float16_gradients_lead_to_where_float32_ones_lead(result):
+    for rank in result["ranks"]:
+        assert 0 < rank["compressed"] < 0.01
+
+
 def test_the_seconds_of_the_all_reduce_include_the_wait_for_a_late_learner(result):
     punctual, late = (rank["all_reduce_s"] for rank in result["ranks"])
     assert late < 0.4 < punctual < 5.0
