@@ -118,8 +118,8 @@ def make_plan(config: Config, rows: list[Row], local: LocalNode) -> Plan:
         "learner_hosts": ",".join(learner_hosts),
         "num_actors": len(actors),
     }
-    if config.loss.algorithm == "ppo" and config.optimizer.batch_size is None:
-        shared["batch_size"] = _ppo_batch_size(config, len(learners), actors)
+    if configs.waits_for_updates(config) and config.optimizer.batch_size is None:
+        shared["batch_size"] = _unrolls_of_all(config, len(learners), actors)
     ranks = rank_infos(
         [row.ip for row in learners],
         [row.tf_port or 0 for row in learners],
@@ -290,7 +290,7 @@ def _environment(row: Row) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": row.cuda_visible_devices}
 
 
-def _ppo_batch_size(config: Config, num_learners: int, actors: list[Row]) -> int:
+def _unrolls_of_all(config: Config, num_learners: int, actors: list[Row]) -> int:
     """Returns how many unrolls every learner gets if each of its actors sends once."""
     usual = configs.resolved(config.process.envs_per_actor)
     envs = [usual if row.envs is None else row.envs for row in actors]

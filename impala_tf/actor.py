@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
+from impala_tf.acting import Acting
 from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.agents.policy import compile_policy
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.environments.observations import ObservationLayout, layout_of
 from impala_tf.types import (
@@ -22,10 +22,6 @@ from impala_tf.types import (
     Nest,
     Unroll,
 )
-
-# How often, and how long, an actor of a synchronous run asks for new parameters.
-_POLL_S = 0.01
-_PATIENCE_S = 60.0
 
 
 class Environment(Protocol):
@@ -39,13 +35,7 @@ class Environment(Protocol):
 
 
 class Learner(Protocol):
-    """Where parameters come from and unrolls go (see `transport.ActorClient`)."""
-
-    def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
-        """Returns (parameter_version, arrays in the agent's variable order).
-
-        None if `known_version` is the learner's current version; -1 (none yet) never is.
-        """
+    """Where unrolls go (see `transport.ActorClient`)."""
 
     def push(self, unroll: Unroll, episodes: list[Episode], report: ActorReport) -> None:
         """Sends an unroll; its arrays may be overwritten after the call."""
@@ -102,15 +92,13 @@ class Actor:
     """Steps N environments and sends unrolls of T decisions.
 
     Args:
-      agent: its variables are overwritten with the learner's parameters.
+      agent: says what unrolls consist of.
+      acting: how it gets its actions.
       environment: N environments.
-      learner: where parameters come from and unrolls go.
+      learner: where unrolls go.
       spec: of the level.
       num_envs: N.
       unroll_length: T.
-      seed: of the sampled actions.
-      waits_for_new_parameters: whether every unroll is made with newer parameters than the last
-        one (ppo).
       levels: int32 [N], which level each environment plays, if the agent learns several.
       q_learning: how an agent with Q-values explores, and what its errors are.
     """
@@ -118,28 +106,24 @@ class Actor:
     def __init__(
         self,
         agent: Agent,
+        acting: Acting,
         environment: Environment,
         learner: Learner,
         spec: EnvironmentSpec,
         num_envs: int,
         unroll_length: int,
-        seed: int,
-        waits_for_new_parameters: bool = False,
         levels: np.ndarray | None = None,
         q_learning: QLearning | None = None,
     ) -> None:
         self._agent = agent
+        self._acting = acting
         self._environment = environment
         self._learner = learner
         self._num_envs = num_envs
         self._unroll_length = unroll_length
         self._q_learning = q_learning
-        explores = None if q_learning is None else q_learning.distribution(agent)
-        self._policy = compile_policy(agent, spec, num_envs, seed, distribution=explores)
         specs = unroll_specs(agent, spec, unroll_length)
         self._buffer = UnrollBuffer(specs, num_envs, layout_of(spec), levels)
-        self._waits = waits_for_new_parameters
-        self._parameter_version = -1
         self._environment_s = self._inference_s = 0.0  # in the current unroll
 
     def run(self, should_stop: Callable[[], bool]) -> None:
@@ -149,7 +133,7 @@ class Actor:
         report = ActorReport()
         while not should_stop():
             started = time.monotonic()
-            self._update_parameters(should_stop)
+            self._acting.begin_unroll(should_stop)
             unroll, env_output, core_state = self._unroll(env_output, core_state)
             self._learner.push(unroll, self._episodes(), report)
             report = self._report(time.monotonic() - started)
@@ -165,39 +149,13 @@ class Actor:
         self._environment_s = self._inference_s = 0.0
         return ActorReport(rate, *shares, self._environment.restarts)
 
-    def _update_parameters(self, should_stop: Callable[[], bool]) -> None:
-        fetched = self._learner.fetch_parameters(self._parameter_version)
-        if fetched is None and self._waits:
-            fetched = self._wait_for_parameters(should_stop)
-        if fetched is None:
-            return
-        self._parameter_version, arrays = fetched
-        for variable, array in zip(self._agent.variables, arrays, strict=True):
-            variable.assign(array)
-
-    def _wait_for_parameters(
-        self, should_stop: Callable[[], bool]
-    ) -> tuple[int, list[np.ndarray]] | None:
-        """Returns newer parameters, or None after a while.
-
-        Then the batch lacks the unrolls of a lost actor, and the other actors have to fill it.
-        """
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline and not should_stop():
-            time.sleep(_POLL_S)
-            fetched = self._learner.fetch_parameters(self._parameter_version)
-            if fetched is not None:
-                return fetched
-        return None
-
     def _unroll(self, env_output: EnvOutput, core_state: Nest) -> tuple[Unroll, EnvOutput, Nest]:
         """Returns T decisions, and the step and core state that the next unroll starts with."""
-        core_state_before = tf.nest.map_structure(lambda t: t.numpy(), core_state)
+        core_state_before = tf.nest.map_structure(np.asarray, core_state)
         for t in range(self._unroll_length):
             self._buffer.record_env(t, env_output)
             began = time.perf_counter()
-            answer, core_state = self._policy(env_output, core_state)
-            agent_output = AgentOutput(answer.action.numpy(), answer.policy_logits.numpy())
+            agent_output, core_state = self._acting.answer(env_output, core_state)
             answered = time.perf_counter()
             self._buffer.record_agent(t, agent_output)
             env_output = self._environment.step(agent_output.action)
@@ -205,8 +163,8 @@ class Actor:
             self._environment_s += time.perf_counter() - answered
         # The step after the last decision: it bootstraps here and is step 0 of the next unroll.
         self._buffer.record_env(self._unroll_length, env_output)
-        unroll = self._buffer.unroll(self._parameter_version, core_state_before)
+        unroll = self._buffer.unroll(self._acting.parameter_version, core_state_before)
         if self._q_learning is not None:
-            last_q_values = self._policy(env_output, core_state)[0].policy_logits.numpy()
+            last_q_values = self._acting.answer(env_output, core_state)[0].policy_logits
             unroll = self._q_learning.with_td_errors(unroll, last_q_values)
         return unroll, env_output, core_state

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 import tree
 
+from impala_tf.acting import own_acting
 from impala_tf.actor import Actor
 from impala_tf.agents.agent import Agent, make_agent
 from impala_tf.config import EnvironmentConfig
@@ -105,7 +106,8 @@ def play(env: EnvironmentConfig, agent_name: str, num_envs: int, seed: int = 7) 
     learner = FakeLearner([script.get(unroll) for unroll in range(UNROLLS)])
     environment = Spy(env, num_envs)
     try:
-        actor = Actor(agent, environment, learner, spec, num_envs, T, seed)
+        acting = own_acting(agent, spec, num_envs, seed, learner)
+        actor = Actor(agent, acting, environment, learner, spec, num_envs, T)
         actor.run(lambda: len(learner.unrolls) == UNROLLS)
     finally:
         environment.close()
@@ -247,7 +249,8 @@ def test_an_actor_exits_when_the_run_is_over() -> None:
     agent = make_agent("MLPAgent", spec)
     learner = Done([(0, parameters(agent, 0))])
     with pytest.raises(RunOver):
-        Actor(agent, environment, learner, spec, 1, T, 0).run(lambda: False)
+        acting = own_acting(agent, spec, 1, 0, learner)
+        Actor(agent, acting, environment, learner, spec, 1, T).run(lambda: False)
     environment.close()
     assert len(environment.actions) == T
 
@@ -261,7 +264,8 @@ def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
     learner = FakeLearner(script)
     environment = Spy(env, 1)
     stop_at = len(script)
-    actor = Actor(agent, environment, learner, spec, 1, T, 0, waits_for_new_parameters=True)
+    acting = own_acting(agent, spec, 1, 0, learner, waits=True)
+    actor = Actor(agent, acting, environment, learner, spec, 1, T)
     actor.run(lambda: len(learner.asked) == stop_at)
     environment.close()
     assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 4, 4]
@@ -270,13 +274,14 @@ def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
 
 def test_an_actor_that_has_waited_long_acts_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch may lack the unrolls of a lost actor, and would never be complete."""
-    monkeypatch.setattr("impala_tf.actor._PATIENCE_S", 0.05)
+    monkeypatch.setattr("impala_tf.acting._PATIENCE_S", 0.05)
     env = EnvironmentConfig(level_name=CARTPOLE.level_name)
     spec = suites.spec(env)
     agent = make_agent("MLPAgent", spec)
     learner = FakeLearner([(0, parameters(agent, 0)), *[None] * 100])
     environment = Spy(env, 1)
-    actor = Actor(agent, environment, learner, spec, 1, T, 0, waits_for_new_parameters=True)
+    acting = own_acting(agent, spec, 1, 0, learner, waits=True)
+    actor = Actor(agent, acting, environment, learner, spec, 1, T)
     actor.run(lambda: len(learner.unrolls) == 2)
     environment.close()
     assert len(learner.asked) > 3

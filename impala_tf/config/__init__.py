@@ -6,7 +6,15 @@ Standard library only, apart from `command_line`, so that `frontend/` starts wit
 from impala_tf.config.compositions import AGENTS, AgentComposition, CoreName, HeadsName
 from impala_tf.config.defaults import resolve, resolved, slug, sources
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import flat_items, hosts, replace, to_dict, to_flags, wire_digest
+from impala_tf.config.flag_values import (
+    flat_items,
+    hosts,
+    replace,
+    to_dict,
+    to_flags,
+    waits_for_updates,
+    wire_digest,
+)
 from impala_tf.config.flags import (
     AgentConfig,
     ClusterConfig,
@@ -66,5 +74,6 @@ __all__ = [
     "to_dict",
     "to_flags",
     "valid_host_port",
+    "waits_for_updates",
     "wire_digest",
 ]

@@ -44,7 +44,8 @@ def resolve(config: Config, kind: Kind, continuous: bool = False) -> Config:
     flags["core"] = AGENTS[flags["agent_name"]].with_core(flags["core"]).core
     if flags["num_actors"] is None:
         flags["num_actors"] = max(1, len(os.sched_getaffinity(0)))
-    if flags["batch_size"] is None:
+    waits = flags["synchronization"] != "none" and given["batch_size"] is None
+    if waits or flags["batch_size"] is None:
         flags["batch_size"] = _unrolls_of_all_environments(flags)
     if flags["micro_batches"] is None:
         flags["micro_batches"] = _micro_batches(flags)

@@ -55,11 +55,16 @@ def hosts(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",")) if text.strip() else ()
 
 
+def waits_for_updates(config: Config) -> bool:
+    """Returns whether actors wait for the update that uses their last unroll."""
+    return config.loss.algorithm == "ppo" or config.process.synchronization != "none"
+
+
 def wire_digest(config: Config) -> str:
     """Returns a short digest of the flags that actor and learner must share.
 
-    These are the level's protocol, the agent with its inputs, the unroll length and the algorithm
-    (actors wait in ppo). The handshake compares it.
+    These are the level's protocol, the agent with its inputs, the unroll length, and who waits for
+    whom. The handshake compares it.
     """
     shared = {
         **dataclasses.asdict(config.environment),
@@ -70,5 +75,7 @@ def wire_digest(config: Config) -> str:
         "observation_normalization": config.agent.observation_normalization,
         "algorithm": config.loss.algorithm,
         "unroll_length": config.optimizer.unroll_length,
+        "inference": config.process.inference,
+        "synchronization": config.process.synchronization,
     }
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:16]

@@ -257,6 +257,15 @@ class ProcessConfig:
     queue_capacity: int | None = None
     """Unrolls that the learner's queue holds; when it is full, actors wait.
     Default: enough for a batch and for what an actor sends at once."""
+    inference: Literal["actor", "learner"] = "actor"
+    """Where actions are chosen. actor: by each actor, with the parameters it fetched; learner: by
+    the learner, for all of its actors that wait, with the newest parameters (the paper's dynamic
+    batching). Actors need less memory then."""
+    synchronization: Literal["none", "trajectory", "step"] = "none"
+    """Who waits for whom. none: actors only wait if the queue is full (IMPALA); trajectory: after
+    every unroll, for the update that uses it (batched A2C); step: in addition, all environments
+    step together; needs --inference=learner. A batch is an unroll of every environment, except
+    with none. ppo is always at least trajectory."""
     environment_timeout_s: float = 120.0
     """An actor whose environments take longer than this for a step is restarted: they hang."""
     parameter_lag: int = 1

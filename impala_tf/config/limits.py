@@ -9,7 +9,7 @@ from typing import Any
 from impala_tf.config.compositions import AGENTS
 from impala_tf.config.defaults import resolved
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import flat_items, hosts
+from impala_tf.config.flag_values import flat_items, hosts, waits_for_updates
 from impala_tf.config.flags import Config
 from impala_tf.types import EnvironmentSpec
 
@@ -64,6 +64,7 @@ def problems(config: Config) -> list[str]:
         found.append("--mode=report: needs --logdir of a run, or of a folder of runs")
     found += _agent_problems(flags["agent_name"])
     found += _role_problems(flags)
+    found += _synchronization_problems(flags)
     found += _cluster_problems(flags)
     return found
 
@@ -165,9 +166,9 @@ def check_batches(config: Config) -> None:
             f"--micro_batches={micro}: --advantage_scaling=batch needs whole batches; leave one of"
             " the flags out"
         )
-    if config.loss.algorithm != "ppo":
+    if not waits_for_updates(config):
         return
-    if parts > batch_size:
+    if config.loss.algorithm == "ppo" and parts > batch_size:
         raise ConfigError(
             f"--minibatches={parts}: a batch has only {batch_size} unrolls; give at most as many,"
             " or more --envs_per_actor"
@@ -175,8 +176,9 @@ def check_batches(config: Config) -> None:
     environments = resolved(config.process.num_actors) * resolved(config.process.envs_per_actor)
     if not config.process.job_name and batch_size != environments:
         raise ConfigError(
-            f"--batch_size={batch_size}: ppo's actors wait for new parameters, so a batch is one"
-            f" unroll of each of their {environments} environments; leave the flag out"
+            f"--batch_size={batch_size}: actors wait for the update that uses their unrolls"
+            " (--algorithm=ppo, --synchronization), so a batch is one unroll of each of their"
+            f" {environments} environments; leave the flag out"
         )
 
 
@@ -210,10 +212,13 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
     ]
     job, task = flags["job_name"], flags["task"]
     learners, actors = hosts(flags["learner_hosts"]), hosts(flags["actor_hosts"])
-    if job == "learner" and flags["algorithm"] == "ppo" and not actors and not flags["batch_size"]:
+    synchronization = flags["synchronization"]
+    waits = synchronization != "none" or flags["algorithm"] == "ppo"
+    if job == "learner" and waits and not actors and not flags["batch_size"]:
+        why = "algorithm=ppo" if synchronization == "none" else f"synchronization={synchronization}"
         found.append(
-            "--algorithm=ppo: a learner needs --actor_hosts, or as --batch_size the number of"
-            " its actors' environments"
+            f"--{why}: a learner needs --actor_hosts, or as --batch_size the number of its actors'"
+            " environments"
         )
     if job and not learners:
         found.append(f"--job_name={job}: needs --learner_hosts=host:port[,host:port...]")
@@ -224,6 +229,18 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
     if job and flags["workers_csv_path"]:
         found.append("--workers_csv_path: starts every job itself; leave --job_name out")
     return found
+
+
+def _synchronization_problems(flags: dict[str, Any]) -> list[str]:
+    synchronization, inference = flags["synchronization"], flags["inference"]
+    if synchronization == "step" and inference != "learner":
+        return ["--synchronization=step: all environments share one network; add"
+                " --inference=learner"]  # fmt: skip
+    if flags["algorithm"] == "dqn" and synchronization != "none":
+        return [f"--synchronization={synchronization}: dqn replays what is old; leave it out"]
+    if flags["algorithm"] == "dqn" and inference == "learner":
+        return ["--inference=learner: dqn's actors explore each in its own way; leave it out"]
+    return []
 
 
 def _cluster_problems(flags: dict[str, Any]) -> list[str]:

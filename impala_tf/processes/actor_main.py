@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from impala_tf import config as configs
+from impala_tf.acting import Acting, LearnerActing, codecs, own_acting
 from impala_tf.actor import Actor
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
@@ -39,11 +40,13 @@ def main(config: Config) -> int:
     num_actors = _num_actors(config)
     config, spec, _, stop = begin(config)
     use_one_cpu_thread()
-    start_xla()
+    acts_itself = config.process.inference == "actor"
+    if acts_itself:
+        start_xla()
     num_envs = resolved(config.process.envs_per_actor)
     task = config.process.task
     seed = seed_of(config.run.seed, "actor", task)
-    dtype = precision.torso_dtype(config.agent)
+    dtype = precision.torso_dtype(config.agent) if acts_itself else "float32"
     precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
     patience = _Patience(config.process.idle_exit_minutes)
@@ -71,17 +74,23 @@ def main(config: Config) -> int:
         stop,
         seed_of=seed_of_attempt,
     )
+    q_learning = QLearning.of(agent, config, task, num_actors)
+    waits = configs.waits_for_updates(config)
+    acting: Acting
+    if acts_itself:
+        acting = own_acting(agent, spec, num_envs, seed, client, waits, q_learning)
+    else:
+        acting = LearnerActing(client, codecs(agent, spec), waits)
     actor = Actor(
         agent,
+        acting,
         environment,
         client,
         spec,
         num_envs,
         resolved(config.optimizer.unroll_length),
-        seed,
-        waits_for_new_parameters=config.loss.algorithm == "ppo",
         levels=environment.level_indices if spec.tasks else None,
-        q_learning=QLearning.of(agent, config, task, num_actors),
+        q_learning=q_learning,
     )
 
     def act() -> None:

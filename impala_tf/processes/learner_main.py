@@ -118,10 +118,14 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
         if learner.done:
             parts.server.finish()
             parts.queue.close()  # pushes that wait for room are told as well
+            if parts.inference is not None:
+                parts.inference.close()
             _wait_for_actors_to_be_told(parts.server)
 
     # With the queue closed, no learner waits for a batch: the next update spreads the stop flag.
     stop.on_request(parts.queue.close)
+    if parts.inference is not None:
+        stop.on_request(parts.inference.close)
     try:
         with (
             _naming_lost_peers(group, lambda: _lost_peers(hosts, group.rank)),

@@ -19,6 +19,7 @@ from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import scores, suites
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.inference import InferenceService
 from impala_tf.learner.inspection import UnrollInspector
 from impala_tf.learner.replay import arrays, buffer
 from impala_tf.learner.replay.buffer import ReplayBuffer
@@ -59,6 +60,7 @@ class LearnerParts(NamedTuple):
     resumed: bool  # from a checkpoint
     store: ParameterStore
     server: LearnerServer
+    inference: InferenceService | None  # for --inference=learner
     storage: StorageWatch
 
 
@@ -93,6 +95,7 @@ def build(
     _copy_from_rank_0(run_state, learner, group)
     store = ParameterStore()
     store.publish(learner.parameter_version, learner.parameters())
+    inference = _inference(config, spec, dtype, store)
     server = LearnerServer(
         configs.hosts(config.process.learner_hosts)[config.process.task],
         credentials_dir(config),
@@ -101,8 +104,11 @@ def build(
         store,
         on_push=_on_push(recorder),
         on_refused=recorder.record_refused,
-        parameter_lag=1 if config.loss.algorithm == "ppo" else config.process.parameter_lag,
+        parameter_lag=1 if configs.waits_for_updates(config) else config.process.parameter_lag,
+        infer=None if inference is None else inference.ask,
     )
+    if inference is not None and config.process.synchronization == "step":
+        inference.wait_for(server.num_acting)
     return LearnerParts(
         config=config,
         spec=spec,
@@ -115,8 +121,18 @@ def build(
         resumed=resumed,
         store=store,
         server=server,
+        inference=inference,
         storage=StorageWatch(),
     )
+
+
+def _inference(
+    config: Config, spec: EnvironmentSpec, dtype: str, store: ParameterStore
+) -> InferenceService | None:
+    if config.process.inference != "learner":
+        return None
+    seed = seed_of(config.run.seed, "inference", config.process.task)
+    return InferenceService(agent_of(config.agent, spec, dtype), spec, store, seed)
 
 
 def _replay(
@@ -141,11 +157,12 @@ def _put(
 ) -> Callable[[Unroll], None]:
     """Returns what takes unrolls from actors, or refuses them.
 
-    In ppo, unrolls of older parameters are dropped: they come from actors that had waited so long
-    that they filled the batch of a lost actor, and every later batch would be late with them.
+    Where actors wait for updates, unrolls of older parameters are dropped: they come from actors
+    that had waited so long that they filled the batch of a lost actor, and every later batch would
+    be late with them.
     """
     inspector = UnrollInspector(spec, config.process.max_policy_lag)
-    only_new = config.loss.algorithm == "ppo"
+    only_new = configs.waits_for_updates(config)
 
     def put(unroll: Unroll) -> None:
         version = learner.parameter_version

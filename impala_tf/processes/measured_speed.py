@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from impala_tf import certificates
 from impala_tf import config as configs
+from impala_tf.acting import own_acting
 from impala_tf.actor import Actor
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
@@ -226,16 +227,10 @@ def _played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unrol
     environments = BatchedEnvironment(suites.make(config.environment, num_envs, config.run.seed))
     kept = _KeptUnrolls([variable.numpy() for variable in agent.variables])
     q_learning = QLearning.of(agent, config, 0, 1)
-    Actor(
-        agent,
-        environments,
-        kept,
-        spec,
-        num_envs,
-        length,
-        config.run.seed,
-        q_learning=q_learning,
-    ).run(lambda: len(kept.unrolls) == _PLAYED_UNROLLS)
+    acting = own_acting(agent, spec, num_envs, config.run.seed, kept, q_learning=q_learning)
+    Actor(agent, acting, environments, kept, spec, num_envs, length, q_learning=q_learning).run(
+        lambda: len(kept.unrolls) == _PLAYED_UNROLLS
+    )
     environments.close()
     return kept.unrolls[-1]
 

@@ -1,7 +1,7 @@
 """Unrolls from actors to a learner, parameters back: gRPC over mutual TLS. Nothing is pickled."""
 
 from impala_tf.transport.client import ActorClient
-from impala_tf.transport.codec import TensorSpec
+from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.errors import (
     ClientClosed,
     DecodeError,
@@ -12,6 +12,7 @@ from impala_tf.transport.errors import (
     TransportError,
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity, max_environments
+from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.server import LearnerServer
 from impala_tf.transport.service import PushReport
@@ -24,7 +25,9 @@ __all__ = [
     "ClientClosed",
     "DecodeError",
     "HandshakeRefused",
+    "Infer",
     "LearnerServer",
+    "NestCodec",
     "ParameterStore",
     "PushReport",
     "QueueClosed",

@@ -21,6 +21,7 @@ from impala_tf.transport.errors import ClientClosed, HandshakeRefused, RunOver, 
 from impala_tf.transport.grpc_options import (
     CHANNEL_OPTIONS,
     HANDSHAKE_DEADLINE_S,
+    INFER_DEADLINE_S,
     PARAMETERS_DEADLINE_S,
     PUSH_DEADLINE_S,
 )
@@ -143,6 +144,31 @@ class ActorClient:
         if reply.outcome == impala_pb2.UNCHANGED:
             return None
         return reply.parameter_version, decode_all(self._parameter_specs, reply.tensors)
+
+    def infer(
+        self, num_environments: int, tensors: Sequence[bytes], known_version: int
+    ) -> tuple[int, Sequence[bytes]]:
+        """Lets the learner choose actions.
+
+        Args:
+          num_environments: N.
+          tensors: an EnvOutput and the core state before it, [N, ...], encoded.
+          known_version: waits until there is another parameter_version than this; -1: any.
+
+        Returns:
+          parameter_version, and an AgentOutput and the core state after it, encoded.
+
+        Raises: as `fetch_parameters`.
+        """
+        request = impala_pb2.InferRequest(
+            actor_id=self._actor_id,
+            session=self._session,
+            num_environments=num_environments,
+            tensors=tensors,
+            known_version=known_version,
+        )
+        reply = self._call(self._stub.Infer, request, INFER_DEADLINE_S)
+        return reply.parameter_version, reply.tensors
 
     def push(
         self, unroll: Unroll, episodes: Sequence[Episode] = (), report: ActorReport = _NO_REPORT

@@ -7,6 +7,8 @@ from __future__ import annotations
 PUSH_DEADLINE_S = 60.0
 # A deep network's parameters are about 10 MB: seconds, even on a slow link that many actors share.
 PARAMETERS_DEADLINE_S = 30.0
+# An answer may wait for a minute, for a lost actor, and for the learner's first compilation.
+INFER_DEADLINE_S = 150.0
 # A few hundred bytes; only a busy learner's machine takes long.
 HANDSHAKE_DEADLINE_S = 10.0
 

@@ -12,7 +12,7 @@ from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.grpc_options import MAX_UNROLL_BYTES
 from impala_tf.types import Unroll
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 # What is said of an actor goes to logs and terminals, and the actor wrote it.
 _LONGEST_SHOWN = 80

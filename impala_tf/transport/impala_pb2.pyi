@@ -135,6 +135,32 @@ class GetParametersRequest(_message.Message):
     known_version: int
     def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., known_version: _Optional[int] = ...) -> None: ...
 
+class InferRequest(_message.Message):
+    __slots__ = ("actor_id", "session", "run_id", "num_environments", "tensors", "known_version")
+    ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_ENVIRONMENTS_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    actor_id: str
+    session: int
+    run_id: str
+    num_environments: int
+    tensors: _containers.RepeatedScalarFieldContainer[bytes]
+    known_version: int
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., num_environments: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ..., known_version: _Optional[int] = ...) -> None: ...
+
+class InferReply(_message.Message):
+    __slots__ = ("outcome", "parameter_version", "tensors")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    PARAMETER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    outcome: Outcome
+    parameter_version: int
+    tensors: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., parameter_version: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class GetParametersReply(_message.Message):
     __slots__ = ("outcome", "parameter_version", "tensors")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]

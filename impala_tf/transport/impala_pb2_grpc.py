@@ -51,6 +51,11 @@ class LearnerStub(object):
                 request_serializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersRequest.SerializeToString,
                 response_deserializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersReply.FromString,
                 _registered_method=True)
+        self.Infer = channel.unary_unary(
+                '/impala.Learner/Infer',
+                request_serializer=impala__tf_dot_transport_dot_impala__pb2.InferRequest.SerializeToString,
+                response_deserializer=impala__tf_dot_transport_dot_impala__pb2.InferReply.FromString,
+                _registered_method=True)
         self.Attend = channel.unary_unary(
                 '/impala.Learner/Attend',
                 request_serializer=impala__tf_dot_transport_dot_impala__pb2.AttendRequest.SerializeToString,
@@ -81,6 +86,13 @@ class LearnerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Infer(self, request, context):
+        """Chooses actions, of learners with --inference=learner. Waits for what it has to wait for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Attend(self, request, context):
         """Open as long as the actor lives: its name is taken. Answered to ask for a sign of life, which
         is the next Attend.
@@ -106,6 +118,11 @@ def add_LearnerServicer_to_server(servicer, server):
                     servicer.GetParameters,
                     request_deserializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersRequest.FromString,
                     response_serializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersReply.SerializeToString,
+            ),
+            'Infer': grpc.unary_unary_rpc_method_handler(
+                    servicer.Infer,
+                    request_deserializer=impala__tf_dot_transport_dot_impala__pb2.InferRequest.FromString,
+                    response_serializer=impala__tf_dot_transport_dot_impala__pb2.InferReply.SerializeToString,
             ),
             'Attend': grpc.unary_unary_rpc_method_handler(
                     servicer.Attend,
@@ -196,6 +213,33 @@ class Learner(object):
             '/impala.Learner/GetParameters',
             impala__tf_dot_transport_dot_impala__pb2.GetParametersRequest.SerializeToString,
             impala__tf_dot_transport_dot_impala__pb2.GetParametersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Infer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/impala.Learner/Infer',
+            impala__tf_dot_transport_dot_impala__pb2.InferRequest.SerializeToString,
+            impala__tf_dot_transport_dot_impala__pb2.InferReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,6 +21,7 @@ from impala_tf.transport import credentials
 from impala_tf.transport.codec import NestCodec
 from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES, SERVER_OPTIONS
 from impala_tf.transport.handshake import RunIdentity
+from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.service import ActorView, LearnerService, PushReport
 from impala_tf.types import Unroll
@@ -29,7 +30,7 @@ from impala_tf.types import Unroll
 _WORKERS = 8
 # Of the machine's memory, for pushes that wait. Pushes beyond it are told to retry.
 _WAITING_SHARE = 0.25
-_METHODS = ("Handshake", "Attend", "GetParameters", "PushUnroll")
+_METHODS = ("Handshake", "Attend", "GetParameters", "Infer", "PushUnroll")
 
 _log = logging.getLogger("impala_tf.learner")
 Result = TypeVar("Result")
@@ -52,6 +53,7 @@ class LearnerServer:
         on_push: Callable[[PushReport], None] | None = None,
         on_refused: Callable[[int], None] | None = None,
         parameter_lag: int = 1,
+        infer: Infer | None = None,
     ) -> None:
         """Binds the port; `start` serves it.
 
@@ -67,6 +69,7 @@ class LearnerServer:
           on_push: called once for every push that was put, from the threads that put.
           on_refused: called with the number of unrolls of every push that was refused.
           parameter_lag: parameters that are fewer updates old than this are new enough.
+          infer: chooses actions for actors, see `inference.Infer`; None: they do it themselves.
 
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
         """
@@ -82,6 +85,7 @@ class LearnerServer:
             credentials.Revoked(credentials_dir),
             on_push,
             on_refused,
+            infer,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="serve", daemon=True)
@@ -116,6 +120,10 @@ class LearnerServer:
     def actors(self) -> list[ActorView]:
         """Returns every actor that called in the last 5 minutes, ordered by id."""
         return self._service.actors()
+
+    def num_acting(self) -> int:
+        """Returns how many live actors do not wait for the learner's next update."""
+        return self._service.num_acting()
 
     async def _make(self, options: list[tuple[str, int]]) -> grpc.aio.Server:
         server = grpc.aio.server(options=options)

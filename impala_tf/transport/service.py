@@ -21,6 +21,7 @@ from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.errors import DecodeError, QueueClosed, RefusedUnroll
 from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES
 from impala_tf.transport.handshake import RunIdentity, mismatches, shown, spec_messages
+from impala_tf.transport.inference import Infer, InferenceCalls
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.push_checks import CallError, check_numbers
 from impala_tf.transport.sessions import ActorView, Session, Sessions
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 Request = TypeVar("Request", bound=Message)
 _WARN_AGAIN_S = 60.0
+_LARGE = (impala_pb2.PushUnrollRequest, impala_pb2.InferRequest)
 
 
 class PushReport(NamedTuple):
@@ -72,7 +74,7 @@ def _answering(kind: type[Request]) -> Callable[..., Callable[..., Awaitable[byt
 
 
 def _parse(kind: type[Request], data: bytes) -> Request:
-    if kind is not impala_pb2.PushUnrollRequest and len(data) > MAX_HANDSHAKE_BYTES:
+    if kind not in _LARGE and len(data) > MAX_HANDSHAKE_BYTES:
         raise CallError(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes are too many")
     try:
         return kind.FromString(data)
@@ -95,6 +97,7 @@ class LearnerService:
       revoked: the names in certificates that are refused; may change.
       on_push: called for every push that was put, by the workers.
       on_refused: called with the number of unrolls that were refused.
+      infer: chooses actions for actors; None: they do it themselves.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class LearnerService:
         revoked: Container[str] = (),
         on_push: Callable[[PushReport], None] | None = None,
         on_refused: Callable[[int], None] | None = None,
+        infer: Infer | None = None,
     ) -> None:
         self._run = run
         self._codec = NestCodec(run.unroll_specs)
@@ -127,10 +131,15 @@ class LearnerService:
         self._over = threading.Event()
         self._warned_at: dict[str, float] = {}
         self.sessions = Sessions()
+        self._inference = InferenceCalls(infer, parameters, self._over.is_set)
 
     def finish(self) -> None:
         """Answers every call with RUN_OVER from now on."""
         self._over.set()
+
+    def num_acting(self) -> int:
+        """Returns how many live actors do not wait for the learner's next update."""
+        return self.sessions.num_present() - self._inference.num_held
 
     def actors(self) -> list[ActorView]:
         """Returns every actor that called in the last 5 minutes, ordered by id."""
@@ -187,6 +196,18 @@ class LearnerService:
         if 0 <= behind < self._parameter_lag and request.known_version >= 0:
             return _reply(impala_pb2.GetParametersReply, impala_pb2.UNCHANGED)
         return snapshot.reply()
+
+    @_answering(impala_pb2.InferRequest)
+    async def Infer(  # noqa: N802
+        self, request: impala_pb2.InferRequest, context: Any
+    ) -> bytes:
+        """Chooses actions for an actor's environments."""
+        most = self._session_of(request).num_environments
+        reply = await self._inference.answer(request, most)
+        if reply is None:
+            self.sessions.mark_told(request.actor_id)
+            return _reply(impala_pb2.InferReply, impala_pb2.RUN_OVER)
+        return reply
 
     @_answering(impala_pb2.PushUnrollRequest)
     async def PushUnroll(  # noqa: N802
@@ -334,6 +355,7 @@ class LearnerService:
         self,
         request: impala_pb2.PushUnrollRequest
         | impala_pb2.GetParametersRequest
+        | impala_pb2.InferRequest
         | impala_pb2.AttendRequest,
     ) -> Session:
         session = self.sessions.get(request.actor_id, request.session)

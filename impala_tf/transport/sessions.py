@@ -72,6 +72,11 @@ class Session:
         finally:
             self._attending -= 1
 
+    @property
+    def is_present(self) -> bool:
+        """Whether the actor keeps a call open now."""
+        return self._attending > 0
+
     async def is_alive(self) -> bool:
         """Asks the actor for a sign of life, and tells whether it came."""
         if self._attending == self._asking == 0:
@@ -94,7 +99,7 @@ class Session:
 
 
 class Sessions:
-    """The actors of one learner. `views` and `update` are thread-safe, the rest is the loop's."""
+    """The actors of one learner. `views`, `num_present` and `update` are thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # of the table and the views in it
@@ -152,6 +157,11 @@ class Sessions:
         """Changes what is shown of an actor, and notes that it is there."""
         with self._lock:
             session.view = change(session.view)._replace(last_contact=time.monotonic())
+
+    def num_present(self) -> int:
+        """Returns how many actors keep a call open now."""
+        with self._lock:
+            return sum(session.is_present for session in self._current.values())
 
     def mark_told(self, name: str) -> None:
         """Notes that an actor knows that the run is over."""

@@ -205,6 +205,16 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
             {"job_name": "learner", "learner_hosts": "a:1", "algorithm": "ppo"},
             "--algorithm=ppo: a learner needs --actor_hosts, or as --batch_size the number",
         ),
+        (
+            {"job_name": "learner", "learner_hosts": "a:1", "synchronization": "trajectory"},
+            "--synchronization=trajectory: a learner needs --actor_hosts, or as --batch_size",
+        ),
+        ({"synchronization": "step"}, "--synchronization=step: all environments share one"),
+        (
+            {"synchronization": "trajectory", "algorithm": "dqn"},
+            "--synchronization=trajectory: dqn replays what is old",
+        ),
+        ({"inference": "learner", "algorithm": "dqn"}, "--inference=learner: dqn's actors"),
         ({"tmux_sess": "a.b"}, "--tmux_sess='a.b': letters, digits, _ and - only"),
         ({"tmux_sess": "-a"}, "--tmux_sess='-a': "),
         ({"tmux_sess": ""}, "--tmux_sess='': "),
@@ -305,6 +315,8 @@ WIRE_FLAGS = {
     "observation_normalization",
     "algorithm",
     "unroll_length",
+    "inference",
+    "synchronization",
 }
 OTHER_VALUES: dict[str, Any] = {
     "mode": "test",

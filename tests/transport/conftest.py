@@ -12,6 +12,7 @@ import pytest
 from impala_tf import certificates
 from impala_tf.transport import (
     ActorClient,
+    Infer,
     LearnerServer,
     RunIdentity,
     credentials,
@@ -38,7 +39,11 @@ def serve(directory: Path) -> Iterator[Serve]:
     started: list[tuple[FakeLearner, LearnerServer]] = []
 
     def start(
-        learner: FakeLearner, port: int = 0, run: RunIdentity = RUN, folder: Path = directory
+        learner: FakeLearner,
+        port: int = 0,
+        run: RunIdentity = RUN,
+        folder: Path = directory,
+        infer: Infer | None = None,
     ) -> LearnerServer:
         one = LearnerServer(
             f"127.0.0.1:{port}",
@@ -47,6 +52,7 @@ def serve(directory: Path) -> Iterator[Serve]:
             learner.put,
             learner.parameters,
             learner.reports.put,
+            infer=infer,
         )
         one.start()
         started.append((learner, one))

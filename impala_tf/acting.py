@@ -1,0 +1,194 @@
+"""How an actor gets its actions: from a network of its own, or from its learner's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from impala_tf.agents.agent import Agent, unroll_specs
+from impala_tf.agents.policy import Policy, compile_policy
+from impala_tf.agents.q_learning import QLearning
+from impala_tf.environments.observations import layout_of
+from impala_tf.transport import NestCodec
+from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest
+
+# How often, and how long, an actor of a synchronous run asks for new parameters.
+_POLL_S = 0.01
+_PATIENCE_S = 60.0
+
+
+class Acting(Protocol):
+    """Answers the steps of N environments."""
+
+    @property
+    def parameter_version(self) -> int:
+        """The oldest version that has answered in this unroll; -1 before the first one."""
+
+    def begin_unroll(self, should_stop: Callable[[], bool]) -> None:
+        """Gets ready for an unroll, with newer parameters than in the last one if it must."""
+
+    def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+        """Returns the answer, NumPy arrays, and the core state after it.
+
+        Args:
+          env_output: NumPy arrays [N, ...].
+          core_state: [N, ...] before the step, as returned for the step before.
+        """
+
+
+class Parameters(Protocol):
+    """Where parameters come from (see `transport.ActorClient`)."""
+
+    def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
+        """Returns (parameter_version, arrays in the agent's variable order).
+
+        None if `known_version` is the learner's current version; -1 (none yet) never is.
+        """
+
+
+class OwnActing:
+    """Acts with a network of its own.
+
+    Args:
+      agent: its variables are overwritten with the learner's parameters.
+      policy: of this agent, compiled.
+      parameters: where they come from.
+      waits: whether every unroll is made with newer parameters than the last one.
+    """
+
+    def __init__(
+        self, agent: Agent, policy: Policy, parameters: Parameters, waits: bool = False
+    ) -> None:
+        self._agent = agent
+        self._policy = policy
+        self._parameters = parameters
+        self._waits = waits
+        self._parameter_version = -1
+
+    @property
+    def parameter_version(self) -> int:
+        """See `Acting`."""
+        return self._parameter_version
+
+    def begin_unroll(self, should_stop: Callable[[], bool]) -> None:
+        """See `Acting`."""
+        fetched = self._parameters.fetch_parameters(self._parameter_version)
+        if fetched is None and self._waits:
+            fetched = self._wait(should_stop)
+        if fetched is None:
+            return
+        self._parameter_version, arrays = fetched
+        for variable, array in zip(self._agent.variables, arrays, strict=True):
+            variable.assign(array)
+
+    def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+        """See `Acting`."""
+        answer, core_state = self._policy(env_output, core_state)
+        return AgentOutput(answer.action.numpy(), answer.policy_logits.numpy()), core_state
+
+    def _wait(self, should_stop: Callable[[], bool]) -> tuple[int, list[np.ndarray]] | None:
+        """Returns newer parameters, or None after a while.
+
+        Then the batch lacks the unrolls of a lost actor, and the other actors have to fill it.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline and not should_stop():
+            time.sleep(_POLL_S)
+            fetched = self._parameters.fetch_parameters(self._parameter_version)
+            if fetched is not None:
+                return fetched
+        return None
+
+
+def own_acting(
+    agent: Agent,
+    spec: EnvironmentSpec,
+    num_envs: int,
+    seed: int,
+    parameters: Parameters,
+    waits: bool = False,
+    q_learning: QLearning | None = None,
+) -> OwnActing:
+    """Returns what answers N environments of a level with the agent itself.
+
+    Args:
+      agent: see `OwnActing`.
+      spec: of the level.
+      num_envs: N.
+      seed: of the sampled actions.
+      parameters, waits: see `OwnActing`.
+      q_learning: how an agent with Q-values explores.
+    """
+    explores = None if q_learning is None else q_learning.distribution(agent)
+    policy = compile_policy(agent, spec, num_envs, seed, distribution=explores)
+    return OwnActing(agent, policy, parameters, waits)
+
+
+class Codecs(NamedTuple):
+    """What an actor asks its learner for actions with, and what it gets; without the leading N."""
+
+    question: NestCodec  # of (EnvOutput, core state before the step)
+    answer: NestCodec  # of (AgentOutput, core state after it)
+
+
+def codecs(agent: Agent, spec: EnvironmentSpec) -> Codecs:
+    """Returns the codecs of an agent's questions and answers on a level."""
+
+    def without_n(nest: Nest) -> Nest:
+        return tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape[1:], each.dtype), nest)
+
+    step = unroll_specs(agent, spec, 1)
+    env_output = without_n(layout_of(spec).step_specs(1))
+    agent_output = without_n(step.agent_outputs)  # [T, ...] with T = 1
+    return Codecs(
+        NestCodec((env_output, step.core_state)), NestCodec((agent_output, step.core_state))
+    )
+
+
+class Inference(Protocol):
+    """Who chooses actions (see `transport.ActorClient`)."""
+
+    def infer(
+        self, num_environments: int, tensors: Sequence[bytes], known_version: int
+    ) -> tuple[int, Sequence[bytes]]:
+        """Returns the parameter_version that chose, and an encoded answer."""
+
+
+class LearnerActing:
+    """Acts with the newest parameters of the learner, which computes for all of its actors.
+
+    Args:
+      inference: the learner's.
+      codecs: of the agent on the level.
+      waits: whether every unroll begins with newer parameters than the last one did.
+    """
+
+    def __init__(self, inference: Inference, codecs: Codecs, waits: bool = False) -> None:
+        self._inference = inference
+        self._codecs = codecs
+        self._waits = waits
+        self._parameter_version = -1
+        self._is_first = True
+
+    @property
+    def parameter_version(self) -> int:
+        """See `Acting`."""
+        return self._parameter_version
+
+    def begin_unroll(self, should_stop: Callable[[], bool]) -> None:
+        """See `Acting`."""
+        self._is_first = True
+
+    def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+        """See `Acting`."""
+        known = self._parameter_version if self._waits and self._is_first else -1
+        num_envs, question = self._codecs.question.encode((env_output, core_state))
+        version, tensors = self._inference.infer(num_envs, question, known)
+        if self._is_first:
+            self._parameter_version, self._is_first = version, False
+        answer: tuple[AgentOutput, Nest] = self._codecs.answer.decode(num_envs, tensors)
+        return answer

@@ -1,0 +1,179 @@
+"""Dynamic batching: one network answers all actors of a learner (paper, section 3.1)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from impala_tf.acting import Codecs, codecs
+from impala_tf.agents.agent import Agent
+from impala_tf.agents.policy import Policy, compile_policy
+from impala_tf.transport import DecodeError, ParameterStore, QueueClosed
+from impala_tf.types import AgentOutput, EnvironmentSpec, Nest
+
+# Environments of one batch: so many fill the processor, and more would make the first wait longer.
+_MOST_ENVIRONMENTS = 512
+# So long, actors that step together wait for one that does not come; it may have been lost.
+_PATIENCE_S = 60.0
+_POLL_S = 0.5
+
+_log = logging.getLogger("impala_tf.learner")
+
+
+class _Question(NamedTuple):
+    num_envs: int
+    tensors: Sequence[bytes]  # encoded
+    answer: Future[tuple[int, list[bytes]]]
+
+
+class InferenceService:
+    """Answers whatever questions wait, as one batch, with the newest parameters.
+
+    Batches are padded to powers of two, so that few sizes are compiled.
+
+    Args:
+      agent: used by this alone; its variables are overwritten.
+      spec: of the level.
+      parameters: where the learner publishes.
+      seed: of the sampled actions.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        spec: EnvironmentSpec,
+        parameters: ParameterStore,
+        seed: int,
+    ) -> None:
+        self._agent = agent
+        self._spec = spec
+        self._parameters = parameters
+        self._seed = seed
+        self._together: Callable[[], int] | None = None
+        self._codecs: Codecs = codecs(agent, spec)
+        self._policies: dict[int, Policy] = {}  # by environments
+        self._version: int | None = None
+        self._questions: deque[_Question] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="inference", daemon=True)
+        self._thread.start()
+
+    def wait_for(self, together: Callable[[], int]) -> None:
+        """Makes batches wait for so many questions as `together` returns."""
+        self._together = together
+
+    def ask(self, num_envs: int, tensors: Sequence[bytes]) -> Future[tuple[int, list[bytes]]]:
+        """Takes a question; see `transport.Infer`."""
+        question = _Question(num_envs, tensors, Future())
+        with self._changed:
+            if self._closed:
+                _fail(question, QueueClosed("the learner is stopping"))
+            else:
+                self._questions.append(question)
+                self._changed.notify()
+        return question.answer
+
+    def close(self) -> None:
+        """Answers nothing more. Questions that wait fail with QueueClosed."""
+        with self._changed:
+            self._closed = True
+            waiting, self._questions = self._questions, deque()
+            self._changed.notify()
+        for question in waiting:
+            _fail(question, QueueClosed("the learner is stopping"))
+
+    def _run(self) -> None:
+        while questions := self._next_batch():
+            try:
+                self._answer(self._decoded(questions))
+            except Exception as error:  # the calls fail with it, which the service logs
+                for question in questions:
+                    _fail(question, error)
+
+    def _next_batch(self) -> list[_Question]:
+        """Waits for questions and takes them; none: closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._questions)
+            if self._together is not None:
+                self._wait_for_all(self._together)
+            found: list[_Question] = []
+            num_envs = 0
+            while self._questions:
+                num_envs += self._questions[0].num_envs
+                if found and num_envs > _MOST_ENVIRONMENTS:
+                    break
+                found.append(self._questions.popleft())
+            return found
+
+    def _wait_for_all(self, together: Callable[[], int]) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self._closed and len(self._questions) < together():
+            if time.monotonic() > deadline:
+                _log.warning("--synchronization=step: no longer waits for a slow or lost actor")
+                return
+            self._changed.wait(_POLL_S)
+
+    def _decoded(self, questions: list[_Question]) -> list[tuple[_Question, Nest]]:
+        """Returns the questions that can be read, with what they ask."""
+        found = []
+        for question in questions:
+            try:
+                asked = self._codecs.question.decode(question.num_envs, question.tensors)
+            except DecodeError as error:
+                _fail(question, error)
+            else:
+                found.append((question, asked))
+        return found
+
+    def _answer(self, asked: list[tuple[_Question, Nest]]) -> None:
+        if not asked:
+            return
+        version = self._update_parameters()
+        sizes = [question.num_envs for question, _ in asked]
+        padded = 1 << (sum(sizes) - 1).bit_length()
+        env_output, core_state = tf.nest.map_structure(
+            lambda *parts: _padded(parts, padded), *(nest for _, nest in asked)
+        )
+        output, state = self._policy(padded)(env_output, core_state)
+        output = AgentOutput(output.action.numpy(), output.policy_logits.numpy())
+        answered = tf.nest.map_structure(np.asarray, (output, state))
+        ends = np.cumsum(sizes)
+        for (question, _), size, end in zip(asked, sizes, ends, strict=True):
+            part = tf.nest.map_structure(lambda array: array[end - size : end], answered)  # noqa: B023
+            question.answer.set_result((version, self._codecs.answer.encode(part)[1]))
+
+    def _policy(self, num_envs: int) -> Policy:
+        if num_envs not in self._policies:
+            seed = self._seed + num_envs
+            self._policies[num_envs] = compile_policy(self._agent, self._spec, num_envs, seed)
+        return self._policies[num_envs]
+
+    def _update_parameters(self) -> int:
+        snapshot = self._parameters.latest
+        assert snapshot is not None  # published before the port is open
+        if snapshot.parameter_version != self._version:
+            for variable, array in zip(self._agent.variables, snapshot.tensors, strict=True):
+                variable.assign(array)
+            self._version = snapshot.parameter_version
+        return snapshot.parameter_version
+
+
+def _padded(parts: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Returns the parts [N, ...] one after another, and zeros up to [size, ...]."""
+    missing = size - sum(len(part) for part in parts)
+    fill = np.zeros((missing, *parts[0].shape[1:]), parts[0].dtype)
+    return np.concatenate([*parts, fill])
+
+
+def _fail(question: _Question, error: Exception) -> None:
+    if not question.answer.done():
+        question.answer.set_exception(error)

@@ -1,0 +1,167 @@
+"""One network answers several actors: the same answers as each one's own network would give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.acting import LearnerActing, codecs
+from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.agents.policy import compile_policy
+from impala_tf.environments.observations import layout_of
+from impala_tf.learner import inference
+from impala_tf.learner.inference import InferenceService
+from impala_tf.transport import DecodeError, ParameterStore, QueueClosed
+from impala_tf.types import EnvOutput, Nest
+from tests.helpers.samples import image_spec
+from tests.helpers.unrolls import random_array
+
+pytestmark = pytest.mark.slow
+
+SPEC = image_spec((24, 24, 4), 4)
+PATIENCE_S = 60.0
+
+
+def published(agent: Agent, store: ParameterStore, version: int) -> None:
+    """Publishes parameters that depend on the version."""
+    rng = np.random.default_rng(version)
+    store.publish(
+        version,
+        [rng.normal(0.0, 0.1, v.shape).astype(v.dtype.as_numpy_dtype) for v in agent.variables],
+    )
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return make_agent("ResNetLSTMAgent", SPEC)
+
+
+@pytest.fixture
+def store(agent: Agent) -> ParameterStore:
+    store = ParameterStore()
+    published(agent, store, 3)
+    return store
+
+
+@pytest.fixture
+def service(store: ParameterStore) -> Iterator[InferenceService]:
+    service = InferenceService(make_agent("ResNetLSTMAgent", SPEC), SPEC, store, seed=1)
+    yield service
+    service.close()
+
+
+def question(agent: Agent, num_envs: int, seed: int) -> tuple[EnvOutput, Nest]:
+    """Returns a random step and core state [N, ...]."""
+    step = tf.nest.map_structure(
+        lambda spec: tf.TensorSpec(spec.shape[1:], spec.dtype), layout_of(SPEC).step_specs(1)
+    )
+    core_state = unroll_specs(agent, SPEC, 1).core_state
+    rng = np.random.default_rng(seed)
+    asked: tuple[EnvOutput, Nest] = tf.nest.map_structure(
+        lambda spec: random_array(spec, (num_envs,), rng), (step, core_state)
+    )
+    return asked
+
+
+def own_answer(agent: Agent, store: ParameterStore, asked: tuple[EnvOutput, Nest]) -> Nest:
+    """Returns logits and core state of an actor that has the newest parameters."""
+    assert store.latest is not None
+    for variable, array in zip(agent.variables, store.latest.tensors, strict=True):
+        variable.assign(array)
+    num_envs = len(asked[0].reward)
+    answer, state = compile_policy(agent, SPEC, num_envs, 0)(asked[0], asked[1])
+    return tf.nest.map_structure(lambda t: t.numpy(), (answer.policy_logits, state))
+
+
+def test_each_actor_gets_its_own_answers(
+    agent: Agent, store: ParameterStore, service: InferenceService
+) -> None:
+    """Also if they have different numbers of environments, which are no power of two together."""
+    asked = [question(agent, num_envs, num_envs) for num_envs in (2, 3, 1)]
+    service.wait_for(lambda: 3)
+    found = codecs(agent, SPEC)
+    answers = [service.ask(len(one[0].reward), found.question.encode(one)[1]) for one in asked]
+    for one, future in zip(asked, answers, strict=True):
+        version, tensors = future.result(PATIENCE_S)
+        assert version == 3
+        got, state = found.answer.decode(len(one[0].reward), tensors)
+        logits, own_state = own_answer(agent, store, one)
+        np.testing.assert_allclose(got.policy_logits, logits, rtol=1e-4, atol=1e-5)
+        tf.nest.map_structure(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), state, own_state
+        )
+        assert got.action.dtype == np.int32
+        assert (got.action < SPEC.actions.sizes[0]).all()
+
+
+class Direct:
+    """Asks the service without a network."""
+
+    def __init__(self, service: InferenceService) -> None:
+        self.service = service
+        self.known: list[int] = []
+
+    def infer(
+        self, num_environments: int, tensors: Sequence[bytes], known_version: int
+    ) -> tuple[int, list[bytes]]:
+        self.known.append(known_version)
+        return self.service.ask(num_environments, tensors).result(PATIENCE_S)
+
+
+def test_an_unroll_has_the_version_that_answered_its_first_step(
+    agent: Agent, store: ParameterStore, service: InferenceService
+) -> None:
+    """The oldest of the unroll. Later steps are answered with newer parameters at once."""
+    direct = Direct(service)
+    acting = LearnerActing(direct, codecs(agent, SPEC), waits=True)
+    asked = question(agent, 2, seed=0)
+    acting.begin_unroll(lambda: False)
+    first, _ = acting.answer(*asked)
+    published(agent, store, 4)
+    second, _ = acting.answer(*asked)
+    assert acting.parameter_version == 3
+    assert not np.allclose(first.policy_logits, second.policy_logits)
+    acting.begin_unroll(lambda: False)
+    acting.answer(*asked)
+    assert acting.parameter_version == 4
+    assert direct.known == [-1, -1, 3]  # only what begins an unroll has to be newer
+
+
+def test_those_that_step_together_wait_for_each_other_but_not_for_a_lost_one(
+    agent: Agent, service: InferenceService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.wait_for(lambda: 2)
+    tensors = codecs(agent, SPEC).question.encode(question(agent, 1, 0))[1]
+    first = service.ask(1, tensors)
+    with pytest.raises(TimeoutError):
+        first.result(1.0)
+    second = service.ask(1, tensors)
+    assert first.result(PATIENCE_S)[0] == second.result(PATIENCE_S)[0] == 3
+    monkeypatch.setattr(inference, "_PATIENCE_S", 0.2)
+    assert service.ask(1, tensors).result(PATIENCE_S)[0] == 3
+
+
+def test_a_question_that_cannot_be_read_spoils_no_other(
+    agent: Agent, service: InferenceService
+) -> None:
+    service.wait_for(lambda: 2)
+    tensors = codecs(agent, SPEC).question.encode(question(agent, 1, 0))[1]
+    broken, whole = service.ask(2, tensors), service.ask(1, tensors)
+    with pytest.raises(DecodeError):
+        broken.result(PATIENCE_S)
+    assert whole.result(PATIENCE_S)[0] == 3
+
+
+def test_a_learner_that_stops_leaves_nobody_waiting(
+    agent: Agent, service: InferenceService
+) -> None:
+    service.wait_for(lambda: 2)
+    tensors = codecs(agent, SPEC).question.encode(question(agent, 1, 0))[1]
+    waiting = service.ask(1, tensors)
+    service.close()
+    for answer in (waiting, service.ask(1, tensors)):
+        with pytest.raises(QueueClosed):
+            answer.result(PATIENCE_S)

@@ -1,0 +1,68 @@
+"""Whole runs in which processes wait for each other, or one network answers all actors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.runs import Run, rows, status
+from tests.helpers.waiting import wait_until
+
+pytestmark = pytest.mark.end_to_end
+
+FLAGS = (
+    "--level_name=CartPole-v1",
+    "--algorithm=impala",
+    "--num_actors=2",
+    "--envs_per_actor=8",
+    "--updates_per_batch=1",
+    "--metrics_interval_s=1",
+)
+
+
+@pytest.mark.parametrize(
+    ("synchronization", "inference"),
+    [("trajectory", "actor"), ("step", "learner"), ("none", "learner")],
+)
+def test_who_waits_for_whom(
+    start: Callable[..., Run], tmp_path: Path, synchronization: str, inference: str
+) -> None:
+    """An unroll that waited for the last update has no policy lag; one that did not has."""
+    code, out, err = start(
+        *FLAGS,
+        f"--synchronization={synchronization}",
+        f"--inference={inference}",
+        "--total_environment_frames=30000",
+        f"--logdir={tmp_path}",
+    ).wait()
+    assert code == 0, err + out
+    found = rows(tmp_path)
+    assert int(found[-1]["environment_frames"]) >= 30_000
+    lags = [float(row["policy_lag_max"]) for row in found if row["policy_lag_max"]]
+    assert (max(lags) == 0) is (synchronization != "none")
+    config = json.loads((tmp_path / "config.json").read_text())["flags"]
+    assert config["batch_size"] == 16 or synchronization == "none"
+
+
+def test_actors_that_step_together_get_over_one_that_was_killed(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = start(
+        *FLAGS,
+        "--synchronization=step",
+        "--inference=learner",
+        "--total_environment_frames=1000000000",
+        f"--logdir={tmp_path}",
+    )
+    wait_until(lambda: len(rows(tmp_path)) > 1, 120)
+    os.kill(run.pid_of("--job_name=actor"), signal.SIGKILL)
+    before = status(tmp_path)["agent_steps"]
+    wait_until(lambda: status(tmp_path)["agent_steps"] > before + 20_000, 120)
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.wait()
+    assert code == 0, err + out
