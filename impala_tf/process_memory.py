@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,8 @@ from pathlib import Path
 _MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _PROC = Path("/proc/self")
 _INTERVAL_S = 5.0
+_M_ARENA_MAX = -8  # malloc.h, see mallopt(3)
+_STARTED_S = 20.0
 
 
 def peak_mib(proc: Path = _PROC) -> float | None:
@@ -30,6 +34,30 @@ def peak_mib(proc: Path = _PROC) -> float | None:
         return None
     children = (_peak_kib(proc.parent / child / "status") or 0 for child in _children(proc))
     return (own + sum(children)) / 1024
+
+
+def use_one_arena() -> None:
+    """Makes all threads allocate from one pool: less memory is left unused, but threads may wait.
+
+    For processes that compute in one thread. Does nothing where the C library is not glibc.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+
+
+def give_back_after_start() -> None:
+    """Gives memory that is no longer used back to the system, once, a while after the start.
+
+    Building and compiling graphs needs tens of MB for a moment. Does nothing without glibc.
+    """
+    timer = threading.Timer(_STARTED_S, _give_back)
+    timer.daemon = True
+    timer.start()
+
+
+def _give_back() -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class PeakMemory:

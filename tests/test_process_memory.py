@@ -72,3 +72,48 @@ def test_a_container_may_have_less_memory_left_than_its_machine(tmp_path: Path) 
     for limit, expected in (("max", 9000 * 1024), ("5000000", 3_000_000)):
         (tmp_path / "memory.max").write_text(f"{limit}\n")
         assert available_bytes(meminfo, tmp_path) == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
+@pytest.mark.parametrize(("call", "arenas"), [("use_one_arena()", 1), ("peak_mib()", 5)])
+def test_threads_share_one_arena(call: str, arenas: int) -> None:
+    """Four threads that allocate at once have an arena each otherwise, and keep what they free."""
+    script = f"""if True:
+        import ctypes, threading
+        from impala_tf.process_memory import *
+        {call}
+        libc = ctypes.CDLL(None)
+        libc.malloc.restype = ctypes.c_void_p
+        together = threading.Barrier(4)
+        def allocate():
+            together.wait()
+            libc.malloc(1000)
+            together.wait()
+        threads = [threading.Thread(target=allocate) for _ in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        libc.malloc_stats()
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stderr.count("Arena ") == arenas, done.stderr
+
+
+def test_memory_is_given_back_a_while_after_the_start() -> None:
+    script = f"""if True:
+        import time
+        from pathlib import Path
+        from impala_tf import process_memory
+        def resident():
+            line = next(l for l in Path("/proc/self/status").open() if l.startswith("VmRSS"))
+            return int(line.split()[1]) / 1024
+        blocks = [b"x" * 100_000 for _ in range({2 * 100 * MIB // 200_000})]
+        last = b"y" * 100_000  # above them, so that they are not given back by themselves
+        del blocks
+        before = resident()
+        process_memory._STARTED_S = 0.1
+        process_memory.give_back_after_start()
+        time.sleep(1.0)
+        print(before - resident())
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert float(done.stdout) > 50, done.stdout + done.stderr

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from impala_tf import config as configs
+from impala_tf import process_memory
 from impala_tf.acting import Acting, LearnerActing, codecs, own_acting
 from impala_tf.actor import Actor
 from impala_tf.agents import precision
@@ -40,6 +41,8 @@ def main(config: Config) -> int:
     num_actors = _num_actors(config)
     config, spec, _, stop = begin(config)
     use_one_cpu_thread()
+    process_memory.use_one_arena()
+    process_memory.give_back_after_start()
     acts_itself = config.process.inference == "actor"
     if acts_itself:
         start_xla()

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from impala_tf import certificates
+from impala_tf import certificates, process_memory
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.run_state import NotFiniteError
@@ -57,6 +57,7 @@ def main(config: Config) -> int:
     """
     config, spec, logdir, stop = begin(config)
     raise_descriptor_limit()
+    process_memory.give_back_after_start()
     select_device(config.process.device)
     start_xla()
     group = _join_group(config)
