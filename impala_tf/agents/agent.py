@@ -168,10 +168,7 @@ class Agent(snt.Module):
             inputs = torsos.to_unit_floats(observation, dtype)
         else:
             inputs = observation
-        if dtype == tf.float32:
-            return torso(inputs)
-        with torsos.computing_in(dtype):
-            return tf.cast(torso(inputs), tf.float32)
+        return tf.cast(torso(inputs), tf.float32)
 
     def _last_inputs(self, env_outputs: EnvOutput) -> list[tf.Tensor]:
         """Returns the clipped last reward [T, B, 1] and the last action's features [T, B, F].

@@ -44,7 +44,8 @@ def main(config: Config) -> int:
         console = Console(width=_WIDTH)
     console.print(f"{_name(config, dtype)} on {spec.level_name}:", highlight=False)
     console.print(f"{spec.protocol}\n", highlight=False)
-    console.print(_layer_table(description.layers(agent, spec)))
+    # In float32, layers are computed as they are described.
+    console.print(_layer_table(description.layers(agent_of(config.agent, spec), spec)))
     console.print(_LAYERS_NOTE, style="dim")
     console.print(_memory_table(config, spec, agent))
     console.print(_MEMORY_NOTE, style="dim")

@@ -21,10 +21,6 @@ def import_tensorflow() -> None:
     """
     with _silenced_stderr():
         import tensorflow  # noqa: F401
-        import tree
-
-        # dm-tree warns once about sets, which Sonnet passes to it if layers compute in bfloat16.
-        tree.flatten(set())
 
 
 def start_xla() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents import torsos
@@ -116,3 +117,38 @@ def test_the_residual_torso_equals_figure_3_of_the_paper(average_pool: bool) -> 
     assert next(variables, None) is None
     assert (expected > 0).any()
     np.testing.assert_allclose(torso(images), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "width"),
+    [(8, 4, "VALID", 84), (4, 2, "VALID", 20), (3, 1, "VALID", 9), (3, 1, "SAME", 11),
+     (4, 2, "VALID", 21), (3, 2, "VALID", 20), (4, 2, "SAME", 20)],
+)  # fmt: skip
+def test_a_convolution_is_the_same_in_every_dtype(
+    kernel: int, stride: int, padding: str, width: int
+) -> None:
+    """Whether its columns can be folded into channels or not; and so are its gradients."""
+    conv = snt.Conv2D(5, kernel, stride, padding=padding)
+    rng = np.random.default_rng(0)
+    images = tf.constant(rng.normal(size=(2, 30, width, 3)), tf.float32)
+    conv(images)
+    conv.b.assign(rng.normal(size=5).astype(np.float32))
+    found = []
+    for dtype in (tf.float32, tf.float64):
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            out = torsos.convolve(conv, tf.cast(images, dtype))
+            total = tf.reduce_sum(tf.cast(out, tf.float32) ** 2)
+        gradients = tape.gradient(total, (images, conv.w, conv.b))
+        found.append([tf.cast(each, tf.float32).numpy() for each in (out, *gradients)])
+    for single, double in zip(*found, strict=True):
+        np.testing.assert_allclose(single, double, rtol=1e-3, atol=1e-3)
+
+
+def test_a_linear_layer_is_the_same_in_every_dtype() -> None:
+    layer = snt.Linear(5)
+    inputs = tf.constant(np.random.default_rng(0).normal(size=(4, 7)), tf.float32)
+    layer(inputs)
+    layer.b.assign(tf.range(5.0))
+    double = torsos.linear(layer, tf.cast(inputs, tf.float64))
+    np.testing.assert_allclose(torsos.linear(layer, inputs), double, rtol=1e-4, atol=1e-5)
