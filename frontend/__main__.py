@@ -52,6 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_machines(add("setup", _setup, "copy the project to every machine, install its packages"))
     _add_machines(add("doctor", _doctor, "check every machine before a launch"))
     _add_setup(commands.choices["setup"])
+    commands.choices["doctor"].add_argument(
+        "--speed_json",
+        metavar="FILE",
+        help="what --mode=benchmark --json printed, for a prediction",
+    )
     for name, run, text in (
         ("status", _status, "show the state of every process of a run"),
         ("logs", _logs, "print the output of a process"),
@@ -177,7 +182,9 @@ def _doctor(options: argparse.Namespace) -> int:
     console = overview.wide_console()
     overview.show(plan, console)
     findings = preflight.examine(plan, passwords, options.accept_new_host_keys, options.level_name)
-    return preflight.show(findings, console)
+    status = preflight.show(findings, console)
+    overview.show_prediction(plan, options.speed_json, console, preflight.cores(findings))
+    return status
 
 
 def _run_of(options: argparse.Namespace) -> Path:

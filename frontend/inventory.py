@@ -59,11 +59,15 @@ class Row:
     key_filename: str | None = None
     host_key: str | None = None
     """The only host key to accept: 'ssh-ed25519 AAAA...' or 'SHA256:...'."""
+    cores: int | None = None
+    """Of the machine, for predictions (--speed_json)."""
+    price: float | None = None
+    """Of the machine, an hour, for predictions."""
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "line")
 _NEEDED = ("job", "ip")
-_OF_A_MACHINE = ("ssh_password", "python", "workdir", "key_filename", "host_key")
+_OF_A_MACHINE = ("ssh_password", "python", "workdir", "key_filename", "host_key", "cores", "price")
 
 
 def read_workers(path: Path) -> list[Row]:
@@ -257,6 +261,16 @@ def _envs(text: str) -> int | None:
     return None if not text else _integer(text, 65536, "a number of environments, 1 or more")
 
 
+def _cores(text: str) -> int | None:
+    return None if not text else _integer(text, 65536, "a number of cores, 1 or more")
+
+
+def _price(text: str) -> float | None:
+    if text and re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", text) is None:
+        raise ValueError(f"{text!r}: must be a price an hour, such as 0.25")
+    return float(text) if text else None
+
+
 def _integer(text: str, most: int, what: str) -> int:
     if re.fullmatch(r"[0-9]{1,9}", text) is None or not 1 <= int(text) <= most:
         raise ValueError(f"{text!r}: must be {what}")
@@ -322,5 +336,7 @@ _PARSERS = cast(
         "workdir": _path,
         "key_filename": _path,
         "host_key": _host_key,
+        "cores": _cores,
+        "price": _price,
     },
 )

@@ -39,7 +39,9 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
     plan, passwords, rows = plan_of(config, sys.executable)
     logdir = Path(default_logdir(config)).resolve()
     if config.cluster.dry_run:
-        overview.show(plan, overview.wide_console())
+        console = overview.wide_console()
+        overview.show(plan, console)
+        overview.show_prediction(plan, config.cluster.speed_json, console)
         return 0
     credentials = Path(config.process.credentials or logdir / "credentials")
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from frontend import cost_model
 from frontend.node.state import ProcessSpec
 from frontend.plan import NodeSpec, Plan
 from frontend.requirements import PROCESS_GIB
@@ -46,6 +48,27 @@ def show(plan: Plan, console: Console) -> None:
         f"{learners} learner(s) and {actors} actor(s) on {len(plan.nodes)} machine(s), "
         f"{_environments(plan.processes)} environments"
     )
+
+
+def show_prediction(
+    plan: Plan, speed_json: str | None, console: Console, cores: Mapping[str, int] | None = None
+) -> None:
+    """Prints how fast the run would be, if there are measurements.
+
+    Args:
+      plan: of the launch.
+      speed_json: file of the measurements.
+      console: to print on.
+      cores: of the machines, if they were asked.
+
+    Raises:
+      ConfigError: the file cannot be used.
+    """
+    if speed_json is None:
+        return
+    speed = cost_model.read_speed(Path(speed_json))
+    for line in cost_model.sentences(speed, cost_model.machines(plan, cores)):
+        console.print(line, highlight=False)
 
 
 def _login(node: NodeSpec) -> str:

@@ -49,6 +49,9 @@ class NodeSpec(NamedTuple):
     key_filename: str | None = None
     host_key: str | None = None
     """The only key that the machine may show: 'TYPE BASE64' or 'SHA256:...'."""
+    cores: int | None = None
+    price: float | None = None
+    """An hour, in any currency."""
 
 
 class Plan(NamedTuple):
@@ -229,8 +232,9 @@ def _nodes(config: Config, rows: list[Row], local: LocalNode) -> dict[_Key, Node
             workdir = local.workdir / (row.workdir or "")
             python = row.python or local.python
             nodes[_key(row)] = NodeSpec(
-                "this machine", "node-here", "", True, str(workdir), python, str(local.logdir)
-            )
+                "this machine", "node-here", "", True, str(workdir), python, str(local.logdir),
+                cores=row.cores, price=row.price
+            )  # fmt: skip
             continue
         nodes[_key(row)] = NodeSpec(
             name=name,
@@ -245,6 +249,8 @@ def _nodes(config: Config, rows: list[Row], local: LocalNode) -> dict[_Key, Node
             ssh_username=row.ssh_username,
             key_filename=row.key_filename,
             host_key=row.host_key,
+            cores=row.cores,
+            price=row.price,
         )
         number += 1
     if len({node for node in nodes.values() if node.is_local}) > 1:

@@ -73,6 +73,15 @@ def show(findings: list[Finding], console: Console) -> int:
     return 1 if bad else 0
 
 
+def cores(findings: list[Finding]) -> dict[str, int]:
+    """Returns how many cores the machines have that were reached, by their names."""
+    return {
+        finding.node: int(finding.detail.split()[0])
+        for finding in findings
+        if finding.subject == "cores"
+    }
+
+
 def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]:
     """Runs a task of probe.py on a machine. Raises ClusterError if that fails."""
     done = runner.run(_probe_command(runner, task, question), _SOURCE, in_workdir=False)

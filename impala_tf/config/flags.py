@@ -309,6 +309,9 @@ class ClusterConfig:
     """Return as soon as the run is launched, instead of showing its progress."""
     dry_run: bool = False
     """Print which processes would run where, and start nothing. Without a CSV, too."""
+    speed_json: str | None = None
+    """File with what --mode=benchmark --json printed on a machine like those of the CSV. --dry_run
+    and python -m frontend doctor then predict frames a second, and cost if the CSV has prices."""
     accept_new_host_keys: bool = False
     """Trust machines that SSH does not know yet, and add them to ~/.ssh/known_hosts.
     A host key that has changed is still refused."""

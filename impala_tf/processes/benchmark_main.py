@@ -56,6 +56,7 @@ class Result(NamedTuple):
 
     level_name: str
     agent_name: str
+    frames_per_step: int
     cores: int
     parts: list[Part]
     checkpoint_s: float  # seconds to write one
@@ -125,6 +126,7 @@ def _measure(config: Config, spec: EnvironmentSpec, flags: list[str], console: C
     return Result(
         level_name=spec.level_name,
         agent_name=config.agent.agent_name,
+        frames_per_step=spec.frames_per_step,
         cores=cores,
         parts=parts,
         checkpoint_s=checkpoint_s,

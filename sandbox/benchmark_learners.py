@@ -1,0 +1,94 @@
+"""One learner or two, and what sending gradients costs them.
+
+    sudo python sandbox/benchmark_learners.py [--mbit=200] [--seconds=40] [FLAG ...]
+
+Trains on this machine with one learner, and with two that have half the batch each, with gradients
+as float32 and as float16. With --mbit, in a network namespace of its own whose loopback carries no
+more than that; this needs root. Prints agent steps a second and the share of the learners' time in
+the all-reduce. More flags are those of run_experiment.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+NAMESPACE = "impala-learners"
+BATCH = 16  # unrolls of all learners together
+ACTORS = 2
+FLAGS = (
+    "--level_name=PongNoFrameskip-v4", "--agent_name=NatureAgent", "--updates_per_batch=1",
+    "--parameter_lag=8", "--total_environment_frames=1000000000", "--metrics_interval_s=2",
+    "--tmux_sess=benchmark-learners", "--max_restarts=0",
+)  # fmt: skip
+WARM_UP_ROWS = 4
+START_S = 35.0
+
+
+def main(arguments: list[str]) -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--mbit", type=int, help="what the loopback carries a second")
+    parser.add_argument("--seconds", default=40.0, type=float, help="each run, after its start")
+    options, flags = parser.parse_known_args(arguments)
+    within = limited(options.mbit) if options.mbit else []
+    try:
+        for learners, kind in ((1, "none"), (2, "none"), (2, "fp16")):
+            own = [f"--gradient_compression={kind}", f"--batch_size={BATCH // learners}"]
+            rate, share = measure(learners, [*FLAGS, *own, *flags], options.seconds, within)
+            name = f"{learners} learner(s)" + (", float16" if kind == "fp16" else "")
+            print(f"{name:24} {rate:7,.0f} agent steps/s, all-reduce {share:4.0%}", flush=True)
+    finally:
+        if within:
+            subprocess.run(["ip", "netns", "delete", NAMESPACE], check=True)
+
+
+def limited(mbit: int) -> list[str]:
+    """Makes a network namespace with a slow loopback; returns what runs a command in it."""
+    within = ["ip", "netns", "exec", NAMESPACE]
+    for command in (
+        ["ip", "netns", "add", NAMESPACE],
+        [*within, "ip", "link", "set", "lo", "up"],
+        [*within, "tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", f"{mbit}mbit",
+         "burst", "256kb", "latency", "100ms"],
+    ):  # fmt: skip
+        subprocess.run(command, check=True)
+    return within
+
+
+def measure(
+    learners: int, flags: list[str], seconds: float, within: list[str]
+) -> tuple[float, float]:
+    """Returns agent steps a second, and the all-reduce's share of the learners' time."""
+    with tempfile.TemporaryDirectory() as folder:
+        workers, logdir = Path(folder, "workers.csv"), Path(folder, "run")
+        rows = [f"learner,127.0.0.1,{8001 + 10 * n}" for n in range(learners)]
+        rows += ["actor,127.0.0.1,"] * ACTORS
+        workers.write_text("\n".join(["job,ip,tf_port", *rows, ""]))
+        hours = (START_S + seconds) / 3600
+        run = subprocess.run(
+            [*within, sys.executable, str(PROJECT / "run_experiment.py"), *flags,
+             f"--workers_csv_path={workers}", f"--logdir={logdir}", f"--max_hours={hours}"],
+            cwd=PROJECT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        try:
+            with (logdir / "metrics.csv").open(newline="") as file:
+                found = list(csv.DictReader(file))[WARM_UP_ROWS:-1]
+        except OSError:
+            found = []
+        if len(found) < 2:
+            sys.exit(f"the run has not trained:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
+    shares = [float(row["learner_all_reduce_fraction"] or 0) for row in found]
+    return statistics.median(float(row["agent_steps_per_s"]) for row in found), (
+        statistics.median(shares)
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
