@@ -35,8 +35,14 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     unresolved = {name for name, value in resolved.items() if value in (None, "auto")}
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
     of_reports = {"report_folder", "report_return"}
-    of_machines = {"speed_json", "min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
-    others = {"rendezvous_port", "device", "environment_processes", "precision"}
+    of_machines = {"min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
+    others = {
+        "rendezvous_port",
+        "device",
+        "environment_processes",
+        "precision",
+        "speed_json",
+    }
     assert unresolved == {*paths, *of_reports, *of_machines, *others}
 
 
