@@ -27,7 +27,11 @@ FLAGS = (
 
 @pytest.mark.parametrize(
     ("synchronization", "inference"),
-    [("trajectory", "actor"), ("step", "learner"), ("none", "learner")],
+    [
+        ("step", "learner"),
+        pytest.param("trajectory", "actor", marks=pytest.mark.long),
+        pytest.param("none", "learner", marks=pytest.mark.long),
+    ],
 )
 def test_who_waits_for_whom(
     start: Callable[..., Run], tmp_path: Path, synchronization: str, inference: str
@@ -49,6 +53,7 @@ def test_who_waits_for_whom(
     assert config["batch_size"] == 16 or synchronization == "none"
 
 
+@pytest.mark.long
 def test_actors_that_step_together_get_over_one_that_was_killed(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
