@@ -1,8 +1,8 @@
-"""Who waits for whom, and what that costs: table 1 of the paper, on this machine.
+"""What waiting costs: the settings of the paper's table 1, on this machine.
 
     python sandbox/benchmark_synchronization.py [--seconds=30] [--turns=2] [FLAG ...]
 
-Trains with the same network, environments, batches and loss, and changes only who waits for whom
+Trains with the same network, environments, batches and loss, and changes only what processes wait for
 (--synchronization) and where actions are chosen (--inference): on Pong, whose steps are cheap and
 steady, and on a Pong whose games start slowly and unevenly (sandbox/uneven.py). The settings take
 turns. Prints a table of environment frames a second, medians of the turns, beside the paper's.
@@ -30,14 +30,14 @@ FLAGS = (
     "--unroll_length=20", "--updates_per_batch=1", "--observation_normalization=none",
     "--total_environment_frames=1000000000", "--metrics_interval_s=1",
 )  # fmt: skip
-# Flags, and the paper's frames a second on its two tasks: 48 actors, 48 cores, with a GPU where
-# inference is batched.
+# Flags, and the paper's frames a second of IMPALA on its two tasks: 48 actors, 48 cores, with a GPU
+# where inference is batched.
 SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
-    "batched A2C, sync. step": (("--synchronization=step", "--inference=learner"), "13K 5.5K"),
-    "batched A2C, sync. trajectory": (("--synchronization=trajectory",), "16K 17.5K"),
+    "batched A2C, sync. step": (("--synchronization=step", "--inference=learner"), ""),
+    "batched A2C, sync. trajectory": (("--synchronization=trajectory",), ""),
     "batched A2C, dynamic batching": (
         ("--synchronization=trajectory", "--inference=learner"),
-        "16K 13K",
+        "",
     ),
     "IMPALA": ((), "17K 20.5K"),
     "IMPALA, dynamic batching": (("--inference=learner",), "21K 24K"),

@@ -74,7 +74,6 @@ def test_a_container_may_have_less_memory_left_than_its_machine(tmp_path: Path) 
         assert available_bytes(meminfo, tmp_path) == expected
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
 @pytest.mark.parametrize(("call", "arenas"), [("use_one_arena()", 1), ("peak_mib()", 5)])
 def test_threads_share_one_arena(call: str, arenas: int) -> None:
     """Four threads that allocate at once have an arena each otherwise, and keep what they free."""

@@ -63,8 +63,8 @@ def waits_for_updates(config: Config) -> bool:
 def wire_digest(config: Config) -> str:
     """Returns a short digest of the flags that actor and learner must share.
 
-    These are the level's protocol, the agent with its inputs, the unroll length, and who waits for
-    whom. The handshake compares it.
+    These are the level's protocol, the agent with its inputs, the unroll length, and what
+    processes wait for. The handshake compares it.
     """
     shared = {
         **dataclasses.asdict(config.environment),

@@ -262,7 +262,7 @@ class ProcessConfig:
     the learner, for all of its actors that wait, with the newest parameters (the paper's dynamic
     batching). Actors need less memory then."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
-    """Who waits for whom. none: actors only wait if the queue is full (IMPALA); trajectory: after
+    """What processes wait for. none: actors only wait if the queue is full (IMPALA); trajectory: after
     every unroll, for the update that uses it (batched A2C); step: in addition, all environments
     step together; needs --inference=learner. A batch is an unroll of every environment, except
     with none. ppo is always at least trajectory."""

@@ -33,7 +33,7 @@ FLAGS = (
         pytest.param("none", "learner", marks=pytest.mark.long),
     ],
 )
-def test_who_waits_for_whom(
+def test_what_actors_wait_for(
     start: Callable[..., Run], tmp_path: Path, synchronization: str, inference: str
 ) -> None:
     """An unroll that waited for the last update has no policy lag; one that did not has."""
