@@ -262,8 +262,8 @@ class ProcessConfig:
     the learner, for all of its actors that wait, with the newest parameters (the paper's dynamic
     batching). Actors need less memory then."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
-    """What processes wait for. none: actors only wait if the queue is full (IMPALA); trajectory: after
-    every unroll, for the update that uses it (batched A2C); step: in addition, all environments
+    """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
+    unroll, for the update that uses it (batched A2C); step: in addition, all environments
     step together; needs --inference=learner. A batch is an unroll of every environment, except
     with none. ppo is always at least trajectory."""
     environment_timeout_s: float = 120.0
