@@ -3,8 +3,8 @@
     python sandbox/benchmark_synchronization.py [--seconds=30] [--turns=2] [FLAG ...]
 
 Trains with the same network, environments, batches and loss, and changes only what processes wait
-for (--synchronization) and where actions are chosen (--inference): on Pong, whose steps are cheap and
-steady, and on a Pong whose games start slowly and unevenly (sandbox/uneven.py). The settings take
+for (--synchronization) and where actions are chosen (--inference): on Pong, whose steps are cheap
+and steady, and on a Pong whose games start slowly and unevenly (uneven.py). The settings take
 turns. Prints a table of environment frames a second, medians of the turns, beside the paper's.
 More flags are those of run_experiment.py. A3C is not among the settings.
 """
