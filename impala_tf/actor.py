@@ -35,9 +35,9 @@ class Environment(Protocol):
 
 
 class Learner(Protocol):
-    """Where unrolls go (see `transport.ActorClient`)."""
+    """Where unrolls go (see `transport.ActorClient`, and for a3c `GradientSender`)."""
 
-    def push(self, unroll: Unroll, episodes: list[Episode], report: ActorReport) -> None:
+    def push(self, unroll: Unroll, /, episodes: list[Episode], report: ActorReport) -> None:
         """Sends an unroll; its arrays may be overwritten after the call."""
 
 

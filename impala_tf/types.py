@@ -73,6 +73,18 @@ class Unroll(NamedTuple):
     td_errors: Nest = ()  # float32 [N, T]: n-step errors of the actor's Q-values; () without dqn
 
 
+class ActorGradient(NamedTuple):
+    """What an actor of a3c sends: the gradient of the loss of its unrolls. All are [1, ...]."""
+
+    parameter_version: Array  # int64 [1]: of the parameters that acted
+    gradients: Nest  # float32 [1, ...] of each trainable variable of the agent, a tuple
+    stats: Array  # float32 [1, S]: the fields of learner.policy_gradients.PolicyStats
+
+
+Sent = Unroll | ActorGradient
+"""What an actor sends to its learner."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ObservationSpec:
     """An observation, or one part of it, as the agent sees it."""

@@ -4,7 +4,14 @@ Standard library only, apart from `command_line`, so that `frontend/` starts wit
 """
 
 from impala_tf.config.compositions import AGENTS, AgentComposition, CoreName, HeadsName
-from impala_tf.config.defaults import resolve, resolved, slug, sources
+from impala_tf.config.defaults import (
+    resolve,
+    resolved,
+    sent_per_batch,
+    sent_per_push,
+    slug,
+    sources,
+)
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import (
     flat_items,
@@ -69,6 +76,8 @@ __all__ = [
     "replay_slots",
     "resolve",
     "resolved",
+    "sent_per_batch",
+    "sent_per_push",
     "slug",
     "sources",
     "to_dict",

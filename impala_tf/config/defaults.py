@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 _LONGEST_NAME = 100  # file systems allow 255 bytes
 _NOT_GIVEN = (None, "auto")
+_GRADIENTS = 2  # that wait: each is as large as all parameters, and is stale soon
 # The end of a schedule, and where it starts.
 _SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy_cost"}
 
@@ -46,11 +47,15 @@ def resolve(config: Config, kind: Kind, continuous: bool = False) -> Config:
         flags["num_actors"] = max(1, len(os.sched_getaffinity(0)))
     waits = flags["synchronization"] != "none" and given["batch_size"] is None
     if waits or flags["batch_size"] is None:
-        flags["batch_size"] = _unrolls_of_all_environments(flags)
+        of_one = flags["algorithm"] == "a3c"
+        flags["batch_size"] = (
+            flags["envs_per_actor"] if of_one else _unrolls_of_all_environments(flags)
+        )
     if flags["micro_batches"] is None:
         flags["micro_batches"] = _micro_batches(flags)
     if flags["queue_capacity"] is None:
-        flags["queue_capacity"] = max(flags["batch_size"], flags["envs_per_actor"])
+        unrolls = max(flags["batch_size"], flags["envs_per_actor"])
+        flags["queue_capacity"] = _GRADIENTS if flags["algorithm"] == "a3c" else unrolls
     if flags["logdir"] is None:
         flags["logdir"] = f"runs/{slug(flags['level_name'])}-{flags['agent_name']}"
     return replace(config, **flags)
@@ -86,6 +91,16 @@ def resolved(value: T | None) -> T:
     if value is None:
         raise ValueError("a flag that depends on the level was read before `resolve`")
     return value
+
+
+def sent_per_push(config: Config) -> int:
+    """Returns how many unrolls an actor of a resolved config sends at once; a3c: one gradient."""
+    return 1 if config.loss.algorithm == "a3c" else resolved(config.process.envs_per_actor)
+
+
+def sent_per_batch(config: Config) -> int:
+    """Returns how many unrolls make a batch of a resolved config; a3c: one gradient."""
+    return 1 if config.loss.algorithm == "a3c" else resolved(config.optimizer.batch_size)
 
 
 def slug(level_name: str) -> str:

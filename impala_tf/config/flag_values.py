@@ -64,7 +64,7 @@ def wire_digest(config: Config) -> str:
     """Returns a short digest of the flags that actor and learner must share.
 
     These are the level's protocol, the agent with its inputs, the unroll length, and what
-    processes wait for. The handshake compares it.
+    processes wait for; for a3c, also whatever changes gradients. The handshake compares it.
     """
     shared = {
         **dataclasses.asdict(config.environment),
@@ -78,4 +78,7 @@ def wire_digest(config: Config) -> str:
         "inference": config.process.inference,
         "synchronization": config.process.synchronization,
     }
+    if config.loss.algorithm == "a3c":
+        of_actors = {"envs_per_actor": config.process.envs_per_actor}
+        shared = {**shared, **dataclasses.asdict(config.loss), **of_actors}
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:16]

@@ -117,11 +117,12 @@ class AgentConfig:
 class LossConfig:
     """The algorithm and its losses."""
 
-    algorithm: Literal["auto", "impala", "appo", "ppo", "dqn"] = "auto"
+    algorithm: Literal["auto", "impala", "appo", "ppo", "a3c", "dqn"] = "auto"
     """impala: V-trace policy gradient (arXiv 1802.01561); appo: V-trace advantages in a clipped
     surrogate, on batches that are used several times (arXiv 1912.00167); ppo: clipped surrogate
-    with GAE; actors wait for new parameters (arXiv 1707.06347); dqn: double DQN with n-step returns
-    and replay (arXiv 1509.06461, 1803.00933). auto: preset."""
+    with GAE; actors wait for new parameters (arXiv 1707.06347); a3c: actors compute gradients and
+    send these (arXiv 1602.01783); dqn: double DQN with n-step returns and replay (arXiv 1509.06461,
+    1803.00933). auto: preset."""
     discounting: float | None = None
     """Discount factor gamma of an agent step. Default: preset."""
     baseline_cost: float | None = None
@@ -171,7 +172,7 @@ class OptimizerConfig:
 
     batch_size: int | None = None
     """Unrolls per batch, for each learner (B).
-    Default: preset; ppo: one unroll of every environment."""
+    Default: preset; ppo: one unroll of every environment; a3c: those of one actor."""
     unroll_length: int | None = None
     """Agent steps per unroll (T). Default: preset."""
     updates_per_batch: int | None = None
@@ -255,7 +256,7 @@ class ProcessConfig:
     envs_per_actor: int | None = None
     """Environments that an actor steps as one batch (N). Default: preset."""
     queue_capacity: int | None = None
-    """Unrolls that the learner's queue holds; when it is full, actors wait.
+    """Unrolls, or gradients of a3c, that the learner's queue holds; when it is full, actors wait.
     Default: enough for a batch and for what an actor sends at once."""
     inference: Literal["actor", "learner"] = "actor"
     """Where actions are chosen. actor: by each actor, with the parameters it fetched; learner: by

@@ -96,6 +96,8 @@ def check_algorithm(config: Config, spec: EnvironmentSpec) -> None:
                 f"--heads={agent.heads}: {algorithm} learns a policy; leave the flag out, or give"
                 " --algorithm=dqn"
             )
+        if algorithm == "a3c" and (found := _a3c_problems(config)):
+            raise ConfigError(found)
         return
     found = []
     if spec.actions.kind != "discrete":
@@ -115,6 +117,33 @@ def check_algorithm(config: Config, spec: EnvironmentSpec) -> None:
     found += _replay_problems(config)
     if found:
         raise ConfigError(found)
+
+
+def _a3c_problems(config: Config) -> list[str]:
+    loss, flags = config.loss, dict(flat_items(config))
+    found = [
+        f"--{name}={flags[name]}: a3c's actors compute gradients alone, and once; {right}"
+        for name, fits, right in (
+            ("observation_normalization", ("none",), "give none"),
+            ("value_normalization", ("none",), "give none"),
+            ("advantage_scaling", ("none", "batch"), "give none or batch"),
+            ("updates_per_batch", (1,), "give 1"),
+            ("learning_rate_schedule", ("linear", "constant"), "give linear or constant"),
+        )
+        if flags[name] not in fits
+    ]
+    if loss.entropy_cost_end != loss.entropy_cost:
+        found.append(
+            f"--entropy_cost_end={loss.entropy_cost_end}: a3c's actors do not know how far the run"
+            f" is; give {loss.entropy_cost}, which is --entropy_cost"
+        )
+    if config.optimizer.batch_size != config.process.envs_per_actor:
+        found.append(
+            f"--batch_size={config.optimizer.batch_size}: a gradient of a3c is that of one actor's"
+            f" {config.process.envs_per_actor} environments; leave the flag out, or change"
+            " --envs_per_actor"
+        )
+    return found
 
 
 def _replay_problems(config: Config) -> list[str]:
@@ -236,6 +265,10 @@ def _synchronization_problems(flags: dict[str, Any]) -> list[str]:
     if synchronization == "step" and inference != "learner":
         return ["--synchronization=step: all environments share one network; add"
                 " --inference=learner"]  # fmt: skip
+    if flags["algorithm"] == "a3c" and synchronization != "none":
+        return [f"--synchronization={synchronization}: a3c is asynchronous; leave it out"]
+    if flags["algorithm"] == "a3c" and inference == "learner":
+        return ["--inference=learner: a3c's actors have the network anyway; leave it out"]
     if flags["algorithm"] == "dqn" and synchronization != "none":
         return [f"--synchronization={synchronization}: dqn replays what is old; leave it out"]
     if flags["algorithm"] == "dqn" and inference == "learner":

@@ -123,6 +123,14 @@ _PPO: Flags = {
     "gradients_clipping": 0.5,
     "batch_size": None,
 }
+# Actors compute gradients alone: without statistics that only the learner has, and once.
+_A3C: Flags = {
+    "observation_normalization": "none",
+    "advantage_scaling": "none",
+    "value_normalization": "none",
+    "updates_per_batch": 1,
+    "batch_size": None,
+}
 _DQN: Flags = {
     "heads": "q_values",
     "loss_reduction": "mean",
@@ -151,6 +159,7 @@ _DQN_VECTOR: Flags = {
 }
 FOR_ALGORITHM: dict[str, dict[Kind, Flags]] = {
     "ppo": {"atari": _PPO, "image": _PPO, "vector": _PPO},
+    "a3c": {"atari": _A3C, "image": _A3C, "vector": _A3C},
     "dqn": {"atari": _DQN, "image": {**_DQN, **_DQN_IMAGE}, "vector": {**_DQN, **_DQN_VECTOR}},
 }
 """{algorithm: {kind: {flag: value}}}: come before the preset's own."""
@@ -196,6 +205,7 @@ def table() -> str:
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
     notes = [
         f"--algorithm=ppo changes: {_listed(_PPO)}, batch_size=every environment's unroll.",
+        f"--algorithm=a3c changes: {_listed(_A3C)}, batch_size=every unroll of one actor.",
         f"--algorithm=dqn changes: {_listed(_DQN)}; with images: {_listed(_DQN_IMAGE)}; with"
         f" vectors: {_listed(_DQN_VECTOR)}.",
         f"Continuous actions change: {_listed(FOR_CONTINUOUS)}.",

@@ -15,7 +15,7 @@ import tree
 
 from impala_tf.config import Config, resolved
 from impala_tf.learner.replay.buffer import ReplayBuffer, Sample
-from impala_tf.types import Nest, Unroll
+from impala_tf.types import ActorGradient, Nest, Unroll
 
 
 class Minibatch(NamedTuple):
@@ -34,11 +34,12 @@ class BatchUses(Protocol):
 
     steps_on_new: int
 
-    def arrival(self, batch: Unroll | None) -> Iterator[Any]:
-        """Yields what each gradient step learns from: `Minibatch`, `Sample`, or None.
+    def arrival(self, batch: Any) -> Iterator[Any]:
+        """Yields what each gradient step needs: `Minibatch`, `ActorGradient`, `Sample`, or None.
 
         Args:
-          batch: [B, ...]; None if this learner has none, which makes no step fewer.
+          batch: Unroll [B, ...], or ActorGradient; None if this learner has none, which makes no
+            step fewer.
         """
 
     def learned(self, td_errors: Nest) -> None:
@@ -62,6 +63,16 @@ class Repeated(_NotByErrors):
         """Yields the batch again and again."""
         for _ in range(self._uses):
             yield None if batch is None else Minibatch(batch, ())
+
+
+class Once(_NotByErrors):
+    """A gradient of an actor is used as it is."""
+
+    steps_on_new = 1
+
+    def arrival(self, batch: ActorGradient | None) -> Iterator[ActorGradient | None]:
+        """Yields it."""
+        yield batch
 
 
 class Ring(_NotByErrors):

@@ -8,11 +8,11 @@ import numpy as np
 import tree
 
 from impala_tf.transport import RefusedUnroll
-from impala_tf.types import EnvironmentSpec, Unroll
+from impala_tf.types import ActorGradient, EnvironmentSpec, Sent, Unroll
 
 
-class UnrollInspector:
-    """Refuses unrolls of which the learner could not learn anything good.
+class Inspector:
+    """Refuses unrolls and gradients of which the learner could not learn anything good.
 
     Args:
       spec: of the level.
@@ -23,20 +23,24 @@ class UnrollInspector:
         self._spec = spec
         self._max_policy_lag = max_policy_lag
 
-    def check(self, unroll: Unroll, parameter_version: int) -> None:
-        """Checks an unroll of arrays [N, ...].
+    def check(self, sent: Sent, parameter_version: int) -> None:
+        """Checks arrays [N, ...].
 
         Args:
-          unroll: as an actor sent it; shapes and dtypes fit already.
+          sent: by an actor; shapes and dtypes fit already.
           parameter_version: the learner's current one.
 
         Raises:
           RefusedUnroll: saying what is wrong.
         """
-        self._check_version(unroll.parameter_version, parameter_version)
-        for name, array in _floats(unroll):
+        self._check_version(sent.parameter_version, parameter_version)
+        for name, array in _floats(sent):
             if not np.isfinite(array).all():
                 raise RefusedUnroll(f"{name}: NaN or infinite")
+        if not isinstance(sent, ActorGradient):
+            self._check_unroll(sent)
+
+    def _check_unroll(self, unroll: Unroll) -> None:
         if not isinstance(unroll.td_errors, tuple) and unroll.td_errors.min() < 0:
             raise RefusedUnroll("td_errors: below 0")
         self._check_actions("action", unroll.agent_outputs.action)
@@ -66,8 +70,8 @@ class UnrollInspector:
                 _check_range(f"{name} {index}", actions[..., index], size)
 
 
-def _floats(unroll: Unroll) -> Iterator[tuple[str, np.ndarray]]:
-    for path, array in tree.flatten_with_path(unroll):
+def _floats(sent: Sent) -> Iterator[tuple[str, np.ndarray]]:
+    for path, array in tree.flatten_with_path(sent):
         if array.dtype.kind == "f":
             yield ".".join(map(str, path)), array
 

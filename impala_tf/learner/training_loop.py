@@ -12,7 +12,7 @@ import numpy as np
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
-from impala_tf.types import Unroll
+from impala_tf.types import Sent
 
 
 class Recorder(Protocol):
@@ -67,7 +67,7 @@ class TrainingLoop:
         self._attempt = attempt
         self._saved_at = time.monotonic()
 
-    def run(self, batches: Iterator[Unroll | None], stop_requested: Callable[[], bool]) -> None:
+    def run(self, batches: Iterator[Sent | None], stop_requested: Callable[[], bool]) -> None:
         """Trains; unless an error ends it, writes a last row and a last checkpoint.
 
         Args:

@@ -6,32 +6,35 @@ import queue as queues
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar, cast
 
 import tensorflow as tf
 import tree
 
 from impala_tf.transport import QueueClosed
-from impala_tf.types import Unroll
+from impala_tf.types import Sent
+
+S = TypeVar("S", bound=Sent)
 
 _POLL_S = 0.2
 
 
-class UnrollQueue:
-    """A TensorFlow FIFO queue of single unrolls.
+class UnrollQueue(Generic[S]):
+    """A TensorFlow FIFO queue of single unrolls, or of gradients.
 
     Args:
-      specs: an Unroll of tf.TensorSpec without the leading dimension.
+      specs: of what actors send, tf.TensorSpec without the leading dimension.
       capacity: unrolls held; `put` waits while the queue is full.
     """
 
-    def __init__(self, specs: Unroll, capacity: int) -> None:
+    def __init__(self, specs: S, capacity: int) -> None:
         self._specs = specs
         flat = tree.flatten(specs)
         self._queue = tf.queue.FIFOQueue(
             capacity, [spec.dtype for spec in flat], [spec.shape for spec in flat]
         )
 
-    def put(self, unrolls: Unroll) -> None:
+    def put(self, unrolls: S) -> None:
         """Adds N unrolls, arrays of leading dimension N; waits while the queue is full.
 
         Raises:
@@ -42,7 +45,7 @@ class UnrollQueue:
         except (tf.errors.CancelledError, tf.errors.AbortedError) as error:
             raise QueueClosed("the learner takes no more unrolls") from error
 
-    def take(self, batch_size: int) -> Unroll:
+    def take(self, batch_size: int) -> S:
         """Returns a batch [B, ...] of the oldest unrolls; waits until there are enough.
 
         Raises:
@@ -55,7 +58,7 @@ class UnrollQueue:
             if not self._queue.is_closed():
                 raise
             raise QueueClosed("no whole batch is left") from error
-        return tree.unflatten_as(self._specs, list(flat))
+        return cast(S, tree.unflatten_as(self._specs, list(flat)))
 
     def size(self) -> int:
         """Returns how many unrolls are in the queue."""
@@ -66,7 +69,7 @@ class UnrollQueue:
         self._queue.close(cancel_pending_enqueues=True)
 
 
-def batches(queue: UnrollQueue, batch_size: int) -> Iterator[Unroll]:
+def batches(queue: UnrollQueue[S], batch_size: int) -> Iterator[S]:
     """Yields batches [B, ...] until the queue is closed, taking one ahead of the update."""
     prefetcher = _Prefetcher(queue, batch_size)
     while True:
@@ -77,11 +80,11 @@ def batches(queue: UnrollQueue, batch_size: int) -> Iterator[Unroll]:
 
 
 def batches_or_none(
-    queue: UnrollQueue,
+    queue: UnrollQueue[S],
     batch_size: int,
     patience_s: float,
     give_up: Callable[[], bool] = lambda: False,
-) -> Iterator[Unroll | None]:
+) -> Iterator[S | None]:
     """Yields batches, and None if there was none for `patience_s` seconds or the queue is closed.
 
     For a learner in a group: the others wait for it in every update, so it must take part even
@@ -108,17 +111,17 @@ def batches_or_none(
         asked_at = time.monotonic()
 
 
-class _Prefetcher:
+class _Prefetcher(Generic[S]):
     """A thread that takes one batch ahead: more would only make the batches staler."""
 
-    def __init__(self, queue: UnrollQueue, batch_size: int) -> None:
+    def __init__(self, queue: UnrollQueue[S], batch_size: int) -> None:
         self._queue = queue
         self._batch_size = batch_size
         self._wanted = threading.Semaphore(1)
-        self._taken: queues.SimpleQueue[Unroll | Exception] = queues.SimpleQueue()
+        self._taken: queues.SimpleQueue[S | Exception] = queues.SimpleQueue()
         threading.Thread(target=self._run, name="batches", daemon=True).start()
 
-    def get(self, timeout_s: float | None) -> Unroll:
+    def get(self, timeout_s: float | None) -> S:
         """Returns the next batch. Raises queue.Empty after `timeout_s`, or what `take` raised."""
         found = self._taken.get(timeout=timeout_s)
         if isinstance(found, Exception):

@@ -13,7 +13,8 @@ from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import signals
-from impala_tf.learner.batch_uses import BatchUses, Replayed, batch_uses
+from impala_tf.learner.actor_gradients import ActorGradientStep
+from impala_tf.learner.batch_uses import BatchUses, Once, Replayed, batch_uses
 from impala_tf.learner.gradient_step import GradientStep
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.policy_step import PolicyStep
@@ -21,7 +22,7 @@ from impala_tf.learner.q_step import QStep
 from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.learner.schedules import Schedules
 from impala_tf.learner.signals import ControlFlags
-from impala_tf.types import EnvironmentSpec, Unroll
+from impala_tf.types import EnvironmentSpec, Sent
 
 # For so many agent steps, observations are added to the statistics that normalise them.
 OBSERVED_AGENT_STEPS = 50_000
@@ -138,8 +139,8 @@ class Learner:
         no_flags = ControlFlags(stop=False, write_row=False, checkpoint=False)
         self._step.compile(self._spec, self._signals(no_flags, True))
 
-    def update(self, batch: Unroll, flags: ControlFlags) -> tuple[Any, ControlFlags]:
-        """Takes the gradient steps that follow the arrival of a batch [B, ...].
+    def update(self, batch: Sent, flags: ControlFlags) -> tuple[Any, ControlFlags]:
+        """Takes the gradient steps that follow the arrival of a batch [B, ...]; a3c: [1, ...].
 
         Returns:
           the steps' statistics, their means and greatest policy lag (None if all steps were
@@ -162,7 +163,7 @@ class Learner:
         """
         return self._arrival(None, flags)[1]
 
-    def _arrival(self, batch: Unroll | None, flags: ControlFlags) -> tuple[list[Any], ControlFlags]:
+    def _arrival(self, batch: Sent | None, flags: ControlFlags) -> tuple[list[Any], ControlFlags]:
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
         may_observe = self.agent_steps < OBSERVED_AGENT_STEPS
@@ -235,6 +236,8 @@ def _algorithm(
 ) -> tuple[GradientStep, BatchUses]:
     """Returns the gradient steps of the algorithm, and what they learn from."""
     layout = layout_of(spec)
+    if config.loss.algorithm == "a3c":
+        return ActorGradientStep(agent, layout, config, group, has_target=False), Once()
     if config.loss.algorithm != "dqn":
         step = PolicyStep(agent, layout, config, group)
         return step, batch_uses(config, step.prepare, config.run.seed)

@@ -1,6 +1,6 @@
 """The metrics of a run: their names and meanings, windows and rates.
 
-To add one: a line in _GROUPS, and its value in `learner.policy_step`, `learner.q_step` or
+To add one: a line in _GROUPS, and its value in `learner.policy_gradients`, `learner.q_step` or
 `recorder.py`.
 """
 

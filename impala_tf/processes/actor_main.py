@@ -10,12 +10,13 @@ from impala_tf import process_memory
 from impala_tf.acting import Acting, LearnerActing, codecs, own_acting
 from impala_tf.actor import Actor
 from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, agent_of, unroll_specs
+from impala_tf.agents.agent import Agent, agent_of
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import GuardedEnvironment
+from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.process_lifetime import run_interruptibly
 from impala_tf.processes.common import begin, credentials_dir, seed_of
 from impala_tf.processes.heartbeat import Heartbeat
@@ -84,11 +85,12 @@ def main(config: Config) -> int:
         acting = own_acting(agent, spec, num_envs, seed, client, waits, q_learning)
     else:
         acting = LearnerActing(client, codecs(agent, spec), waits)
+    computes_gradients = config.loss.algorithm == "a3c"
     actor = Actor(
         agent,
         acting,
         environment,
-        client,
+        GradientSender(client, agent, spec, config) if computes_gradients else client,
         spec,
         num_envs,
         resolved(config.optimizer.unroll_length),
@@ -156,9 +158,9 @@ def _connect(
     config: Config, spec: EnvironmentSpec, agent: Agent, patience: _Patience
 ) -> ActorClient:
     task = config.process.task
-    num_envs = resolved(config.process.envs_per_actor)
-    specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
-    max_environments(specs, num_envs)  # raises if so many cannot be sent
+    specs = sent_specs(agent, spec, config)
+    num_sent = configs.sent_per_push(config)
+    max_environments(specs, num_sent)  # raises if so many cannot be sent
     learners = configs.hosts(config.process.learner_hosts)
     return ActorClient(
         learners[task % len(learners)],
@@ -169,5 +171,5 @@ def _connect(
         on_retry=patience.on_retry,
         on_call=Heartbeat(config.process.heartbeat_path).beat,
         on_refused=_Refusals().log,
-        num_environments=num_envs,
+        num_environments=num_sent,
     )

@@ -13,6 +13,7 @@ from impala_tf.agents import description, precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.agents.description import Layer
 from impala_tf.config import Config, resolved
+from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import Learner
 from impala_tf.processes.common import resolve
@@ -103,9 +104,18 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
         ("variables of the learner, with optimizer and statistics",
          _size(learner.parameters_and_slots())),
         *_of_gradient_step(config, spec, agent),
+        *_of_gradient_sent(config, spec, agent),
     ):  # fmt: skip
         table.add_row(what, _mebibytes(size))
     return table
+
+
+def _of_gradient_sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> list[tuple[str, int]]:
+    if config.loss.algorithm != "a3c":
+        return []
+    return [
+        ("a gradient, as it is sent in place of unrolls", _size(sent_specs(agent, spec, config)))
+    ]
 
 
 def _of_gradient_step(config: Config, spec: EnvironmentSpec, agent: Agent) -> list[tuple[str, int]]:

@@ -13,7 +13,7 @@ from impala_tf import certificates, process_memory
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.run_state import NotFiniteError
-from impala_tf.config import Config, ConfigError, resolved
+from impala_tf.config import Config, ConfigError
 from impala_tf.learner import peer_watch
 from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError, SingleLearner
 from impala_tf.learner.stall_watch import StallWatch
@@ -32,7 +32,7 @@ from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.processes.status_reporter import StatusReporter
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
 from impala_tf.transport import LearnerServer
-from impala_tf.types import Unroll
+from impala_tf.types import Sent
 
 # How long a learner that is done waits for its actors to call once more and be told.
 _FAREWELL_S = 5.0
@@ -145,10 +145,8 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
     )
 
 
-def _batches(
-    parts: LearnerParts, hosts: Sequence[str], stop: StopRequest
-) -> Iterator[Unroll | None]:
-    batch_size = resolved(parts.config.optimizer.batch_size)
+def _batches(parts: LearnerParts, hosts: Sequence[str], stop: StopRequest) -> Iterator[Sent | None]:
+    batch_size = configs.sent_per_batch(parts.config)
     if parts.group.size == 1:
         return batches(parts.queue, batch_size)
     peers = peer_watch.PeerWatch(hosts, parts.group.rank)

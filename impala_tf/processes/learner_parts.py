@@ -18,9 +18,10 @@ from impala_tf.checkpoint.run_state import RunState
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import scores, suites
 from impala_tf.environments.observations import layout_of
+from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inference import InferenceService
-from impala_tf.learner.inspection import UnrollInspector
+from impala_tf.learner.inspection import Inspector
 from impala_tf.learner.replay import arrays, buffer
 from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.learner.unroll_queue import UnrollQueue
@@ -41,7 +42,7 @@ from impala_tf.transport import (
     RunIdentity,
     max_environments,
 )
-from impala_tf.types import EnvironmentSpec, Unroll
+from impala_tf.types import EnvironmentSpec, Sent
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -54,7 +55,7 @@ class LearnerParts(NamedTuple):
     logdir: Logdir
     group: LearnerGroup
     learner: Learner
-    queue: UnrollQueue
+    queue: UnrollQueue[Sent]
     recorder: RunRecorder
     run_state: RunState
     resumed: bool  # from a checkpoint
@@ -79,8 +80,8 @@ def build(
     dtype = precision.torso_dtype(config.agent)
     precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
-    specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
-    replay = _replay(config, spec, specs, logdir, group.rank)
+    specs = sent_specs(agent, spec, config)
+    replay = _replay(config, spec, agent, logdir, group.rank)
     learner = Learner(agent, spec, config, group, replay)
     queue = UnrollQueue(specs, resolved(config.process.queue_capacity))
     recorder = _recorder(config, spec, logdir, queue, group, replay)
@@ -136,11 +137,12 @@ def _inference(
 
 
 def _replay(
-    config: Config, spec: EnvironmentSpec, specs: Unroll, logdir: Logdir, rank: int
+    config: Config, spec: EnvironmentSpec, agent: Agent, logdir: Logdir, rank: int
 ) -> ReplayBuffer | None:
     if config.loss.algorithm != "dqn":
         return None
     _log.info("%s", check_replay_fits(config, spec))
+    specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
     make_array: arrays.MakeArray = arrays.in_memory
     if config.replay.save_replay:
         header, nbytes = buffer.header(config, specs), configs.replay_bytes(config, spec)
@@ -154,21 +156,21 @@ def _replay(
 
 def _put(
     config: Config, spec: EnvironmentSpec, queue: UnrollQueue, learner: Learner
-) -> Callable[[Unroll], None]:
-    """Returns what takes unrolls from actors, or refuses them.
+) -> Callable[[Sent], None]:
+    """Returns what takes unrolls or gradients from actors, or refuses them.
 
     Where actors wait for updates, unrolls of older parameters are dropped: they come from actors
     that had waited so long that they filled the batch of a lost actor, and every later batch would
     be late with them.
     """
-    inspector = UnrollInspector(spec, config.process.max_policy_lag)
+    inspector = Inspector(spec, config.process.max_policy_lag)
     only_new = configs.waits_for_updates(config)
 
-    def put(unroll: Unroll) -> None:
+    def put(sent: Sent) -> None:
         version = learner.parameter_version
-        inspector.check(unroll, version)
-        if not only_new or int(unroll.parameter_version.max()) == version:
-            queue.put(unroll)
+        inspector.check(sent, version)
+        if not only_new or int(sent.parameter_version.max()) == version:
+            queue.put(sent)
 
     return put
 
@@ -240,8 +242,15 @@ def _normalizer(config: Config) -> Callable[[int, float], float | None]:
     return normalized
 
 
+def _most_episodes(config: Config) -> int:
+    """Returns how many games can end in what an actor sends at once, for each N of it."""
+    of_environment = 2 + resolved(config.optimizer.unroll_length)
+    environments = resolved(config.process.envs_per_actor)
+    return of_environment * environments // configs.sent_per_push(config)
+
+
 def _identity(
-    config: Config, spec: EnvironmentSpec, specs: Unroll, agent: Agent, run_id: str
+    config: Config, spec: EnvironmentSpec, specs: Sent, agent: Agent, run_id: str
 ) -> RunIdentity:
     return RunIdentity(
         protocol_version=PROTOCOL_VERSION,
@@ -252,6 +261,7 @@ def _identity(
             (variable.name, tuple(variable.shape), variable.dtype.name)
             for variable in agent.variables
         ],
-        max_environments=max_environments(specs, resolved(config.process.envs_per_actor)),
+        max_environments=max_environments(specs, configs.sent_per_push(config)),
+        most_episodes=_most_episodes(config),
         num_levels=len(spec.tasks) or 1,
     )

@@ -33,6 +33,7 @@ from impala_tf.config import Config, resolved
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
+from impala_tf.learner.actor_gradients import gradient_specs, sent_specs
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
@@ -46,7 +47,15 @@ from impala_tf.transport import (
     RunIdentity,
 )
 from impala_tf.transport.codec import NestCodec
-from impala_tf.types import ActorReport, EnvironmentSpec, Episode, Nest, Unroll
+from impala_tf.types import (
+    ActorGradient,
+    ActorReport,
+    EnvironmentSpec,
+    Episode,
+    Nest,
+    Sent,
+    Unroll,
+)
 
 _PLAYED_UNROLLS = 5
 _ONE_THREAD = "CPU, 1 thread"
@@ -99,7 +108,7 @@ def environment(config: Config, spec: EnvironmentSpec, seconds: float) -> Measur
 
 
 def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures an actor's unrolls to a learner on this machine, and new parameters back.
+    """Measures an actor's unrolls (a3c: gradients) to a learner here, and new parameters back.
 
     Both sides are in this process. Arguments as of `inference`.
     """
@@ -107,22 +116,22 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     num_envs = resolved(config.process.envs_per_actor)
     length = resolved(config.optimizer.unroll_length)
     agent = _agent(config, spec)
-    specs = unroll_specs(agent, spec, length)
+    specs = sent_specs(agent, spec, config)
     arrays = [variable.numpy() for variable in agent.variables]
     with tempfile.TemporaryDirectory() as folder, _loopback(folder, specs, agent, num_envs) as link:
         client, store = link
-        unroll = _played_unroll(config, spec, agent)  # how well its images compress is of the level
+        sent = _sent(config, spec, agent)
         versions = itertools.count()
 
         def exchange() -> None:
             version = next(versions)
             store.publish(version, arrays)
             client.fetch_parameters(version - 1)
-            client.push(unroll)
+            client.push(sent)
 
         rate, cores = _rate(exchange, seconds)
     steps = num_envs * length
-    bytes_up = sum(map(len, NestCodec(specs).encode(unroll)[1])) / steps
+    bytes_up = sum(map(len, NestCodec(specs).encode(sent)[1])) / steps
     bytes_down = sum(array.nbytes for array in arrays) / steps
     return Measured(rate * steps, "CPU", _peak_memory(), cores, bytes_up, bytes_down)
 
@@ -166,8 +175,11 @@ def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
 def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:
     """Returns what learns once from a batch; later uses of it cost the same.
 
-    In dqn, it puts a batch into the replay and takes the gradient steps that follow.
+    In dqn, it puts a batch into the replay and takes the gradient steps that follow. In a3c, actors
+    compute the gradients; the work is the same.
     """
+    if config.loss.algorithm == "a3c":
+        config = configs.replace(config, algorithm="impala")
     config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
     learner = Learner(agent, spec, config, SingleLearner())
     specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
@@ -220,6 +232,14 @@ def _random_actions(spec: EnvironmentSpec, num_envs: int) -> list[np.ndarray]:
     return [rng.integers(0, sizes, shape).astype(actions.dtype) for _ in range(100)]
 
 
+def _sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> Sent:
+    """Returns what an actor sends; how well its images compress depends on the level."""
+    if config.loss.algorithm != "a3c":
+        return _played_unroll(config, spec, agent)
+    gradient: ActorGradient = _noise(gradient_specs(agent), 1)
+    return gradient
+
+
 def _played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unroll:
     """Returns what an actor sends after a few unrolls."""
     num_envs = resolved(config.process.envs_per_actor)
@@ -251,7 +271,7 @@ class _KeptUnrolls:
 
 @contextlib.contextmanager
 def _loopback(
-    folder: str, specs: Unroll, agent: Agent, num_envs: int
+    folder: str, specs: Sent, agent: Agent, num_envs: int
 ) -> Iterator[tuple[ActorClient, ParameterStore]]:
     """An actor's connection to a learner that drops every unroll."""
     certificates.create(Path(folder) / "credentials")

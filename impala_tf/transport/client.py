@@ -27,7 +27,7 @@ from impala_tf.transport.grpc_options import (
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
 from impala_tf.transport.retry import Backoff
-from impala_tf.types import ActorReport, Episode, Unroll
+from impala_tf.types import ActorReport, Episode, Sent
 
 # The learner is unreachable, slow or shutting down: all of these pass.
 _RETRIED = (
@@ -56,7 +56,7 @@ class ActorClient:
         address: str,
         credentials_dir: Path,
         actor_id: str,
-        unroll_specs: Unroll,
+        unroll_specs: Sent,
         config_digest: str,
         on_retry: Callable[[float, str], None] | None = None,
         on_call: Callable[[], None] | None = None,
@@ -69,7 +69,7 @@ class ActorClient:
           address: host:port of the learner.
           credentials_dir: holds at least `certificates.ACTOR_FILES`.
           actor_id: unique among the learner's actors.
-          unroll_specs: of (shape, dtype), without the leading N.
+          unroll_specs: of (shape, dtype), without the leading N; a3c: of gradients.
           config_digest: `impala_tf.config.wire_digest`.
           on_retry: called with (seconds so far, reason) if a call is being retried: after 5 s, then
             every minute; from the thread that waits.
@@ -171,16 +171,17 @@ class ActorClient:
         return reply.parameter_version, reply.tensors
 
     def push(
-        self, unroll: Unroll, episodes: Sequence[Episode] = (), report: ActorReport = _NO_REPORT
+        self, sent: Sent, episodes: Sequence[Episode] = (), report: ActorReport = _NO_REPORT
     ) -> None:
-        """Sends an unroll [N, ...]; waits only until the learner has accepted the previous one.
+        """Sends unrolls [N, ...], or a gradient.
 
-        The arrays are copied and may be overwritten after the call.
+        Waits only until the learner has accepted what was pushed before. The arrays are copied and
+        may be overwritten after the call.
 
         Raises: ValueError naming an array that does not fit the specs; otherwise as
           `fetch_parameters`, also for a failure of the previous push.
         """
-        num_environments, tensors = self._codec.encode(unroll)
+        num_environments, tensors = self._codec.encode(sent)
         self._wait_for_previous_push()
         request = impala_pb2.PushUnrollRequest(
             actor_id=self._actor_id,

@@ -10,7 +10,7 @@ from impala_tf.config import ConfigError
 from impala_tf.transport import impala_pb2
 from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.grpc_options import MAX_UNROLL_BYTES
-from impala_tf.types import Unroll
+from impala_tf.types import Sent
 
 PROTOCOL_VERSION = 8
 
@@ -26,13 +26,14 @@ class RunIdentity(NamedTuple):
     protocol_version: int  # PROTOCOL_VERSION
     run_id: str  # random, made once per run
     config_digest: str  # impala_tf.config.wire_digest
-    unroll_specs: Unroll  # of (shape, dtype), without the leading N
+    unroll_specs: Sent  # of (shape, dtype), without the leading N; a3c: of gradients
     parameter_specs: Sequence[tuple[str, tuple[int, ...], str]]  # (name, shape, dtype)
     max_environments: int = 4096  # N at most, of one actor
     num_levels: int = 1  # that the agent learns
+    most_episodes: int = 1000  # that can end in a push, for each N of it
 
 
-def max_environments(unroll_specs: Unroll, envs_per_actor: int) -> int:
+def max_environments(unroll_specs: Sent, envs_per_actor: int) -> int:
     """Returns how many environments an actor may have: more than the flag says, but not any number.
 
     Args:

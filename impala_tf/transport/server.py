@@ -24,7 +24,6 @@ from impala_tf.transport.handshake import RunIdentity
 from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.service import ActorView, LearnerService, PushReport
-from impala_tf.types import Unroll
 
 # Decode unrolls and wait for room in the queue; the other pushes wait for them, in their order.
 _WORKERS = 8
@@ -48,7 +47,7 @@ class LearnerServer:
         address: str,
         credentials_dir: Path,
         run: RunIdentity,
-        put: Callable[[Unroll], None],
+        put: Callable[[Any], None],
         parameters: ParameterStore,
         on_push: Callable[[PushReport], None] | None = None,
         on_refused: Callable[[int], None] | None = None,

@@ -25,7 +25,7 @@ from impala_tf.transport.inference import Infer, InferenceCalls
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.push_checks import CallError, check_numbers
 from impala_tf.transport.sessions import ActorView, Session, Sessions
-from impala_tf.types import ActorReport, Episode, Unroll
+from impala_tf.types import ActorReport, Episode, Sent
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class LearnerService:
     def __init__(
         self,
         run: RunIdentity,
-        put: Callable[[Unroll], None],
+        put: Callable[[Any], None],
         parameters: ParameterStore,
         workers: Executor,
         max_waiting_bytes: int,
@@ -115,9 +115,6 @@ class LearnerService:
     ) -> None:
         self._run = run
         self._codec = NestCodec(run.unroll_specs)
-        shapes = {spec.name: spec.shape for spec in self._codec.specs}
-        steps, *_ = *shapes.get("env_outputs.reward", ()), 1
-        self._most_episodes = 1 + steps  # of an environment
         self._parameter_specs = [TensorSpec.of(*spec) for spec in run.parameter_specs]
         self._put = put
         self._parameters = parameters
@@ -301,7 +298,7 @@ class LearnerService:
         if self._on_push is not None:
             self._on_push(report)
 
-    def _decode(self, session: Session, request: impala_pb2.PushUnrollRequest) -> Unroll:
+    def _decode(self, session: Session, request: impala_pb2.PushUnrollRequest) -> Sent:
         if request.num_environments > session.num_environments:
             raise CallError(
                 grpc.StatusCode.INVALID_ARGUMENT,
@@ -309,13 +306,13 @@ class LearnerService:
                 f" {request.num_environments}",
             )
         try:
-            unroll: Unroll = self._codec.decode(request.num_environments, request.tensors)
+            unroll: Sent = self._codec.decode(request.num_environments, request.tensors)
         except DecodeError as error:
             raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
         return unroll
 
-    def _report(self, request: impala_pb2.PushUnrollRequest, unroll: Unroll) -> PushReport:
-        check_numbers(request, self._most_episodes, self._run.num_levels)
+    def _report(self, request: impala_pb2.PushUnrollRequest, unroll: Sent) -> PushReport:
+        check_numbers(request, self._run.most_episodes, self._run.num_levels)
         return PushReport(
             actor_id=request.actor_id,
             num_unrolls=request.num_environments,

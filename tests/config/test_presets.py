@@ -129,7 +129,7 @@ def test_scaling_a_network_without_convolutions_is_refused() -> None:
 def test_resolving_twice_changes_nothing() -> None:
     """Every process of a run resolves its flags again."""
     for kind, preset, algorithm in itertools.product(
-        KINDS, PRESETS, ("auto", "impala", "appo", "ppo", "dqn")
+        KINDS, PRESETS, ("auto", "impala", "appo", "ppo", "a3c", "dqn")
     ):
         once = configs.resolve(changed(preset=preset, algorithm=algorithm), kind)
         assert configs.resolve(once, kind) == once

@@ -9,7 +9,7 @@ import pytest
 import tree
 
 from impala_tf.agents.agent import make_agent, unroll_specs
-from impala_tf.learner.inspection import UnrollInspector
+from impala_tf.learner.inspection import Inspector
 from impala_tf.transport import RefusedUnroll
 from impala_tf.types import ActionSpec, EnvironmentSpec, Unroll
 from tests.helpers.samples import vector_spec
@@ -25,7 +25,7 @@ def unrolls(spec: EnvironmentSpec) -> Unroll:
 
 
 def check(unroll: Unroll, spec: EnvironmentSpec, **limits: Any) -> None:
-    UnrollInspector(spec, limits.get("max_policy_lag", 1000)).check(unroll, VERSION)
+    Inspector(spec, limits.get("max_policy_lag", 1000)).check(unroll, VERSION)
 
 
 @pytest.mark.parametrize(

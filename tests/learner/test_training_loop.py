@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from impala_tf.learner.policy_step import PolicyStats
+from impala_tf.learner.policy_gradients import PolicyStats
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.training_loop import TrainingLoop
 from tests.helpers.clock import Clock

@@ -17,7 +17,8 @@ from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.algorithms.losses import explained_variance
 from impala_tf.learner.group import SingleLearner
-from impala_tf.learner.policy_step import _Sums, time_major
+from impala_tf.learner.policy_gradients import time_major
+from impala_tf.learner.policy_step import _Sums
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.update import Learner

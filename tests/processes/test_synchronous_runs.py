@@ -1,4 +1,4 @@
-"""Whole runs in which processes wait for each other, or one network answers all actors."""
+"""Whole runs in which processes wait for each other, or share the work in another way."""
 
 from __future__ import annotations
 
@@ -51,6 +51,23 @@ def test_what_actors_wait_for(
     assert (max(lags) == 0) is (synchronization != "none")
     config = json.loads((tmp_path / "config.json").read_text())["flags"]
     assert config["batch_size"] == 16 or synchronization == "none"
+
+
+def test_a_run_learns_from_gradients_that_its_actors_compute(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Random play ends after 22 steps on average."""
+    code, out, err = start(
+        "--level_name=CartPole-v1",
+        "--algorithm=a3c",
+        "--total_environment_frames=300000",
+        f"--logdir={tmp_path}",
+    ).wait()
+    assert code == 0, err + out
+    last = rows(tmp_path)[-1]
+    assert float(last["episode_return_mean"]) > 60
+    assert float(last["rho_clip_fraction"]) < 0.6  # pi is mu: a ratio is above 1 by rounding only
+    assert 0 < float(last["policy_lag_mean"]) < 20
 
 
 @pytest.mark.long
