@@ -16,6 +16,7 @@ from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, ConfigError
 from impala_tf.learner import peer_watch
 from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError, SingleLearner
+from impala_tf.learner.peer_watch import PeerWatch
 from impala_tf.learner.stall_watch import StallWatch
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import batches, batches_or_none
@@ -111,9 +112,10 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
 
     def learn() -> None:
         parts.server.start()
+        peers = _watch_peers(group, hosts)
         learner.compile()
         parts.recorder.begin(learner.agent_steps, learner.environment_frames)
-        loop.run(stall_watch.watch(_batches(parts, hosts, stop)), stop)
+        loop.run(stall_watch.watch(_batches(parts, peers, stop)), stop)
         if group.size > 1:  # for comparison: all learners must end with the same parameters
             _log.info("learner-%d: final parameters %s", group.rank, _digest(learner))
         if learner.done:
@@ -145,11 +147,18 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
     )
 
 
-def _batches(parts: LearnerParts, hosts: Sequence[str], stop: StopRequest) -> Iterator[Sent | None]:
+def _watch_peers(group: LearnerGroup, hosts: Sequence[str]) -> PeerWatch:
+    """Returns a watch that has seen which peers can be reached; all of them are served by now."""
+    group.gather(None)
+    peers = PeerWatch(hosts, group.rank)
+    peers.lost_peer()
+    return peers
+
+
+def _batches(parts: LearnerParts, peers: PeerWatch, stop: StopRequest) -> Iterator[Sent | None]:
     batch_size = configs.sent_per_batch(parts.config)
     if parts.group.size == 1:
         return batches(parts.queue, batch_size)
-    peers = peer_watch.PeerWatch(hosts, parts.group.rank)
     return batches_or_none(
         parts.queue, batch_size, _PATIENCE_S, lambda: stop() or peers.lost_peer()
     )
