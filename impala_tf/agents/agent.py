@@ -15,6 +15,7 @@ from impala_tf.config import (
     AGENTS,
     AgentComposition,
     AgentConfig,
+    Config,
     CoreName,
     HeadsName,
     check_observation,
@@ -237,6 +238,23 @@ def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "flo
         config.core,
         config.heads,
     )
+
+
+def parameter_specs(agent: Agent, config: Config) -> list[tuple[str, tuple[int, ...], str]]:
+    """Returns (name, shape, dtype) of every variable, as actors get them.
+
+    Args:
+      agent: its variables made.
+      config: resolved.
+    """
+    trainable = {variable.ref() for variable in agent.trainable_variables}
+
+    def dtype(variable: tf.Variable) -> str:
+        # Statistics keep their digits: a variance may be a small difference.
+        shortens = config.process.parameter_compression == "bf16" and variable.ref() in trainable
+        return "bfloat16" if shortens else str(variable.dtype.name)
+
+    return [(each.name, tuple(each.shape), dtype(each)) for each in agent.variables]
 
 
 def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unroll:

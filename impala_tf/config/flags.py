@@ -274,6 +274,9 @@ class ProcessConfig:
     traffic: a set of parameters is often larger than an unroll. ppo's actors always wait for new
     ones.
     """
+    parameter_compression: Literal["none", "bf16"] = "none"
+    """How learners send actors parameters: as float32, or as bfloat16 in half the bytes. A policy
+    of rounded parameters acts a little differently; V-trace corrects for it."""
     max_policy_lag: int = 1000
     """Learners refuse unrolls whose parameters are more updates old than this: those of an actor
     that was stopped for a while. They are counted and shown."""

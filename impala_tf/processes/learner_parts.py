@@ -11,7 +11,7 @@ import tensorflow as tf
 from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, agent_of, unroll_specs
+from impala_tf.agents.agent import Agent, agent_of, parameter_specs, unroll_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.checkpoint.run_state import RunState
@@ -257,10 +257,7 @@ def _identity(
         run_id=run_id,
         config_digest=configs.wire_digest(config),
         unroll_specs=specs,
-        parameter_specs=[
-            (variable.name, tuple(variable.shape), variable.dtype.name)
-            for variable in agent.variables
-        ],
+        parameter_specs=parameter_specs(agent, config),
         max_environments=max_environments(specs, configs.sent_per_push(config)),
         most_episodes=_most_episodes(config),
         num_levels=len(spec.tasks) or 1,

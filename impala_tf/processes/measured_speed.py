@@ -25,7 +25,7 @@ from impala_tf import config as configs
 from impala_tf.acting import own_acting
 from impala_tf.actor import Actor
 from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, agent_of, unroll_specs
+from impala_tf.agents.agent import Agent, agent_of, parameter_specs, unroll_specs
 from impala_tf.agents.policy import compile_policy
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.checkpoint.checkpointer import Checkpointer
@@ -46,7 +46,7 @@ from impala_tf.transport import (
     ParameterStore,
     RunIdentity,
 )
-from impala_tf.transport.codec import NestCodec
+from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.types import (
     ActorGradient,
     ActorReport,
@@ -118,7 +118,11 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     agent = _agent(config, spec)
     specs = sent_specs(agent, spec, config)
     arrays = [variable.numpy() for variable in agent.variables]
-    with tempfile.TemporaryDirectory() as folder, _loopback(folder, specs, agent, num_envs) as link:
+    parameters = parameter_specs(agent, config)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _loopback(folder, specs, parameters, num_envs) as link,
+    ):
         client, store = link
         sent = _sent(config, spec, agent)
         versions = itertools.count()
@@ -132,7 +136,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
         rate, cores = _rate(exchange, seconds)
     steps = num_envs * length
     bytes_up = sum(map(len, NestCodec(specs).encode(sent)[1])) / steps
-    bytes_down = sum(array.nbytes for array in arrays) / steps
+    bytes_down = sum(TensorSpec.of(*each).nbytes for each in parameters) / steps
     return Measured(rate * steps, "CPU", _peak_memory(), cores, bytes_up, bytes_down)
 
 
@@ -271,7 +275,10 @@ class _KeptUnrolls:
 
 @contextlib.contextmanager
 def _loopback(
-    folder: str, specs: Sent, agent: Agent, num_envs: int
+    folder: str,
+    specs: Sent,
+    parameters: list[tuple[str, tuple[int, ...], str]],
+    num_envs: int,
 ) -> Iterator[tuple[ActorClient, ParameterStore]]:
     """An actor's connection to a learner that drops every unroll."""
     certificates.create(Path(folder) / "credentials")
@@ -280,7 +287,8 @@ def _loopback(
         run_id="benchmark",
         config_digest="",
         unroll_specs=specs,
-        parameter_specs=[(v.name, tuple(v.shape), v.dtype.name) for v in agent.variables],
+        parameter_specs=parameters,
+        most_episodes=1,
         max_environments=num_envs,
     )
     store = ParameterStore()

@@ -3,6 +3,8 @@
 A tensor is sent as its raw elements: C order, little-endian, no header. The handshake fixes their
 shapes and dtypes once. Images are compressed: an Atari frame is a hundredth of its size then, and
 less work to encrypt. Bytes that are fewer than the elements need are a Zstandard frame.
+
+float32 can be sent as bfloat16, its upper half: such a tensor is float32 on both sides.
 """
 
 from __future__ import annotations
@@ -23,7 +25,11 @@ _COMPRESSED_BYTES = 4096  # from here on
 _LEVEL = 1  # of Zstandard: the fastest
 _MAX_WINDOW_BYTES = 2**23  # what a decompressor may need besides its result
 _DTYPE_NAMES = ("uint8", "bool", "int32", "int64", "float32")
-DTYPES = {name: np.dtype(name).newbyteorder("<") for name in _DTYPE_NAMES}
+_BFLOAT16 = "bfloat16"
+DTYPES = {
+    **{name: np.dtype(name).newbyteorder("<") for name in _DTYPE_NAMES},
+    _BFLOAT16: np.dtype("<u2"),  # its bits: NumPy has no such dtype
+}
 
 
 class TensorSpec(NamedTuple):
@@ -36,12 +42,19 @@ class TensorSpec(NamedTuple):
     @classmethod
     def of(cls, name: str, shape: Sequence[int], dtype: Any) -> TensorSpec:
         """Takes NumPy's or TensorFlow's shapes and dtypes; ValueError names what cannot be sent."""
-        dtype_name = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
+        is_bfloat16 = isinstance(dtype, str) and dtype == _BFLOAT16
+        numpy_dtype = np.float32 if is_bfloat16 else getattr(dtype, "as_numpy_dtype", dtype)
+        dtype_name = _BFLOAT16 if is_bfloat16 else np.dtype(numpy_dtype).name
         if dtype_name not in DTYPES:
             raise ValueError(f"{name}: {dtype_name} cannot be sent, only {', '.join(DTYPES)}")
         if any(size is None for size in shape):
             raise ValueError(f"{name}: every dimension must be known, got {tuple(shape)}")
         return cls(name, tuple(int(size) for size in shape), dtype_name)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its elements, uncompressed."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype}{list(self.shape)}"
@@ -50,6 +63,8 @@ class TensorSpec(NamedTuple):
 def encode(spec: TensorSpec, array: Any, leading: tuple[int, ...] = ()) -> bytes:
     """Returns the bytes of `array` [*leading, *spec.shape]; ValueError if it is anything else."""
     array = np.asarray(array)
+    if spec.dtype == _BFLOAT16 and array.dtype == np.float32:
+        array = _bfloat16_bits(array)
     if array.dtype != DTYPES[spec.dtype] or array.shape != leading + spec.shape:
         raise ValueError(
             f"{spec.name}: expected {spec.dtype}{list(leading + spec.shape)}, "
@@ -63,7 +78,10 @@ def encode(spec: TensorSpec, array: Any, leading: tuple[int, ...] = ()) -> bytes
 
 
 def decode(spec: TensorSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.ndarray:
-    """Returns `data` as read-only view [*leading, *spec.shape]; DecodeError if it does not fit."""
+    """Returns read-only [*leading, *spec.shape], a view of `data` if it can be one.
+
+    Raises: DecodeError if it does not fit.
+    """
     shape = leading + spec.shape
     expected = math.prod(shape) * DTYPES[spec.dtype].itemsize
     if len(data) < expected and _may_be_compressed(spec, expected):
@@ -74,7 +92,21 @@ def decode(spec: TensorSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.n
         )
     if spec.dtype == "bool" and data.translate(None, b"\x00\x01"):
         raise DecodeError(f"{spec.name}: expected bool, that is bytes of 0 or 1, got other bytes")
-    return np.frombuffer(data, DTYPES[spec.dtype]).reshape(shape)
+    array = np.frombuffer(data, DTYPES[spec.dtype]).reshape(shape)
+    return _from_bfloat16_bits(array) if spec.dtype == _BFLOAT16 else array
+
+
+def _bfloat16_bits(array: np.ndarray) -> np.ndarray:
+    """Rounds finite float32 to the nearest bfloat16, uint16; ties to the even one."""
+    bits = np.ascontiguousarray(array, "<f4").view("<u4")
+    odd = (bits >> 16) & 1
+    return ((bits + odd + 0x7FFF) >> 16).astype(DTYPES[_BFLOAT16])
+
+
+def _from_bfloat16_bits(bits: np.ndarray) -> np.ndarray:
+    array = (bits.astype("<u4") << 16).view("<f4")
+    array.setflags(write=False)
+    return array
 
 
 def _may_be_compressed(spec: TensorSpec, expected: int) -> bool:
@@ -127,7 +159,7 @@ class NestCodec:
     @property
     def nbytes(self) -> int:
         """The bytes of one environment's tensors."""
-        return sum(math.prod(s.shape) * DTYPES[s.dtype].itemsize for s in self.specs)
+        return sum(spec.nbytes for spec in self.specs)
 
     def encode(self, nest: Nest) -> tuple[int, list[bytes]]:
         """Returns (N, tensors) of a nest of arrays; ValueError names the one that does not fit."""

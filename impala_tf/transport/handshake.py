@@ -12,7 +12,7 @@ from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.grpc_options import MAX_UNROLL_BYTES
 from impala_tf.types import Sent
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 
 # What is said of an actor goes to logs and terminals, and the actor wrote it.
 _LONGEST_SHOWN = 80
@@ -28,9 +28,9 @@ class RunIdentity(NamedTuple):
     config_digest: str  # impala_tf.config.wire_digest
     unroll_specs: Sent  # of (shape, dtype), without the leading N; a3c: of gradients
     parameter_specs: Sequence[tuple[str, tuple[int, ...], str]]  # (name, shape, dtype)
+    most_episodes: int  # that can end in a push, for each N of it
     max_environments: int = 4096  # N at most, of one actor
     num_levels: int = 1  # that the agent learns
-    most_episodes: int = 1000  # that can end in a push, for each N of it
 
 
 def max_environments(unroll_specs: Sent, envs_per_actor: int) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from impala_tf.transport import impala_pb2
+from impala_tf.transport.codec import TensorSpec, encode
 
 
 class Snapshot:
@@ -19,14 +20,14 @@ class Snapshot:
         self._reply: bytes | None = None
         self._encoding = threading.Lock()
 
-    def reply(self) -> bytes:
-        """Returns the GetParametersReply with this version."""
+    def reply(self, specs: Sequence[TensorSpec]) -> bytes:
+        """Returns the GetParametersReply with this version, encoded as the run's specs say."""
         with self._encoding:
             if self._reply is None:
                 self._reply = impala_pb2.GetParametersReply(
                     outcome=impala_pb2.OK,
                     parameter_version=self.parameter_version,
-                    tensors=[tensor.tobytes() for tensor in self.tensors],
+                    tensors=list(map(encode, specs, self.tensors)),
                 ).SerializeToString()
             return self._reply
 

@@ -192,7 +192,7 @@ class LearnerService:
         behind = snapshot.parameter_version - request.known_version
         if 0 <= behind < self._parameter_lag and request.known_version >= 0:
             return _reply(impala_pb2.GetParametersReply, impala_pb2.UNCHANGED)
-        return snapshot.reply()
+        return snapshot.reply(self._parameter_specs)
 
     @_answering(impala_pb2.InferRequest)
     async def Infer(  # noqa: N802

@@ -216,7 +216,10 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
         ),
         ({"inference": "learner", "algorithm": "dqn"}, "--inference=learner: dqn's actors"),
         ({"inference": "learner", "algorithm": "a3c"}, "--inference=learner: a3c's actors"),
-        ({"synchronization": "trajectory", "algorithm": "a3c"}, "a3c is asynchronous"),
+        (
+            {"synchronization": "trajectory", "algorithm": "a3c"},
+            "--synchronization=trajectory: a3c is asynchronous",
+        ),
         ({"tmux_sess": "a.b"}, "--tmux_sess='a.b': letters, digits, _ and - only"),
         ({"tmux_sess": "-a"}, "--tmux_sess='-a': "),
         ({"tmux_sess": ""}, "--tmux_sess='': "),

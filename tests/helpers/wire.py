@@ -61,6 +61,7 @@ RUN = RunIdentity(
     config_digest="digest-1",
     unroll_specs=SPECS,
     parameter_specs=[("torso/w", (64, 32), "float32"), ("head/b", (A,), "float32")],
+    most_episodes=2 + T,
 )
 
 

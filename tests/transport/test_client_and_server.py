@@ -106,6 +106,22 @@ def test_an_actor_waits_for_the_first_parameters_and_gets_each_version_once(
     assert (got[0], got[1][0].max()) == (7, 7.0)
 
 
+def test_parameters_are_sent_in_the_dtypes_of_the_run(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    """The actor's own are float32, whatever came over the wire."""
+    shortened = [("torso/w", (64, 32), "bfloat16"), RUN.parameter_specs[1]]
+    actor = connect(serve(learner, run=RUN._replace(parameter_specs=shortened)).port)
+    assert actor.handshake() == shortened
+    learner.parameters.publish(0, make_parameters(1.001))
+    got = actor.fetch_parameters(-1)
+    assert got is not None
+    weights, bias = got[1]
+    assert weights.dtype == bias.dtype == np.float32
+    assert set(weights.flat) == {1.0}  # 1.001 has no bfloat16
+    assert set(bias.flat) == {np.float32(1.001)}
+
+
 def test_an_actor_never_sees_half_a_version(
     serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:
@@ -134,12 +150,13 @@ def test_an_actor_never_sees_half_a_version(
 
 
 def test_parameters_of_another_shape_than_agreed_are_an_error(
-    serve: Serve, connect: Connect, learner: FakeLearner
+    serve: Serve, connect: Connect, learner: FakeLearner, caplog: pytest.LogCaptureFixture
 ) -> None:
     actor = connect(serve(learner).port)
     learner.parameters.publish(0, [np.zeros([64, 32], np.float32), np.zeros([6], np.float32)])
-    with pytest.raises(TransportError, match="head/b: expected 20 bytes"):
+    with pytest.raises(TransportError, match="the learner failed, see its log"):
         actor.fetch_parameters(-1)
+    assert "head/b: expected float32[5], got float32[6]" in caplog.text
 
 
 # --- how often it counts ---
@@ -278,7 +295,7 @@ def test_an_actor_that_does_not_fit_is_refused_with_both_values(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 8"),
+        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 9"),
         ({"run_id": "run-0"}, "run: the actor has run-0, the learner has run-1"),
     ],
 )

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 import zstandard
@@ -137,6 +138,25 @@ def test_bytes_that_do_not_fit_are_named(n: int, tensors: list[bytes], said: str
         codec.decode(n, tensors)
 
 
+def test_bfloat16_is_rounded_as_tensorflow_does() -> None:
+    """Ties go to the even neighbour; where torsos compute in bfloat16, nothing is lost."""
+    rng = np.random.default_rng(0)
+    halfway = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0, 0x80000000, 1], np.uint32)
+    values = np.concatenate([
+        rng.normal(size=10_000).astype(np.float32) * 10.0 ** rng.integers(-30, 30, 10_000),
+        halfway.view(np.float32),
+    ]).astype(np.float32)  # fmt: skip
+    spec = TensorSpec.of("w", values.shape, "bfloat16")
+    data = encode(spec, values)
+    assert len(data) == spec.nbytes == 2 * values.size
+    decoded = decode(spec, data)
+    expected = values.astype(ml_dtypes.bfloat16).astype(np.float32)
+    assert decoded.dtype == np.float32
+    np.testing.assert_array_equal(decoded, expected)
+    with pytest.raises(DecodeError, match="expected .* bytes of bfloat16"):
+        decode(spec, data[:-1])
+
+
 def test_the_store_holds_the_version_published_last() -> None:
     store = ParameterStore()
     assert store.latest is None
@@ -154,8 +174,9 @@ def test_published_parameters_are_encoded_once_and_read_only() -> None:
     assert snapshot is not None
     with pytest.raises(ValueError, match="read-only"):
         array += 1  # an actor could otherwise get half of the change
-    assert snapshot.reply() is snapshot.reply()
-    reply = impala_pb2.GetParametersReply.FromString(snapshot.reply())
+    specs = [TensorSpec.of("w", (2,), "float32")]
+    assert snapshot.reply(specs) is snapshot.reply(specs)
+    reply = impala_pb2.GetParametersReply.FromString(snapshot.reply(specs))
     assert reply.tensors == [np.ones([2], np.float32).tobytes()]
 
 

@@ -34,6 +34,7 @@ RUN = RunIdentity(
     config_digest="digest",
     unroll_specs=Unroll(SCALAR, (), EnvOutput(*[SCALAR] * 7), AgentOutput(SCALAR, SCALAR)),
     parameter_specs=[],
+    most_episodes=3,
 )
 
 

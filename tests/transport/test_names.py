@@ -109,6 +109,7 @@ def test_the_name_of_an_actor_that_was_killed_or_hangs_is_free(
     assert process.stdout is not None
     assert process.stdout.readline() == "admitted\n"
     wait_until(lambda: learner.unrolls.qsize() > 3)
+    wait_until(lambda: one.num_acting() == 1)  # its first sign of life is not on its way any more
     process.send_signal(end)
     began = time.monotonic()
     successor = connect(one.port, "actor-3")
