@@ -1,8 +1,10 @@
-"""--device: what a process computes on is what the user asked for, and its log says so."""
+"""What TensorFlow is started with: the device that the user asked for, and nothing unneeded."""
 
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -79,3 +81,21 @@ def test_a_missing_gpu_that_the_machine_was_told_to_use_is_a_warning(
     *warnings, last = log_of("auto")
     assert [line.startswith("WARNING expected a GPU") for line in warnings] == [True] * warns
     assert last.startswith("INFO computing on CPU, ")
+
+
+_IMPORTS = """
+import sys
+from impala_tf.processes import tensorflow_startup
+tensorflow_startup.import_tensorflow()
+print([name for name in ("keras", "matplotlib") if name in sys.modules])
+import tensorflow as tf
+print(tf.keras.layers.Dense(3)(tf.ones([1, 2])).shape)
+"""
+
+
+def test_keras_is_imported_only_for_those_who_use_it() -> None:
+    """A level of the user may; our processes do not, and start a second earlier."""
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[]", "(1, 3)"], done.stderr

@@ -1,0 +1,245 @@
+"""What would thousands of actors do to a learner? A simulation with constants that were measured.
+
+    python run_experiment.py --mode=benchmark --json > speed.json
+    python sandbox/simulate_scale.py speed.json --actors=8,500,5000 [--learners=1] \
+        [--learner_cores=2] [--learner_speedup=1] [--mbit=1000] [FLAG ...]
+
+Actors with a core each act, fetch parameters and push unrolls, as `impala_tf.actor` does; a learner
+takes batches from its bounded queue. Everything costs the core time that the benchmark measured;
+the learner's link carries --mbit each way, first come, first served. --learner_speedup: how much
+faster than the measured machine updates are, say on a GPU. Prints a row for each number of actors.
+FLAG: those of run_experiment.py that the benchmark was run with. `benchmark_scale.py` does the same
+with real connections, up to what one machine can hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import heapq
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from impala_tf.config import command_line, resolved
+from impala_tf.processes.common import resolve
+
+JITTER = 0.1  # of an unroll's duration, either way
+WARM_UP = 0.3  # of the simulated time
+
+
+class Constants(NamedTuple):
+    """Of one learner and its actors; seconds, bytes and agent steps."""
+
+    unroll_s: float  # an actor's, for all of its environments
+    push_s: float  # of the learner's core, for such a push
+    fetch_s: float  # the same, for a set of parameters
+    update_s: float  # for a batch, all gradient steps on it, with all of the learner's cores
+    push_bytes: float
+    parameter_bytes: float
+    environments: int  # of an actor
+    batch_size: int
+    unroll_length: int
+    updates_per_batch: int
+    queue_capacity: int
+    learner_cores: float
+    bytes_per_s: float  # of the learner's link, each way
+
+
+class Result(NamedTuple):
+    """Of the simulated time after the start."""
+
+    agent_steps_per_s: float
+    updating: float  # share of the learner's time
+    waiting: float  # share of the actors' time
+    lag: float  # learner updates between acting and learning, mean
+    link_up: float  # share of the link that is used
+    link_down: float
+    waiting_bytes: float  # of pushes that wait for room, at most
+
+
+class Fifo:
+    """Serves one after the other."""
+
+    def __init__(self) -> None:
+        self.free_at = self.busy_s = 0.0
+
+    def finish(self, now: float, work_s: float) -> float:
+        """Returns when work that comes now will have been done."""
+        self.busy_s += work_s
+        self.free_at = max(self.free_at, now) + work_s
+        return self.free_at
+
+
+class Simulation:
+    """One learner and its actors."""
+
+    def __init__(self, constants: Constants, actors: int, seed: int = 0) -> None:
+        self._constants = constants
+        self._actors = actors
+        self._rng = random.Random(seed)
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._count = 0
+        self._up, self._down, self._serving = Fifo(), Fifo(), Fifo()
+        self._queue: collections.deque[int] = collections.deque()  # versions that acted
+        self._parked: collections.deque[tuple[int, int]] = collections.deque()  # actor, version
+        self._accepted = [True] * actors
+        self._waiting_since: dict[int, tuple[float, int]] = {}
+        self._is_updating = False
+        self._version = 0
+        self._lags: list[int] = []
+        self._updating_s = self._waited_s = 0.0
+        self._most_parked = 0
+
+    def run(self, seconds: float) -> Result:
+        """Simulates; the first part of the time does not count."""
+        for actor in range(self._actors):
+            self._at(self._rng.random() * self._constants.unroll_s, self._fetch, actor)
+        self._until(WARM_UP * seconds)
+        self._lags.clear()
+        before = (self._updating_s, self._waited_s, self._up.busy_s, self._down.busy_s)
+        self._most_parked = 0
+        self._until(seconds)
+        span_s = (1 - WARM_UP) * seconds
+        updating, waited, up, down = (
+            (now - then) / span_s
+            for now, then in zip(
+                (self._updating_s, self._waited_s, self._up.busy_s, self._down.busy_s),
+                before,
+                strict=True,
+            )
+        )
+        return Result(
+            len(self._lags) * self._constants.unroll_length / span_s,
+            updating,
+            waited / self._actors,
+            sum(self._lags) / max(1, len(self._lags)),
+            up,
+            down,
+            self._most_parked * self._constants.push_bytes,
+        )
+
+    def _at(self, time_s: float, what: Callable[..., None], *arguments: int) -> None:
+        self._count += 1
+        event = (time_s, self._count, lambda now: what(now, *arguments))
+        heapq.heappush(self._events, event)
+
+    def _until(self, end_s: float) -> None:
+        while self._events and self._events[0][0] < end_s:
+            now, _, happen = heapq.heappop(self._events)
+            happen(now)
+
+    def _fetch(self, now: float, actor: int) -> None:
+        served = self._serving.finish(now, self._constants.fetch_s)
+        version = self._version
+        there = self._down.finish(
+            served, self._constants.parameter_bytes / self._constants.bytes_per_s
+        )
+        unroll_s = self._constants.unroll_s * (1 + JITTER * self._rng.uniform(-1, 1))
+        self._waited_s += there - now
+        self._at(there + unroll_s, self._acted, actor, version)
+
+    def _acted(self, now: float, actor: int, version: int) -> None:
+        """The next unroll may begin when the push before this one was accepted."""
+        if not self._accepted[actor]:
+            self._waiting_since[actor] = (now, version)
+            return
+        self._accepted[actor] = False
+        there = self._up.finish(now, self._constants.push_bytes / self._constants.bytes_per_s)
+        served = self._serving.finish(there, self._constants.push_s)
+        self._at(served, self._arrived, actor, version)
+        self._fetch(now, actor)
+
+    def _arrived(self, now: float, actor: int, version: int) -> None:
+        self._parked.append((actor, version))
+        self._admit(now)
+        self._most_parked = max(self._most_parked, len(self._parked))
+
+    def _admit(self, now: float) -> None:
+        """Moves pushes that wait into the queue, while there is room, and starts an update."""
+        constants = self._constants
+        while self._parked and len(self._queue) + constants.environments <= max(
+            constants.queue_capacity, constants.environments
+        ):
+            actor, version = self._parked.popleft()
+            self._queue.extend([version] * constants.environments)
+            self._accepted[actor] = True
+            if actor in self._waiting_since:
+                since, waiting_version = self._waiting_since.pop(actor)
+                self._waited_s += now - since
+                self._at(now, self._acted, actor, waiting_version)
+        if not self._is_updating and len(self._queue) >= constants.batch_size:
+            self._lags += [self._version - self._queue.popleft()
+                           for _ in range(constants.batch_size)]  # fmt: skip
+            self._is_updating = True
+            # Serving takes a part of the cores from updates.
+            share = min(0.9, self._serving.busy_s / max(now, 1e-9) / constants.learner_cores)
+            took_s = constants.update_s / (1 - share)
+            self._updating_s += took_s
+            self._at(now + took_s, self._updated)
+
+    def _updated(self, now: float) -> None:
+        self._version += self._constants.updates_per_batch
+        self._is_updating = False
+        self._admit(now)
+
+
+def constants_of(speed: Path, flags: list[str], options: argparse.Namespace) -> Constants:
+    """Returns what a benchmark measured, for a run with these flags."""
+    config, _ = resolve(command_line.parse(flags))
+    found = json.loads(speed.read_text())
+    core_s = {part["name"]: 1e-6 * part["core_us_per_step"] for part in found["parts"]}
+    environments = resolved(config.process.envs_per_actor)
+    length = resolved(config.optimizer.unroll_length)
+    batch_size = resolved(config.optimizer.batch_size)
+    pushed = environments * length
+    sent = found["bytes_up"], found["bytes_down"] * config.process.parameter_lag
+    serving = core_s["transport"] / 2 * pushed  # of a push and a fetch
+    update_s = batch_size * length * core_s["updates"] / options.learner_cores
+    return Constants(
+        unroll_s=pushed * (core_s["environments"] + core_s["inference"] + core_s["transport"] / 2),
+        push_s=serving * sent[0] / sum(sent),
+        fetch_s=serving * sent[1] / sum(sent),
+        update_s=update_s / options.learner_speedup,
+        push_bytes=sent[0] * pushed,
+        parameter_bytes=sent[1] * pushed,
+        environments=environments,
+        batch_size=batch_size,
+        unroll_length=length,
+        updates_per_batch=resolved(config.optimizer.updates_per_batch),
+        queue_capacity=resolved(config.process.queue_capacity),
+        learner_cores=options.learner_cores,
+        bytes_per_s=options.mbit * 1e6 / 8,
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Simulates and prints."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("speed_json", type=Path)
+    parser.add_argument("--actors", default="8,500,5000")
+    parser.add_argument("--learners", type=int, default=1)
+    parser.add_argument("--learner_cores", type=float, default=2.0)
+    parser.add_argument("--learner_speedup", type=float, default=1.0)
+    parser.add_argument("--mbit", type=float, default=1000.0)
+    parser.add_argument("--seconds", type=float, default=300.0, help="to simulate")
+    options, flags = parser.parse_known_args(arguments)
+    constants = constants_of(options.speed_json, flags, options)
+    print("| actors | agent steps/s | learner updates | actors wait | policy lag | link up, down"
+          " | waiting pushes |\n|---|---|---|---|---|---|---|")  # fmt: skip
+    for actors in map(int, options.actors.split(",")):
+        found = Simulation(constants, max(1, actors // options.learners)).run(options.seconds)
+        parked_mib = found.waiting_bytes / 2**20
+        print(
+            f"| {actors:,} | {options.learners * found.agent_steps_per_s:,.0f} |"
+            f" {found.updating:.0%} | {found.waiting:.0%} | {found.lag:.1f} |"
+            f" {found.link_up:.0%}, {found.link_down:.0%} | {parked_mib:,.0f} MiB |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
