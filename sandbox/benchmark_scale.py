@@ -4,9 +4,9 @@
 
 Starts a real learner and stand-ins for actors: real clients, each with a connection, a name and a
 certificate, that send one real unroll again and again at a real actor's pace. First a few of them,
-then all. Prints the learner's agent steps/s with both, its memory, and what the stand-ins were
-told. Then kills the learner (SIGKILL), starts it again, and prints how long it took until every
-stand-in had called it. Other flags are those of run_experiment.py.
+then all. Prints the learner's agent steps/s with both, its memory, and how old its unrolls are in
+learner updates. Then kills the learner (SIGKILL), starts it again, and prints how long it took
+until every stand-in had called it. Other flags are those of run_experiment.py.
 """
 
 from __future__ import annotations
@@ -71,6 +71,10 @@ class Learner:
         time.sleep(seconds)
         return statistics.median(self._rows()[before:] or [0.0])
 
+    def policy_lag(self) -> float:
+        """Returns the mean of the newest row, in learner updates."""
+        return float(self._table()[-1]["policy_lag_mean"] or "nan")
+
     def memory_mib(self) -> float:
         """Returns its resident memory."""
         return float(psutil.Process(self._process.pid).memory_info().rss) / 2**20
@@ -87,11 +91,13 @@ class Learner:
             return 0
 
     def _rows(self) -> list[float]:
+        return [float(rate) for row in self._table() if (rate := row["agent_steps_per_s"])]
+
+    def _table(self) -> list[dict[str, str]]:
         if not self._logdir.metrics.exists():
             return []
         with self._logdir.metrics.open(newline="") as file:
-            rates = [row["agent_steps_per_s"] for row in csv.DictReader(file)]
-        return [float(rate) for rate in rates if rate]
+            return list(csv.DictReader(file))
 
 
 def wait(condition: Callable[[], bool], limit_s: float = START_S) -> float:
@@ -185,8 +191,8 @@ def main() -> int:
             wait(lambda: learner.actors() == options.few)
             learner.rate(10 * ROW_S)
             alone, before_mib = learner.rate(options.seconds), learner.memory_mib()
-            print(f"{options.few} actors: {alone:,.0f} agent steps/s, {before_mib:,.0f} MiB",
-                  flush=True)  # fmt: skip
+            print(f"{options.few} actors: {alone:,.0f} agent steps/s, {before_mib:,.0f} MiB,"
+                  f" policy lag {learner.policy_lag():.0f}", flush=True)  # fmt: skip
             left = options.actors - options.few
             share = -(-left // options.processes)
             for first in range(0, left, share):
@@ -196,8 +202,8 @@ def main() -> int:
             learner.rate(10 * ROW_S)
             crowded = learner.rate(options.seconds)
             print(f"{options.actors} actors: {crowded:,.0f} agent steps/s ({crowded / alone:.0%}),"
-                  f" {learner.memory_mib():,.0f} MiB, {learner.threads()} threads",
-                  flush=True)  # fmt: skip
+                  f" {learner.memory_mib():,.0f} MiB, {learner.threads()} threads,"
+                  f" policy lag {learner.policy_lag():.0f}", flush=True)  # fmt: skip
             learner.kill()
             learner.start()
             seconds = wait(lambda: learner.actors() == options.actors, 600)

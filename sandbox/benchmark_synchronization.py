@@ -6,7 +6,7 @@ Trains with the same network, environments, batches and loss, and changes only w
 for (--synchronization) and where actions are chosen (--inference): on Pong, whose steps are cheap
 and steady, and on a Pong whose games start slowly and unevenly (uneven.py). The settings take
 turns. Prints a table of environment frames a second, medians of the turns, beside the paper's.
-More flags are those of run_experiment.py. A3C is not among the settings.
+More flags are those of run_experiment.py.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ FLAGS = (
 # Flags, and the paper's frames a second of IMPALA on its two tasks: 48 actors, 48 cores, with a GPU
 # where inference is batched.
 SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
+    # A gradient of A3C is that of one actor's environments.
+    "A3C": (("--algorithm=a3c", f"--batch_size={ENVIRONMENTS}"), ""),
     "batched A2C, sync. step": (("--synchronization=step", "--inference=learner"), ""),
     "batched A2C, sync. trajectory": (("--synchronization=trajectory",), ""),
     "batched A2C, dynamic batching": (

@@ -2,13 +2,15 @@
 
     python run_experiment.py --mode=benchmark --json > speed.json
     python sandbox/simulate_scale.py speed.json --actors=8,500,5000 [--learners=1] \
-        [--learner_cores=2] [--learner_speedup=1] [--mbit=1000] [FLAG ...]
+        [--learner_cores=2] [--learner_speedup=1] [--mbit=1000] [--parameter_lag=1] [FLAG ...]
 
 Actors with a core each act, fetch parameters and push unrolls, as `impala_tf.actor` does; a learner
-takes batches from its bounded queue. Everything costs the core time that the benchmark measured;
+takes batches from its bounded queue, and lets actors act as `impala_tf.transport.grants` says
+(--no_grants: always). Everything costs the core time that the benchmark measured;
 the learner's link carries --mbit each way, first come, first served. --learner_speedup: how much
 faster than the measured machine updates are, say on a GPU. Prints a row for each number of actors.
-FLAG: those of run_experiment.py that the benchmark was run with. `benchmark_scale.py` does the same
+FLAG: those of run_experiment.py that the benchmark was run with, but for --parameter_lag, which
+must have been 1. `benchmark_scale.py` does the same
 with real connections, up to what one machine can hold.
 """
 
@@ -26,6 +28,7 @@ from typing import NamedTuple
 
 from impala_tf.config import command_line, resolved
 from impala_tf.processes.common import resolve
+from impala_tf.transport.grants import GrantLimit
 
 JITTER = 0.1  # of an unroll's duration, either way
 WARM_UP = 0.3  # of the simulated time
@@ -47,6 +50,7 @@ class Constants(NamedTuple):
     queue_capacity: int
     learner_cores: float
     bytes_per_s: float  # of the learner's link, each way
+    parameter_lag: int
 
 
 class Result(NamedTuple):
@@ -77,100 +81,133 @@ class Fifo:
 class Simulation:
     """One learner and its actors."""
 
-    def __init__(self, constants: Constants, actors: int, seed: int = 0) -> None:
+    def __init__(
+        self, constants: Constants, actors: int, seed: int = 0, grants: bool = True
+    ) -> None:
         self._constants = constants
+        least = 2 + -(-constants.batch_size // constants.environments)
+        self._limit = GrantLimit(least) if grants else None
+        self._granted = 0
+        self._wanting: collections.deque[tuple[float, int]] = collections.deque()  # since, actor
         self._actors = actors
         self._rng = random.Random(seed)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
         self._up, self._down, self._serving = Fifo(), Fifo(), Fifo()
         self._queue: collections.deque[int] = collections.deque()  # versions that acted
-        self._parked: collections.deque[tuple[int, int]] = collections.deque()  # actor, version
+        # Actor, version, how long the unroll took until it was made and sent, and since when it
+        # waits for room.
+        self._parked: collections.deque[tuple[int, int, float, float]] = collections.deque()
         self._accepted = [True] * actors
-        self._waiting_since: dict[int, tuple[float, int]] = {}
+        self._known = [-1] * actors  # versions that they have
+        self._waiting_since: dict[int, tuple[float, int, float]] = {}
         self._is_updating = False
         self._version = 0
         self._lags: list[int] = []
-        self._updating_s = self._waited_s = 0.0
+        self._updating_s = self._waited_s = self._counted_from_s = 0.0
         self._most_parked = 0
 
     def run(self, seconds: float) -> Result:
         """Simulates; the first part of the time does not count."""
         for actor in range(self._actors):
-            self._at(self._rng.random() * self._constants.unroll_s, self._fetch, actor)
+            self._at(self._rng.random() * self._constants.unroll_s, self._want, actor)
         self._until(WARM_UP * seconds)
         self._lags.clear()
-        before = (self._updating_s, self._waited_s, self._up.busy_s, self._down.busy_s)
+        self._waited_s, self._counted_from_s = 0.0, WARM_UP * seconds
+        before = (self._updating_s, self._up.busy_s, self._down.busy_s)
         self._most_parked = 0
         self._until(seconds)
+        for since in [*(since for since, _ in self._wanting),
+                      *(since for since, *_ in self._waiting_since.values())]:  # fmt: skip
+            self._count_wait(since, seconds)
         span_s = (1 - WARM_UP) * seconds
-        updating, waited, up, down = (
-            (now - then) / span_s
-            for now, then in zip(
-                (self._updating_s, self._waited_s, self._up.busy_s, self._down.busy_s),
-                before,
-                strict=True,
-            )
+        after = (self._updating_s, self._up.busy_s, self._down.busy_s)
+        updating, up, down = (
+            min(1.0, (now - then) / span_s) for now, then in zip(after, before, strict=True)
         )
         return Result(
             len(self._lags) * self._constants.unroll_length / span_s,
             updating,
-            waited / self._actors,
+            min(1.0, self._waited_s / span_s / self._actors),
             sum(self._lags) / max(1, len(self._lags)),
             up,
             down,
             self._most_parked * self._constants.push_bytes,
         )
 
-    def _at(self, time_s: float, what: Callable[..., None], *arguments: int) -> None:
+    def _at(self, time_s: float, what: Callable[..., None], *arguments: float) -> None:
         self._count += 1
         event = (time_s, self._count, lambda now: what(now, *arguments))
         heapq.heappush(self._events, event)
+
+    def _count_wait(self, since: float, until: float) -> None:
+        self._waited_s += max(0.0, until - max(since, self._counted_from_s))
 
     def _until(self, end_s: float) -> None:
         while self._events and self._events[0][0] < end_s:
             now, _, happen = heapq.heappop(self._events)
             happen(now)
 
-    def _fetch(self, now: float, actor: int) -> None:
-        served = self._serving.finish(now, self._constants.fetch_s)
-        version = self._version
-        there = self._down.finish(
-            served, self._constants.parameter_bytes / self._constants.bytes_per_s
-        )
-        unroll_s = self._constants.unroll_s * (1 + JITTER * self._rng.uniform(-1, 1))
-        self._waited_s += there - now
-        self._at(there + unroll_s, self._acted, actor, version)
+    def _want(self, now: float, actor: int) -> None:
+        self._wanting.append((now, actor))
+        self._grant(now)
 
-    def _acted(self, now: float, actor: int, version: int) -> None:
+    def _grant(self, now: float) -> None:
+        while self._wanting and (self._limit is None or self._granted < self._limit.limit):
+            since, actor = self._wanting.popleft()
+            self._count_wait(since, now)
+            self._granted += 1
+            self._fetch(now, actor)
+
+    def _fetch(self, now: float, actor: int) -> None:
+        constants, version = self._constants, self._known[actor]
+        there = now
+        if version < 0 or self._version - version >= constants.parameter_lag:
+            served = self._serving.finish(now, constants.fetch_s)
+            there = self._down.finish(served, constants.parameter_bytes / constants.bytes_per_s)
+            version = self._known[actor] = self._version
+        unroll_s = self._constants.unroll_s * (1 + JITTER * self._rng.uniform(-1, 1))
+        self._count_wait(now, there)
+        self._at(there + unroll_s, self._acted, actor, version, now)
+
+    def _acted(
+        self, now: float, actor: int, version: int, granted_at: float, blocked_s: float = 0.0
+    ) -> None:
         """The next unroll may begin when the push before this one was accepted."""
         if not self._accepted[actor]:
-            self._waiting_since[actor] = (now, version)
+            self._waiting_since[actor] = (now, version, granted_at)
             return
         self._accepted[actor] = False
         there = self._up.finish(now, self._constants.push_bytes / self._constants.bytes_per_s)
         served = self._serving.finish(there, self._constants.push_s)
-        self._at(served, self._arrived, actor, version)
-        self._fetch(now, actor)
+        took_s = served - granted_at - blocked_s
+        self._at(served, self._arrived, actor, version, took_s, blocked_s)
+        self._want(now, actor)
 
-    def _arrived(self, now: float, actor: int, version: int) -> None:
-        self._parked.append((actor, version))
+    def _arrived(
+        self, now: float, actor: int, version: int, took_s: float, blocked_s: float
+    ) -> None:
+        self._parked.append((actor, version, took_s, now - blocked_s))
         self._admit(now)
         self._most_parked = max(self._most_parked, len(self._parked))
 
     def _admit(self, now: float) -> None:
         """Moves pushes that wait into the queue, while there is room, and starts an update."""
         constants = self._constants
-        while self._parked and len(self._queue) + constants.environments <= max(
-            constants.queue_capacity, constants.environments
-        ):
-            actor, version = self._parked.popleft()
+        # A learner takes one batch from its queue ahead of the update.
+        room = max(constants.queue_capacity, constants.environments) + constants.batch_size
+        while self._parked and len(self._queue) + constants.environments <= room:
+            actor, version, took_s, waits_since = self._parked.popleft()
             self._queue.extend([version] * constants.environments)
             self._accepted[actor] = True
+            self._granted -= 1
+            if self._limit is not None:
+                self._limit.observe(took_s, now - waits_since, bool(self._wanting))
+            self._grant(now)
             if actor in self._waiting_since:
-                since, waiting_version = self._waiting_since.pop(actor)
-                self._waited_s += now - since
-                self._at(now, self._acted, actor, waiting_version)
+                since, *waiting = self._waiting_since.pop(actor)
+                self._count_wait(since, now)
+                self._at(now, self._acted, actor, *waiting, now - since)
         if not self._is_updating and len(self._queue) >= constants.batch_size:
             self._lags += [self._version - self._queue.popleft()
                            for _ in range(constants.batch_size)]  # fmt: skip
@@ -196,7 +233,7 @@ def constants_of(speed: Path, flags: list[str], options: argparse.Namespace) -> 
     length = resolved(config.optimizer.unroll_length)
     batch_size = resolved(config.optimizer.batch_size)
     pushed = environments * length
-    sent = found["bytes_up"], found["bytes_down"] * config.process.parameter_lag
+    sent = found["bytes_up"], found["bytes_down"]
     serving = core_s["transport"] / 2 * pushed  # of a push and a fetch
     update_s = batch_size * length * core_s["updates"] / options.learner_cores
     return Constants(
@@ -213,6 +250,7 @@ def constants_of(speed: Path, flags: list[str], options: argparse.Namespace) -> 
         queue_capacity=resolved(config.process.queue_capacity),
         learner_cores=options.learner_cores,
         bytes_per_s=options.mbit * 1e6 / 8,
+        parameter_lag=options.parameter_lag,
     )
 
 
@@ -225,13 +263,17 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--learner_cores", type=float, default=2.0)
     parser.add_argument("--learner_speedup", type=float, default=1.0)
     parser.add_argument("--mbit", type=float, default=1000.0)
+    parser.add_argument("--parameter_lag", type=int, default=1)
+    parser.add_argument("--no_grants", action="store_true")
     parser.add_argument("--seconds", type=float, default=300.0, help="to simulate")
     options, flags = parser.parse_known_args(arguments)
     constants = constants_of(options.speed_json, flags, options)
     print("| actors | agent steps/s | learner updates | actors wait | policy lag | link up, down"
           " | waiting pushes |\n|---|---|---|---|---|---|---|")  # fmt: skip
     for actors in map(int, options.actors.split(",")):
-        found = Simulation(constants, max(1, actors // options.learners)).run(options.seconds)
+        of_learner = max(1, actors // options.learners)
+        simulation = Simulation(constants, of_learner, grants=not options.no_grants)
+        found = simulation.run(options.seconds)
         parked_mib = found.waiting_bytes / 2**20
         print(
             f"| {actors:,} | {options.learners * found.agent_steps_per_s:,.0f} |"

@@ -22,7 +22,7 @@ class ActorStatus(TypedDict):
     host: str
     agent_steps_per_s: float
     parameter_lag: float  # age of the parameters that it last acted with, in learner updates
-    push_wait_fraction: float  # fraction of its time that it waited for room in the queue
+    push_wait_fraction: float  # fraction of its time that it waited for the learner
     last_contact_unix_s: float
     environment_restarts: NotRequired[int]  # of environments that broke
     memory_mb: NotRequired[float]  # peak resident memory so far, in MiB; 0: unknown

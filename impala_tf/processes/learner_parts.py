@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -107,6 +108,7 @@ def build(
         on_refused=recorder.record_refused,
         parameter_lag=1 if configs.waits_for_updates(config) else config.process.parameter_lag,
         infer=None if inference is None else inference.ask,
+        least_grants=_least_grants(config),
     )
     if inference is not None and config.process.synchronization == "step":
         inference.wait_for(server.num_acting)
@@ -240,6 +242,14 @@ def _normalizer(config: Config) -> Callable[[int, float], float | None]:
         return None if scores.score_range(level) is None else scores.normalized(level, score)
 
     return normalized
+
+
+def _least_grants(config: Config) -> int | None:
+    """Returns how many unrolls may be in the making at least: those of a batch, and two more."""
+    if configs.waits_for_updates(config):
+        return None
+    of_batch = configs.sent_per_batch(config) / configs.sent_per_push(config)
+    return 2 + math.ceil(of_batch)
 
 
 def _most_episodes(config: Config) -> int:

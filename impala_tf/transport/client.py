@@ -48,7 +48,8 @@ class ActorClient:
     closed. `close` may be called from any thread, everything else from one thread.
 
     Attributes:
-      push_wait_fraction: fraction of the time between the last two pushes that the last one waited.
+      push_wait_fraction: fraction of the time between the last two pushes that the actor waited for
+        parameters, or to push.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class ActorClient:
         self._parameter_specs: list[TensorSpec] = []
         self._next_sequence = 0
         self._last_push = time.monotonic()
-        self.push_wait_fraction = 0.0
+        self.push_wait_fraction = self._fetching_s = 0.0
         self._peak_memory = PeakMemory()
         self._closed = threading.Event()
         self._attendant = threading.Thread(target=self._attend, name="attend", daemon=True)
@@ -130,6 +131,8 @@ class ActorClient:
     def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
         """Returns (parameter_version, read-only tensors), or None if the actor is up to date.
 
+        Waits until the learner can use another unroll, which the next push should have.
+
         Args:
           known_version: the parameter_version that the actor has; -1 if it has none. Then this
             waits until the learner has published its first parameters.
@@ -138,9 +141,16 @@ class ActorClient:
           TransportError on a failure that no retry would fix.
         """
         request = impala_pb2.GetParametersRequest(
-            actor_id=self._actor_id, session=self._session, known_version=known_version
+            actor_id=self._actor_id,
+            session=self._session,
+            known_version=known_version,
+            sequence=self._next_sequence,
         )
+        started = time.monotonic()
         reply = self._call(self._stub.GetParameters, request, PARAMETERS_DEADLINE_S)
+        while reply.outcome == impala_pb2.WAIT:
+            reply = self._call(self._stub.GetParameters, request, PARAMETERS_DEADLINE_S)
+        self._fetching_s += time.monotonic() - started
         if reply.outcome == impala_pb2.UNCHANGED:
             return None
         return reply.parameter_version, decode_all(self._parameter_specs, reply.tensors)
@@ -182,7 +192,7 @@ class ActorClient:
           `fetch_parameters`, also for a failure of the previous push.
         """
         num_environments, tensors = self._codec.encode(sent)
-        self._wait_for_previous_push()
+        blocked_s = self._wait_for_previous_push()
         request = impala_pb2.PushUnrollRequest(
             actor_id=self._actor_id,
             session=self._session,
@@ -195,6 +205,7 @@ class ActorClient:
             **report._asdict(),
             push_wait_fraction=self.push_wait_fraction,
             memory_mb=self._peak_memory.mib(),
+            blocked_s=blocked_s,
         )
         asking = impala_pb2.PushUnrollRequest(
             actor_id=self._actor_id,
@@ -218,7 +229,8 @@ class ActorClient:
         # Not waited for: on_retry may close the client from the sender's own thread.
         self._sender.shutdown(wait=False)
 
-    def _wait_for_previous_push(self) -> None:
+    def _wait_for_previous_push(self) -> float:
+        """Returns the seconds that it took."""
         started = time.monotonic()
         if self._sending is not None:
             reply = self._sending.result()
@@ -227,8 +239,10 @@ class ActorClient:
         if self._closed.is_set():
             raise ClientClosed("push: the client is closed")
         now = time.monotonic()
-        self.push_wait_fraction = (now - started) / max(now - self._last_push, 1e-9)
-        self._last_push = now
+        waited_s = self._fetching_s + now - started
+        self.push_wait_fraction = waited_s / max(now - self._last_push, 1e-9)
+        self._last_push, self._fetching_s = now, 0.0
+        return now - started
 
     def _attend(self) -> None:
         """Gives the learner a sign of life whenever it wants one: the actor keeps its name."""

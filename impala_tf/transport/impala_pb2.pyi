@@ -15,6 +15,7 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REFUSED: _ClassVar[Outcome]
     RUN_OVER: _ClassVar[Outcome]
     SEND: _ClassVar[Outcome]
+    WAIT: _ClassVar[Outcome]
 UNSPECIFIED: Outcome
 OK: Outcome
 DUPLICATE: Outcome
@@ -22,6 +23,7 @@ UNCHANGED: Outcome
 REFUSED: Outcome
 RUN_OVER: Outcome
 SEND: Outcome
+WAIT: Outcome
 
 class TensorSpec(_message.Message):
     __slots__ = ("name", "shape", "dtype")
@@ -64,7 +66,7 @@ class HandshakeReply(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., message: _Optional[str] = ..., run_id: _Optional[str] = ..., parameter_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ...) -> None: ...
 
 class PushUnrollRequest(_message.Message):
-    __slots__ = ("actor_id", "session", "run_id", "sequence", "num_environments", "tensors", "episode_returns", "episode_lengths", "agent_steps_per_s", "environment_fraction", "inference_fraction", "environment_restarts", "push_wait_fraction", "episode_levels", "memory_mb", "asks")
+    __slots__ = ("actor_id", "session", "run_id", "sequence", "num_environments", "tensors", "episode_returns", "episode_lengths", "agent_steps_per_s", "environment_fraction", "inference_fraction", "environment_restarts", "push_wait_fraction", "episode_levels", "memory_mb", "blocked_s", "asks")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +82,7 @@ class PushUnrollRequest(_message.Message):
     PUSH_WAIT_FRACTION_FIELD_NUMBER: _ClassVar[int]
     EPISODE_LEVELS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_S_FIELD_NUMBER: _ClassVar[int]
     ASKS_FIELD_NUMBER: _ClassVar[int]
     actor_id: str
     session: int
@@ -96,8 +99,9 @@ class PushUnrollRequest(_message.Message):
     push_wait_fraction: float
     episode_levels: _containers.RepeatedScalarFieldContainer[int]
     memory_mb: float
+    blocked_s: float
     asks: bool
-    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., sequence: _Optional[int] = ..., num_environments: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ..., episode_returns: _Optional[_Iterable[float]] = ..., episode_lengths: _Optional[_Iterable[int]] = ..., agent_steps_per_s: _Optional[float] = ..., environment_fraction: _Optional[float] = ..., inference_fraction: _Optional[float] = ..., environment_restarts: _Optional[int] = ..., push_wait_fraction: _Optional[float] = ..., episode_levels: _Optional[_Iterable[int]] = ..., memory_mb: _Optional[float] = ..., asks: bool = ...) -> None: ...
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., sequence: _Optional[int] = ..., num_environments: _Optional[int] = ..., tensors: _Optional[_Iterable[bytes]] = ..., episode_returns: _Optional[_Iterable[float]] = ..., episode_lengths: _Optional[_Iterable[int]] = ..., agent_steps_per_s: _Optional[float] = ..., environment_fraction: _Optional[float] = ..., inference_fraction: _Optional[float] = ..., environment_restarts: _Optional[int] = ..., push_wait_fraction: _Optional[float] = ..., episode_levels: _Optional[_Iterable[int]] = ..., memory_mb: _Optional[float] = ..., blocked_s: _Optional[float] = ..., asks: bool = ...) -> None: ...
 
 class PushUnrollReply(_message.Message):
     __slots__ = ("outcome", "message")
@@ -124,16 +128,18 @@ class AttendReply(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
 
 class GetParametersRequest(_message.Message):
-    __slots__ = ("actor_id", "session", "run_id", "known_version")
+    __slots__ = ("actor_id", "session", "run_id", "known_version", "sequence")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     actor_id: str
     session: int
     run_id: str
     known_version: int
-    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., known_version: _Optional[int] = ...) -> None: ...
+    sequence: int
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., known_version: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class InferRequest(_message.Message):
     __slots__ = ("actor_id", "session", "run_id", "num_environments", "tensors", "known_version")

@@ -45,6 +45,6 @@ def check_numbers(
     if levels and not 0 <= min(levels) <= max(levels) < num_levels:
         raise RefusedUnroll(f"episodes: levels from {min(levels)}, but there are {num_levels}")
     rates = (request.agent_steps_per_s, request.environment_fraction, request.inference_fraction,
-             request.push_wait_fraction, request.memory_mb)  # fmt: skip
+             request.push_wait_fraction, request.memory_mb, request.blocked_s)  # fmt: skip
     if not all(map(math.isfinite, (*returns, *rates))) or min(lengths, default=0) < 0:
         raise RefusedUnroll("episodes: a return that is NaN or infinite, or a negative length")

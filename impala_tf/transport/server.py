@@ -53,6 +53,7 @@ class LearnerServer:
         on_refused: Callable[[int], None] | None = None,
         parameter_lag: int = 1,
         infer: Infer | None = None,
+        least_grants: int | None = None,
     ) -> None:
         """Binds the port; `start` serves it.
 
@@ -69,6 +70,8 @@ class LearnerServer:
           on_refused: called with the number of unrolls of every push that was refused.
           parameter_lag: parameters that are fewer updates old than this are new enough.
           infer: chooses actions for actors, see `inference.Infer`; None: they do it themselves.
+          least_grants: so many unrolls may always be in the making; how many more depends on how
+            long they wait for room in the queue, see `grants`. None: any number.
 
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
         """
@@ -85,6 +88,7 @@ class LearnerServer:
             on_push,
             on_refused,
             infer,
+            least_grants,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="serve", daemon=True)
@@ -103,7 +107,7 @@ class LearnerServer:
 
     def finish(self) -> None:
         """Answers every call with RUN_OVER from now on; `actors` shows which actors were told."""
-        self._service.finish()
+        self._loop.call_soon_threadsafe(self._service.finish)
 
     def stop(self, grace_s: float) -> None:
         """Closes the port, gives running calls `grace_s` seconds, then cancels them.

@@ -7,7 +7,6 @@ import functools
 import logging
 import threading
 import time
-import urllib.parse
 from collections.abc import Awaitable, Callable, Container
 from concurrent.futures import Executor
 from typing import Any, NamedTuple, TypeVar
@@ -16,9 +15,10 @@ import grpc
 from google.protobuf.message import DecodeError as MessageError
 from google.protobuf.message import Message
 
-from impala_tf.transport import impala_pb2
+from impala_tf.transport import callers, impala_pb2
 from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.errors import DecodeError, QueueClosed, RefusedUnroll
+from impala_tf.transport.grants import Grants
 from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES
 from impala_tf.transport.handshake import RunIdentity, mismatches, shown, spec_messages
 from impala_tf.transport.inference import Infer, InferenceCalls
@@ -42,7 +42,7 @@ class PushReport(NamedTuple):
     parameter_version: int  # of the parameters that acted
     episodes: list[Episode]  # finished since the actor's last push
     about: ActorReport
-    push_wait_fraction: float  # fraction of its time that the actor waited to push
+    push_wait_fraction: float  # fraction of its time that the actor waited for the learner
     memory_mb: float  # the actor's peak so far, in MiB; 0: unknown
 
 
@@ -98,6 +98,7 @@ class LearnerService:
       on_push: called for every push that was put, by the workers.
       on_refused: called with the number of unrolls that were refused.
       infer: chooses actions for actors; None: they do it themselves.
+      least_grants: so many unrolls may always be in the making; None: any number.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class LearnerService:
         on_push: Callable[[PushReport], None] | None = None,
         on_refused: Callable[[int], None] | None = None,
         infer: Infer | None = None,
+        least_grants: int | None = None,
     ) -> None:
         self._run = run
         self._codec = NestCodec(run.unroll_specs)
@@ -126,13 +128,15 @@ class LearnerService:
         self._on_push = on_push
         self._on_refused = on_refused
         self._over = threading.Event()
+        self._grants = Grants(least_grants)
         self._warned_at: dict[str, float] = {}
         self.sessions = Sessions()
         self._inference = InferenceCalls(infer, parameters, self._over.is_set)
 
     def finish(self) -> None:
-        """Answers every call with RUN_OVER from now on."""
+        """Answers every call with RUN_OVER from now on. Call it in the event loop."""
         self._over.set()
+        self._grants.release()
 
     def num_acting(self) -> int:
         """Returns how many live actors do not wait for the learner's next update."""
@@ -150,7 +154,7 @@ class LearnerService:
         if self._over.is_set():
             self.sessions.mark_told(request.actor_id)
             return _reply(impala_pb2.HandshakeReply, impala_pb2.RUN_OVER)
-        host, certificate = _host(context.peer()), _name_in_certificate(context)
+        host, certificate = callers.host(context), callers.name_in_certificate(context)
         problem = mismatches(request, self._run, self._codec.specs)
         if certificate in self._revoked:
             problem = f"its certificate, {shown(certificate)}, was revoked"
@@ -173,21 +177,29 @@ class LearnerService:
         self, request: impala_pb2.AttendRequest, context: Any
     ) -> bytes:
         """Waits; an actor that is alive calls again when this returns."""
-        await self._session_of(request).attend()
+        session = self._session_of(request)
+        try:
+            await session.attend()
+        except asyncio.CancelledError:  # its connection is closed
+            self._grants.lost(session)
+            raise
         return _reply(impala_pb2.AttendReply, impala_pb2.OK)
 
     @_answering(impala_pb2.GetParametersRequest)
     async def GetParameters(  # noqa: N802
         self, request: impala_pb2.GetParametersRequest, context: Any
     ) -> bytes:
-        """Sends the newest parameters, unless the actor has them. Never waits."""
+        """Sends the newest parameters, unless the actor has them. Waits until it may act."""
+        session = None if self._over.is_set() else self._session_of(request)
+        if session is not None and self._parameters.latest is None:
+            raise CallError(grpc.StatusCode.UNAVAILABLE, "the learner has no parameters yet")
+        may_act = session is not None and await self._grants.wait(session, request.sequence)
         if self._over.is_set():
             self.sessions.mark_told(request.actor_id)
             return _reply(impala_pb2.GetParametersReply, impala_pb2.RUN_OVER)
-        self._session_of(request)
         snapshot = self._parameters.latest
-        if snapshot is None:
-            raise CallError(grpc.StatusCode.UNAVAILABLE, "the learner has no parameters yet")
+        if not may_act or snapshot is None:
+            return _reply(impala_pb2.GetParametersReply, impala_pb2.WAIT)
         # After a restart from a checkpoint, the learner's version may be the lower one.
         behind = snapshot.parameter_version - request.known_version
         if 0 <= behind < self._parameter_lag and request.known_version >= 0:
@@ -253,14 +265,16 @@ class LearnerService:
         self._check_room(size)
         loop = asyncio.get_running_loop()
         self._waiting_bytes += size
+        self._grants.arrived(session, request.sequence)
         job = loop.run_in_executor(self._workers, self._put_unroll, session, request)
         session.pushing = job
 
         def done(job: asyncio.Future[None]) -> None:
             session.pushing = None
             self._waiting_bytes -= size
-            if not job.cancelled():
-                job.exception()  # now asyncio does not complain if nobody waits for the result
+            # Asking for the exception also keeps asyncio from complaining that nobody did.
+            is_put = not job.cancelled() and job.exception() is None
+            self._grants.ended(session, request.sequence, is_put, request.blocked_s)
 
         job.add_done_callback(done)
         await asyncio.shield(job)
@@ -375,13 +389,3 @@ class LearnerService:
 
 def _reply(kind: type[Message], outcome: impala_pb2.Outcome, **fields: Any) -> bytes:
     return kind(outcome=outcome, **fields).SerializeToString()
-
-
-def _name_in_certificate(context: Any) -> str:
-    (name,) = context.auth_context()["x509_common_name"]
-    return str(name.decode())
-
-
-def _host(peer: str) -> str:
-    """Returns the host in gRPC's 'ipv4:10.0.0.2:5000' or 'ipv6:%5B::1%5D:5000'."""
-    return urllib.parse.unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")

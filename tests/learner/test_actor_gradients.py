@@ -38,7 +38,17 @@ class Kept:
 
 
 def config(**flags: Any) -> Config:
-    defaults = {"algorithm": "a3c", "envs_per_actor": N, "unroll_length": T, "baseline_cost": 0.3}
+    defaults = {
+        "algorithm": "a3c",
+        "envs_per_actor": N,
+        "unroll_length": T,
+        "baseline_cost": 0.3,
+        "advantage_scaling": "none",
+        "loss_reduction": "sum",
+        "initialization": "default",
+        "learning_rate": 0.01,
+        "epsilon": 0.01,
+    }
     return resolved_config(**{**defaults, **flags})
 
 

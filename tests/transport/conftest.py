@@ -44,6 +44,7 @@ def serve(directory: Path) -> Iterator[Serve]:
         run: RunIdentity = RUN,
         folder: Path = directory,
         infer: Infer | None = None,
+        least_grants: int | None = None,
     ) -> LearnerServer:
         one = LearnerServer(
             f"127.0.0.1:{port}",
@@ -53,6 +54,7 @@ def serve(directory: Path) -> Iterator[Serve]:
             learner.parameters,
             learner.reports.put,
             infer=infer,
+            least_grants=least_grants,
         )
         one.start()
         started.append((learner, one))
