@@ -2,7 +2,7 @@
 
     python sandbox/benchmark_start.py [FLAG ...]
 
-Starts a run on this machine, waits for its first update and 15 s more, and prints for each process
+Starts a run on this machine, waits for its first update and 30 s more, and prints for each process
 its proportional set size (PSS): pages that several processes share count once, divided among them.
 """
 
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
-AFTERWARDS_S = 15.0
+AFTERWARDS_S = 30.0
 PATIENCE_S = 300.0
 
 

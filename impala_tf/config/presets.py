@@ -123,14 +123,17 @@ _PPO: Flags = {
     "gradients_clipping": 0.5,
     "batch_size": None,
 }
-# Actors compute gradients alone: without statistics that only the learner has, and once.
+# Actors compute gradients alone: without statistics that only the learner has, and once. With few
+# environments each, they send many.
 _A3C: Flags = {
     "observation_normalization": "none",
     "advantage_scaling": "none",
     "value_normalization": "none",
     "updates_per_batch": 1,
     "batch_size": None,
+    "envs_per_actor": 4,
 }
+_A3C_IMAGE: Flags = {"learning_rate": 1e-3}
 # Measured, see sandbox/cartpole.md.
 _A3C_VECTOR: Flags = {
     "initialization": "orthogonal",
@@ -173,7 +176,7 @@ _DQN_VECTOR: Flags = {
 }
 FOR_ALGORITHM: dict[str, dict[Kind, Flags]] = {
     "ppo": {"atari": _PPO, "image": _PPO, "vector": _PPO},
-    "a3c": {"atari": _A3C, "image": _A3C, "vector": {**_A3C, **_A3C_VECTOR}},
+    "a3c": {"atari": _A3C, "image": {**_A3C, **_A3C_IMAGE}, "vector": {**_A3C, **_A3C_VECTOR}},
     "dqn": {"atari": _DQN, "image": {**_DQN, **_DQN_IMAGE}, "vector": {**_DQN, **_DQN_VECTOR}},
 }
 """{algorithm: {kind: {flag: value}}}: come before the preset's own."""
@@ -220,7 +223,7 @@ def table() -> str:
     notes = [
         f"--algorithm=ppo changes: {_listed(_PPO)}, batch_size=every environment's unroll.",
         f"--algorithm=a3c changes: {_listed(_A3C)}, batch_size=every unroll of one actor;"
-        f" with vectors: {_listed(_A3C_VECTOR)}.",
+        f" with images: {_listed(_A3C_IMAGE)}; with vectors: {_listed(_A3C_VECTOR)}.",
         f"--algorithm=dqn changes: {_listed(_DQN)}; with images: {_listed(_DQN_IMAGE)}; with"
         f" vectors: {_listed(_DQN_VECTOR)}.",
         f"Continuous actions change: {_listed(FOR_CONTINUOUS)}.",

@@ -67,7 +67,7 @@ _GROUPS: dict[str, dict[str, str]] = {
     "actor": {
         "actor_environment_fraction": "fraction of the actors' time in their environments",
         "actor_inference_fraction": "fraction of the actors' time in the network",
-        "actor_wait_fraction": "fraction of the actors' time waiting for room at the learner",
+        "actor_wait_fraction": "fraction of the actors' time waiting for the learner",
     },
     "memory": {
         "learner_memory_mb": "peak resident memory of a learner, in MiB (the largest learner's)",
