@@ -282,6 +282,11 @@ def _cluster_problems(flags: dict[str, Any]) -> list[str]:
         found.append(f"--tmux_sess={flags['tmux_sess']!r}: letters, digits, _ and - only")
     if flags["max_restarts"] < 0:
         found.append(f"--max_restarts={flags['max_restarts']}: must be 0 or more")
+    if flags["speed_json"] is not None and flags["algorithm"] == "a3c":
+        found.append(
+            f"--speed_json={flags['speed_json']}: the model does not know that a3c's actors compute"
+            " gradients; leave it out"
+        )
     port = flags["rendezvous_port"]
     if port is not None and not 1 <= port <= 65535:
         found.append(f"--rendezvous_port={port}: must be a port from 1 to 65535")

@@ -216,6 +216,7 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
         ),
         ({"inference": "learner", "algorithm": "dqn"}, "--inference=learner: dqn's actors"),
         ({"inference": "learner", "algorithm": "a3c"}, "--inference=learner: a3c's actors"),
+        ({"speed_json": "a.json", "algorithm": "a3c"}, "--speed_json=a.json: the model does not"),
         (
             {"synchronization": "trajectory", "algorithm": "a3c"},
             "--synchronization=trajectory: a3c is asynchronous",
