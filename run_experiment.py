@@ -24,8 +24,9 @@ from impala_tf.process_lifetime import (
 
 def run(config: Config) -> int:
     """Does what the flags ask for; returns the exit status."""
-    # Imported where needed: the parent process of a local run does not load TensorFlow.
-    if config.run.mode != "train" or config.process.job_name:
+    # Imported where needed: the parent process of a local run does not load TensorFlow, and actors
+    # decide for themselves.
+    if config.run.mode != "train" or config.process.job_name == "learner":
         from impala_tf.processes import tensorflow_startup
 
         tensorflow_startup.import_tensorflow()

@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import tensorflow as tf
+import tree
 
-from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.agents.policy import Policy, compile_policy
-from impala_tf.agents.q_learning import QLearning
+from impala_tf.agents.interface import AgentInterface, array_specs
 from impala_tf.environments.observations import layout_of
 from impala_tf.transport import NestCodec
-from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest
+from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, Nest
 
 # How often, and how long, an actor of a synchronous run asks for new parameters.
 _POLL_S = 0.01
@@ -50,21 +48,27 @@ class Parameters(Protocol):
         """
 
 
+class Network(Protocol):
+    """Answers the steps of N environments with given parameters."""
+
+    def set_parameters(self, arrays: list[np.ndarray]) -> None:
+        """Takes new parameters, in the agent's variable order."""
+
+    def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+        """See `Acting`."""
+
+
 class OwnActing:
     """Acts with a network of its own.
 
     Args:
-      agent: its variables are overwritten with the learner's parameters.
-      policy: of this agent, compiled.
+      network: gets the learner's parameters.
       parameters: where they come from.
       waits: whether every unroll is made with newer parameters than the last one.
     """
 
-    def __init__(
-        self, agent: Agent, policy: Policy, parameters: Parameters, waits: bool = False
-    ) -> None:
-        self._agent = agent
-        self._policy = policy
+    def __init__(self, network: Network, parameters: Parameters, waits: bool = False) -> None:
+        self._network = network
         self._parameters = parameters
         self._waits = waits
         self._parameter_version = -1
@@ -82,13 +86,11 @@ class OwnActing:
         if fetched is None:
             return
         self._parameter_version, arrays = fetched
-        for variable, array in zip(self._agent.variables, arrays, strict=True):
-            variable.assign(array)
+        self._network.set_parameters(arrays)
 
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         """See `Acting`."""
-        answer, core_state = self._policy(env_output, core_state)
-        return AgentOutput(answer.action.numpy(), answer.policy_logits.numpy()), core_state
+        return self._network.answer(env_output, core_state)
 
     def _wait(self, should_stop: Callable[[], bool]) -> tuple[int, list[np.ndarray]] | None:
         """Returns newer parameters, or None after a while.
@@ -104,30 +106,6 @@ class OwnActing:
         return None
 
 
-def own_acting(
-    agent: Agent,
-    spec: EnvironmentSpec,
-    num_envs: int,
-    seed: int,
-    parameters: Parameters,
-    waits: bool = False,
-    q_learning: QLearning | None = None,
-) -> OwnActing:
-    """Returns what answers N environments of a level with the agent itself.
-
-    Args:
-      agent: see `OwnActing`.
-      spec: of the level.
-      num_envs: N.
-      seed: of the sampled actions.
-      parameters, waits: see `OwnActing`.
-      q_learning: how an agent with Q-values explores.
-    """
-    explores = None if q_learning is None else q_learning.distribution(agent)
-    policy = compile_policy(agent, spec, num_envs, seed, distribution=explores)
-    return OwnActing(agent, policy, parameters, waits)
-
-
 class Codecs(NamedTuple):
     """What an actor asks its learner for actions with, and what it gets; without the leading N."""
 
@@ -135,13 +113,13 @@ class Codecs(NamedTuple):
     answer: NestCodec  # of (AgentOutput, core state after it)
 
 
-def codecs(agent: Agent, spec: EnvironmentSpec) -> Codecs:
+def codecs(interface: AgentInterface, spec: EnvironmentSpec) -> Codecs:
     """Returns the codecs of an agent's questions and answers on a level."""
 
     def without_n(nest: Nest) -> Nest:
-        return tf.nest.map_structure(lambda each: tf.TensorSpec(each.shape[1:], each.dtype), nest)
+        return tree.map_structure(lambda each: ArraySpec(each.shape[1:], each.dtype), nest)
 
-    step = unroll_specs(agent, spec, 1)
+    step = array_specs(interface, spec, 1)
     env_output = without_n(layout_of(spec).step_specs(1))
     agent_output = without_n(step.agent_outputs)  # [T, ...] with T = 1
     return Codecs(

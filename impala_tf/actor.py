@@ -7,15 +7,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-import tensorflow as tf
+import tree
 
 from impala_tf.acting import Acting
-from impala_tf.agents.agent import Agent, unroll_specs
+from impala_tf.agents.interface import AgentInterface, array_specs
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.environments.observations import ObservationLayout, layout_of
 from impala_tf.types import (
     ActorReport,
     AgentOutput,
+    ArraySpec,
     EnvironmentSpec,
     EnvOutput,
     Episode,
@@ -45,7 +46,7 @@ class UnrollBuffer:
     """Arrays of one unroll, filled step by step and reused.
 
     Args:
-      specs: an Unroll of tf.TensorSpec without the leading dimension.
+      specs: an Unroll of ArraySpec without the leading dimension.
       num_envs: N.
       layout: of the level's observations.
       levels: int32 [N], which level each environment plays, if there are several.
@@ -58,13 +59,13 @@ class UnrollBuffer:
         layout: ObservationLayout,
         levels: np.ndarray | None = None,
     ) -> None:
-        def empty(spec: tf.TensorSpec) -> np.ndarray:
-            return np.empty((num_envs, *spec.shape), spec.dtype.as_numpy_dtype)
+        def empty(spec: ArraySpec) -> np.ndarray:
+            return np.empty((num_envs, *spec.shape), spec.dtype)
 
         self._layout = layout
         self._levels = () if levels is None else levels
-        self._env_outputs = tf.nest.map_structure(empty, specs.env_outputs)
-        self._agent_outputs = tf.nest.map_structure(empty, specs.agent_outputs)
+        self._env_outputs = tree.map_structure(empty, specs.env_outputs)
+        self._agent_outputs = tree.map_structure(empty, specs.agent_outputs)
         self._parameter_version = np.empty((num_envs,), np.int64)
 
     def record_env(self, t: int, env_output: EnvOutput) -> None:
@@ -92,7 +93,7 @@ class Actor:
     """Steps N environments and sends unrolls of T decisions.
 
     Args:
-      agent: says what unrolls consist of.
+      interface: of the agent: says what unrolls consist of.
       acting: how it gets its actions.
       environment: N environments.
       learner: where unrolls go.
@@ -105,7 +106,7 @@ class Actor:
 
     def __init__(
         self,
-        agent: Agent,
+        interface: AgentInterface,
         acting: Acting,
         environment: Environment,
         learner: Learner,
@@ -115,21 +116,21 @@ class Actor:
         levels: np.ndarray | None = None,
         q_learning: QLearning | None = None,
     ) -> None:
-        self._agent = agent
+        self._interface = interface
         self._acting = acting
         self._environment = environment
         self._learner = learner
         self._num_envs = num_envs
         self._unroll_length = unroll_length
         self._q_learning = q_learning
-        specs = unroll_specs(agent, spec, unroll_length)
+        specs = array_specs(interface, spec, unroll_length)
         self._buffer = UnrollBuffer(specs, num_envs, layout_of(spec), levels)
         self._environment_s = self._inference_s = 0.0  # in the current unroll
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Acts until told to stop. Exceptions of the learner (the run is over) are not caught."""
         env_output = self._environment.reset()
-        core_state = self._agent.initial_state(self._num_envs)
+        core_state = self._interface.initial_state(self._num_envs)
         report = ActorReport()
         while not should_stop():
             started = time.monotonic()
@@ -151,7 +152,7 @@ class Actor:
 
     def _unroll(self, env_output: EnvOutput, core_state: Nest) -> tuple[Unroll, EnvOutput, Nest]:
         """Returns T decisions, and the step and core state that the next unroll starts with."""
-        core_state_before = tf.nest.map_structure(np.asarray, core_state)
+        core_state_before = tree.map_structure(np.asarray, core_state)
         for t in range(self._unroll_length):
             self._buffer.record_env(t, env_output)
             began = time.perf_counter()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from impala_tf.types import EnvOutput
 
@@ -34,7 +33,7 @@ def n_step_returns(
       discounting: gamma.
       reward_clipping: see `clip_rewards`.
     """
-    rewards = clip_rewards(tf.constant(env_outputs.reward), reward_clipping).numpy()
+    rewards = clip_rewards(env_outputs.reward, reward_clipping)
     ended = env_outputs.terminated | env_outputs.truncated
     valid = ~env_outputs.autoreset[:, 1:]
     num_envs, length = valid.shape
@@ -54,17 +53,17 @@ def n_step_returns(
     return NStepReturns(returns, discounts, bootstrap, valid)
 
 
-def clip_rewards(rewards: tf.Tensor, clipping: str) -> tf.Tensor:
-    """Returns the rewards that losses use (paper, section 5.3.2 and figure D.1).
+def clip_rewards(rewards: np.ndarray, clipping: str) -> np.ndarray:
+    """Returns the rewards that losses use (paper, section 5.3.2 and figure D.1), float32.
 
     Raises:
       ValueError: `clipping` is not one of abs_one, soft_asymmetric, none.
     """
     if clipping == "abs_one":
-        return tf.clip_by_value(rewards, -1.0, 1.0)
+        return np.clip(rewards, -1.0, 1.0)
     if clipping == "soft_asymmetric":
-        squeezed = tf.tanh(rewards / 5.0)
-        return tf.where(rewards < 0.0, 0.3 * squeezed, squeezed) * 5.0
+        squeezed = np.tanh(rewards / 5.0)
+        return np.where(rewards < 0.0, 0.3 * squeezed, squeezed) * 5.0
     if clipping == "none":
         return rewards
     raise ValueError(f"unknown reward clipping {clipping!r}")

@@ -29,11 +29,19 @@ import dataclasses
 import math
 from typing import Any, Literal, NamedTuple
 
-# NumPy array, tf.Tensor or tf.TensorSpec: the same tuples hold values and their specs.
+# NumPy array, tf.Tensor, ArraySpec or tf.TensorSpec: the same tuples hold values and their specs.
 Array = Any
 Nest = Any
 
 Kind = Literal["atari", "image", "vector"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySpec:
+    """What an array is, without its values."""
+
+    shape: tuple[int, ...]
+    dtype: str  # NumPy's name
 
 
 class EnvOutput(NamedTuple):

@@ -27,9 +27,10 @@ tensorflow_startup.import_tensorflow()
 import tensorflow as tf  # noqa: E402
 
 from impala_tf import config as configs  # noqa: E402
-from impala_tf.acting import own_acting  # noqa: E402
+from impala_tf.acting import OwnActing  # noqa: E402
 from impala_tf.actor import Actor  # noqa: E402
 from impala_tf.agents.agent import agent_of  # noqa: E402
+from impala_tf.agents.policy import OwnNetwork  # noqa: E402
 from impala_tf.config import Config, command_line, resolved  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
 from impala_tf.environments.batched import BatchedEnvironment  # noqa: E402
@@ -72,8 +73,8 @@ def act(config: Config, spec: EnvironmentSpec, mailbox: Mailbox, task: int) -> N
     agent = agent_of(config.agent, spec)
     environment = BatchedEnvironment(suites.make(config.environment, num_envs, seed=task))
     unroll_length = resolved(config.optimizer.unroll_length)
-    acting = own_acting(agent, spec, num_envs, task, mailbox)
-    actor = Actor(agent, acting, environment, mailbox, spec, num_envs, unroll_length)
+    acting = OwnActing(OwnNetwork(agent, spec, num_envs, task), mailbox)
+    actor = Actor(agent.interface, acting, environment, mailbox, spec, num_envs, unroll_length)
     try:
         actor.run(mailbox.over.is_set)
     except RunOver:

@@ -13,9 +13,11 @@ import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf.acting import own_acting
+from impala_tf.acting import OwnActing
 from impala_tf.actor import Actor
+from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent, make_agent
+from impala_tf.agents.policy import OwnNetwork
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
@@ -106,8 +108,8 @@ def play(env: EnvironmentConfig, agent_name: str, num_envs: int, seed: int = 7) 
     learner = FakeLearner([script.get(unroll) for unroll in range(UNROLLS)])
     environment = Spy(env, num_envs)
     try:
-        acting = own_acting(agent, spec, num_envs, seed, learner)
-        actor = Actor(agent, acting, environment, learner, spec, num_envs, T)
+        acting = OwnActing(OwnNetwork(agent, spec, num_envs, seed), learner)
+        actor = Actor(agent.interface, acting, environment, learner, spec, num_envs, T)
         actor.run(lambda: len(learner.unrolls) == UNROLLS)
     finally:
         environment.close()
@@ -131,12 +133,12 @@ def played(request: pytest.FixtureRequest) -> Played:
 def observations(played: Played, unroll: Unroll) -> np.ndarray:
     """Returns an unroll's observations as the learner sees them, [T + 1, N, ...]."""
     env_outputs = tree.map_structure(tf.constant, unroll.env_outputs)
-    return layout_of(played.spec).time_major(env_outputs).observation.numpy()
+    return inputs.time_major(layout_of(played.spec), env_outputs).observation.numpy()
 
 
 def as_seen(step: EnvOutput, spec: EnvironmentSpec) -> EnvOutput:
     """Returns a step as the network sees it."""
-    return layout_of(spec).to_network(tree.map_structure(tf.constant, step))
+    return inputs.to_network(layout_of(spec), tree.map_structure(tf.constant, step))
 
 
 def test_unrolls_contain_every_step_in_order(played: Played) -> None:
@@ -249,8 +251,8 @@ def test_an_actor_exits_when_the_run_is_over() -> None:
     agent = make_agent("MLPAgent", spec)
     learner = Done([(0, parameters(agent, 0))])
     with pytest.raises(RunOver):
-        acting = own_acting(agent, spec, 1, 0, learner)
-        Actor(agent, acting, environment, learner, spec, 1, T).run(lambda: False)
+        acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner)
+        Actor(agent.interface, acting, environment, learner, spec, 1, T).run(lambda: False)
     environment.close()
     assert len(environment.actions) == T
 
@@ -264,8 +266,8 @@ def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
     learner = FakeLearner(script)
     environment = Spy(env, 1)
     stop_at = len(script)
-    acting = own_acting(agent, spec, 1, 0, learner, waits=True)
-    actor = Actor(agent, acting, environment, learner, spec, 1, T)
+    acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner, waits=True)
+    actor = Actor(agent.interface, acting, environment, learner, spec, 1, T)
     actor.run(lambda: len(learner.asked) == stop_at)
     environment.close()
     assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 4, 4]
@@ -280,8 +282,8 @@ def test_an_actor_that_has_waited_long_acts_again(monkeypatch: pytest.MonkeyPatc
     agent = make_agent("MLPAgent", spec)
     learner = FakeLearner([(0, parameters(agent, 0)), *[None] * 100])
     environment = Spy(env, 1)
-    acting = own_acting(agent, spec, 1, 0, learner, waits=True)
-    actor = Actor(agent, acting, environment, learner, spec, 1, T)
+    acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner, waits=True)
+    actor = Actor(agent.interface, acting, environment, learner, spec, 1, T)
     actor.run(lambda: len(learner.unrolls) == 2)
     environment.close()
     assert len(learner.asked) > 3

@@ -51,6 +51,13 @@ def test_the_front_end_is_light() -> None:
     assert not loaded & (HEAVY | {"numpy", "gymnasium", "grpc"})
 
 
+def test_an_actor_imports_tensorflow_only_if_it_computes_with_it() -> None:
+    """Then it starts within a moment, and needs a fifth of the memory."""
+    loaded = loaded_by("impala_tf.processes.actor_main")
+    assert "grpc" in loaded
+    assert not loaded & HEAVY
+
+
 def test_one_learner_needs_no_horovod() -> None:
     """Horovod has to be compiled, so it may be missing: import it only for several learners."""
     loaded = loaded_by("impala_tf.learner.group")

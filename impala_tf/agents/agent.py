@@ -8,8 +8,9 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents import networks, torsos
-from impala_tf.agents.distributions import Distribution, distribution_of
-from impala_tf.agents.exploration import EpsilonGreedy
+from impala_tf.agents.distributions import Distribution, EpsilonGreedy, distribution_of
+from impala_tf.agents.inputs import tensor_specs
+from impala_tf.agents.interface import array_specs, interface_of
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.config import (
     AGENTS,
@@ -22,7 +23,6 @@ from impala_tf.config import (
 )
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.types import (
-    AgentOutput,
     EnvironmentSpec,
     EnvOutput,
     Nest,
@@ -50,6 +50,7 @@ class Agent(snt.Module):
       heads: a policy and a baseline, or Q-values.
 
     Attributes:
+      interface: what actors have to know of it.
       distribution: what policy_logits mean.
       has_q_values: whether they are Q-values.
       num_levels: how many levels it learns, each with a baseline of its own; 0: one, without a
@@ -69,7 +70,8 @@ class Agent(snt.Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self.has_q_values = heads != "policy"
+        self.interface = interface_of(composition.core, heads, spec.actions)
+        self.has_q_values = self.interface.has_q_values
         self.distribution: Distribution = (
             EpsilonGreedy(spec.actions.sizes[0])
             if self.has_q_values
@@ -259,19 +261,5 @@ def parameter_specs(agent: Agent, config: Config) -> list[tuple[str, tuple[int, 
 
 def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unroll:
     """Returns an Unroll of tf.TensorSpec: one environment's T decisions, as they are sent."""
-    actions = spec.actions
-    return Unroll(
-        parameter_version=tf.TensorSpec((), tf.int64),
-        core_state=tf.nest.map_structure(
-            lambda t: tf.TensorSpec(t.shape[1:], t.dtype), agent.initial_state(1)
-        ),
-        env_outputs=layout_of(spec).unroll_specs(unroll_length),
-        agent_outputs=AgentOutput(
-            action=tf.TensorSpec((unroll_length, *actions.shape), actions.dtype),
-            policy_logits=tf.TensorSpec(
-                (unroll_length, agent.distribution.num_parameters), tf.float32
-            ),
-        ),
-        level=tf.TensorSpec((), tf.int32) if spec.tasks else (),
-        td_errors=tf.TensorSpec((unroll_length,), tf.float32) if agent.has_q_values else (),
-    )
+    specs: Unroll = tensor_specs(array_specs(agent.interface, spec, unroll_length))
+    return specs

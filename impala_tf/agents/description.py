@@ -12,6 +12,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
+from impala_tf.agents.inputs import tensor_specs
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest
 
@@ -92,7 +93,7 @@ def activation_bytes(
         return tape.gradient(total, agent.trainable_variables)
 
     graph = gradients.get_concrete_function(
-        layout_of(spec).network_specs(unroll_length + 1, batch_size),
+        tensor_specs(layout_of(spec).network_specs(unroll_length + 1, batch_size)),
         _state_specs(agent, batch_size),
     ).graph
     kept: dict[str, tf.Tensor] = {}
@@ -108,7 +109,7 @@ def activation_bytes(
 def _step_graph(agent: Agent, spec: EnvironmentSpec) -> tf.Graph:
     step = tf.function(agent.step, autograph=False)
     return step.get_concrete_function(
-        layout_of(spec).network_specs(1), _state_specs(agent, 1)
+        tensor_specs(layout_of(spec).network_specs(1)), _state_specs(agent, 1)
     ).graph
 
 

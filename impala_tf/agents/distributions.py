@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+import numpy as np
 import tensorflow as tf
 
+from impala_tf.agents.exploration import EVALUATION_EPSILON
 from impala_tf.types import ActionSpec
 
 _TINY = 1e-20
@@ -74,6 +76,47 @@ class Categorical:
     def features(self, actions: tf.Tensor) -> tf.Tensor:
         """Returns one-hot vectors."""
         return tf.one_hot(actions, self.num_parameters)
+
+
+class EpsilonGreedy(Categorical):
+    """With probability epsilon any of A actions, else that with the largest logit (Q-value).
+
+    Args:
+      num_actions: A.
+      epsilon: a number, or float32 [N], one for each environment, for logits [N, A].
+    """
+
+    def __init__(self, num_actions: int, epsilon: float | np.ndarray = EVALUATION_EPSILON) -> None:
+        super().__init__(num_actions)
+        self._epsilon = np.asarray(epsilon, np.float32)
+
+    def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        chosen = tf.one_hot(actions, self.num_parameters)
+        return tf.reduce_sum(chosen * self._log_probs(logits), axis=-1)
+
+    def entropy(self, logits: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        log_policy = self._log_probs(logits)
+        return -tf.reduce_sum(tf.exp(log_policy) * log_policy, axis=-1)
+
+    def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        """See `Distribution`."""
+        log_p, log_q = self._log_probs(logits), self._log_probs(other)
+        return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1)
+
+    def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
+        """See `Distribution`."""
+        greedy = self.mode(logits)
+        shape = tf.shape(greedy)
+        any_action = generator.uniform(shape, maxval=self.num_parameters, dtype=tf.int32)
+        return tf.where(generator.uniform(shape) < self._epsilon, any_action, greedy)
+
+    def _log_probs(self, logits: tf.Tensor) -> tf.Tensor:
+        greedy = tf.one_hot(self.mode(logits), self.num_parameters)
+        epsilon = self._epsilon[..., None]
+        policy = epsilon / self.num_parameters + (1.0 - epsilon) * greedy
+        return tf.math.log(tf.maximum(policy, _TINY))
 
 
 class MultiCategorical:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import sonnet as snt
 import tensorflow as tf
 
+from impala_tf.agents.interface import LSTM_SIZE
 from impala_tf.agents.torsos import USUAL_INITIALIZATION, Initialization
 from impala_tf.types import ActionSpec, Nest, NetworkOutput
 
-LSTM_SIZE = 256
 _STREAM_SIZE = 256  # of a dueling head's hidden layers
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
-from impala_tf.agents.distributions import Distribution
+from impala_tf.agents.distributions import Distribution, EpsilonGreedy
+from impala_tf.agents.inputs import tensor_specs, to_network
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest
 
@@ -39,13 +41,14 @@ def compile_policy(
     layout = layout_of(spec)
     means = agent.distribution if distribution is None else distribution
     generator = tf.random.Generator.from_seed(seed)
+    seen = tensor_specs(layout.step_specs(num_envs))
     state_specs = tf.nest.map_structure(
         lambda t: tf.TensorSpec(t.shape, t.dtype), agent.initial_state(num_envs)
     )
 
-    @tf.function(input_signature=(layout.step_specs(num_envs), state_specs), autograph=False)
+    @tf.function(input_signature=(seen, state_specs), autograph=False)
     def act(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
-        outputs, core_state = agent.step(layout.to_network(env_output), core_state)
+        outputs, core_state = agent.step(to_network(layout, env_output), core_state)
         logits = outputs.policy_logits
         action = means.mode(logits) if choice == "greedy" else means.sample(logits, generator)
         return AgentOutput(action, logits), core_state
@@ -64,3 +67,40 @@ def _as_tensors(field: Nest) -> Nest:
     if isinstance(field, dict):
         return {part: tf.constant(value) for part, value in field.items()}
     return tf.constant(field)
+
+
+class OwnNetwork:
+    """The agent itself, as what an actor acts with (see `acting.Network`).
+
+    Args:
+      agent: its variables are overwritten with the learner's parameters.
+      spec: of the level.
+      num_envs: N.
+      seed: of the sampled actions.
+      epsilons: how often each environment explores, float32 [N], if the agent has Q-values.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        spec: EnvironmentSpec,
+        num_envs: int,
+        seed: int,
+        epsilons: np.ndarray | None = None,
+    ) -> None:
+        explores = None
+        if epsilons is not None:
+            explores = EpsilonGreedy(agent.distribution.num_parameters, epsilons)
+        self._variables = agent.variables
+        self._policy = compile_policy(agent, spec, num_envs, seed, distribution=explores)
+
+    def set_parameters(self, arrays: list[np.ndarray]) -> None:
+        """See `acting.Network`."""
+        for variable, array in zip(self._variables, arrays, strict=True):
+            variable.assign(array)
+
+    def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+        """See `acting.Network`."""
+        state = tf.nest.map_structure(tf.convert_to_tensor, core_state)
+        answer, core_state = self._policy(env_output, state)
+        return AgentOutput(answer.action.numpy(), answer.policy_logits.numpy()), core_state

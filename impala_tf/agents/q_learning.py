@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from impala_tf.agents import exploration
-from impala_tf.agents.agent import Agent
+from impala_tf.agents.interface import AgentInterface
 from impala_tf.config import Config, resolved
 from impala_tf.returns import n_step_returns
 from impala_tf.types import Episode, Unroll
@@ -16,25 +16,27 @@ class QLearning:
 
     Args:
       config: resolved.
-      epsilons: of each environment, float32 [N].
+      epsilons: how often each environment explores, float32 [N].
     """
 
     def __init__(self, config: Config, epsilons: np.ndarray) -> None:
         self._loss = config.loss
-        self._epsilons = epsilons
+        self.epsilons = epsilons
         self._reported = exploration.reported(epsilons)
 
     @classmethod
-    def of(cls, agent: Agent, config: Config, actor: int, num_actors: int) -> QLearning | None:
+    def of(
+        cls, interface: AgentInterface, config: Config, actor: int, num_actors: int
+    ) -> QLearning | None:
         """Returns how an actor explores; None if its agent has no Q-values.
 
         Args:
-          agent: of the actor.
+          interface: of the actor's agent.
           config: resolved.
           actor: index of the actor.
           num_actors: of the run; 0: unknown.
         """
-        if not agent.has_q_values:
+        if not interface.has_q_values:
             return None
         replay, num_envs = config.replay, resolved(config.process.envs_per_actor)
         return cls(
@@ -47,10 +49,6 @@ class QLearning:
                 replay.exploration_exponent,
             ),
         )
-
-    def distribution(self, agent: Agent) -> exploration.EpsilonGreedy:
-        """Returns what chooses the environments' actions."""
-        return exploration.EpsilonGreedy(agent.distribution.num_parameters, self._epsilons)
 
     def reported(self, episodes: list[Episode]) -> list[Episode]:
         """Returns the games of environments that explore little."""

@@ -14,6 +14,7 @@ from impala_tf.config.defaults import (
 )
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import (
+    actors_use_tensorflow,
     flat_items,
     hosts,
     replace,
@@ -64,6 +65,7 @@ __all__ = [
     "ReplayConfig",
     "ReportConfig",
     "RunConfig",
+    "actors_use_tensorflow",
     "check_algorithm",
     "check_batches",
     "check_observation",

@@ -60,6 +60,11 @@ def waits_for_updates(config: Config) -> bool:
     return config.loss.algorithm == "ppo" or config.process.synchronization != "none"
 
 
+def actors_use_tensorflow(config: Config) -> bool:
+    """Returns whether actors import TensorFlow."""
+    return config.process.inference == "actor"
+
+
 def wire_digest(config: Config) -> str:
     """Returns a short digest of the flags that actor and learner must share.
 

@@ -1,4 +1,4 @@
-"""The layouts of an observation. No other module knows them.
+"""The layouts of an observation. Besides this module, only `agents.inputs` knows them.
 
 An observation, or each part of one that has several, has one layout on each stretch of its way,
 [*shape] being `ObservationSpec.shape`:
@@ -25,36 +25,37 @@ import abc
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+import tree
 
-from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, ObservationSpec
+from impala_tf.types import ArraySpec, EnvironmentSpec, EnvOutput, Nest, ObservationSpec
 
 WHOLE = "observation"
-_BYTES_PER_WORD = 4  # of uint32
 
 
 class ObservationLayout(abc.ABC):
-    """Describes and converts the steps of a level. Make one with `layout_of`."""
+    """Describes and converts the steps of a level. Make one with `layout_of`.
+
+    Attributes:
+      stacks_frames: whether observations are stacks of frames, packed in unrolls.
+    """
+
+    stacks_frames = False
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self._observation = spec.observation
         self._actions = spec.actions
 
     def step_specs(self, num_envs: int) -> EnvOutput:
-        """Returns the tf.TensorSpecs [N, ...] of a step as the environment returns it."""
+        """Returns the ArraySpecs [N, ...] of a step as the environment returns it."""
         return self._step_specs((num_envs,), self._environment_specs(num_envs))
 
     def network_specs(self, *leading: int) -> EnvOutput:
-        """Returns the tf.TensorSpecs [*leading, ...] of steps as the network sees them."""
+        """Returns the ArraySpecs [*leading, ...] of steps as the network sees them."""
         return self._step_specs(leading, self._whole_specs(*leading))
 
     def unroll_specs(self, unroll_length: int) -> EnvOutput:
-        """Returns the tf.TensorSpecs of one environment's T + 1 steps, as they are sent."""
+        """Returns the ArraySpecs of one environment's T + 1 steps, as they are sent."""
         return self._step_specs((unroll_length + 1,), self._unroll_specs(unroll_length))
-
-    def to_network(self, env_output: EnvOutput) -> EnvOutput:
-        """Returns a step [N, ...] from the environment as the network sees it."""
-        return env_output._replace(observation=self._to_network(env_output.observation))
 
     def record(self, t: int, env_output: EnvOutput, unroll: EnvOutput) -> None:
         """Writes a step from the environment into an unroll.
@@ -87,34 +88,22 @@ class ObservationLayout(abc.ABC):
             **{name: field[rows, steps] for name, field in fields.items()},
         )
 
-    def time_major(self, env_outputs: EnvOutput) -> EnvOutput:
-        """Returns a batch of unrolls [B, ...] as the network sees it, [T + 1, B, ...].
-
-        T must be known when the graph is built.
-        """
-        fields = env_outputs._asdict()
-        packed = fields.pop("observation")
-        return EnvOutput(
-            observation=self._time_major(packed, env_outputs.autoreset),
-            **{name: swap_batch_and_time(field) for name, field in fields.items()},
-        )
-
     def _whole_specs(self, *leading: int) -> Nest:
-        """Returns the tf.TensorSpecs [*leading, *shape] of observations."""
-        return tf.nest.map_structure(
-            lambda seen: tf.TensorSpec((*leading, *seen.shape), seen.dtype), self._observation
+        """Returns the ArraySpecs [*leading, *shape] of observations."""
+        return tree.map_structure(
+            lambda seen: ArraySpec((*leading, *seen.shape), seen.dtype), self._observation
         )
 
     def _step_specs(self, leading: tuple[int, ...], observation: Nest) -> EnvOutput:
-        flag = tf.TensorSpec(leading, tf.bool)
+        flag = ArraySpec(leading, "bool")
         return EnvOutput(
-            reward=tf.TensorSpec(leading, tf.float32),
+            reward=ArraySpec(leading, "float32"),
             terminated=flag,
             truncated=flag,
             autoreset=flag,
             episode_start=flag,
             observation=observation,
-            last_action=tf.TensorSpec((*leading, *self._actions.shape), self._actions.dtype),
+            last_action=ArraySpec((*leading, *self._actions.shape), self._actions.dtype),
         )
 
     @abc.abstractmethod
@@ -124,18 +113,12 @@ class ObservationLayout(abc.ABC):
     def _unroll_specs(self, unroll_length: int) -> Nest: ...
 
     @abc.abstractmethod
-    def _to_network(self, observation: Nest) -> Nest: ...
-
-    @abc.abstractmethod
     def _record(self, t: int, observation: Nest, unroll: Nest) -> None: ...
 
     @abc.abstractmethod
     def _take(
         self, packed: Nest, autoreset: np.ndarray, rows: np.ndarray, steps: np.ndarray
     ) -> Nest: ...
-
-    @abc.abstractmethod
-    def _time_major(self, packed: Nest, autoreset: tf.Tensor) -> Nest: ...
 
 
 class WholeObservations(ObservationLayout):
@@ -147,9 +130,6 @@ class WholeObservations(ObservationLayout):
     def _unroll_specs(self, unroll_length: int) -> Nest:
         return self._whole_specs(unroll_length + 1)
 
-    def _to_network(self, observation: Nest) -> Nest:
-        return observation
-
     def _record(self, t: int, observation: Nest, unroll: Nest) -> None:
         arrays = parts_of(unroll)
         for part, value in parts_of(observation).items():
@@ -158,30 +138,26 @@ class WholeObservations(ObservationLayout):
     def _take(
         self, packed: Nest, autoreset: np.ndarray, rows: np.ndarray, steps: np.ndarray
     ) -> Nest:
-        return tf.nest.map_structure(lambda part: part[rows, steps], packed)
-
-    def _time_major(self, packed: Nest, autoreset: tf.Tensor) -> Nest:
-        return tf.nest.map_structure(swap_batch_and_time, packed)
+        return tree.map_structure(lambda part: part[rows, steps], packed)
 
 
 class StackedFrames(ObservationLayout):
     """Stacks of the K newest grey frames, each frame sent once."""
+
+    stacks_frames = True
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         super().__init__(spec)
         assert isinstance(spec.observation, ObservationSpec)
         self._height, self._width, self._num_frames = spec.observation.shape
 
-    def _environment_specs(self, num_envs: int) -> tf.TensorSpec:
+    def _environment_specs(self, num_envs: int) -> ArraySpec:
         shape = (num_envs, self._num_frames, self._height, self._width)
-        return tf.TensorSpec(shape, tf.uint8)
+        return ArraySpec(shape, "uint8")
 
-    def _unroll_specs(self, unroll_length: int) -> tf.TensorSpec:
+    def _unroll_specs(self, unroll_length: int) -> ArraySpec:
         shape = (unroll_length + self._num_frames, self._height, self._width)
-        return tf.TensorSpec(shape, tf.uint8)
-
-    def _to_network(self, observation: tf.Tensor) -> tf.Tensor:
-        return channels_last(observation)
+        return ArraySpec(shape, "uint8")
 
     def _record(self, t: int, observation: np.ndarray, unroll: np.ndarray) -> None:
         if t == 0:
@@ -203,9 +179,6 @@ class StackedFrames(ObservationLayout):
         stacks[before != np.take_along_axis(resets, steps, axis=1)] = 0
         return stacks
 
-    def _time_major(self, packed: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
-        return rebuild_stacks(packed, autoreset)
-
 
 def layout_of(spec: EnvironmentSpec) -> ObservationLayout:
     """Returns the layout of a level's observations."""
@@ -218,49 +191,3 @@ def parts_of(observation: Nest) -> dict[str, Any]:
     The only part of an observation without named parts is called "observation".
     """
     return observation if isinstance(observation, dict) else {WHOLE: observation}
-
-
-def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns [B, T, ...] as [T, B, ...]."""
-    return tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)])
-
-
-# XLA makes one pass over whole vectors of pixels: 0.2 ms for 32 stacks of four frames, where
-# TensorFlow's transpose, byte by byte, takes 0.7 ms.
-@tf.function(jit_compile=True, autograph=False)
-def channels_last(stacks: tf.Tensor) -> tf.Tensor:
-    """Returns stacks of frames uint8 [N, K, H, W] as uint8 [N, H, W, K]."""
-    if stacks.shape[1] != _BYTES_PER_WORD:
-        return tf.transpose(stacks, [0, 2, 3, 1])
-    pixels = tf.cast(stacks, tf.uint32)
-    words = tf.zeros([], tf.uint32)
-    for k in range(_BYTES_PER_WORD):  # byte k of a word, counted from the lowest, is channel k
-        words += tf.bitwise.left_shift(pixels[:, k], tf.constant(8 * k, tf.uint32))
-    return tf.bitcast(words, tf.uint8)
-
-
-# XLA fuses the sum below into one pass over the result: 2 ms for 32 unrolls of 20 steps, where
-# TensorFlow's own tf.stack of the same frames takes 20 ms.
-@tf.function(jit_compile=True, autograph=False)
-def rebuild_stacks(frames: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
-    """Returns every step's stack, bit for bit what the environment showed, time-major.
-
-    Args:
-      frames: uint8 [B, T + K, H, W], packed as above.
-      autoreset: bool [B, T + 1]. T + 1 and T + K must be known when the graph is built.
-
-    Returns:
-      uint8 [T + 1, B, H, W, K].
-    """
-    steps = autoreset.shape[1]
-    num_frames = frames.shape[1] - steps + 1
-    frames = tf.transpose(frames, [1, 0, 2, 3])[..., tf.newaxis]
-    # Frame t + k belongs to step t's game if there is no reset between: the counts are equal.
-    resets = tf.cumsum(tf.cast(tf.transpose(autoreset), tf.int32))
-    resets_by_frame = tf.pad(resets, [[num_frames - 1, 0], [0, 0]])
-    stack = tf.zeros([], tf.uint8)
-    for k in range(num_frames):
-        same_game = tf.cast(resets_by_frame[k : k + steps] == resets, tf.uint8)
-        in_channel_k = tf.one_hot(k, num_frames, dtype=tf.uint8)
-        stack += frames[k : k + steps] * (same_game[..., None, None, None] * in_channel_k)
-    return stack

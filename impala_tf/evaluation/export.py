@@ -13,6 +13,7 @@ import tensorflow as tf
 from gymnasium.spaces import Box, Space
 
 from impala_tf.agents.agent import Agent
+from impala_tf.agents.inputs import tensor_specs, to_network
 from impala_tf.environments import spaces
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.evaluation import exported_player
@@ -61,7 +62,7 @@ class Policy(tf.Module):
         return tf.function(act, autograph=False).get_concrete_function(**self._input_specs())
 
     def _input_specs(self) -> dict[str, tf.TensorSpec]:
-        specs = self._layout.step_specs(1)
+        specs = tensor_specs(self._layout.step_specs(1))
         named = {
             **{input_name(part): seen for part, seen in parts_of(specs.observation).items()},
             **{name: getattr(specs, name) for name in ("reward", "last_action", "episode_start")},
@@ -91,7 +92,7 @@ class Policy(tf.Module):
         )
         state = [inputs[name] for name in self._named_state(self._core_state)]
         outputs, core_state = self.agent.step(
-            self._layout.to_network(env_output), tf.nest.pack_sequence_as(self._core_state, state)
+            to_network(self._layout, env_output), tf.nest.pack_sequence_as(self._core_state, state)
         )
         distribution, logits = self.agent.distribution, outputs.policy_logits
         action = (

@@ -58,7 +58,7 @@ class InferenceService:
         self._parameters = parameters
         self._seed = seed
         self._together: Callable[[], int] | None = None
-        self._codecs: Codecs = codecs(agent, spec)
+        self._codecs: Codecs = codecs(agent.interface, spec)
         self._policies: dict[int, Policy] = {}  # by environments
         self._version: int | None = None
         self._questions: deque[_Question] = deque()

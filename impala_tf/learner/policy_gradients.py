@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent
 from impala_tf.config import Config, resolved
-from impala_tf.environments.observations import ObservationLayout, swap_batch_and_time
+from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.algorithms import losses, ppo
 from impala_tf.learner.algorithms.losses import Losses, Scales
 from impala_tf.learner.algorithms.transitions import Estimates, Transitions, transitions
@@ -188,8 +189,8 @@ class PolicyGradients:
 def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:
     """Returns a batch [B, T, ...] as [T, B, ...], its observations as the network sees them."""
     return batch._replace(
-        env_outputs=layout.time_major(batch.env_outputs),
-        agent_outputs=tf.nest.map_structure(swap_batch_and_time, batch.agent_outputs),
+        env_outputs=inputs.time_major(layout, batch.env_outputs),
+        agent_outputs=tf.nest.map_structure(inputs.swap_batch_and_time, batch.agent_outputs),
     )
 
 

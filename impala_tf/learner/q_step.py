@@ -8,6 +8,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
+from impala_tf.agents.inputs import tensor_specs, to_network
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.algorithms import dqn
@@ -49,7 +50,7 @@ class QStep(GradientStep):
     def compile(self, spec: EnvironmentSpec, own_signals: tf.Tensor) -> None:
         """See `GradientStep`."""
         size = resolved(self._config.replay.replay_batch_size)
-        seen = self._layout.step_specs(size)
+        seen = tensor_specs(self._layout.step_specs(size))
         number, version = tf.TensorSpec((size,), tf.float32), tf.TensorSpec((size,), tf.int64)
         action = tf.TensorSpec((size,), tf.int32)
         sample = Sample(seen, action, number, number, seen, number, version)
@@ -68,7 +69,9 @@ class QStep(GradientStep):
         own_signals: tf.Tensor,
         observe: bool,
     ) -> StepResult:
-        step, next_step = map(self._layout.to_network, (minibatch.step, minibatch.next_step))
+        step, next_step = (
+            to_network(self._layout, each) for each in (minibatch.step, minibatch.next_step)
+        )
         next_q_values = _q_values(self.agent, next_step)
         next_target_q_values = _q_values(self.target_agent, next_step)
         targets = dqn.targets(

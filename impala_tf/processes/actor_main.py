@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from impala_tf import config as configs
 from impala_tf import process_memory
-from impala_tf.acting import Acting, LearnerActing, codecs, own_acting
+from impala_tf.acting import Acting, LearnerActing, OwnActing, codecs
 from impala_tf.actor import Actor
-from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, agent_of
+from impala_tf.agents.interface import array_specs, interface_of_config
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import GuardedEnvironment
-from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.process_lifetime import run_interruptibly
+from impala_tf.processes import tensorflow_startup
 from impala_tf.processes.common import begin, credentials_dir, seed_of
 from impala_tf.processes.heartbeat import Heartbeat
-from impala_tf.processes.tensorflow_startup import start_xla, use_one_cpu_thread
 from impala_tf.transport import (
     ActorClient,
     ClientClosed,
@@ -28,7 +27,10 @@ from impala_tf.transport import (
     RunOver,
     max_environments,
 )
-from impala_tf.types import EnvironmentSpec
+from impala_tf.types import EnvironmentSpec, Sent
+
+if TYPE_CHECKING:
+    from impala_tf.processes.tensorflow_actor import TensorFlowActor
 
 _log = logging.getLogger("impala_tf.actor")
 
@@ -41,20 +43,17 @@ def main(config: Config) -> int:
     """
     num_actors = _num_actors(config)
     config, spec, _, stop = begin(config)
-    use_one_cpu_thread()
     process_memory.use_one_arena()
     process_memory.give_back_after_start()
-    acts_itself = config.process.inference == "actor"
-    if acts_itself:
-        start_xla()
+    interface = interface_of_config(config.agent, spec)
+    own = _tensorflow_actor(config, spec)
     num_envs = resolved(config.process.envs_per_actor)
     task = config.process.task
     seed = seed_of(config.run.seed, "actor", task)
-    dtype = precision.torso_dtype(config.agent) if acts_itself else "float32"
-    precision.disable_failing_fusion(config.agent)
-    agent = agent_of(config.agent, spec, dtype)
+    length = resolved(config.optimizer.unroll_length)
     patience = _Patience(config.process.idle_exit_minutes)
-    client = _connect(config, spec, agent, patience)
+    specs = array_specs(interface, spec, length) if own is None else own.sent_specs
+    client = _connect(config, specs, patience)
     patience.on_end = client.close
     stop.on_request(client.close)
 
@@ -78,22 +77,21 @@ def main(config: Config) -> int:
         stop,
         seed_of=seed_of_attempt,
     )
-    q_learning = QLearning.of(agent, config, task, num_actors)
+    q_learning = QLearning.of(interface, config, task, num_actors)
     waits = configs.waits_for_updates(config)
     acting: Acting
-    if acts_itself:
-        acting = own_acting(agent, spec, num_envs, seed, client, waits, q_learning)
+    if own is None:
+        acting = LearnerActing(client, codecs(interface, spec), waits)
     else:
-        acting = LearnerActing(client, codecs(agent, spec), waits)
-    computes_gradients = config.loss.algorithm == "a3c"
+        acting = OwnActing(own.network(seed, q_learning), client, waits)
     actor = Actor(
-        agent,
+        interface,
         acting,
         environment,
-        GradientSender(client, agent, spec, config) if computes_gradients else client,
+        client if own is None else own.learner(client),
         spec,
         num_envs,
-        resolved(config.optimizer.unroll_length),
+        length,
         levels=environment.level_indices if spec.tasks else None,
         q_learning=q_learning,
     )
@@ -154,11 +152,19 @@ class _Refusals:
             _log.warning("the learner refused unroll %d: %s", self._count, reason)
 
 
-def _connect(
-    config: Config, spec: EnvironmentSpec, agent: Agent, patience: _Patience
-) -> ActorClient:
+def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor | None:
+    """Returns what TensorFlow computes in this actor; None if nothing, then it stays out."""
+    if not configs.actors_use_tensorflow(config):
+        return None
+    tensorflow_startup.import_tensorflow()
+    # Imports TensorFlow, which takes seconds and 220 MB.
+    from impala_tf.processes.tensorflow_actor import TensorFlowActor
+
+    return TensorFlowActor(config, spec)
+
+
+def _connect(config: Config, specs: Sent, patience: _Patience) -> ActorClient:
     task = config.process.task
-    specs = sent_specs(agent, spec, config)
     num_sent = configs.sent_per_push(config)
     max_environments(specs, num_sent)  # raises if so many cannot be sent
     learners = configs.hosts(config.process.learner_hosts)

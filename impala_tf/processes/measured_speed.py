@@ -22,11 +22,12 @@ import tensorflow as tf
 
 from impala_tf import certificates
 from impala_tf import config as configs
-from impala_tf.acting import own_acting
+from impala_tf.acting import OwnActing
 from impala_tf.actor import Actor
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, parameter_specs, unroll_specs
-from impala_tf.agents.policy import compile_policy
+from impala_tf.agents.inputs import tensor_specs
+from impala_tf.agents.policy import OwnNetwork, compile_policy
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.config import Config, resolved
@@ -171,7 +172,7 @@ def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
     """Returns what answers a step of --envs_per_actor environments."""
     num_envs = resolved(config.process.envs_per_actor)
     policy = compile_policy(agent, spec, num_envs, config.run.seed)
-    env_output = _noise(layout_of(spec).step_specs(num_envs))
+    env_output = _noise(tensor_specs(layout_of(spec).step_specs(num_envs)))
     state = agent.initial_state(num_envs)
     return lambda: policy(env_output, state)[0].action.numpy()
 
@@ -250,11 +251,20 @@ def _played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unrol
     length = resolved(config.optimizer.unroll_length)
     environments = BatchedEnvironment(suites.make(config.environment, num_envs, config.run.seed))
     kept = _KeptUnrolls([variable.numpy() for variable in agent.variables])
-    q_learning = QLearning.of(agent, config, 0, 1)
-    acting = own_acting(agent, spec, num_envs, config.run.seed, kept, q_learning=q_learning)
-    Actor(agent, acting, environments, kept, spec, num_envs, length, q_learning=q_learning).run(
-        lambda: len(kept.unrolls) == _PLAYED_UNROLLS
+    q_learning = QLearning.of(agent.interface, config, 0, 1)
+    epsilons = None if q_learning is None else q_learning.epsilons
+    network = OwnNetwork(agent, spec, num_envs, config.run.seed, epsilons)
+    actor = Actor(
+        agent.interface,
+        OwnActing(network, kept),
+        environments,
+        kept,
+        spec,
+        num_envs,
+        length,
+        q_learning=q_learning,
     )
+    actor.run(lambda: len(kept.unrolls) == _PLAYED_UNROLLS)
     environments.close()
     return kept.unrolls[-1]
 

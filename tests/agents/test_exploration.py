@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.agents.exploration import EpsilonGreedy, epsilon_ladder, reported
+from impala_tf.agents.distributions import EpsilonGreedy
+from impala_tf.agents.exploration import epsilon_ladder, reported
 
 
 def test_the_ladder_is_that_of_ape_x() -> None:

@@ -9,7 +9,7 @@ import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impala_tf.environments import observations
+from impala_tf.agents import inputs
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import EnvOutput
 from tests.helpers.games import environment_of, level
@@ -22,7 +22,7 @@ def pack(steps: list[np.ndarray], stacked_frames: int) -> np.ndarray:
     num_envs, _, height, width = steps[0].shape
     layout = layout_of(image_spec((height, width, stacked_frames), stacked_frames))
     unroll = tree.map_structure(
-        lambda spec: np.empty((num_envs, *spec.shape), spec.dtype.as_numpy_dtype),
+        lambda spec: np.empty((num_envs, *spec.shape), spec.dtype),
         layout.unroll_specs(len(steps) - 1),
     )
     zeros = np.zeros(num_envs)
@@ -35,7 +35,7 @@ def pack(steps: list[np.ndarray], stacked_frames: int) -> np.ndarray:
 def assert_rebuilt(steps: list[np.ndarray], autoreset: list[np.ndarray]) -> None:
     """Asserts that the packed observations come back bit for bit, [T + 1, B, H, W, K]."""
     frames = pack(steps, stacked_frames=steps[0].shape[1])
-    rebuilt = observations.rebuild_stacks(frames, np.stack(autoreset, axis=1))
+    rebuilt = inputs.rebuild_stacks(frames, np.stack(autoreset, axis=1))
     assert rebuilt.dtype == tf.uint8
     for t, observation in enumerate(steps):
         np.testing.assert_array_equal(rebuilt[t], np.moveaxis(observation, 1, -1), f"step {t}")
@@ -105,18 +105,18 @@ def test_stacks_are_rebuilt_in_a_graph_with_an_unknown_batch_size() -> None:
         ]
     )
     def graph(frames: tf.Tensor, autoreset: tf.Tensor) -> tf.Tensor:
-        return observations.rebuild_stacks(frames, autoreset)
+        return inputs.rebuild_stacks(frames, autoreset)
 
     np.testing.assert_array_equal(
-        graph(frames, autoreset), observations.rebuild_stacks(frames, autoreset)
+        graph(frames, autoreset), inputs.rebuild_stacks(frames, autoreset)
     )
 
 
 def test_actor_and_learner_give_the_network_the_same_channels() -> None:
     """With another order of channels, the learner would correct for another policy."""
     observation = np.arange(2 * 4 * 3 * 3, dtype=np.uint8).reshape(2, 4, 3, 3)
-    acted_on = observations.channels_last(observation)
-    learned_from = observations.rebuild_stacks(pack([observation], 4), np.zeros((2, 1), np.bool_))
+    acted_on = inputs.channels_last(observation)
+    learned_from = inputs.rebuild_stacks(pack([observation], 4), np.zeros((2, 1), np.bool_))
     np.testing.assert_array_equal(acted_on, learned_from[0])
 
 
@@ -136,7 +136,7 @@ def test_the_learner_rebuilds_stacks_as_the_definition_says() -> None:
         since = max(t + k - 2, 0) + 1
         if not autoreset[b, since : t + 1].any():
             expected[t, b, :, :, k] = frames[b, t + k]
-    after = layout.time_major(tree.map_structure(tf.constant, before))
+    after = inputs.time_major(layout, tree.map_structure(tf.constant, before))
     np.testing.assert_array_equal(after.observation, expected)
     np.testing.assert_array_equal(after.autoreset, autoreset.T)
     np.testing.assert_array_equal(after.reward, before.reward.T)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from impala_tf.agents.distributions import Categorical
 from impala_tf.learner import vtrace
 from impala_tf.learner.algorithms.losses import Losses
-from impala_tf.returns import clip_rewards
+from impala_tf.learner.algorithms.transitions import clip_rewards
 from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput
 from tests.helpers.losses import compute, loss_config
 

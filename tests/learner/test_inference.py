@@ -82,7 +82,7 @@ def test_each_actor_gets_its_own_answers(
     """Also if they have different numbers of environments, which are no power of two together."""
     asked = [question(agent, num_envs, num_envs) for num_envs in (2, 3, 1)]
     service.wait_for(lambda: 3)
-    found = codecs(agent, SPEC)
+    found = codecs(agent.interface, SPEC)
     answers = [service.ask(len(one[0].reward), found.question.encode(one)[1]) for one in asked]
     for one, future in zip(asked, answers, strict=True):
         version, tensors = future.result(PATIENCE_S)
@@ -116,7 +116,7 @@ def test_an_unroll_has_the_version_that_answered_its_first_step(
 ) -> None:
     """The oldest of the unroll. Later steps are answered with newer parameters at once."""
     direct = Direct(service)
-    acting = LearnerActing(direct, codecs(agent, SPEC), waits=True)
+    acting = LearnerActing(direct, codecs(agent.interface, SPEC), waits=True)
     asked = question(agent, 2, seed=0)
     acting.begin_unroll(lambda: False)
     first, _ = acting.answer(*asked)
@@ -134,7 +134,7 @@ def test_those_that_step_together_wait_for_each_other_but_not_for_a_lost_one(
     agent: Agent, service: InferenceService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.wait_for(lambda: 2)
-    tensors = codecs(agent, SPEC).question.encode(question(agent, 1, 0))[1]
+    tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
     first = service.ask(1, tensors)
     with pytest.raises(TimeoutError):
         first.result(1.0)
@@ -148,7 +148,7 @@ def test_a_question_that_cannot_be_read_spoils_no_other(
     agent: Agent, service: InferenceService
 ) -> None:
     service.wait_for(lambda: 2)
-    tensors = codecs(agent, SPEC).question.encode(question(agent, 1, 0))[1]
+    tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
     broken, whole = service.ask(2, tensors), service.ask(1, tensors)
     with pytest.raises(DecodeError):
         broken.result(PATIENCE_S)
@@ -159,7 +159,7 @@ def test_a_learner_that_stops_leaves_nobody_waiting(
     agent: Agent, service: InferenceService
 ) -> None:
     service.wait_for(lambda: 2)
-    tensors = codecs(agent, SPEC).question.encode(question(agent, 1, 0))[1]
+    tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
     waiting = service.ask(1, tensors)
     service.close()
     for answer in (waiting, service.ask(1, tensors)):

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from impala_tf.agents.distributions import Distribution
 from impala_tf.config import LossConfig
-from impala_tf.returns import clip_rewards
 from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput
 
 
@@ -74,3 +73,19 @@ def transitions(
         values=values[:-1],
         bootstrap_value=values[-1],
     )
+
+
+def clip_rewards(rewards: tf.Tensor, clipping: str) -> tf.Tensor:
+    """Returns `returns.clip_rewards` of tensors.
+
+    Raises:
+      ValueError: `clipping` is not one of abs_one, soft_asymmetric, none.
+    """
+    if clipping == "abs_one":
+        return tf.clip_by_value(rewards, -1.0, 1.0)
+    if clipping == "soft_asymmetric":
+        squeezed = tf.tanh(rewards / 5.0)
+        return tf.where(rewards < 0.0, 0.3 * squeezed, squeezed) * 5.0
+    if clipping == "none":
+        return rewards
+    raise ValueError(f"unknown reward clipping {clipping!r}")

@@ -11,6 +11,7 @@ import tree
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.agents.inputs import time_major, to_network
 from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.replay.buffer import ReplayBuffer, Sample
@@ -58,8 +59,8 @@ def test_steps_come_back_as_the_environment_returned_them(spec: EnvironmentSpec)
     """Stacks are put together from frames that are kept once, across resets and unrolls."""
     replay, unrolls = replay_of(spec), unrolls_of(spec, 4)
     replay.add(unrolls)
-    whole: EnvOutput = layout_of(spec).time_major(
-        tree.map_structure(tf.constant, unrolls.env_outputs)
+    whole: EnvOutput = time_major(
+        layout_of(spec), tree.map_structure(tf.constant, unrolls.env_outputs)
     )
     targets = n_step_returns(unrolls.env_outputs, 2, 0.99, "none")
     indices, sample = replay.draw(200)
@@ -67,8 +68,8 @@ def test_steps_come_back_as_the_environment_returned_them(spec: EnvironmentSpec)
         assert targets.valid[row, t], "the step into a reset is none"
         end = targets.bootstrap[row, t]
         for found, at in ((sample.step, t), (sample.next_step, end)):
-            seen = layout_of(spec).to_network(
-                tree.map_structure(lambda a, b=b: a[b : b + 1], found)
+            seen = to_network(
+                layout_of(spec), tree.map_structure(lambda a, b=b: a[b : b + 1], found)
             )
             tree.map_structure(
                 lambda a, e, at=at, row=row: np.testing.assert_array_equal(a[0], e[at, row]),

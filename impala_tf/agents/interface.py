@@ -1,0 +1,68 @@
+"""What an agent takes and gives besides steps, known without TensorFlow."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tree
+
+from impala_tf.config import AGENTS, AgentConfig, CoreName, HeadsName
+from impala_tf.environments.observations import layout_of
+from impala_tf.types import (
+    ActionSpec,
+    AgentOutput,
+    ArraySpec,
+    EnvironmentSpec,
+    Nest,
+    Unroll,
+)
+
+LSTM_SIZE = 256
+
+
+class AgentInterface(NamedTuple):
+    """What actors and the transport have to know of an agent."""
+
+    core_state: Nest  # ArraySpec, without the leading N; () of a feed-forward core
+    num_parameters: int  # P, of a policy; with Q-values: of actions
+    has_q_values: bool
+
+    def initial_state(self, num_envs: int) -> Nest:
+        """Returns the core state of N environments before their first step, float32 [N, ...]."""
+        return tree.map_structure(
+            lambda spec: np.zeros((num_envs, *spec.shape), spec.dtype), self.core_state
+        )
+
+
+def interface_of(core: CoreName, heads: HeadsName, actions: ActionSpec) -> AgentInterface:
+    """Returns the interface of an agent that is composed of these."""
+    size = ArraySpec((LSTM_SIZE,), "float32")
+    return AgentInterface(
+        core_state=(size, size) if core == "lstm" else (),
+        num_parameters=(2 if actions.kind == "continuous" else 1) * sum(actions.sizes),
+        has_q_values=heads != "policy",
+    )
+
+
+def interface_of_config(config: AgentConfig, spec: EnvironmentSpec) -> AgentInterface:
+    """Returns the interface of the agent that a resolved config describes."""
+    composition = AGENTS[config.agent_name].with_core(config.core)
+    heads = "policy" if config.heads == "auto" else config.heads
+    return interface_of(composition.core, heads, spec.actions)
+
+
+def array_specs(interface: AgentInterface, spec: EnvironmentSpec, unroll_length: int) -> Unroll:
+    """Returns an Unroll of ArraySpec: one environment's T decisions, as they are sent."""
+    actions = spec.actions
+    return Unroll(
+        parameter_version=ArraySpec((), "int64"),
+        core_state=interface.core_state,
+        env_outputs=layout_of(spec).unroll_specs(unroll_length),
+        agent_outputs=AgentOutput(
+            action=ArraySpec((unroll_length, *actions.shape), actions.dtype),
+            policy_logits=ArraySpec((unroll_length, interface.num_parameters), "float32"),
+        ),
+        level=ArraySpec((), "int32") if spec.tasks else (),
+        td_errors=ArraySpec((unroll_length,), "float32") if interface.has_q_values else (),
+    )

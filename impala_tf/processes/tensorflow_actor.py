@@ -1,0 +1,48 @@
+"""What an actor needs TensorFlow for: a network of its own that TensorFlow computes, gradients."""
+
+from __future__ import annotations
+
+from impala_tf.actor import Learner
+from impala_tf.agents import precision
+from impala_tf.agents.agent import agent_of
+from impala_tf.agents.policy import OwnNetwork
+from impala_tf.agents.q_learning import QLearning
+from impala_tf.config import Config, resolved
+from impala_tf.learner.actor_gradients import GradientSender, sent_specs
+from impala_tf.processes.tensorflow_startup import start_xla, use_one_cpu_thread
+from impala_tf.transport import ActorClient
+from impala_tf.types import EnvironmentSpec
+
+
+class TensorFlowActor:
+    """The agent of an actor.
+
+    Args:
+      config: resolved.
+      spec: of the level.
+
+    Attributes:
+      sent_specs: what the actor sends to its learner.
+    """
+
+    def __init__(self, config: Config, spec: EnvironmentSpec) -> None:
+        use_one_cpu_thread()
+        start_xla()
+        dtype = precision.torso_dtype(config.agent)
+        precision.disable_failing_fusion(config.agent)
+        self._config = config
+        self._spec = spec
+        self._agent = agent_of(config.agent, spec, dtype)
+        self.sent_specs = sent_specs(self._agent, spec, config)
+
+    def network(self, seed: int, q_learning: QLearning | None) -> OwnNetwork:
+        """Returns what chooses actions; `seed` is of the sampled ones."""
+        num_envs = resolved(self._config.process.envs_per_actor)
+        epsilons = None if q_learning is None else q_learning.epsilons
+        return OwnNetwork(self._agent, self._spec, num_envs, seed, epsilons)
+
+    def learner(self, client: ActorClient) -> Learner:
+        """Returns what takes unrolls: in a3c, only their gradients go to the learner."""
+        if self._config.loss.algorithm != "a3c":
+            return client
+        return GradientSender(client, self._agent, self._spec, self._config)
