@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -130,10 +131,11 @@ def network_of(folder, count):
       folder: keys, configurations and work folders.
       count: machines.
     """
-    name = f"imp{os.getpid() % 100000}"
+    name = f"imp{os.getpid()}"
     user_key = make_key(folder / "user_key")
     (folder / "authorized_keys").write_text(public_key(user_key) + "\n")
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    _remove_those_of_ended_processes()
     with contextlib.ExitStack() as cleanup:
         _ip("link", "add", name, "type", "bridge")
         cleanup.callback(_ip, "link", "del", name)
@@ -184,6 +186,17 @@ def know(path, nodes):
     """Writes the host keys of machines to a known_hosts file."""
     lines = [f"{node.address} {public_key(node.host_key)}\n" for node in nodes]
     path.write_text("".join(lines))
+
+
+def _remove_those_of_ended_processes():
+    """A test that was killed leaves its bridge, which has the same addresses as the next one."""
+    spaces = subprocess.run(["ip", "netns"], check=True, capture_output=True, text=True).stdout
+    links = "\n".join(path.name for path in Path("/sys/class/net").iterdir())
+    for kind, names in (("netns", spaces), ("link", links)):
+        for name, owner in re.findall(r"^(imp(\d+)\S*)", names, re.MULTILINE):
+            if not Path(f"/proc/{owner}").exists():
+                # A link may be gone together with the namespace of its other end.
+                subprocess.run(["ip", kind, "del", name], capture_output=True)
 
 
 @contextlib.contextmanager
