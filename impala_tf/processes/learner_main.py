@@ -58,6 +58,7 @@ def main(config: Config) -> int:
     """
     config, spec, logdir, stop = begin(config)
     raise_descriptor_limit()
+    process_memory.use_one_arena()  # its large tensors are not allocated from arenas anyway
     process_memory.give_back_after_start()
     select_device(config.process.device)
     start_xla()
