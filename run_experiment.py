@@ -78,6 +78,7 @@ def launch(config: Config) -> int:
             config,
             logdir=resolved.run.logdir,
             envs_per_actor=resolved.process.envs_per_actor,
+            acting=resolved.process.acting,
         ),
         make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
     )

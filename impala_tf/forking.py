@@ -1,4 +1,4 @@
-"""Starts processes as copies of one that has imported TensorFlow.
+"""Starts processes as copies of one that has imported what they need.
 
 They start within a moment, and share its memory: importing TensorFlow takes seconds, and 220 MB of
 every process that does it alone. Standard library only; the other side is processes/template.py.
@@ -36,16 +36,21 @@ class Template:
     it ends the template on exit; copies that still run continue.
     """
 
-    def __init__(self) -> None:
-        """Starts it; it imports TensorFlow in the background."""
+    def __init__(self, with_tensorflow: bool) -> None:
+        """Starts it; it imports in the background.
+
+        Args:
+          with_tensorflow: for learners and for actors that compute with TensorFlow.
+        """
         self._can_adopt = _adopt_orphans()
         self._lock = threading.Lock()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `close`
+        imports = ["tensorflow"] if with_tensorflow else []
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(_FORK_TIMEOUT_S)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno()), *imports],
                 env=_with_this_package(os.environ) | {PARENT_VARIABLE: str(os.getpid())},
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,

@@ -34,7 +34,7 @@ sys.exit(7)
 
 @pytest.fixture(scope="module")
 def template() -> Iterator[Template]:
-    with Template() as made:
+    with Template(with_tensorflow=True) as made:
         yield made
 
 
@@ -124,7 +124,7 @@ def test_a_copy_that_does_not_stop_is_killed_with_what_it_started(
 
 
 def test_without_its_template_a_process_starts_alone(tmp_path: Path) -> None:
-    template = Template()
+    template = Template(with_tensorflow=False)
     template._process.kill()
     template._process.wait()
     time.sleep(0.1)

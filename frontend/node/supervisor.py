@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _TICK_S = 0.25
 _SEPARATE = "IMPALA_TF_SEPARATE_PROCESSES"
-"""Environment variable: each actor imports TensorFlow itself, and shares no memory."""
+"""Environment variable: each actor imports everything itself, and shares no memory."""
 _ACTOR_GRACE_S = 120.0
 """--max_hours ends the learners first. They tell their actors, which have this long to exit."""
 
@@ -167,7 +167,8 @@ class NodeSupervisor:
         is_ours = Path(spec.arguments[0]).name == "run_experiment.py"
         if spec.is_learner or len(actors) < 2 or not is_ours or os.environ.get(_SEPARATE):
             return None
-        self._template = self._template or Template()
+        with_tensorflow = "--acting=tensorflow" in spec.arguments
+        self._template = self._template or Template(with_tensorflow)
         return self._template.start
 
     def _supervised_in_group(self, command: Command, rank_info: RankInfo) -> SupervisedProcess:

@@ -9,11 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.exploration import EVALUATION_EPSILON
+from impala_tf.agents.sampling import LOG_STD_RANGE
 from impala_tf.types import ActionSpec
 
 _TINY = 1e-20
-# Standard deviations of a Gaussian policy stay between exp(-5) and exp(2).
-_LOG_STD_RANGE = (-5.0, 2.0)
 
 
 class Distribution(Protocol):
@@ -210,4 +209,4 @@ def distribution_of(actions: ActionSpec) -> Distribution:
 
 def _mean_and_log_std(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     mean, log_std = tf.split(logits, 2, axis=-1)
-    return mean, tf.clip_by_value(log_std, *_LOG_STD_RANGE)
+    return mean, tf.clip_by_value(log_std, *LOG_STD_RANGE)

@@ -28,12 +28,10 @@ from impala_tf.config.flags import (
     ClusterConfig,
     Config,
     EnvironmentConfig,
-    EvaluationConfig,
     LossConfig,
     OptimizerConfig,
     ProcessConfig,
     ReplayConfig,
-    ReportConfig,
     RunConfig,
 )
 from impala_tf.config.limits import (
@@ -45,6 +43,7 @@ from impala_tf.config.limits import (
     valid_host_port,
 )
 from impala_tf.config.memory import replay_bytes, replay_slots
+from impala_tf.config.mode_flags import EvaluationConfig, ReportConfig
 from impala_tf.config.presets import PRESETS
 
 __all__ = [

@@ -53,6 +53,8 @@ def resolve(config: Config, kind: Kind, continuous: bool = False) -> Config:
         )
     if flags["micro_batches"] is None:
         flags["micro_batches"] = _micro_batches(flags)
+    if flags["acting"] == "auto":
+        flags["acting"] = "tensorflow" if flags["algorithm"] in ("a3c", "dqn") else "litert"
     if flags["queue_capacity"] is None:
         unrolls = max(flags["batch_size"], flags["envs_per_actor"])
         flags["queue_capacity"] = _GRADIENTS if flags["algorithm"] == "a3c" else unrolls

@@ -61,8 +61,8 @@ def waits_for_updates(config: Config) -> bool:
 
 
 def actors_use_tensorflow(config: Config) -> bool:
-    """Returns whether actors import TensorFlow."""
-    return config.process.inference == "actor"
+    """Returns whether actors of a resolved config import TensorFlow."""
+    return config.process.inference == "actor" and config.process.acting == "tensorflow"
 
 
 def wire_digest(config: Config) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from impala_tf.config.mode_flags import BenchmarkConfig, EvaluationConfig, ReportConfig
+
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
@@ -262,6 +264,10 @@ class ProcessConfig:
     """Where actions are chosen. actor: by each actor, with the parameters it fetched; learner: by
     the learner, for all of its actors that wait, with the newest parameters (the paper's dynamic
     batching). Actors need less memory then."""
+    acting: Literal["auto", "tensorflow", "litert"] = "auto"
+    """What --inference=actor computes with. litert: LiteRT runs a network that the learner has
+    converted, in float32. Actors then start in half the time and need half of the memory.
+    tensorflow: a3c and dqn need it. auto: litert, except for a3c and dqn."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
     """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
     unroll, for the update that uses it (batched A2C); step: in addition, all environments
@@ -337,47 +343,6 @@ class ClusterConfig:
     rendezvous_port: int | None = None
     """Port on learner 0's machine where several learners find each other.
     Default: one above the highest learner port there."""
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
-    """--mode=test."""
-
-    test_num_episodes: int = 10
-    """Whole games to play."""
-    test_policy: Literal["greedy", "sampled"] = "sampled"
-    """greedy: the most likely action; sampled: drawn from the policy, as in training.
-    After dqn, sampled means that one action in a hundred is random."""
-    video: bool = False
-    """Also write an mp4 of one game to the logdir."""
-    trust_level_module: bool = False
-    """Import the Python module that the run in --logdir names for its level (module:Level-v0).
-    Its code runs on this machine, so --mode=test, report and export ask first."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ReportConfig:
-    """--mode=report."""
-
-    report_folder: str | None = None
-    """Where report.html, report.md and report.csv are written.
-    Default: the --logdir; if there are several, runs/report."""
-    report_return: float | None = None
-    """The report says how many frames and minutes the agents needed for this mean return.
-    Default: 80 % of the way from the first return to the best agent's final one."""
-    report_videos: bool = True
-    """Play with the newest checkpoint of each agent, and show the first seconds."""
-
-
-@dataclasses.dataclass(frozen=True)
-class BenchmarkConfig:
-    """--mode=benchmark."""
-
-    benchmark_seconds: float = 20.0
-    """How long the whole run is measured once it trains.
-    Each part alone is measured for a fifth of that."""
-    json: bool = False
-    """Print the results as JSON."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -107,6 +107,11 @@ def check_algorithm(config: Config, spec: EnvironmentSpec) -> None:
         )
     if agent.heads == "policy":
         found.append("--heads=policy: dqn learns Q-values; give q_values or dueling")
+    if config.process.acting != "tensorflow":
+        found.append(
+            f"--acting={config.process.acting}: dqn's actors compute with TensorFlow; give"
+            " tensorflow"
+        )
     if agent.core != "feedforward":
         found.append(
             f"--algorithm=dqn: replays single steps, which the {agent.core} of {agent.agent_name}"
@@ -124,6 +129,7 @@ def _a3c_problems(config: Config) -> list[str]:
     found = [
         f"--{name}={flags[name]}: a3c's actors compute gradients alone, and once; {right}"
         for name, fits, right in (
+            ("acting", ("tensorflow",), "give tensorflow"),
             ("observation_normalization", ("none",), "give none"),
             ("value_normalization", ("none",), "give none"),
             ("advantage_scaling", ("none", "batch"), "give none or batch"),

@@ -22,6 +22,7 @@ environment shows zeros and the first frame, so frames from before an ``autorese
 from __future__ import annotations
 
 import abc
+import sys
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ import tree
 from impala_tf.types import ArraySpec, EnvironmentSpec, EnvOutput, Nest, ObservationSpec
 
 WHOLE = "observation"
+_BYTES_PER_WORD = 4
 
 
 class ObservationLayout(abc.ABC):
@@ -56,6 +58,10 @@ class ObservationLayout(abc.ABC):
     def unroll_specs(self, unroll_length: int) -> EnvOutput:
         """Returns the ArraySpecs of one environment's T + 1 steps, as they are sent."""
         return self._step_specs((unroll_length + 1,), self._unroll_specs(unroll_length))
+
+    def to_network(self, env_output: EnvOutput) -> EnvOutput:
+        """Returns a step [N, ...] from the environment as the network sees it."""
+        return env_output
 
     def record(self, t: int, env_output: EnvOutput, unroll: EnvOutput) -> None:
         """Writes a step from the environment into an unroll.
@@ -151,6 +157,10 @@ class StackedFrames(ObservationLayout):
         assert isinstance(spec.observation, ObservationSpec)
         self._height, self._width, self._num_frames = spec.observation.shape
 
+    def to_network(self, env_output: EnvOutput) -> EnvOutput:
+        """See `ObservationLayout`."""
+        return env_output._replace(observation=channels_last(env_output.observation))
+
     def _environment_specs(self, num_envs: int) -> ArraySpec:
         shape = (num_envs, self._num_frames, self._height, self._width)
         return ArraySpec(shape, "uint8")
@@ -183,6 +193,18 @@ class StackedFrames(ObservationLayout):
 def layout_of(spec: EnvironmentSpec) -> ObservationLayout:
     """Returns the layout of a level's observations."""
     return StackedFrames(spec) if spec.stacked_frames else WholeObservations(spec)
+
+
+def channels_last(stacks: np.ndarray) -> np.ndarray:
+    """Returns stacks of frames uint8 [N, K, H, W] as uint8 [N, H, W, K]."""
+    if stacks.shape[1] != _BYTES_PER_WORD or sys.byteorder != "little":
+        return np.ascontiguousarray(np.moveaxis(stacks, 1, -1))
+    # Whole words take a third of the time of single bytes: byte k of a word is channel k.
+    words = stacks[:, -1].astype(np.uint32)
+    for k in reversed(range(_BYTES_PER_WORD - 1)):
+        words <<= 8
+        words |= stacks[:, k]
+    return words[..., None].view(np.uint8)
 
 
 def parts_of(observation: Nest) -> dict[str, Any]:

@@ -6,16 +6,22 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from impala_tf import config as configs
 from impala_tf import process_memory
-from impala_tf.acting import Acting, LearnerActing, OwnActing, codecs
+from impala_tf.acting import Acting, LearnerActing, Network, OwnActing, codecs
 from impala_tf.actor import Actor
 from impala_tf.agents.interface import array_specs, interface_of_config
 from impala_tf.agents.q_learning import QLearning
+from impala_tf.agents.sampling import sampler_of
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import GuardedEnvironment
+from impala_tf.environments.observations import layout_of
+from impala_tf.litert.model import ActingModel
+from impala_tf.litert.network import LiteRtActing
 from impala_tf.process_lifetime import run_interruptibly
 from impala_tf.processes import tensorflow_startup
 from impala_tf.processes.common import begin, credentials_dir, seed_of
@@ -24,6 +30,7 @@ from impala_tf.transport import (
     ActorClient,
     ClientClosed,
     HandshakeRefused,
+    NoNetwork,
     RunOver,
     max_environments,
 )
@@ -46,7 +53,7 @@ def main(config: Config) -> int:
     process_memory.use_one_arena()
     process_memory.give_back_after_start()
     interface = interface_of_config(config.agent, spec)
-    own = _tensorflow_actor(config, spec)
+    own = _tensorflow_actor(config, spec) if configs.actors_use_tensorflow(config) else None
     num_envs = resolved(config.process.envs_per_actor)
     task = config.process.task
     seed = seed_of(config.run.seed, "actor", task)
@@ -78,26 +85,20 @@ def main(config: Config) -> int:
         seed_of=seed_of_attempt,
     )
     q_learning = QLearning.of(interface, config, task, num_actors)
-    waits = configs.waits_for_updates(config)
-    acting: Acting
-    if own is None:
-        acting = LearnerActing(client, codecs(interface, spec), waits)
-    else:
-        acting = OwnActing(own.network(seed, q_learning), client, waits)
-    actor = Actor(
-        interface,
-        acting,
-        environment,
-        client if own is None else own.learner(client),
-        spec,
-        num_envs,
-        length,
-        levels=environment.level_indices if spec.tasks else None,
-        q_learning=q_learning,
-    )
 
     def act() -> None:
         client.handshake()
+        actor = Actor(
+            interface,
+            _acting(config, spec, client, own, seed, q_learning),
+            environment,
+            client if own is None else own.learner(client),
+            spec,
+            num_envs,
+            length,
+            levels=environment.level_indices if spec.tasks else None,
+            q_learning=q_learning,
+        )
         _log.info("acting in %d environments of %s", num_envs, spec.level_name)
         actor.run(stop)
 
@@ -152,10 +153,44 @@ class _Refusals:
             _log.warning("the learner refused unroll %d: %s", self._count, reason)
 
 
-def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor | None:
-    """Returns what TensorFlow computes in this actor; None if nothing, then it stays out."""
-    if not configs.actors_use_tensorflow(config):
-        return None
+def _acting(
+    config: Config,
+    spec: EnvironmentSpec,
+    client: ActorClient,
+    own: TensorFlowActor | None,
+    seed: int,
+    q_learning: QLearning | None,
+) -> Acting:
+    """Returns how this actor gets its actions; `seed` is of the sampled ones."""
+    waits = configs.waits_for_updates(config)
+    if config.process.inference == "learner":
+        interface = interface_of_config(config.agent, spec)
+        return LearnerActing(client, codecs(interface, spec), waits)
+    network: Network
+    if own is None:
+        try:
+            network = _litert_network(config, spec, client, seed)
+        except NoNetwork as reason:
+            _log.warning("acting with TensorFlow: %s", reason)
+            own = _tensorflow_actor(config, spec)
+    if own is not None:
+        network = own.network(seed, None if q_learning is None else q_learning.epsilons)
+    return OwnActing(network, client, waits)
+
+
+def _litert_network(
+    config: Config,
+    spec: EnvironmentSpec,
+    client: ActorClient,
+    seed: int,
+) -> Network:
+    data = client.fetch_network(resolved(config.process.envs_per_actor))
+    sampler = sampler_of(spec.actions, np.random.default_rng(seed))
+    return LiteRtActing(ActingModel.from_bytes(data), layout_of(spec), sampler)
+
+
+def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:
+    """Returns what TensorFlow computes in this actor."""
     tensorflow_startup.import_tensorflow()
     # Imports TensorFlow, which takes seconds and 220 MB.
     from impala_tf.processes.tensorflow_actor import TensorFlowActor

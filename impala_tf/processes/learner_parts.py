@@ -27,6 +27,7 @@ from impala_tf.learner.replay import arrays, buffer
 from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
+from impala_tf.litert.service import NetworkService
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.learner_rows import LEARNER_METRICS
 from impala_tf.monitoring.level_rows import LEVEL_METRICS, LevelRows
@@ -98,6 +99,7 @@ def build(
     store = ParameterStore()
     store.publish(learner.parameter_version, learner.parameters())
     inference = _inference(config, spec, dtype, store)
+    networks = _networks(config, spec)
     server = LearnerServer(
         configs.hosts(config.process.learner_hosts)[config.process.task],
         credentials_dir(config),
@@ -109,6 +111,7 @@ def build(
         parameter_lag=1 if configs.waits_for_updates(config) else config.process.parameter_lag,
         infer=None if inference is None else inference.ask,
         least_grants=_least_grants(config),
+        networks=None if networks is None else networks.network,
     )
     if inference is not None and config.process.synchronization == "step":
         inference.wait_for(server.num_acting)
@@ -136,6 +139,12 @@ def _inference(
         return None
     seed = seed_of(config.run.seed, "inference", config.process.task)
     return InferenceService(agent_of(config.agent, spec, dtype), spec, store, seed)
+
+
+def _networks(config: Config, spec: EnvironmentSpec) -> NetworkService | None:
+    if config.process.inference != "actor" or configs.actors_use_tensorflow(config):
+        return None
+    return NetworkService(agent_of(config.agent, spec), spec)
 
 
 def _replay(

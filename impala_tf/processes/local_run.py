@@ -32,7 +32,7 @@ from impala_tf.processes.common import (
     resolve,
     resume_message,
 )
-from impala_tf.supervision import Command, SupervisedProcess
+from impala_tf.supervision import Command, StartProcess, SupervisedProcess, start_process
 from impala_tf.types import EnvironmentSpec
 
 _SCRIPT = Path(__file__).resolve().parents[2] / "run_experiment.py"
@@ -75,8 +75,12 @@ def main(config: Config) -> int:
         lambda: status.read_status(logdir.status()), interval_s=config.run.metrics_interval_s
     )
     print(f"{spec.level_name}: {spec.protocol}", flush=True)
-    with Template() as template:
-        processes = _Processes(config, logdir, template)
+    with_tensorflow = configs.actors_use_tensorflow(config)
+    with Template(with_tensorflow) as template:
+        # A learner whose actors need no TensorFlow has nothing to share with them.
+        processes = _Processes(
+            config, logdir, template.start, template.start if with_tensorflow else start_process
+        )
         display.start()
         try:
             processes.start()
@@ -112,16 +116,21 @@ def _print_plan(config: Config, spec: EnvironmentSpec, logdir: Logdir, frames: i
 class _Processes:
     """The learner and the actors of the run."""
 
-    def __init__(self, config: Config, logdir: Logdir, template: Template) -> None:
+    def __init__(
+        self,
+        config: Config,
+        logdir: Logdir,
+        start_actor: StartProcess,
+        start_learner: StartProcess,
+    ) -> None:
         self._logdir = logdir
-        self._template = template
         self._max_hours = config.cluster.max_hours
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.learner = self._supervised(
-            config, "learner", 0, _STOP_S, config.cluster.max_restarts, _PROVEN_S
+            config, "learner", 0, start_learner, _STOP_S, config.cluster.max_restarts, _PROVEN_S
         )
         self.actors = [
-            self._supervised(config, "actor", task, _ACTOR_STOP_S, None, 0.0)
+            self._supervised(config, "actor", task, start_actor, _ACTOR_STOP_S, None, 0.0)
             for task in range(resolved(config.process.num_actors))
         ]
 
@@ -192,6 +201,7 @@ class _Processes:
         config: Config,
         job_name: str,
         task: int,
+        starter: StartProcess,
         stop_timeout_s: float,
         max_restarts: int | None,
         proven_after_s: float,
@@ -211,7 +221,7 @@ class _Processes:
             command,
             lambda event: self._events.put(f"{name} {event}; see {log}"),
             stop_timeout_s=stop_timeout_s,
-            starter=self._template.start,
+            starter=starter,
         )
 
 

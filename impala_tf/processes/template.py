@@ -1,16 +1,16 @@
-"""python -m impala_tf.processes.template SOCKET: becomes a process of a run whenever it is asked.
+"""Becomes a process of a run whenever it is asked.
 
-The other side is `impala_tf.forking`. It imports what the processes of a run import and starts no
-thread of TensorFlow, so its copies can start their own.
+    python -m impala_tf.processes.template SOCKET [tensorflow]
+
+The other side is `impala_tf.forking`. It imports what an actor imports and, with the second
+argument, TensorFlow. It starts no thread of TensorFlow, so its copies can start their own.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
-import re
 import runpy
 import socket
 import sys
@@ -22,17 +22,17 @@ from typing import Any
 import setproctitle
 
 from impala_tf.process_lifetime import stop_with_parent
+from impala_tf.process_memory import unmap_library_pages
 
 _ADOPTION_S = 10.0
-_MADV_DONTNEED = 4  # sys/mman.h
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, with_tensorflow: bool) -> None:
     """Answers requests until the other side has closed its socket; returns in no copy."""
     # The first call finds the memory of the arguments, which it cannot once `environ` has moved.
     setproctitle.setproctitle(f"{sys.executable} -m impala_tf.processes.template")
     stop_with_parent()
-    _import_everything()
+    _import_everything(with_tensorflow)
     with socket.socket(fileno=descriptor) as connection:
         while True:
             size, logs, _, _ = socket.recv_fds(connection, 4, 1)
@@ -49,32 +49,20 @@ def main(descriptor: int) -> None:
             connection.sendall(str(pid).encode())
 
 
-def _import_everything() -> None:
+def _import_everything(with_tensorflow: bool) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # as in run_experiment.py
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from impala_tf.processes import tensorflow_startup
+    if with_tensorflow:
+        from impala_tf.processes import tensorflow_startup
 
-    tensorflow_startup.import_tensorflow()
-    from impala_tf.processes import actor_main, learner_main  # noqa: F401
+        tensorflow_startup.import_tensorflow()
+        from impala_tf.processes import learner_main, tensorflow_actor  # noqa: F401
+    from impala_tf.processes import actor_main  # noqa: F401
 
     # A collection in a copy would write to every object, and so copy the memory they are in.
     gc.collect()
     gc.freeze()
-    _unmap_library_pages()
-
-
-def _unmap_library_pages(smaps: Path = Path("/proc/self/smaps")) -> None:
-    """Gives back the pages of libraries that importing has read: the kernel reads them again.
-
-    Copies do not inherit them, and this process needs few. Only mappings without a changed page
-    are touched, since changes would be lost; see proc(5) and madvise(2).
-    """
-    libc = ctypes.CDLL(None)
-    for head, body in re.findall(r"^([0-9a-f]+-[0-9a-f]+ r-.p .*/.*)\n((?:\w+:.*\n)+)",
-                                 smaps.read_text(), re.MULTILINE):  # fmt: skip
-        if re.search(r"^Anonymous: +0 kB", body, re.MULTILINE):
-            start, end = (int(address, 16) for address in head.split()[0].split("-"))
-            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
+    unmap_library_pages()  # copies need few of them
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
@@ -135,4 +123,4 @@ def _show_arguments() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:] == ["tensorflow"])

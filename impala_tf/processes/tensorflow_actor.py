@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from impala_tf.actor import Learner
 from impala_tf.agents import precision
 from impala_tf.agents.agent import agent_of
 from impala_tf.agents.policy import OwnNetwork
-from impala_tf.agents.q_learning import QLearning
 from impala_tf.config import Config, resolved
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.processes.tensorflow_startup import start_xla, use_one_cpu_thread
@@ -35,10 +36,9 @@ class TensorFlowActor:
         self._agent = agent_of(config.agent, spec, dtype)
         self.sent_specs = sent_specs(self._agent, spec, config)
 
-    def network(self, seed: int, q_learning: QLearning | None) -> OwnNetwork:
-        """Returns what chooses actions; `seed` is of the sampled ones."""
+    def network(self, seed: int, epsilons: np.ndarray | None) -> OwnNetwork:
+        """Returns what chooses actions; see `agents.policy.OwnNetwork`."""
         num_envs = resolved(self._config.process.envs_per_actor)
-        epsilons = None if q_learning is None else q_learning.epsilons
         return OwnNetwork(self._agent, self._spec, num_envs, seed, epsilons)
 
     def learner(self, client: ActorClient) -> Learner:

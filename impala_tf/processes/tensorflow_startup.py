@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.config import ConfigError
+from impala_tf.silence import silenced_stderr
 
 _log = logging.getLogger("impala_tf.device")
 
@@ -21,7 +22,7 @@ def import_tensorflow() -> None:
     Python exceptions still surface. Keras is left out, which would import Matplotlib: a third of
     the time, and 85 MB. Whoever imports it later gets it.
     """
-    with _silenced_stderr(), _without("keras"):
+    with silenced_stderr(), _without("keras"):
         import tensorflow  # noqa: F401
 
 
@@ -32,7 +33,7 @@ def start_xla() -> None:
     """
     import tensorflow as tf
 
-    with _silenced_stderr(), tf.device("CPU"):
+    with silenced_stderr(), tf.device("CPU"):
         tf.function(lambda: tf.zeros([]), jit_compile=True, autograph=False)()
 
 
@@ -94,16 +95,3 @@ def _without(module: str) -> Iterator[None]:
         yield
     finally:
         del sys.modules[module]
-
-
-@contextlib.contextmanager
-def _silenced_stderr() -> Iterator[None]:
-    """Sends standard error to /dev/null, also for native code in this process."""
-    kept = os.dup(2)
-    try:
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

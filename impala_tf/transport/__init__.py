@@ -6,6 +6,7 @@ from impala_tf.transport.errors import (
     ClientClosed,
     DecodeError,
     HandshakeRefused,
+    NoNetwork,
     QueueClosed,
     RefusedUnroll,
     RunOver,
@@ -15,7 +16,7 @@ from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity, max_env
 from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.server import LearnerServer
-from impala_tf.transport.service import PushReport
+from impala_tf.transport.service import Networks, PushReport
 from impala_tf.transport.sessions import ActorView
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "Infer",
     "LearnerServer",
     "NestCodec",
+    "Networks",
+    "NoNetwork",
     "ParameterStore",
     "PushReport",
     "QueueClosed",

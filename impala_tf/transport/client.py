@@ -17,11 +17,18 @@ from impala_tf import certificates
 from impala_tf.process_memory import PeakMemory
 from impala_tf.transport import credentials, impala_pb2, impala_pb2_grpc
 from impala_tf.transport.codec import NestCodec, TensorSpec, decode_all
-from impala_tf.transport.errors import ClientClosed, HandshakeRefused, RunOver, TransportError
+from impala_tf.transport.errors import (
+    ClientClosed,
+    HandshakeRefused,
+    NoNetwork,
+    RunOver,
+    TransportError,
+)
 from impala_tf.transport.grpc_options import (
     CHANNEL_OPTIONS,
     HANDSHAKE_DEADLINE_S,
     INFER_DEADLINE_S,
+    NETWORK_DEADLINE_S,
     PARAMETERS_DEADLINE_S,
     PUSH_DEADLINE_S,
 )
@@ -154,6 +161,20 @@ class ActorClient:
         if reply.outcome == impala_pb2.UNCHANGED:
             return None
         return reply.parameter_version, decode_all(self._parameter_specs, reply.tensors)
+
+    def fetch_network(self, num_environments: int) -> bytes:
+        """Returns the network for N environments, as `litert.ActingModel` reads it.
+
+        Raises: NoNetwork with the learner's reason; otherwise as `fetch_parameters`.
+        """
+        request = impala_pb2.GetNetworkRequest(
+            actor_id=self._actor_id, session=self._session, num_environments=num_environments
+        )
+        reply = self._call(self._stub.GetNetwork, request, NETWORK_DEADLINE_S)
+        if reply.outcome == impala_pb2.REFUSED:
+            raise NoNetwork(reply.message)
+        network: bytes = reply.network
+        return network
 
     def infer(
         self, num_environments: int, tensors: Sequence[bytes], known_version: int

@@ -30,5 +30,9 @@ class RefusedUnroll(TransportError):
     """The learner does not train on this unroll; the actor should continue with the next one."""
 
 
+class NoNetwork(TransportError):
+    """The learner has no network that actors can run without TensorFlow; the message says why."""
+
+
 class DecodeError(TransportError, ValueError):
     """Bytes that do not fit their tensor's spec."""

@@ -9,6 +9,8 @@ PUSH_DEADLINE_S = 60.0
 PARAMETERS_DEADLINE_S = 30.0
 # An answer may wait for a minute, for a lost actor, and for the learner's first compilation.
 INFER_DEADLINE_S = 150.0
+# Converting the network takes seconds, or more while the learner compiles on a busy machine.
+NETWORK_DEADLINE_S = 120.0
 # A few hundred bytes; only a busy learner's machine takes long.
 HANDSHAKE_DEADLINE_S = 10.0
 

@@ -141,6 +141,28 @@ class GetParametersRequest(_message.Message):
     sequence: int
     def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., known_version: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
+class GetNetworkRequest(_message.Message):
+    __slots__ = ("actor_id", "session", "run_id", "num_environments")
+    ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    NUM_ENVIRONMENTS_FIELD_NUMBER: _ClassVar[int]
+    actor_id: str
+    session: int
+    run_id: str
+    num_environments: int
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., num_environments: _Optional[int] = ...) -> None: ...
+
+class GetNetworkReply(_message.Message):
+    __slots__ = ("outcome", "message", "network")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    outcome: Outcome
+    message: str
+    network: bytes
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., message: _Optional[str] = ..., network: _Optional[bytes] = ...) -> None: ...
+
 class InferRequest(_message.Message):
     __slots__ = ("actor_id", "session", "run_id", "num_environments", "tensors", "known_version")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]

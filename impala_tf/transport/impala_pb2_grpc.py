@@ -51,6 +51,11 @@ class LearnerStub(object):
                 request_serializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersRequest.SerializeToString,
                 response_deserializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersReply.FromString,
                 _registered_method=True)
+        self.GetNetwork = channel.unary_unary(
+                '/impala.Learner/GetNetwork',
+                request_serializer=impala__tf_dot_transport_dot_impala__pb2.GetNetworkRequest.SerializeToString,
+                response_deserializer=impala__tf_dot_transport_dot_impala__pb2.GetNetworkReply.FromString,
+                _registered_method=True)
         self.Infer = channel.unary_unary(
                 '/impala.Learner/Infer',
                 request_serializer=impala__tf_dot_transport_dot_impala__pb2.InferRequest.SerializeToString,
@@ -82,6 +87,13 @@ class LearnerServicer(object):
 
     def GetParameters(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetNetwork(self, request, context):
+        """The network for actors that run it without TensorFlow. Its weights are the parameters.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -118,6 +130,11 @@ def add_LearnerServicer_to_server(servicer, server):
                     servicer.GetParameters,
                     request_deserializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersRequest.FromString,
                     response_serializer=impala__tf_dot_transport_dot_impala__pb2.GetParametersReply.SerializeToString,
+            ),
+            'GetNetwork': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetNetwork,
+                    request_deserializer=impala__tf_dot_transport_dot_impala__pb2.GetNetworkRequest.FromString,
+                    response_serializer=impala__tf_dot_transport_dot_impala__pb2.GetNetworkReply.SerializeToString,
             ),
             'Infer': grpc.unary_unary_rpc_method_handler(
                     servicer.Infer,
@@ -213,6 +230,33 @@ class Learner(object):
             '/impala.Learner/GetParameters',
             impala__tf_dot_transport_dot_impala__pb2.GetParametersRequest.SerializeToString,
             impala__tf_dot_transport_dot_impala__pb2.GetParametersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetNetwork(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/impala.Learner/GetNetwork',
+            impala__tf_dot_transport_dot_impala__pb2.GetNetworkRequest.SerializeToString,
+            impala__tf_dot_transport_dot_impala__pb2.GetNetworkReply.FromString,
             options,
             channel_credentials,
             insecure,

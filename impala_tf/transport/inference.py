@@ -10,6 +10,7 @@ from concurrent.futures import Future
 import grpc
 
 from impala_tf.transport import impala_pb2
+from impala_tf.transport.calls import check_environments
 from impala_tf.transport.errors import DecodeError, QueueClosed
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.push_checks import CallError
@@ -64,12 +65,7 @@ class InferenceCalls:
             raise CallError(
                 grpc.StatusCode.INVALID_ARGUMENT, "the learner was started with --inference=actor"
             )
-        if not 1 <= request.num_environments <= most_environments:
-            raise CallError(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"num_environments: expected 1 to {most_environments},"
-                f" got {request.num_environments}",
-            )
+        check_environments(request.num_environments, most_environments)
         await self._wait_for_other_version(request.known_version)
         if self._is_over():
             return None

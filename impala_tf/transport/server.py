@@ -23,13 +23,13 @@ from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES, SERVER_OPTIONS
 from impala_tf.transport.handshake import RunIdentity
 from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore
-from impala_tf.transport.service import ActorView, LearnerService, PushReport
+from impala_tf.transport.service import ActorView, LearnerService, Networks, PushReport
 
 # Decode unrolls and wait for room in the queue; the other pushes wait for them, in their order.
 _WORKERS = 8
 # Of the machine's memory, for pushes that wait. Pushes beyond it are told to retry.
 _WAITING_SHARE = 0.25
-_METHODS = ("Handshake", "Attend", "GetParameters", "Infer", "PushUnroll")
+_METHODS = ("Handshake", "Attend", "GetParameters", "GetNetwork", "Infer", "PushUnroll")
 
 _log = logging.getLogger("impala_tf.learner")
 Result = TypeVar("Result")
@@ -53,6 +53,7 @@ class LearnerServer:
         on_refused: Callable[[int], None] | None = None,
         parameter_lag: int = 1,
         infer: Infer | None = None,
+        networks: Networks | None = None,
         least_grants: int | None = None,
     ) -> None:
         """Binds the port; `start` serves it.
@@ -70,6 +71,8 @@ class LearnerServer:
           on_refused: called with the number of unrolls of every push that was refused.
           parameter_lag: parameters that are fewer updates old than this are new enough.
           infer: chooses actions for actors, see `inference.Infer`; None: they do it themselves.
+          networks: converts the network for actors that run it without TensorFlow, see
+            `service.Networks`; None: they have their own.
           least_grants: so many unrolls may always be in the making; how many more depends on how
             long they wait for room in the queue, see `grants`. None: any number.
 
@@ -88,6 +91,7 @@ class LearnerServer:
             on_push,
             on_refused,
             infer,
+            networks,
             least_grants,
         )
         self._loop = asyncio.new_event_loop()

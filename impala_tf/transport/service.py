@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Container
-from concurrent.futures import Executor
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Container
+from concurrent.futures import Executor, Future
+from typing import Any, NamedTuple
 
 import grpc
-from google.protobuf.message import DecodeError as MessageError
-from google.protobuf.message import Message
 
 from impala_tf.transport import callers, impala_pb2
+from impala_tf.transport.calls import answering, check_environments, reply
 from impala_tf.transport.codec import NestCodec, TensorSpec
-from impala_tf.transport.errors import DecodeError, QueueClosed, RefusedUnroll
+from impala_tf.transport.errors import DecodeError, NoNetwork, QueueClosed, RefusedUnroll
 from impala_tf.transport.grants import Grants
-from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES
 from impala_tf.transport.handshake import RunIdentity, mismatches, shown, spec_messages
 from impala_tf.transport.inference import Infer, InferenceCalls
 from impala_tf.transport.parameter_store import ParameterStore
@@ -29,9 +26,10 @@ from impala_tf.types import ActorReport, Episode, Sent
 
 logger = logging.getLogger(__name__)
 
-Request = TypeVar("Request", bound=Message)
+Networks = Callable[[int], "Future[bytes]"]
+"""Converts the network for N environments, for `litert.ActingModel`. May fail with NoNetwork."""
+
 _WARN_AGAIN_S = 60.0
-_LARGE = (impala_pb2.PushUnrollRequest, impala_pb2.InferRequest)
 
 
 class PushReport(NamedTuple):
@@ -44,42 +42,6 @@ class PushReport(NamedTuple):
     about: ActorReport
     push_wait_fraction: float  # fraction of its time that the actor waited for the learner
     memory_mb: float  # the actor's peak so far, in MiB; 0: unknown
-
-
-def _answering(kind: type[Request]) -> Callable[..., Callable[..., Awaitable[bytes]]]:
-    """Parses requests of one kind, and turns exceptions into gRPC statuses.
-
-    Unexpected ones are logged with their traceback. What is not such a message is refused.
-    """
-
-    def decorate(method: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
-        @functools.wraps(method)
-        async def answer(self: LearnerService, data: bytes, context: Any) -> bytes:
-            name = "of an unknown actor"
-            try:
-                request = _parse(kind, data)
-                name = f"of actor {shown(request.actor_id)}"  # type: ignore[attr-defined]
-                return await method(self, request, context)
-            except CallError as error:
-                code, message = error.code, str(error)
-            except Exception:
-                logger.exception("%s %s failed", method.__name__, name)
-                code, message = grpc.StatusCode.INTERNAL, "the learner failed, see its log"
-            await context.abort(code, message)  # raises
-            raise AssertionError
-
-        return answer
-
-    return decorate
-
-
-def _parse(kind: type[Request], data: bytes) -> Request:
-    if kind not in _LARGE and len(data) > MAX_HANDSHAKE_BYTES:
-        raise CallError(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes are too many")
-    try:
-        return kind.FromString(data)
-    except MessageError as error:
-        raise CallError(grpc.StatusCode.INVALID_ARGUMENT, "not a message") from error
 
 
 class LearnerService:
@@ -98,6 +60,7 @@ class LearnerService:
       on_push: called for every push that was put, by the workers.
       on_refused: called with the number of unrolls that were refused.
       infer: chooses actions for actors; None: they do it themselves.
+      networks: converts the network for actors, see `errors.NoNetwork`; None: they have their own.
       least_grants: so many unrolls may always be in the making; None: any number.
     """
 
@@ -113,6 +76,7 @@ class LearnerService:
         on_push: Callable[[PushReport], None] | None = None,
         on_refused: Callable[[int], None] | None = None,
         infer: Infer | None = None,
+        networks: Networks | None = None,
         least_grants: int | None = None,
     ) -> None:
         self._run = run
@@ -127,6 +91,7 @@ class LearnerService:
         self._revoked = revoked
         self._on_push = on_push
         self._on_refused = on_refused
+        self._networks = networks
         self._over = threading.Event()
         self._grants = Grants(least_grants)
         self._warned_at: dict[str, float] = {}
@@ -146,14 +111,14 @@ class LearnerService:
         """Returns every actor that called in the last 5 minutes, ordered by id."""
         return self.sessions.views()
 
-    @_answering(impala_pb2.HandshakeRequest)
+    @answering(impala_pb2.HandshakeRequest)
     async def Handshake(  # noqa: N802
         self, request: impala_pb2.HandshakeRequest, context: Any
     ) -> bytes:
         """Admits an actor that fits, if no other one that is alive has its name."""
         if self._over.is_set():
             self.sessions.mark_told(request.actor_id)
-            return _reply(impala_pb2.HandshakeReply, impala_pb2.RUN_OVER)
+            return reply(impala_pb2.HandshakeReply, impala_pb2.RUN_OVER)
         host, certificate = callers.host(context), callers.name_in_certificate(context)
         problem = mismatches(request, self._run, self._codec.specs)
         if certificate in self._revoked:
@@ -164,15 +129,15 @@ class LearnerService:
             )
         if problem:
             self._warn(host, f"refused actor {shown(request.actor_id)} at {host}: {problem}")
-            return _reply(impala_pb2.HandshakeReply, impala_pb2.REFUSED, message=problem)
-        return _reply(
+            return reply(impala_pb2.HandshakeReply, impala_pb2.REFUSED, message=problem)
+        return reply(
             impala_pb2.HandshakeReply,
             impala_pb2.OK,
             run_id=self._run.run_id,
             parameter_specs=spec_messages(self._parameter_specs),
         )
 
-    @_answering(impala_pb2.AttendRequest)
+    @answering(impala_pb2.AttendRequest)
     async def Attend(  # noqa: N802
         self, request: impala_pb2.AttendRequest, context: Any
     ) -> bytes:
@@ -183,9 +148,9 @@ class LearnerService:
         except asyncio.CancelledError:  # its connection is closed
             self._grants.lost(session)
             raise
-        return _reply(impala_pb2.AttendReply, impala_pb2.OK)
+        return reply(impala_pb2.AttendReply, impala_pb2.OK)
 
-    @_answering(impala_pb2.GetParametersRequest)
+    @answering(impala_pb2.GetParametersRequest)
     async def GetParameters(  # noqa: N802
         self, request: impala_pb2.GetParametersRequest, context: Any
     ) -> bytes:
@@ -196,29 +161,46 @@ class LearnerService:
         may_act = session is not None and await self._grants.wait(session, request.sequence)
         if self._over.is_set():
             self.sessions.mark_told(request.actor_id)
-            return _reply(impala_pb2.GetParametersReply, impala_pb2.RUN_OVER)
+            return reply(impala_pb2.GetParametersReply, impala_pb2.RUN_OVER)
         snapshot = self._parameters.latest
         if not may_act or snapshot is None:
-            return _reply(impala_pb2.GetParametersReply, impala_pb2.WAIT)
+            return reply(impala_pb2.GetParametersReply, impala_pb2.WAIT)
         # After a restart from a checkpoint, the learner's version may be the lower one.
         behind = snapshot.parameter_version - request.known_version
         if 0 <= behind < self._parameter_lag and request.known_version >= 0:
-            return _reply(impala_pb2.GetParametersReply, impala_pb2.UNCHANGED)
+            return reply(impala_pb2.GetParametersReply, impala_pb2.UNCHANGED)
         return snapshot.reply(self._parameter_specs)
 
-    @_answering(impala_pb2.InferRequest)
+    @answering(impala_pb2.GetNetworkRequest)
+    async def GetNetwork(  # noqa: N802
+        self, request: impala_pb2.GetNetworkRequest, context: Any
+    ) -> bytes:
+        """Sends the network, for an actor that runs it without TensorFlow."""
+        if self._over.is_set():
+            self.sessions.mark_told(request.actor_id)
+            return reply(impala_pb2.GetNetworkReply, impala_pb2.RUN_OVER)
+        check_environments(request.num_environments, self._session_of(request).num_environments)
+        try:
+            if self._networks is None:
+                raise NoNetwork("the learner was started with --acting=tensorflow")
+            network = await asyncio.wrap_future(self._networks(request.num_environments))
+        except NoNetwork as error:
+            return reply(impala_pb2.GetNetworkReply, impala_pb2.REFUSED, message=str(error))
+        return reply(impala_pb2.GetNetworkReply, impala_pb2.OK, network=network)
+
+    @answering(impala_pb2.InferRequest)
     async def Infer(  # noqa: N802
         self, request: impala_pb2.InferRequest, context: Any
     ) -> bytes:
         """Chooses actions for an actor's environments."""
         most = self._session_of(request).num_environments
-        reply = await self._inference.answer(request, most)
-        if reply is None:
+        answer = await self._inference.answer(request, most)
+        if answer is None:
             self.sessions.mark_told(request.actor_id)
-            return _reply(impala_pb2.InferReply, impala_pb2.RUN_OVER)
-        return reply
+            return reply(impala_pb2.InferReply, impala_pb2.RUN_OVER)
+        return answer
 
-    @_answering(impala_pb2.PushUnrollRequest)
+    @answering(impala_pb2.PushUnrollRequest)
     async def PushUnroll(  # noqa: N802
         self, request: impala_pb2.PushUnrollRequest, context: Any
     ) -> bytes:
@@ -229,26 +211,26 @@ class LearnerService:
         """
         if self._over.is_set():
             self.sessions.mark_told(request.actor_id)
-            return _reply(impala_pb2.PushUnrollReply, impala_pb2.RUN_OVER)
+            return reply(impala_pb2.PushUnrollReply, impala_pb2.RUN_OVER)
         session = self._session_of(request)
         if session.pushing is not None:
             await self._wait_for_first_try(session, request)
         if request.sequence <= session.last_sequence:
-            return _reply(impala_pb2.PushUnrollReply, impala_pb2.DUPLICATE)
+            return reply(impala_pb2.PushUnrollReply, impala_pb2.DUPLICATE)
         if request.asks:
             self._check_room(self._size(session, request))
-            return _reply(impala_pb2.PushUnrollReply, impala_pb2.SEND)
+            return reply(impala_pb2.PushUnrollReply, impala_pb2.SEND)
         try:
             await self._put_in_worker(session, request)
         except RefusedUnroll as refused:
-            return _reply(impala_pb2.PushUnrollReply, impala_pb2.REFUSED, message=str(refused))
+            return reply(impala_pb2.PushUnrollReply, impala_pb2.REFUSED, message=str(refused))
         except QueueClosed as error:
             if not self._over.is_set():
                 # Stopped before the run was over: the run may resume, so the actor retries.
                 raise CallError(grpc.StatusCode.UNAVAILABLE, "the learner is stopping") from error
             self.sessions.mark_told(request.actor_id)
-            return _reply(impala_pb2.PushUnrollReply, impala_pb2.RUN_OVER)
-        return _reply(impala_pb2.PushUnrollReply, impala_pb2.OK)
+            return reply(impala_pb2.PushUnrollReply, impala_pb2.RUN_OVER)
+        return reply(impala_pb2.PushUnrollReply, impala_pb2.OK)
 
     async def _wait_for_first_try(
         self, session: Session, request: impala_pb2.PushUnrollRequest
@@ -366,6 +348,7 @@ class LearnerService:
         self,
         request: impala_pb2.PushUnrollRequest
         | impala_pb2.GetParametersRequest
+        | impala_pb2.GetNetworkRequest
         | impala_pb2.InferRequest
         | impala_pb2.AttendRequest,
     ) -> Session:
@@ -385,7 +368,3 @@ class LearnerService:
             self._warned_at.clear()
         self._warned_at[host] = now
         logger.warning("%s", text)
-
-
-def _reply(kind: type[Message], outcome: impala_pb2.Outcome, **fields: Any) -> bytes:
-    return kind(outcome=outcome, **fields).SerializeToString()

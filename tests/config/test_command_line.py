@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, command_line
 from impala_tf.config import flags as flags_module
+from impala_tf.config import mode_flags as mode_flags_module
 from tests.config.test_flags import DEFAULTS, TYPES
 
 REPOSITORY = Path(__file__).parents[2]
@@ -170,9 +171,11 @@ def test_a_long_value_is_not_wrapped_and_the_terminal_is_unchanged(
 
 
 def documented() -> dict[str, str]:
-    """Returns {flag: the string below its field in config/flags.py, in one line}."""
+    """Returns {flag: the string below its field in config, in one line}."""
     texts = {}
-    for node in ast.parse(Path(flags_module.__file__).read_text()).body:
+    modules = (flags_module, mode_flags_module)
+    bodies = [ast.parse(Path(str(module.__file__)).read_text()).body for module in modules]
+    for node in itertools.chain(*bodies):
         if not isinstance(node, ast.ClassDef) or node.name == "Config":
             continue
         for field, below in itertools.pairwise(node.body):

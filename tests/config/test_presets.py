@@ -53,6 +53,7 @@ def test_given_flags_are_kept(preset: str, kind: Kind) -> None:
     given = {
         "agent_name": "ResNetLSTMAgent",
         "core": "feedforward",
+        "acting": "tensorflow",
         "total_environment_frames": 123,
         "learning_rate": 0.5,
         "epsilon": 0.25,

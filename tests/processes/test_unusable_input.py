@@ -42,6 +42,14 @@ CARTPOLE = "--level_name=CartPole-v1"
             "--replay_capacity=1000000000: needs 7",
         ),
         (
+            ["--level_name=CartPole-v1", "--algorithm=dqn", "--acting=litert"],
+            "--acting=litert: dqn's actors compute with TensorFlow; give tensorflow",
+        ),
+        (
+            ["--level_name=CartPole-v1", "--algorithm=a3c", "--acting=litert"],
+            "--acting=litert: a3c's actors compute gradients alone, and once; give tensorflow",
+        ),
+        (
             ["--level_name=Pendulum-v1", "--algorithm=dqn"],
             "--algorithm=dqn: learns a value of each action",
         ),

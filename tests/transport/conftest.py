@@ -14,6 +14,7 @@ from impala_tf.transport import (
     ActorClient,
     Infer,
     LearnerServer,
+    Networks,
     RunIdentity,
     credentials,
     impala_pb2_grpc,
@@ -44,6 +45,7 @@ def serve(directory: Path) -> Iterator[Serve]:
         run: RunIdentity = RUN,
         folder: Path = directory,
         infer: Infer | None = None,
+        networks: Networks | None = None,
         least_grants: int | None = None,
     ) -> LearnerServer:
         one = LearnerServer(
@@ -54,6 +56,7 @@ def serve(directory: Path) -> Iterator[Serve]:
             learner.parameters,
             learner.reports.put,
             infer=infer,
+            networks=networks,
             least_grants=least_grants,
         )
         one.start()

@@ -17,9 +17,9 @@ from impala_tf.transport import (
     LearnerServer,
     RunOver,
     TransportError,
+    calls,
     client,
     server,
-    service,
 )
 from impala_tf.transport import retry as backoff
 from tests.helpers.wire import (
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
 def count_uploads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Returns a list that fills with the versions of unrolls whose arrays reach a learner."""
     versions: list[int] = []
-    parse = service._parse
+    parse = calls._parse
 
     def parsed(kind: Any, data: bytes) -> Any:
         request = parse(kind, data)
@@ -48,7 +48,7 @@ def count_uploads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             versions.append(int(np.frombuffer(request.tensors[0], np.int64)[0]))
         return request
 
-    monkeypatch.setattr(service, "_parse", parsed)
+    monkeypatch.setattr(calls, "_parse", parsed)
     return versions
 
 

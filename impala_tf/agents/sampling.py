@@ -1,0 +1,46 @@
+"""Drawing actions without TensorFlow; `distributions` has the mathematics of these policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from impala_tf.types import ActionSpec
+
+# Standard deviations of a Gaussian policy stay between exp(-5) and exp(2).
+LOG_STD_RANGE = (-5.0, 2.0)
+_TINY = 1e-20
+
+Sampler = Callable[[np.ndarray], np.ndarray]
+"""Maps logits, float32 [N, P], to actions [N, *ActionSpec.shape]."""
+
+
+def sampler_of(actions: ActionSpec, rng: np.random.Generator) -> Sampler:
+    """Returns what draws the actions of a policy.
+
+    Args:
+      actions: of the level.
+      rng: where chance comes from.
+    """
+    if actions.kind == "continuous":
+        return lambda logits: _gaussian(logits, rng)
+    ends = np.cumsum(actions.sizes)[:-1]
+    if actions.kind == "multi_discrete":
+        return lambda logits: np.stack(
+            [_categorical(part, rng) for part in np.split(logits, ends, axis=-1)], axis=-1
+        )
+    return lambda logits: _categorical(logits, rng)
+
+
+def _categorical(logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draws from softmax(logits) [N, A] with the Gumbel-max trick; returns int32 [N]."""
+    uniform = np.maximum(rng.random(logits.shape, np.float32), np.float32(_TINY))
+    return np.argmax(logits - np.log(-np.log(uniform)), axis=-1).astype(np.int32)
+
+
+def _gaussian(logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    mean, log_std = np.split(logits, 2, axis=-1)
+    std = np.exp(np.clip(log_std, *LOG_STD_RANGE))
+    drawn: np.ndarray = mean + std * rng.standard_normal(mean.shape, np.float32)
+    return drawn.astype(np.float32)

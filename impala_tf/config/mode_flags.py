@@ -1,0 +1,47 @@
+"""The flags of modes that do not train; see `flags`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """--mode=test."""
+
+    test_num_episodes: int = 10
+    """Whole games to play."""
+    test_policy: Literal["greedy", "sampled"] = "sampled"
+    """greedy: the most likely action; sampled: drawn from the policy, as in training.
+    After dqn, sampled means that one action in a hundred is random."""
+    video: bool = False
+    """Also write an mp4 of one game to the logdir."""
+    trust_level_module: bool = False
+    """Import the Python module that the run in --logdir names for its level (module:Level-v0).
+    Its code runs on this machine, so --mode=test, report and export ask first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportConfig:
+    """--mode=report."""
+
+    report_folder: str | None = None
+    """Where report.html, report.md and report.csv are written.
+    Default: the --logdir; if there are several, runs/report."""
+    report_return: float | None = None
+    """The report says how many frames and minutes the agents needed for this mean return.
+    Default: 80 % of the way from the first return to the best agent's final one."""
+    report_videos: bool = True
+    """Play with the newest checkpoint of each agent, and show the first seconds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchmarkConfig:
+    """--mode=benchmark."""
+
+    benchmark_seconds: float = 20.0
+    """How long the whole run is measured once it trains.
+    Each part alone is measured for a fifth of that."""
+    json: bool = False
+    """Print the results as JSON."""

@@ -1,0 +1,1 @@
+"""Acting without TensorFlow: learners convert the network once, actors run it with LiteRT."""

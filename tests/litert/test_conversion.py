@@ -1,0 +1,167 @@
+"""Actors without TensorFlow: the converted network answers as the agent does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.agents.agent import Agent, make_agent
+from impala_tf.agents.sampling import sampler_of
+from impala_tf.environments.observations import layout_of
+from impala_tf.litert import conversion
+from impala_tf.litert.conversion import ConversionError, convert
+from impala_tf.litert.model import ActingModel
+from impala_tf.litert.network import LiteRtActing
+from impala_tf.litert.service import NetworkService
+from impala_tf.transport import NoNetwork
+from impala_tf.types import ActionSpec, EnvironmentSpec, EnvOutput, Nest, ObservationSpec
+from tests.agents.test_agent import NETWORKS, spec_for
+from tests.helpers.samples import image_spec, randomize, vector_spec
+from tests.helpers.unrolls import random_array
+
+N = 3
+PARTS = vector_spec()._replace(
+    kind="image",
+    observation={
+        "picture": ObservationSpec("image", (20, 24, 3)),
+        "text": ObservationSpec("text", (5,)),
+        "vector": ObservationSpec("vector", (2,)),
+    },
+)
+CONTINUOUS = vector_spec()._replace(actions=ActionSpec("continuous", (2,)))
+CHOICES = vector_spec()._replace(actions=ActionSpec("multi_discrete", (3, 2)))
+ATARI = image_spec((84, 84, 4), stacked_frames=4)
+LEVELS = image_spec((20, 24, 3))._replace(tasks=("a", "b"))
+OTHERS: list[tuple[EnvironmentSpec, dict[str, Any]]] = [
+    (PARTS, {"agent_name": "ImpoolaLSTMAgent"}),
+    (CONTINUOUS, {"agent_name": "MLPLSTMAgent"}),
+    (CHOICES, {"agent_name": "MLPLSTMAgent"}),
+    (vector_spec(), {"agent_name": "MLPAgent", "observation_normalization": "elementwise"}),
+    (ATARI, {"agent_name": "NatureAgent", "observation_normalization": "elementwise"}),
+    (LEVELS, {"agent_name": "ResNetAgent"}),
+]
+CASES = [*((spec_for(network["agent_name"]), network) for network in NETWORKS), *OTHERS]
+
+
+def steps_of(spec: EnvironmentSpec, count: int) -> list[EnvOutput]:
+    """Returns random steps of N environments, as these return them."""
+    rng = np.random.default_rng(0)
+    return [
+        tf.nest.map_structure(
+            lambda each: random_array(each, (), rng), layout_of(spec).step_specs(N)
+        )
+        for _ in range(count)
+    ]
+
+
+def parameters(agent: Agent) -> list[np.ndarray]:
+    return [variable.numpy() for variable in agent.variables]
+
+
+def numpy_state(agent: Agent) -> Nest:
+    return tf.nest.map_structure(lambda zeros: zeros.numpy(), agent.initial_state(N))
+
+
+def acting(agent: Agent, spec: EnvironmentSpec) -> LiteRtActing:
+    """Converts the agent and sends the model as a learner does."""
+    model = ActingModel.from_bytes(convert(agent, spec, N).to_bytes())
+    sample = sampler_of(spec.actions, np.random.default_rng(0))
+    return LiteRtActing(model, layout_of(spec), sample)
+
+
+def assert_answers_as(agent: Agent, converted: LiteRtActing, spec: EnvironmentSpec) -> None:
+    """Asserts that several steps from the first state have the same logits and states."""
+    converted.set_parameters(parameters(agent))
+    state = expected_state = numpy_state(agent)
+    for step in steps_of(spec, 3):
+        seen = layout_of(spec).to_network(step)
+        expected, expected_state = agent.step(
+            tf.nest.map_structure(tf.constant, seen), expected_state
+        )
+        answer, state = converted.answer(step, state)
+        assert_near(answer.policy_logits, expected.policy_logits)
+        assert answer.action.shape == (N, *spec.actions.shape)
+        assert answer.action.dtype == spec.actions.dtype
+        tf.nest.assert_same_structure(state, expected_state)
+        for got, wanted in zip(
+            tf.nest.flatten(state), tf.nest.flatten(expected_state), strict=True
+        ):
+            assert_near(got, wanted)
+
+
+def assert_near(got: np.ndarray, wanted: tf.Tensor) -> None:
+    """Asserts equality to the precision of sums of hundreds of float32 products."""
+    scale = max(1.0, float(np.abs(wanted).max()))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=5e-4 * scale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("spec", "network"), CASES, ids=lambda each: str(each)[-70:])
+def test_the_converted_network_answers_as_the_agent(
+    spec: EnvironmentSpec, network: dict[str, Any]
+) -> None:
+    """Also with parameters that came after the conversion: V-trace needs what really acted."""
+    agent = make_agent(spec=spec, **network)
+    converted = acting(agent, spec)
+    assert_answers_as(agent, converted, spec)
+    randomize(agent)
+    for variable in agent.variables:  # of a normalizer
+        if not variable.trainable:
+            variable.assign(tf.random.stateless_uniform(variable.shape, (1, 2), 0.5, 1.5))
+    assert_answers_as(agent, converted, spec)
+
+
+def test_a_model_is_small_and_the_agent_keeps_its_parameters() -> None:
+    """Thousands of actors ask for it at once when a cluster starts."""
+    spec = vector_spec()
+    agent = make_agent("MLPAgent", spec)
+    before = parameters(agent)
+    assert len(convert(agent, spec, N).to_bytes()) < 10_000
+    for kept, now in zip(before, parameters(agent), strict=True):
+        np.testing.assert_array_equal(kept, now)
+
+
+class OddAgent(Agent):
+    """Has an operation that LiteRT lacks."""
+
+    def step(self, env_output: EnvOutput, core_state: Nest) -> tuple[Any, Nest]:
+        outputs, core_state = super().step(env_output, core_state)
+        odd = tf.linalg.logdet(tf.eye(3) * outputs.policy_logits[0, 0])
+        return outputs._replace(policy_logits=outputs.policy_logits + odd), core_state
+
+
+def test_a_network_that_cannot_be_converted_is_named_as_the_reason() -> None:
+    """Then actors compute with TensorFlow, and a user can read in their logs why."""
+    spec = vector_spec()
+    agent = make_agent("MLPAgent", spec)
+    agent.__class__ = OddAgent
+    service = NetworkService(agent, spec)
+    with pytest.raises(NoNetwork, match="cannot convert the network"):
+        service.network(N).result(60)
+
+
+def test_a_model_that_answers_differently_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights in wrong places would let actors follow a policy that nobody trains."""
+    spec = vector_spec()
+    agent = make_agent("MLPAgent", spec)
+    right = conversion._without_weights
+
+    def wrong(file: bytes, labels: list[np.ndarray]) -> ActingModel:
+        model = right(file, labels)
+        return model._replace(weights=model.weights[1:])
+
+    monkeypatch.setattr(conversion, "_without_weights", wrong)
+    randomize(agent)
+    with pytest.raises(ConversionError, match="answers differently"):
+        convert(agent, spec, N)
+
+
+def test_each_number_of_environments_is_converted_once() -> None:
+    """All actors ask as they start."""
+    service = NetworkService(make_agent("MLPAgent", vector_spec()), vector_spec())
+    first = service.network(2)
+    assert service.network(2) is first
+    assert service.network(3).result(60) != first.result(60)

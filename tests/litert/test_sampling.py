@@ -1,0 +1,67 @@
+"""Actions drawn with NumPy follow the distributions that the learner computes with."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.stats
+
+from impala_tf.agents.distributions import distribution_of
+from impala_tf.agents.sampling import sampler_of
+from impala_tf.types import ActionSpec
+
+COUNT = 40_000
+
+
+def drawn(actions: ActionSpec, logits: list[float], seed: int = 1) -> np.ndarray:
+    """Returns COUNT actions of the same logits."""
+    sample = sampler_of(actions, np.random.default_rng(seed))
+    return sample(np.tile(np.array(logits, np.float32), (COUNT, 1)))
+
+
+def assert_as_often_as(found: np.ndarray, probabilities: np.ndarray) -> None:
+    """Asserts frequencies within four standard deviations."""
+    deviation = np.sqrt(probabilities * (1 - probabilities) / COUNT)
+    assert np.all(np.abs(found - probabilities) < 4 * deviation + 1e-12)
+
+
+def test_discrete_actions_are_drawn_as_often_as_their_probability_says() -> None:
+    """V-trace divides by these probabilities, so biased draws would bias every gradient."""
+    actions, logits = ActionSpec("discrete", (4,)), [0.0, 1.0, -2.0, 0.5]
+    found = drawn(actions, logits)
+    log_prob = distribution_of(actions).log_prob(
+        np.tile(np.array(logits, np.float32), (4, 1)), np.arange(4, dtype=np.int32)
+    )
+    assert_as_often_as(np.bincount(found, minlength=4) / COUNT, np.exp(log_prob))
+
+
+def test_an_action_without_a_rival_is_always_taken() -> None:
+    """Extreme logits must not give another action."""
+    actions = ActionSpec("discrete", (3,))
+    assert np.all(drawn(actions, [-1e4, 1e4, 0.0]) == 1)
+    assert np.all(drawn(actions, [200.0, -200.0, -1e30]) == 0)
+
+
+def test_several_choices_are_drawn_independently() -> None:
+    actions, logits = ActionSpec("multi_discrete", (3, 2)), [0.0, 1.0, -1.0, 0.5, -0.5]
+    found = drawn(actions, logits)
+    pairs = np.array([(a, b) for a in range(3) for b in range(2)], np.int32)
+    log_prob = distribution_of(actions).log_prob(
+        np.tile(np.array(logits, np.float32), (6, 1)), pairs
+    )
+    frequencies = np.array([np.mean((found == pair).all(axis=1)) for pair in pairs])
+    assert_as_often_as(frequencies, np.exp(log_prob))
+
+
+def test_continuous_actions_have_the_mean_and_the_spread_of_the_policy() -> None:
+    """Standard deviations outside of the policy's limits are those limits."""
+    found = drawn(ActionSpec("continuous", (3,)), [0.5, -1.0, 0.0, -1.0, 0.3, 9.0])
+    for column, mean, log_std in zip(found.T, (0.5, -1.0, 0.0), (-1.0, 0.3, 2.0), strict=True):
+        normal = scipy.stats.norm(mean, np.exp(log_std))
+        assert scipy.stats.kstest(column, normal.cdf).pvalue > 1e-4
+    assert found.dtype == np.float32
+
+
+def test_the_same_seed_gives_the_same_actions() -> None:
+    actions = ActionSpec("discrete", (4,))
+    np.testing.assert_array_equal(drawn(actions, [0.0] * 4, 7), drawn(actions, [0.0] * 4, 7))
+    assert np.any(drawn(actions, [0.0] * 4, 7) != drawn(actions, [0.0] * 4, 8))
