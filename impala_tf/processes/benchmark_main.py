@@ -21,7 +21,7 @@ from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.limits import ADVICE
 from impala_tf.processes.common import resolve
-from impala_tf.processes.measured_speed import Measured
+from impala_tf.processes.measured_acting import Measured
 from impala_tf.processes.measurement import What, measure
 from impala_tf.types import EnvironmentSpec
 

@@ -10,12 +10,9 @@ import contextlib
 import copy
 import itertools
 import os
-import re
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -38,8 +35,16 @@ from impala_tf.learner.actor_gradients import gradient_specs, sent_specs
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
-from impala_tf.process_memory import cpu_seconds
+from impala_tf.litert.conversion import ConversionError, convert
 from impala_tf.processes import tensorflow_startup
+from impala_tf.processes.measured_acting import (
+    ONE_THREAD,
+    Converted,
+    Measured,
+    noise,
+    peak_memory,
+    rate,
+)
 from impala_tf.transport import (
     PROTOCOL_VERSION,
     ActorClient,
@@ -53,35 +58,16 @@ from impala_tf.types import (
     ActorReport,
     EnvironmentSpec,
     Episode,
-    Nest,
     Sent,
     Unroll,
 )
 
 _PLAYED_UNROLLS = 5
-_ONE_THREAD = "CPU, 1 thread"
 _NO_WISHES = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
-class Measured(NamedTuple):
-    """The result of a measurement."""
-
-    steps_per_s: float  # agent steps
-    device: str  # that computed
-    peak_memory: int  # resident bytes of the process, TensorFlow included; 0: unknown
-    cores: float = 0.0  # that were busy on average
-    bytes_up: float = 0.0  # from an actor to its learner, an agent step
-    bytes_down: float = 0.0  # the other way, if every unroll is made with new parameters
-    precision: str = ""  # that the torso computes in on images; "": no torso was measured
-
-    @property
-    def on(self) -> str:
-        """What computed, and in which precision."""
-        return ", ".join(filter(None, (self.device, self.precision)))
-
-
 def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures an actor's answers to its environments, without the environments.
+    """Measures an actor's answers with TensorFlow to its environments, without these.
 
     Args:
       config: resolved.
@@ -90,22 +76,21 @@ def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     """
     tensorflow_startup.use_one_cpu_thread()
     agent = _agent(config, spec)
-    rate, cores = _rate(answers(agent, spec, config), seconds)
+    found, cores = rate(answers(agent, spec, config), seconds)
     steps = resolved(config.process.envs_per_actor)
-    memory, dtype = _peak_memory(), agent.torso_dtype
-    return Measured(rate * steps, _ONE_THREAD, memory, cores, precision=dtype)
+    memory, dtype = peak_memory(), agent.torso_dtype
+    return Measured(found * steps, ONE_THREAD, memory, cores, precision=dtype)
 
 
-def environment(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures an actor's environments with random actions. Arguments as of `inference`."""
-    num_envs = resolved(config.process.envs_per_actor)
-    made = suites.make(config.environment, num_envs, config.run.seed)
-    environments = BatchedEnvironment(made)
-    environments.reset()
-    actions = itertools.cycle(_random_actions(spec, num_envs))
-    rate, cores = _rate(lambda: environments.step(next(actions)), seconds)
-    environments.close()
-    return Measured(rate * num_envs, "CPU", _peak_memory(), cores)
+def converted(config: Config, spec: EnvironmentSpec) -> Converted | None:
+    """Returns what actors run in place of TensorFlow; None if LiteRT cannot compute the agent."""
+    agent = _agent(config, spec)
+    arrays = [variable.numpy() for variable in agent.variables]
+    try:
+        model = convert(agent, spec, resolved(config.process.envs_per_actor))
+    except ConversionError:
+        return None
+    return Converted(model.to_bytes(), arrays)
 
 
 def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -134,11 +119,11 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
             client.fetch_parameters(version - 1)
             client.push(sent)
 
-        rate, cores = _rate(exchange, seconds)
+        found, cores = rate(exchange, seconds)
     steps = num_envs * length
     bytes_up = sum(map(len, NestCodec(specs).encode(sent)[1])) / steps
     bytes_down = sum(TensorSpec.of(*each).nbytes for each in parameters) / steps
-    return Measured(rate * steps, "CPU", _peak_memory(), cores, bytes_up, bytes_down)
+    return Measured(found * steps, "CPU", peak_memory(), cores, bytes_up, bytes_down)
 
 
 def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -147,8 +132,8 @@ def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measure
     with tempfile.TemporaryDirectory() as folder:
         checkpointer = Checkpointer(Path(folder) / "checkpoints", learner.trackables())
         numbers = itertools.count()
-        rate, cores = _rate(lambda: checkpointer.save({}, next(numbers)), seconds)
-    return Measured(rate, "CPU", _peak_memory(), cores)
+        found, cores = rate(lambda: checkpointer.save({}, next(numbers)), seconds)
+    return Measured(found, "CPU", peak_memory(), cores)
 
 
 def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -161,18 +146,18 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """
     tensorflow_startup.select_device(config.process.device)
     agent = _agent(config, spec)
-    rate, cores = _rate(updates(agent, spec, config), seconds)
+    found, cores = rate(updates(agent, spec, config), seconds)
     steps = resolved(config.optimizer.batch_size) * resolved(config.optimizer.unroll_length)
     gpus = tf.config.get_visible_devices("GPU")
     device = "GPU" if gpus else f"CPU, {len(os.sched_getaffinity(0))} cores"
-    return Measured(rate * steps, device, _peak_memory(), cores, precision=agent.torso_dtype)
+    return Measured(found * steps, device, peak_memory(), cores, precision=agent.torso_dtype)
 
 
 def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:
     """Returns what answers a step of --envs_per_actor environments."""
     num_envs = resolved(config.process.envs_per_actor)
     policy = compile_policy(agent, spec, num_envs, config.run.seed)
-    env_output = _noise(tensor_specs(layout_of(spec).step_specs(num_envs)))
+    env_output = noise(tensor_specs(layout_of(spec).step_specs(num_envs)))
     state = agent.initial_state(num_envs)
     return lambda: policy(env_output, state)[0].action.numpy()
 
@@ -188,7 +173,7 @@ def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
     config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
     learner = Learner(agent, spec, config, SingleLearner())
     specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
-    batch = _noise(specs, resolved(config.optimizer.batch_size))
+    batch = noise(specs, resolved(config.optimizer.batch_size))
     tensors = tf.nest.map_structure(tf.constant, batch)
     return lambda: learner.update(tensors, _NO_WISHES)
 
@@ -200,48 +185,11 @@ def _agent(config: Config, spec: EnvironmentSpec) -> Agent:
     return agent_of(config.agent, spec, dtype)
 
 
-def _noise(specs: Nest, *leading: int) -> Nest:
-    """Returns arrays [*leading, ...] for the specs: images of noise, everything else zeros."""
-    rng = np.random.default_rng(0)
-
-    def array(spec: tf.TensorSpec) -> np.ndarray:
-        shape = (*leading, *spec.shape)
-        if spec.dtype == tf.uint8:
-            return rng.integers(0, 256, shape, np.uint8)
-        return np.zeros(shape, spec.dtype.as_numpy_dtype)
-
-    return tf.nest.map_structure(array, specs)
-
-
-def _rate(work: Callable[[], object], seconds: float) -> tuple[float, float]:
-    """Returns how often a second `work` runs, after a first time that compiles it; and its cores.
-
-    These are how many were busy on average.
-    """
-    work()
-    count, started, used_s = 0, time.monotonic(), cpu_seconds()
-    while (elapsed_s := time.monotonic() - started) < seconds:
-        work()
-        count += 1
-    return count / elapsed_s, (cpu_seconds() - used_s) / elapsed_s
-
-
-def _random_actions(spec: EnvironmentSpec, num_envs: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    actions = spec.actions
-    if actions.kind == "continuous":
-        return [rng.uniform(-1, 1, (num_envs, *actions.shape)).astype(actions.dtype)
-                for _ in range(100)]  # fmt: skip
-    sizes = actions.sizes if actions.kind == "multi_discrete" else actions.sizes[0]
-    shape = (num_envs, *actions.shape)
-    return [rng.integers(0, sizes, shape).astype(actions.dtype) for _ in range(100)]
-
-
 def _sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> Sent:
     """Returns what an actor sends; how well its images compress depends on the level."""
     if config.loss.algorithm != "a3c":
         return _played_unroll(config, spec, agent)
-    gradient: ActorGradient = _noise(gradient_specs(agent), 1)
+    gradient: ActorGradient = noise(gradient_specs(agent), 1)
     return gradient
 
 
@@ -313,10 +261,3 @@ def _loopback(
     finally:
         client.close()
         server.stop(0)
-
-
-def _peak_memory() -> int:
-    """Returns the largest resident memory of this process so far, in bytes; 0: unknown."""
-    status = Path("/proc/self/status")
-    match = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
-    return int(match[1]) * 1024 if match else 0

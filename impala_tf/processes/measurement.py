@@ -1,32 +1,31 @@
 """Measurements in processes of their own, which compute as the processes of a run do.
 
-Does not import TensorFlow by itself: in the new process, that has to happen without its messages.
+Does not import TensorFlow by itself: new processes that need it import it without its messages.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import multiprocessing
 import os
 import signal
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from impala_tf.config import Config, ConfigError
 from impala_tf.process_lifetime import die_with_parent
+from impala_tf.processes.measured_acting import Measured
 from impala_tf.types import EnvironmentSpec
-
-if TYPE_CHECKING:
-    from impala_tf.processes.measured_speed import Measured
 
 What = Literal["environment", "inference", "transport", "update", "checkpoint"]
 
 
 def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures what an actor or a learner of a run would compute; see `measured_speed`.
+    """Measures what an actor or a learner of a run would compute.
 
     Args:
-      what: a function of `measured_speed`.
+      what: a function of `measured_acting` or `measured_speed`.
       config: resolved.
       spec: of the level.
       seconds: to measure for; compiling comes on top.
@@ -35,18 +34,32 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
       ConfigError: flags that cannot be used on this machine.
       RuntimeError: the process failed; it has printed why.
     """
+    found: Measured
+    process = config.process
+    if what == "inference" and (process.inference, process.acting) == ("actor", "litert"):
+        converted = _in_new_process("measured_speed", "converted", config, spec)
+        if converted is not None:
+            found = _in_new_process("measured_acting", what, config, spec, seconds, converted)
+            return found
+    module = "measured_acting" if what == "environment" else "measured_speed"
+    found = _in_new_process(module, what, config, spec, seconds)
+    return found
+
+
+def _in_new_process(module: str, function: str, *arguments: Any) -> Any:
+    """Returns what a function of a module beside this one returns in a process of its own."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(
-        target=_send, args=(sender, os.getpid(), what, config, spec, seconds), daemon=True
+        target=_send, args=(sender, os.getpid(), module, function, arguments), daemon=True
     )
     process.start()
     sender.close()
     try:
-        result: Measured | ConfigError = receiver.recv()
+        result = receiver.recv()
     except EOFError:
         process.join()
-        raise RuntimeError(f"measuring {what}: ended with status {process.exitcode}") from None
+        raise RuntimeError(f"measuring {function}: ended with status {process.exitcode}") from None
     finally:
         process.terminate()
         process.join()
@@ -56,23 +69,18 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
 
 
 def _send(
-    sender: Connection,
-    parent_pid: int,
-    what: What,
-    config: Config,
-    spec: EnvironmentSpec,
-    seconds: float,
+    sender: Connection, parent_pid: int, module: str, function: str, arguments: tuple[Any, ...]
 ) -> None:
-    """Measures, and sends the result; in the new process."""
+    """Calls, and sends the result; in the new process."""
     die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
     logging.disable(logging.WARNING)  # the parent has warned
-    from impala_tf.processes import tensorflow_startup
+    if module != "measured_acting":
+        from impala_tf.processes import tensorflow_startup
 
-    tensorflow_startup.import_tensorflow()
-    from impala_tf.processes import measured_speed
-
+        tensorflow_startup.import_tensorflow()
+    functions = importlib.import_module(f"impala_tf.processes.{module}")
     try:
-        sender.send(getattr(measured_speed, what)(config, spec, seconds))
+        sender.send(getattr(functions, function)(*arguments))
     except ConfigError as error:
         sender.send(error)

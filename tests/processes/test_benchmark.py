@@ -12,9 +12,9 @@ import pytest
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.monitoring.limits import ADVICE
-from impala_tf.processes import benchmark_main, measured_speed
+from impala_tf.processes import benchmark_main, measured_acting
 from impala_tf.processes.benchmark_main import Part, ceiling
-from impala_tf.processes.measured_speed import Measured
+from impala_tf.processes.measured_acting import Measured
 from tests.helpers.samples import resolved_config
 
 RunHere = Callable[..., tuple[int, str, str]]
@@ -86,7 +86,7 @@ def test_every_part_is_measured(run_here: RunHere) -> None:
     for part in found["parts"]:
         assert part["agent_steps_per_s"] > 100, part
         assert 0 < part["core_us_per_step"] < 10_000, part
-        assert part["peak_memory_mb"] > 100, part
+        assert part["peak_memory_mb"] > 30, part
     assert 0.01 < found["whole"] / found["ceiling"] < 1.5
 
 
@@ -94,4 +94,4 @@ def test_every_part_is_measured(run_here: RunHere) -> None:
 def test_environments_are_stepped_with_actions_that_they_take(level: str) -> None:
     config = resolved_config(level_name=level, envs_per_actor=2)
     spec = suites.spec(EnvironmentConfig(level_name=level))
-    assert measured_speed.environment(config, spec, 0.2).steps_per_s > 100
+    assert measured_acting.environment(config, spec, 0.2).steps_per_s > 100

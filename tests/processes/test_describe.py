@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from impala_tf.processes import describe_main
-from impala_tf.processes.measured_speed import Measured
+from impala_tf.processes.measured_acting import Measured
 
 CATCH = "--level_name=tests.helpers.worlds:Catch-v0"
 

@@ -1,0 +1,93 @@
+"""How long until an actor acts that is alone on its machine, and how much memory does it need?
+
+    python sandbox/benchmark_actor.py [FLAG ...]
+
+Starts a learner, then by turns an actor with --acting=tensorflow and one with --acting=litert. Each
+is started by hand, as on a machine of its own. Prints the seconds until it acts, its proportional
+set size (PSS) half a minute later, and the peak of its resident memory.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+TURNS = 2
+AFTERWARDS_S = 35.0
+PATIENCE_S = 120.0
+
+
+def wait_for(path: Path, text: str, process: subprocess.Popen[bytes]) -> None:
+    """Waits until a file has a text."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not path.exists() or text not in path.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            sys.exit(f"{path} never had {text!r}")
+        time.sleep(0.02)
+
+
+def start(folder: Path, log: str, *flags: str) -> subprocess.Popen[bytes]:
+    """Starts a process of the run."""
+    with (folder / log).open("wb") as file:
+        return subprocess.Popen(
+            [sys.executable, str(PROJECT / "run_experiment.py"), *flags],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def mebibytes(path: str, name: str) -> float:
+    """Returns a line of smaps_rollup or status, see proc(5)."""
+    found = re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(), re.MULTILINE)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def measure(folder: Path, acting: str, flags: list[str]) -> None:
+    """Starts an actor, prints what it needs, and stops it."""
+    began = time.monotonic()
+    actor = start(folder, "actor", *flags, "--job_name=actor", f"--acting={acting}")
+    try:
+        wait_for(folder / "actor", "acting in", actor)
+        waited_s = time.monotonic() - began
+        time.sleep(AFTERWARDS_S)
+        proc = f"/proc/{actor.pid}"
+        pss, peak = mebibytes(f"{proc}/smaps_rollup", "Pss"), mebibytes(f"{proc}/status", "VmHWM")
+        print(f"{acting:10} acts after {waited_s:.1f} s; {pss:.0f} MB, at most {peak:.0f} MB")
+    finally:
+        actor.terminate()
+        actor.wait()
+
+
+def main(flags: list[str]) -> None:
+    """Measures and prints."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        flags = [
+            "--level_name=PongNoFrameskip-v4",
+            "--total_environment_frames=1000000000",
+            f"--logdir={folder / 'run'}",
+            f"--learner_hosts=127.0.0.1:{port}",
+            *flags,
+        ]
+        learner = start(folder, "learner", *flags, "--job_name=learner")
+        try:
+            # The first actor must not wait for the learner.
+            wait_for(folder / "learner", "waiting for unrolls", learner)
+            for _ in range(TURNS):
+                for acting in ("tensorflow", "litert"):
+                    measure(folder, acting, flags)
+        finally:
+            learner.terminate()
+            learner.wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
