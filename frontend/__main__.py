@@ -18,7 +18,7 @@ from frontend.launcher import STOP_S, plan_of
 from frontend.record import find
 from impala_tf.config import ClusterConfig, Config, ConfigError, RunConfig, command_line
 
-_EXTRAS = ("worlds", "procgen", "retro")
+_EXTRAS = ("worlds", "procgen", "retro", "tensorflow")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -123,7 +123,7 @@ def _add_machines(command: argparse.ArgumentParser) -> None:
 def _add_setup(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--extras", default="", metavar="NAME[,NAME...]",
-        help=f"packages that levels need: {', '.join(_EXTRAS)}",
+        help=f"packages that levels need, or actors that compute with it: {', '.join(_EXTRAS)}",
     )  # fmt: skip
     command.add_argument(
         "--wheelhouse", action="store_true",

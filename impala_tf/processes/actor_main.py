@@ -190,7 +190,16 @@ def _litert_network(
 
 
 def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:
-    """Returns what TensorFlow computes in this actor."""
+    """Returns what TensorFlow computes in this actor.
+
+    Raises:
+      ConfigError: this machine has no TensorFlow.
+    """
+    if not tensorflow_startup.is_installed():
+        raise ConfigError(
+            "--acting=tensorflow: this actor needs TensorFlow, but this machine has none; install"
+            " the packages tensorflow and dm-sonnet (python -m frontend setup --extras=tensorflow)"
+        )
     tensorflow_startup.import_tensorflow()
     # Imports TensorFlow, which takes seconds and 220 MB.
     from impala_tf.processes.tensorflow_actor import TensorFlowActor

@@ -52,9 +52,9 @@ def main(descriptor: int, with_tensorflow: bool) -> None:
 def _import_everything(with_tensorflow: bool) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # as in run_experiment.py
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    if with_tensorflow:
-        from impala_tf.processes import tensorflow_startup
+    from impala_tf.processes import tensorflow_startup
 
+    if with_tensorflow and tensorflow_startup.is_installed():  # else the copies say what is missing
         tensorflow_startup.import_tensorflow()
         from impala_tf.processes import learner_main, tensorflow_actor  # noqa: F401
     from impala_tf.processes import actor_main  # noqa: F401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import sys
@@ -14,6 +15,11 @@ from impala_tf.config import ConfigError
 from impala_tf.silence import silenced_stderr
 
 _log = logging.getLogger("impala_tf.device")
+
+
+def is_installed() -> bool:
+    """Returns whether this machine has TensorFlow; one that only has actors may have none."""
+    return importlib.util.find_spec("tensorflow") is not None
 
 
 def import_tensorflow() -> None:

@@ -22,7 +22,9 @@ def name_of(requirement):
 def test_a_learner_needs_everything_that_an_actor_needs():
     actor, learner = (requirements.of_role(role) for role in ("actor", "learner"))
     assert learner[: len(actor)] == actor
-    assert {"paramiko", "av"} <= set(learner) - set(actor)
+    with_tensorflow = requirements.of_role("actor", extras=["tensorflow"])
+    assert {"paramiko", "av", *with_tensorflow[len(actor) :]} <= set(learner) - set(actor)
+    assert any(requirement.startswith("tensorflow==") for requirement in with_tensorflow)
 
 
 @pytest.mark.parametrize("role", ["actor", "learner"])
