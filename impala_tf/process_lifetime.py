@@ -75,7 +75,7 @@ def run_interruptibly(work: Callable[[], None]) -> None:
     while thread.is_alive():
         thread.join(_POLL_S)
     if failures:
-        raise failures[0]
+        raise failures.pop()  # kept, it would keep its traceback, and so what the work has used
 
 
 def die_with_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:
