@@ -12,7 +12,6 @@ from rich.text import Text
 from frontend import cost_model
 from frontend.node.state import ProcessSpec
 from frontend.plan import NodeSpec, Plan
-from frontend.requirements import PROCESS_GIB
 
 _TABLE_WIDTH = 140
 _COLUMNS = ("machine", "login", "runs", "environments", "memory", "listens on")
@@ -37,7 +36,7 @@ def show(plan: Plan, console: Console) -> None:
             _login(node),
             ", ".join(_spans(process.name for process in processes)),
             _environments(processes),
-            f"{len(processes) * PROCESS_GIB:g} GiB or more",
+            f"{plan.memory_gib(node):.2g} GiB or more",
             ", ".join(_listens(plan, processes)) or "-",
         )
         table.add_row(*map(Text, cells))  # not as markup

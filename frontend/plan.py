@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from frontend import requirements
 from frontend.inventory import Row, Secret, is_loopback
 from frontend.node.state import ProcessSpec, RankInfo
 from impala_tf import config as configs
@@ -75,6 +76,10 @@ class Plan(NamedTuple):
         """Returns which packages a machine needs: a learner's if it runs one, else an actor's."""
         return "learner" if any(process.is_learner for process in self.on(node)) else "actor"
 
+    def memory_gib(self, node: NodeSpec) -> float:
+        """Returns how much memory the processes of a machine need at least."""
+        return sum(map(_memory_gib, self.on(node)))
+
     def without(self, names: Iterable[str]) -> Plan:
         """Returns the plan without the nodes called `names`."""
         left_out = set(names)
@@ -93,6 +98,14 @@ class LocalNode:
     logdir: Path
     is_here: Callable[[str], bool]
     """Tells whether an address is one of this machine's."""
+
+
+def _memory_gib(process: ProcessSpec) -> float:
+    if process.is_learner:
+        return requirements.LEARNER_GIB
+    if "--acting=tensorflow" in process.arguments:
+        return requirements.TENSORFLOW_ACTOR_GIB
+    return requirements.ACTOR_GIB
 
 
 def make_plan(config: Config, rows: list[Row], local: LocalNode) -> Plan:

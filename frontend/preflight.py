@@ -118,7 +118,7 @@ def _check(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> lis
         _packages(pins, seen["versions"]),
         _clock(before_s, seen["unix_s"], time.time()),
         _cores(len(processes), seen["cores"]),
-        _memory(len(processes), seen["memory_bytes"]),
+        _memory(plan.memory_gib(node), seen["memory_bytes"]),
         _disk(seen),
         ("tmux", "ok", "installed") if seen["tmux"] else ("tmux", "bad", "not installed"),
     ]
@@ -191,12 +191,12 @@ def _cores(processes: int, cores: int) -> _Verdict:
     return "cores", level, f"{cores} for {processes} process(es)"
 
 
-def _memory(processes: int, free: int) -> _Verdict:
-    each = free / _GIB / processes / requirements.PROCESS_GIB
+def _memory(needed_gib: float, free: int) -> _Verdict:
+    share = free / _GIB / needed_gib
     level: Literal["ok", "warning", "bad"] = (
-        "bad" if each < 0.8 else "warning" if each < 2 else "ok"
+        "bad" if share < 0.8 else "warning" if share < 1.5 else "ok"
     )
-    return "memory", level, f"{free / _GIB:.1f} GiB free for {processes} process(es)"
+    return "memory", level, f"{free / _GIB:.1f} GiB free, {needed_gib:.2g} GiB or more needed"
 
 
 def _disk(seen: dict[str, Any]) -> _Verdict:

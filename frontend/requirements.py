@@ -19,8 +19,8 @@ from frontend.project import ROOT
 Role = Literal["actor", "learner"]
 PYTHON_VERSIONS = ((3, 11), (3, 12))
 """Oldest and newest."""
-PROCESS_GIB = 0.5
-"""Memory of a process with few environments; large networks and batches take more."""
+LEARNER_GIB, ACTOR_GIB, TENSORFLOW_ACTOR_GIB = 1.0, 0.2, 0.6
+"""Peak memory of a process with few environments; large networks and batches take more."""
 
 
 def of_role(role: Role, root: Path = ROOT, extras: Sequence[str] = ()) -> list[str]:

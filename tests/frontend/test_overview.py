@@ -41,13 +41,13 @@ def test_a_dry_run_shows_what_each_machine_carries_and_touches_nothing(
     assert launch(config, make_display=unexpected) == 0
     *rows, total = capfd.readouterr().out.splitlines()
     assert [" ".join(row.split()) for row in rows[1:]] == [
-        "gpu_1 root@gpu_1, port 2201 learner-0 0 0.5 GiB or more 10.9.9.1:8001, 8002 (rendezvous),"
+        "gpu_1 root@gpu_1, port 2201 learner-0 0 1 GiB or more 10.9.9.1:8001, 8002 (rendezvous),"
         " any port (Gloo, from the other learners)",
-        "10.9.9.2 10.9.9.2 learner-1 0 0.5 GiB or more 10.9.9.2:8001, any port (Gloo, from the"
+        "10.9.9.2 10.9.9.2 learner-1 0 1 GiB or more 10.9.9.2:8001, any port (Gloo, from the"
         " other learners)",
-        "10.9.9.3 me@10.9.9.3 actor-0 to actor-1, actor-3 96 1.5 GiB or more -",
-        "10.9.9.4 10.9.9.4 actor-2 16 0.5 GiB or more -",
-        "this machine - actor-4 4 0.5 GiB or more -",
+        "10.9.9.3 me@10.9.9.3 actor-0 to actor-1, actor-3 96 0.6 GiB or more -",
+        "10.9.9.4 10.9.9.4 actor-2 16 0.2 GiB or more -",
+        "this machine - actor-4 4 0.2 GiB or more -",
     ]
     assert total == "2 learner(s) and 5 actor(s) on 5 machine(s), 116 environments"
     assert not (tmp_path / "logs").exists()
