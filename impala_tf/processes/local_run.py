@@ -25,6 +25,7 @@ from impala_tf.monitoring import status
 from impala_tf.monitoring.live_display import Display
 from impala_tf.monitoring.writers import in_use
 from impala_tf.process_lifetime import StopRequest
+from impala_tf.processes import tensorflow_startup
 from impala_tf.processes.common import (
     check_replay_fits,
     credentials_dir,
@@ -66,6 +67,7 @@ def main(config: Config) -> int:
     if config.cluster.dry_run:
         _print_plan(config, spec, logdir, frames)
         return 0
+    tensorflow_startup.check_installed()
     _prepare(logdir)
     config = configs.replace(config, learner_hosts=_learner_address(config))
     certificates.renew(credentials_dir(config))

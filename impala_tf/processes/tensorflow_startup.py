@@ -22,12 +22,25 @@ def is_installed() -> bool:
     return importlib.util.find_spec("tensorflow") is not None
 
 
+def check_installed() -> None:
+    """Raises ConfigError if this machine has no TensorFlow."""
+    if not is_installed():
+        raise ConfigError(
+            "this needs TensorFlow, but this machine has only what actors need; install the rest"
+            " with pip install -c constraints.txt -e '.[learner]'"
+        )
+
+
 def import_tensorflow() -> None:
     """Imports TensorFlow without the messages that its GPU plugins print whatever the log level.
 
     Python exceptions still surface. Keras is left out, which would import Matplotlib: a third of
     the time, and 85 MB. Whoever imports it later gets it.
+
+    Raises:
+      ConfigError: this machine has no TensorFlow.
     """
+    check_installed()
     with silenced_stderr(), _without("keras"):
         import tensorflow  # noqa: F401
 

@@ -67,6 +67,17 @@ def test_unusable_flags_give_one_line_and_status_2(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_machine_without_tensorflow_is_told_what_to_install(run_here, tmp_path, monkeypatch):
+    """One that was set up for actors has none."""
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    for flags in ((CARTPOLE,), ("--mode=describe",)):
+        code, out, err = run_here(*flags, f"--logdir={tmp_path / 'run'}")
+        assert (code, out) == (2, "")
+        assert len(err.splitlines()) == 1, err
+        assert "this needs TensorFlow" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_port_in_use_is_named_before_anything_is_started(run_here, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
