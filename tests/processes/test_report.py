@@ -42,7 +42,7 @@ def test_a_browser_shows_the_report_of_real_runs(start: Any, tmp_path: Path) -> 
     assert [row["agent_name"] for row in rows] == ["MLPAgent", "MLPLSTMAgent"]
     for row in rows:
         assert 200 < float(row["learner_memory_mb"]) < 4000
-        assert 200 < float(row["actor_memory_mb"]) < 4000
+        assert 30 < float(row["actor_memory_mb"]) < 4000
         assert 1000 < int(row["multiply_adds"]) <= int(row["parameters"])  # no convolutions
 
     with browser.opened() as page:
