@@ -317,7 +317,7 @@ def test_two_learners_finish_and_are_not_restarted(project):
         "two-learners",
         LEVEL_NAME="CartPole-v1",
         AGENT_NAME="MLPAgent",
-        FLAGS="--total_environment_frames=300000 --metrics_interval_s=2",
+        FLAGS="--total_environment_frames=1000000 --metrics_interval_s=2",
     )
     names = ("learner-0", "learner-1", "actor-of-0", "actor-of-1")
     try:
