@@ -123,7 +123,7 @@ def _add_machines(command: argparse.ArgumentParser) -> None:
 def _add_setup(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--extras", default="", metavar="NAME[,NAME...]",
-        help=f"packages that levels need, or actors that compute with it: {', '.join(_EXTRAS)}",
+        help="packages that levels need: worlds, procgen, retro; tensorflow: for actors, too",
     )  # fmt: skip
     command.add_argument(
         "--wheelhouse", action="store_true",
