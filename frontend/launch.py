@@ -10,10 +10,10 @@ from pathlib import Path
 from frontend import overview
 from frontend.errors import ClusterError
 from frontend.inventory import Row
-from frontend.launcher import Checked, Launcher, end, new_record, plan_of, plan_of_rows
+from frontend.launcher import Checked, Launcher, end, logdir_of, new_record, plan_of, plan_of_rows
 from frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from frontend.parallel import Machines, connected, good, on_all, problems
-from frontend.plan import NodeSpec, Plan, default_logdir
+from frontend.plan import NodeSpec, Plan
 from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.config import Config
@@ -23,7 +23,7 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
     """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 
     Args:
-      config: every flag; `workers_csv_path` is set. `logdir` defaults to runs/LEVEL-AGENT.
+      config: every flag; `workers_csv_path` is set. `logdir` has a default.
       make_display: makes a display. Its argument returns the newest status, or None if there is
         none yet.
 
@@ -37,7 +37,7 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
       ConfigError: if the workers CSV is unusable; no connection has been opened.
     """
     plan, passwords, rows = plan_of(config, sys.executable)
-    logdir = Path(default_logdir(config)).resolve()
+    logdir = Path(logdir_of(config)).resolve()
     if config.cluster.dry_run:
         console = overview.wide_console()
         overview.show(plan, console)

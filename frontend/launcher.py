@@ -18,7 +18,7 @@ from frontend.inventory import Row, Secret, read_workers
 from frontend.node.plain import from_plain, to_plain
 from frontend.node.state import NodeState, Orders
 from frontend.parallel import Machines, good, on_all, problems
-from frontend.plan import LocalNode, NodeSpec, Plan, default_logdir, make_plan, passwords
+from frontend.plan import LocalNode, NodeSpec, Plan, make_plan, passwords
 from frontend.record import Record, load, save
 from impala_tf import certificates
 from impala_tf import config as configs
@@ -58,9 +58,14 @@ def plan_of(config: Config, python: str) -> tuple[Plan, dict[str, Secret], list[
     return plan, passwords(plan, rows), rows
 
 
+def logdir_of(config: Config) -> str:
+    """Returns --logdir, or the default folder if it is not set."""
+    return config.run.logdir or configs.default_logdir(config)
+
+
 def plan_of_rows(config: Config, rows: list[Row], python: str) -> Plan:
     """Returns the plan of a launch of some rows. Raises ConfigError if they do not fit together."""
-    logdir = default_logdir(config)
+    logdir = logdir_of(config)
     local = LocalNode(project.ROOT, python, Path(logdir).resolve(), is_here)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, logdir=logdir))
     return make_plan(config, rows, local)

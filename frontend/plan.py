@@ -204,12 +204,6 @@ def host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def default_logdir(config: Config) -> str:
-    """Returns --logdir, or runs/LEVEL-AGENT if it is not set."""
-    name = f"{configs.slug(config.environment.level_name)}-{config.agent.agent_name}"
-    return config.run.logdir or f"runs/{name}"
-
-
 def passwords(plan: Plan, rows: list[Row]) -> dict[str, Secret]:
     """Returns {name of the node: password} for the machines that have one."""
     return {

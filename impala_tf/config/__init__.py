@@ -5,6 +5,7 @@ Standard library only, apart from `command_line`, so that `frontend/` starts wit
 
 from impala_tf.config.compositions import AGENTS, AgentComposition, CoreName, HeadsName
 from impala_tf.config.defaults import (
+    default_logdir,
     resolve,
     resolved,
     sent_per_batch,
@@ -45,6 +46,8 @@ from impala_tf.config.limits import (
 from impala_tf.config.memory import replay_bytes, replay_slots
 from impala_tf.config.mode_flags import EvaluationConfig, ReportConfig
 from impala_tf.config.presets import PRESETS
+from impala_tf.config.resuming import differences
+from impala_tf.config.schedule import linear, schedule_change, schedule_line
 
 __all__ = [
     "AGENTS",
@@ -69,14 +72,19 @@ __all__ = [
     "check_batches",
     "check_observation",
     "check_width_scale",
+    "default_logdir",
+    "differences",
     "flat_items",
     "hosts",
+    "linear",
     "problems",
     "replace",
     "replay_bytes",
     "replay_slots",
     "resolve",
     "resolved",
+    "schedule_change",
+    "schedule_line",
     "sent_per_batch",
     "sent_per_push",
     "slug",

@@ -58,8 +58,10 @@ def resolve(config: Config, kind: Kind, continuous: bool = False) -> Config:
     if flags["queue_capacity"] is None:
         unrolls = max(flags["batch_size"], flags["envs_per_actor"])
         flags["queue_capacity"] = _GRADIENTS if flags["algorithm"] == "a3c" else unrolls
+    if flags["schedule_frames"] is None:
+        flags["schedule_frames"] = flags["total_environment_frames"]
     if flags["logdir"] is None:
-        flags["logdir"] = f"runs/{slug(flags['level_name'])}-{flags['agent_name']}"
+        flags["logdir"] = default_logdir(replace(config, **flags))
     return replace(config, **flags)
 
 
@@ -103,6 +105,12 @@ def sent_per_push(config: Config) -> int:
 def sent_per_batch(config: Config) -> int:
     """Returns how many unrolls make a batch of a resolved config; a3c: one gradient."""
     return 1 if config.loss.algorithm == "a3c" else resolved(config.optimizer.batch_size)
+
+
+def default_logdir(config: Config) -> str:
+    """Returns the folder of a run for which no --logdir is given: what tells it from others."""
+    level = slug(config.environment.level_name)
+    return f"runs/{level}-{config.agent.agent_name}-{config.loss.algorithm}-{config.run.seed}"
 
 
 def slug(level_name: str) -> str:

@@ -25,16 +25,22 @@ class RunConfig:
     export: write the policy in --logdir as a TensorFlow SavedModel, with a player."""
     logdir: str | None = None
     """Folder of the run: config, metrics, checkpoints, logs.
-    If it holds a checkpoint, the run resumes from it.
+    If it holds this run, the run resumes. If it holds another run, this one is refused.
     report: several runs, repeated or comma separated; a folder stands for all runs below it.
-    Default: runs/LEVEL-AGENT."""
+    Default: runs/LEVEL-AGENT-ALGORITHM-SEED."""
+    fresh: bool = False
+    """If --logdir holds a run, rename that folder to NAME.1 (or NAME.2, ...) and start again from
+    frame 0."""
     seed: int = 1
     """The seeds of all environments, actors and learners derive from this one."""
     preset: Literal["tuned", "paper"] = "tuned"
     """Where flags that are not given get their values; the table below shows both presets.
     tuned: learns most from few frames; paper: table G.1 of the IMPALA paper."""
     total_environment_frames: int | None = None
-    """Frames to train for, counted over all learners. Schedules end here. Default: preset."""
+    """Frames to train for, counted over all learners. Default: preset."""
+    schedule_frames: int | None = None
+    """The frame at which the learning rate and the entropy cost reach their last values. They keep
+    these afterwards. Default: --total_environment_frames."""
     track: Literal["none", "wandb"] = "none"
     """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
     here until 'wandb sync'. metrics.csv and TensorBoard are always written."""
@@ -132,7 +138,7 @@ class LossConfig:
     entropy_cost: float | None = None
     """Weight of the entropy bonus, at frame 0. Default: preset."""
     entropy_cost_end: float | None = None
-    """Weight of the entropy bonus at the last frame; linear in between.
+    """Weight of the entropy bonus from --schedule_frames on; linear before.
     Default: preset; if --entropy_cost is given, the same share of it as in the preset."""
     loss_reduction: Literal["auto", "sum", "mean"] = "auto"
     """Losses are summed over the steps of a batch, or averaged. auto: preset."""
@@ -197,11 +203,11 @@ class OptimizerConfig:
     learning_rate: float | None = None
     """At frame 0. Default: preset."""
     learning_rate_schedule: Literal["auto", "linear", "constant", "kl"] = "auto"
-    """linear: to --learning_rate_end at the last frame; constant; kl: divided by 1.5 while the KL
-    divergence from the policy that acted is above twice --kl_target, multiplied by 1.5 while it is
-    below half of it, within a factor of 10 from --learning_rate. auto: preset."""
+    """linear: to --learning_rate_end at --schedule_frames; constant; kl: divided by 1.5 while the
+    KL divergence from the policy that acted is above twice --kl_target, multiplied by 1.5 while it
+    is below half of it, within a factor of 10 from --learning_rate. auto: preset."""
     learning_rate_end: float | None = None
-    """linear: the learning rate at the last frame.
+    """linear: the learning rate from --schedule_frames on.
     Default: preset; if --learning_rate is given, the same share of it as in the preset."""
     kl_target: float = 0.01
     """kl: in nats; see --learning_rate_schedule."""

@@ -14,7 +14,7 @@ from impala_tf.config.flags import Config
 from impala_tf.types import EnvironmentSpec
 
 _POSITIVE = (
-    "total_environment_frames", "checkpoint_interval_s", "metrics_interval_s",
+    "total_environment_frames", "schedule_frames", "checkpoint_interval_s", "metrics_interval_s",
     "num_action_repeats", "environment_timeout_s", "width", "height", "frame_skip",
     "stacked_frames", "max_episode_frames",
     "batch_size", "unroll_length", "updates_per_batch", "ring_batches", "minibatches",
@@ -261,6 +261,10 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
         found.append(f"--task={task}: --learner_hosts names {len(learners)} learner(s)")
     if job == "actor" and actors and task >= len(actors):
         found.append(f"--task={task}: --actor_hosts names {len(actors)} actor(s)")
+    if job and flags["fresh"]:
+        found.append(
+            "--fresh: needs the command that starts the whole run; move the folder yourself"
+        )
     if job and flags["workers_csv_path"]:
         found.append("--workers_csv_path: starts every job itself; leave --job_name out")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from impala_tf import config as configs
 from impala_tf.config import Config, resolved
 
 _KL_FACTOR = 1.5  # as in rl_games
@@ -21,21 +22,22 @@ class Schedules:
     def __init__(self, config: Config) -> None:
         self.kl_factor = 1.0
         self._config = config
-        self._total_frames = resolved(config.run.total_environment_frames)
+        self._last_frame = resolved(config.run.schedule_frames)
 
     def learning_rate(self, environment_frames: int) -> float:
         """Returns the learning rate of the next update."""
         optimizer = self._config.optimizer
         start = resolved(optimizer.learning_rate)
         if optimizer.learning_rate_schedule == "linear":
-            return self._linear(environment_frames, start, resolved(optimizer.learning_rate_end))
+            end = resolved(optimizer.learning_rate_end)
+            return configs.linear(start, end, environment_frames, self._last_frame)
         return start * self.kl_factor if optimizer.learning_rate_schedule == "kl" else start
 
     def entropy_cost(self, environment_frames: int) -> float:
         """Returns the entropy cost of the next update."""
         loss = self._config.loss
         start, end = resolved(loss.entropy_cost), resolved(loss.entropy_cost_end)
-        return self._linear(environment_frames, start, end)
+        return configs.linear(start, end, environment_frames, self._last_frame)
 
     def observe_kl(self, kl: float) -> None:
         """Adapts the learning rate to the KL divergence of all learners, if that is asked for."""
@@ -46,7 +48,3 @@ class Schedules:
             self.kl_factor = max(self.kl_factor / _KL_FACTOR, 1.0 / _KL_RANGE)
         elif kl < 0.5 * optimizer.kl_target:
             self.kl_factor = min(self.kl_factor * _KL_FACTOR, _KL_RANGE)
-
-    def _linear(self, environment_frames: int, start: float, end: float) -> float:
-        left = max(0.0, 1.0 - environment_frames / self._total_frames)
-        return end + (start - end) * left

@@ -213,12 +213,14 @@ def _announce(parts: LearnerParts) -> None:
     days = certificates.days_left(credentials_dir(parts.config))
     if days < certificates.RENEW_DAYS:
         _log.warning("the run's certificates expire in %.0f days; stop and start it before", days)
-    described = provenance.describe(parts.config, parts.spec)
+    before = provenance.read(parts.logdir) if parts.resumed else {}
+    frames = parts.learner.environment_frames
+    described = provenance.describe(parts.config, parts.spec, before, frames)
     write_atomically(parts.logdir.config, json.dumps(described, indent=1) + "\n")
     _log.info("%s, protocol: %s", parts.config.agent.agent_name, parts.spec.protocol)
+    _log.info("%s", configs.schedule_line(parts.config))
     if parts.resumed:
-        checkpoint = parts.run_state.latest_checkpoint
-        _log.info("%s", resume_message(checkpoint, parts.learner.environment_frames))
+        _log.info("%s", resume_message(parts.run_state.latest_checkpoint, frames))
         replayed = parts.learner.replay
         if replayed is not None and replayed.missing_steps:
             missing = f"{replayed.missing_steps:,}"

@@ -35,6 +35,7 @@ from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
+from impala_tf.processes import run_folder
 from impala_tf.processes.common import check_replay_fits, credentials_dir, seed_of
 from impala_tf.transport import (
     PROTOCOL_VERSION,
@@ -78,6 +79,8 @@ def build(
       ConfigError: a logdir, checkpoint or port that cannot be used.
     """
     configs.check_batches(config)
+    if group.rank == 0:
+        run_folder.check_same_run(config, spec, logdir)
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
     dtype = precision.torso_dtype(config.agent)
     precision.disable_failing_fusion(config.agent)

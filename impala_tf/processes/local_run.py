@@ -15,23 +15,19 @@ from pathlib import Path
 
 from impala_tf import certificates
 from impala_tf import config as configs
-from impala_tf.checkpoint import files as checkpoint_files
-from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError, command_line, resolved
 from impala_tf.environments import suites
 from impala_tf.forking import Template
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring import status
 from impala_tf.monitoring.live_display import Display
-from impala_tf.monitoring.writers import in_use
 from impala_tf.process_lifetime import StopRequest
-from impala_tf.processes import tensorflow_startup
+from impala_tf.processes import run_folder, tensorflow_startup
 from impala_tf.processes.common import (
     check_replay_fits,
     credentials_dir,
     logdir_of,
     resolve,
-    resume_message,
 )
 from impala_tf.supervision import Command, StartProcess, SupervisedProcess, start_process
 from impala_tf.types import EnvironmentSpec
@@ -55,28 +51,50 @@ def main(config: Config) -> int:
     config, spec = resolve(config)
     configs.check_batches(config)
     logdir = logdir_of(config)
-    if in_use(logdir.metrics):
-        raise ConfigError(f"--logdir={logdir.path}: another run is writing there; choose another")
-    frames = _check_checkpoint(config, spec, logdir)
-    if frames >= resolved(config.run.total_environment_frames):
-        print(f"{logdir.path} has already had all of its {frames:,} frames; to continue, raise")
-        print("--total_environment_frames or choose another --logdir")
-        return 0
     if memory := check_replay_fits(config, spec):
         print(memory)
     if config.cluster.dry_run:
+        frames = 0 if config.run.fresh else run_folder.frames_so_far(config, spec, logdir)
         _print_plan(config, spec, logdir, frames)
         return 0
     tensorflow_startup.check_installed()
+    address = _learner_address(config)
+    with run_folder.claimed(logdir, fresh=config.run.fresh) as moved:
+        if moved is not None:
+            print(f"the run that was in {logdir.path} is now in {moved}")
+        frames = run_folder.frames_so_far(config, spec, logdir)
+        if frames >= resolved(config.run.total_environment_frames):
+            print(_complete(config, logdir, frames))
+            return 0
+        return _train(configs.replace(config, learner_hosts=address, fresh=False), spec, given)
+
+
+def _complete(config: Config, logdir: Logdir, frames: int) -> str:
+    total = resolved(config.run.total_environment_frames)
+    return (
+        f"{logdir.path}: this run is complete ({frames:,} frames; you asked for {total:,}).\n"
+        f"To train longer, give --total_environment_frames={2 * frames}; to start again, --fresh."
+    )
+
+
+def _train(config: Config, spec: EnvironmentSpec, given: Config) -> int:
+    """Trains in a folder that this process holds; returns the exit status.
+
+    Args:
+      config: resolved; the learner's address is free.
+      spec: of the level.
+      given: the flags as the user gave them, for the commands that are printed at the end.
+    """
+    logdir = logdir_of(config)
     _prepare(logdir)
-    config = configs.replace(config, learner_hosts=_learner_address(config))
     certificates.renew(credentials_dir(config))
     stop = StopRequest()
     stop.install()
     display = Display(
         lambda: status.read_status(logdir.status()), interval_s=config.run.metrics_interval_s
     )
-    print(f"{spec.level_name}: {spec.protocol}", flush=True)
+    print(f"{spec.level_name}: {spec.protocol}")
+    print(configs.schedule_line(config), flush=True)
     with_tensorflow = configs.actors_use_tensorflow(config)
     with Template(with_tensorflow) as template:
         # A learner whose actors need no TensorFlow has nothing to share with them.
@@ -112,6 +130,7 @@ def _print_plan(config: Config, spec: EnvironmentSpec, logdir: Logdir, frames: i
         f"{config.loss.algorithm} with {config.agent.agent_name}, batches of "
         f"{optimizer.batch_size} unrolls of {optimizer.unroll_length} steps"
     )
+    print(configs.schedule_line(config))
     print(f"{logdir.path}: {frames:,} of {total:,} frames so far")
 
 
@@ -239,30 +258,9 @@ def _is_refused(process: SupervisedProcess) -> bool:
     return process.state.state == "refused"
 
 
-def _check_checkpoint(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
-    """Returns the environment frames of the newest checkpoint (0: none), and prints its name.
-
-    Raises:
-      ConfigError: it belongs to another level or network, or no checkpoint is whole.
-    """
-    found = checkpoint_files.find(logdir.checkpoints)
-    if found is None:
-        return 0
-    check_compatible(found.state["identity"], signature_of(config, spec), logdir.path)
-    for path, reason in found.damaged.items():
-        print(checkpoint_files.damage_line(path, reason, found.path))
-    frames: int = found.state["counters"]["environment_frames"]
-    if frames:
-        print(resume_message(found.path, frames))
-    return frames
-
-
 def _prepare(logdir: Logdir) -> None:
     try:
-        logdir.processes.mkdir(parents=True, exist_ok=True)
-        probe = logdir.path / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        logdir.processes.mkdir(exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--logdir={logdir.path}: cannot write there: {error.strerror}") from None
     with contextlib.suppress(FileNotFoundError):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from impala_tf import config as configs
-from impala_tf.config import Config
+from impala_tf.config import Config, ConfigError
+from impala_tf.logdir import Logdir
 from impala_tf.types import EnvironmentSpec
 
 _PACKAGES = (
@@ -26,22 +30,69 @@ _PACKAGES = (
 )
 
 
-def describe(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
+def describe(
+    config: Config, spec: EnvironmentSpec, before: Mapping[str, Any], environment_frames: int
+) -> dict[str, Any]:
     """Returns what config.json holds, JSON-able.
 
     These are the resolved flags and where each has its value from (see `config.sources`), the
-    level, package versions, the git commit and this machine.
+    level, package versions, the git commit, this machine, and a history. It has an entry for each
+    time that the run was started: the time, the frames so far, the commit, the command, and the
+    flags; of later entries, those that changed.
+
+    Args:
+      config: resolved.
+      spec: of the level.
+      before: what `describe` returned when the run was last started; {} for a fresh run.
+      environment_frames: so far.
     """
+    flags, commit = configs.to_dict(config), _git_commit()
+    history = list(before.get("history", []))
+    if before and not history:  # of a version that kept none
+        history = [{"git_commit": before.get("git_commit"), "flags": before.get("flags", {})}]
+    old_flags = before.get("flags", {})
+    changed = {name: value for name, value in flags.items() if old_flags.get(name, ...) != value}
+    entry = {
+        "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "environment_frames": environment_frames,
+        "git_commit": commit,
+        "command": sys.argv,
+        "flags": changed,
+    }
     return {
-        "flags": configs.to_dict(config),
-        "sources": configs.sources(config, spec.kind, spec.actions.kind == "continuous"),
+        "flags": flags,
+        "sources": sources(config, spec),
         "level": {**spec._asdict(), "observation": _seen(spec), "actions": vars(spec.actions)},
         "protocol": spec.protocol,
         "versions": {"python": platform.python_version(), **_versions()},
-        "git_commit": _git_commit(),
+        "git_commit": commit,
         "machine": machine(),
         "command": sys.argv,
+        "history": [*history, entry],
     }
+
+
+def sources(config: Config, spec: EnvironmentSpec) -> dict[str, str]:
+    """Returns where each flag of a resolved config has its value from (see `config.sources`)."""
+    return configs.sources(config, spec.kind, spec.actions.kind == "continuous")
+
+
+def read(logdir: Logdir) -> dict[str, Any]:
+    """Returns what config.json holds; {} if it is missing.
+
+    Raises:
+      ConfigError: it is no run's.
+    """
+    try:
+        described = json.loads(logdir.config.read_text(encoding="utf-8"))
+        parts = [described.get(name, {}) for name in ("flags", "sources")]
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{logdir.config}: is not a run's config.json ({error})") from None
+    if not all(isinstance(part, dict) for part in parts):
+        raise ConfigError(f"{logdir.config}: is not a run's config.json (no flags)")
+    return dict(described)
 
 
 def machine() -> str:

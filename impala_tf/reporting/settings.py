@@ -12,7 +12,7 @@ from impala_tf.reporting.runs import Run
 # What says which process of the run wrote config.json and how it was started, or belongs to
 # another mode.
 _NOT_OF_THE_RUN = {
-    "mode", "logdir", "job_name", "task", "learner_hosts", "actor_hosts", "credentials",
+    "mode", "logdir", "fresh", "job_name", "task", "learner_hosts", "actor_hosts", "credentials",
     "heartbeat_path", "idle_exit_minutes", "track",
     *(field.name for group in (ClusterConfig, EvaluationConfig, ReportConfig)
       for field in dataclasses.fields(group)),

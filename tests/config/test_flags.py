@@ -44,6 +44,7 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "seed": BELOW_ZERO,
     "benchmark_seconds": ZERO,
     "total_environment_frames": ZERO,
+    "schedule_frames": ZERO,
     "checkpoint_interval_s": ZERO,
     "metrics_interval_s": ZERO,
     "num_action_repeats": ZERO,

@@ -31,7 +31,8 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
         assert DEFAULTS[name] in (None, "auto")
     assert resolved["num_actors"] == len(os.sched_getaffinity(0))
     assert resolved["queue_capacity"] == 70
-    assert resolved["logdir"] == f"runs/ALE-Pong-v5-{resolved['agent_name']}"
+    agent_name, algorithm = resolved["agent_name"], resolved["algorithm"]
+    assert resolved["logdir"] == f"runs/ALE-Pong-v5-{agent_name}-{algorithm}-1"
     unresolved = {name for name, value in resolved.items() if value in (None, "auto")}
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
     of_reports = {"report_folder", "report_return"}
@@ -55,6 +56,7 @@ def test_given_flags_are_kept(preset: str, kind: Kind) -> None:
         "core": "feedforward",
         "acting": "tensorflow",
         "total_environment_frames": 123,
+        "schedule_frames": 45,
         "learning_rate": 0.5,
         "epsilon": 0.25,
         "baseline_cost": 0.0,

@@ -221,7 +221,7 @@ def test_a_bad_csv_opens_no_connection(run, monkeypatch):
     assert len(caught.value.problems) == 2
 
 
-def test_the_default_logdir_of_a_launched_run_names_its_agent(
+def test_the_default_logdir_of_a_launched_run_names_agent_algorithm_and_seed(
     private_tmux, run_here, tmp_path, monkeypatch
 ):
     """The name runs/LEVEL-auto would mix up the runs of different agents."""
@@ -230,8 +230,8 @@ def test_the_default_logdir_of_a_launched_run_names_its_agent(
     flags = [f"--workers_csv_path={csv}", "--level_name=CartPole-v1", "--detach"]
     code, _, err = run_here(*flags)
     assert code == 0, err
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["CartPole-v1-MLPAgent"]
-    assert main(["stop", "--logdir=runs/CartPole-v1-MLPAgent"]) == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["CartPole-v1-MLPAgent-appo-1"]
+    assert main(["stop", "--logdir=runs/CartPole-v1-MLPAgent-appo-1"]) == 0
 
 
 def test_an_unknown_level_is_refused_before_any_machine_is_used(run, run_here, monkeypatch):

@@ -20,6 +20,8 @@ def schedules(**flags: Any) -> Schedules:
         ({}, [0.1, 0.05, 0.0, 0.0]),
         ({"learning_rate_end": 0.02}, [0.1, 0.06, 0.02, 0.02]),
         ({"learning_rate_schedule": "constant"}, [0.1, 0.1, 0.1, 0.1]),
+        ({"schedule_frames": 500}, [0.1, 0.0, 0.0, 0.0]),
+        ({"schedule_frames": 2000}, [0.1, 0.075, 0.05, 0.025]),
         ({"learning_rate_schedule": "kl"}, [0.1, 0.1, 0.1, 0.1]),
     ],
 )

@@ -95,23 +95,29 @@ def test_a_complete_run_is_not_trained_further(run_here, copied_run):
     before = rows(copied_run)
     code, out, err = run_here(*COMPLETE, f"--logdir={copied_run}")
     assert code == 0, err
-    assert "has already had all of its 400,000 frames" in out
+    assert "this run is complete (400,000 frames; you asked for 400,000)" in out
     assert rows(copied_run) == before
 
 
 @SHARES_THE_TRAINED_RUN
 @pytest.mark.parametrize(
-    ("change", "difference"),
+    ("given", "trained"),
     [
-        (["--level_name=Acrobot-v1"], "level CartPole-v1, but this run has level Acrobot-v1"),
-        (["--agent_name=MLPLSTMAgent"], "agent MLPAgent, but this run has agent MLPLSTMAgent"),
+        ("--level_name=Acrobot-v1", "--level_name=CartPole-v1"),
+        ("--agent_name=MLPLSTMAgent", "--agent_name=MLPAgent"),
+        ("--seed=2", "--seed=7"),
+        ("--algorithm=impala", "--algorithm=appo"),
+        ("--discounting=0.5", "--discounting=0.99"),
     ],
 )
-def test_a_logdir_of_another_run_is_refused(run_here, copied_run, change, difference):
-    before = sorted(copied_run.rglob("*"))
-    code, _, err = run_here(*ENDLESS, *change, f"--logdir={copied_run}")
-    assert code == 2
-    assert difference in err
+def test_a_logdir_of_another_run_is_refused(run_here, copied_run, given, trained):
+    """It would mix two runs, and reports would credit the mixture to the new flags."""
+    before = sorted({*copied_run.rglob("*"), copied_run / ".lock"})
+    code, out, err = run_here(*ENDLESS, given, f"--logdir={copied_run}")
+    assert (code, out) == (2, "")
+    difference, advice = err.splitlines()
+    assert f"{given}, but {copied_run} was trained with {trained}" in difference
+    assert "give another --logdir, or --fresh" in advice
     assert sorted(copied_run.rglob("*")) == before
 
 

@@ -1,0 +1,58 @@
+"""What may change when a run resumes, and what would make it another run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from impala_tf.config.flag_values import flat_items
+from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
+from impala_tf.config.mode_flags import BenchmarkConfig, EvaluationConfig, ReportConfig
+
+_GROUPS = (ProcessConfig, ClusterConfig, EvaluationConfig, ReportConfig, BenchmarkConfig)
+# What actors wait for decides how old the parameters are that they act with.
+_LEARNED_FROM = {"synchronization"}
+MAY_CHANGE = {
+    "mode", "logdir", "fresh", "track", "checkpoint_interval_s", "metrics_interval_s",
+    "total_environment_frames", "environment_processes", "precision", "micro_batches",
+    "gradient_compression", "save_replay",
+    *(field.name for group in _GROUPS for field in dataclasses.fields(group)),
+} - _LEARNED_FROM  # fmt: skip
+"""Flags that change how long a run trains, or where and how its processes run. Every other flag
+changes what is learned from, or how."""
+
+# These decide the values of many others, which are not listed then.
+_DECIDING = ("level_name", "agent_name", "algorithm", "preset")
+
+
+def differences(
+    saved: Mapping[str, Any],
+    saved_sources: Mapping[str, str],
+    config: Config,
+    sources: Mapping[str, str],
+) -> dict[str, tuple[Any, Any]]:
+    """Returns the flags that make a config that of another run than the saved one.
+
+    Args:
+      saved: {flag: resolved value} of the run. Flags that it lacks, as an old run may, are not
+        compared.
+      saved_sources: {flag: where its value is from} (see `config.sources`), or {} if not known.
+      config: resolved.
+      sources: of `config`.
+
+    Returns:
+      {flag: (value of the run, value of the config)}. A value that neither gives, and that follows
+      from flags that may change, such as ppo's batch size from the number of actors, may differ.
+    """
+    values = {name: value for name, value in flat_items(config) if name not in MAY_CHANGE}
+    found = {
+        name: (saved[name], value)
+        for name, value in values.items()
+        if name in saved and saved[name] != value
+    }
+    origins = {name: {sources[name], saved_sources.get(name, sources[name])} for name in values}
+    found = {name: pair for name, pair in found.items() if origins[name] != {"derived"}}
+    deciding = {name: found[name] for name in _DECIDING if name in found}
+    given = {name: pair for name, pair in found.items() if "given" in origins[name]}
+    return (given or deciding) if deciding else found

@@ -1,0 +1,60 @@
+"""How far learning rate and entropy cost have come: linear from frame 0 to --schedule_frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from impala_tf.config.defaults import resolved
+from impala_tf.config.flags import Config
+
+
+def linear(start: float, end: float, frames: int, last_frame: int) -> float:
+    """Returns what is `start` at frame 0 and `end` from `last_frame` on."""
+    return end + (start - end) * max(0.0, 1.0 - frames / last_frame)
+
+
+def schedule_line(config: Config) -> str:
+    """Returns what changes over a run with a resolved config, and until when, in words."""
+    changes = [f"{what} goes from {start:g} to {end:g}" for what, start, end in _scheduled(config)]
+    if not changes:
+        return "learning rate and entropy cost are constant"
+    last = resolved(config.run.schedule_frames)
+    return f"{' and '.join(changes)} at {last:,} frames (--schedule_frames)"
+
+
+def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> str:
+    """Returns that a resumed run has another schedule than before, in words; '' if it has not.
+
+    Args:
+      saved: {flag: resolved value} of the run.
+      config: resolved.
+      frames: environment frames so far.
+    """
+    before = saved.get("schedule_frames") or saved.get("total_environment_frames")
+    if not isinstance(before, int):
+        return ""
+    after = resolved(config.run.schedule_frames)
+    changes = [
+        f"{what} from {linear(start, end, frames, before):.3g} to"
+        f" {linear(start, end, frames, after):.3g}"
+        for what, start, end in _scheduled(config)
+    ]
+    if not changes or before == after:
+        return ""
+    return (
+        f"schedules end at {after:,} frames now, at {before:,} before. This changes"
+        f" {', '.join(changes)}; --schedule_frames={before} keeps it"
+    )
+
+
+def _scheduled(config: Config) -> list[tuple[str, float, float]]:
+    """Returns (name, value at frame 0, value at the last frame) of what changes linearly."""
+    optimizer, loss = config.optimizer, config.loss
+    found = []
+    if optimizer.learning_rate_schedule == "linear":
+        start, end = resolved(optimizer.learning_rate), resolved(optimizer.learning_rate_end)
+        found.append(("the learning rate", start, end))
+    start, end = resolved(loss.entropy_cost), resolved(loss.entropy_cost_end)
+    found.append(("the entropy cost", start, end))
+    return [each for each in found if each[1] != each[2]]

@@ -1,0 +1,156 @@
+"""A folder belongs to one run: who writes there now, whose it is, and moving it aside."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from impala_tf import config as configs
+from impala_tf.checkpoint import files as checkpoint_files
+from impala_tf.checkpoint.compatibility import check_compatible, signature_of
+from impala_tf.config import Config, ConfigError
+from impala_tf.logdir import Logdir
+from impala_tf.monitoring.writers import in_use
+from impala_tf.processes import provenance
+from impala_tf.processes.common import resume_message
+from impala_tf.types import EnvironmentSpec
+
+_LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
+    """Holds the folder: no other run of this machine can claim it until the context ends.
+
+    Args:
+      logdir: is created if it is missing.
+      fresh: whether a run that is there is moved aside first (see `moved_aside`).
+
+    Yields:
+      where the run that was there is now; None if there was none, or if it stays.
+
+    Raises:
+      ConfigError: another run uses the folder, or it cannot be written.
+    """
+    moved = None
+    with contextlib.ExitStack() as locks:
+        _lock(locks, logdir)
+        if fresh and _holds_run(logdir):
+            moved = moved_aside(logdir.path)
+            _lock(locks, logdir)  # of the new folder
+        yield moved
+
+
+def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
+    try:
+        logdir.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(logdir.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ConfigError(f"--logdir={logdir.path}: cannot write there: {error.strerror}") from None
+    locks.callback(os.close, descriptor)
+    try:
+        # The kernel releases the lock when the process ends, however it ends.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _in_use(logdir) from None
+    if in_use(logdir.metrics):  # by a learner that was started by hand, or by a launch
+        raise _in_use(logdir)
+
+
+def _holds_run(logdir: Logdir) -> bool:
+    return any(path.exists() for path in (logdir.config, logdir.metrics, logdir.checkpoints))
+
+
+def _in_use(logdir: Logdir) -> ConfigError:
+    return ConfigError(
+        f"--logdir={logdir.path}: another run is writing there; choose another --logdir"
+    )
+
+
+def moved_aside(path: Path) -> Path:
+    """Renames a folder to the first of NAME.1, NAME.2, ... that is free; returns its new path.
+
+    Raises:
+      ConfigError: it cannot be renamed.
+    """
+    path = path.absolute()
+    for number in itertools.count(1):
+        target = path.with_name(f"{path.name}.{number}")
+        if target.exists():
+            continue
+        try:
+            path.rename(target)
+        except OSError as error:
+            raise ConfigError(
+                f"--fresh: cannot rename {path} to {target}: {error.strerror}"
+            ) from None
+        return target
+    raise AssertionError("unreachable")
+
+
+def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
+    """Returns the environment frames of the run in the folder; 0 if there is none.
+
+    Prints what a user should know about resuming it: the checkpoint, damaged ones, and a schedule
+    that ends elsewhere than before.
+
+    Args:
+      config: resolved.
+      spec: of the level.
+      logdir: may be missing.
+
+    Raises:
+      ConfigError: the folder holds another run, or no checkpoint is whole.
+    """
+    saved = check_same_run(config, spec, logdir)
+    found = checkpoint_files.find(logdir.checkpoints)
+    if found is None:
+        return 0
+    check_compatible(found.state["identity"], signature_of(config, spec), logdir.path)
+    for path, reason in found.damaged.items():
+        print(checkpoint_files.damage_line(path, reason, found.path))
+    frames: int = found.state["counters"]["environment_frames"]
+    if frames:
+        print(resume_message(found.path, frames))
+        if change := configs.schedule_change(saved, config, frames):
+            print(change)
+    return frames
+
+
+def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dict[str, Any]:
+    """Checks that config.json, if there is one, is of a run that this config resumes.
+
+    Args:
+      config: resolved.
+      spec: of the level.
+      logdir: may be missing.
+
+    Returns:
+      the flags in config.json; {} if there is none.
+
+    Raises:
+      ConfigError: it is another run's, with one line for each flag that differs.
+    """
+    described = provenance.read(logdir)
+    saved = described.get("flags", {})
+    sources = provenance.sources(config, spec)
+    differing = configs.differences(saved, described.get("sources", {}), config, sources)
+    if differing:
+        lines = [
+            f"{_shown(name, value)}, but {logdir.path} was trained with {_shown(name, before)}"
+            for name, (before, value) in differing.items()
+        ]
+        out = "give another --logdir, or --fresh to move that run aside and start a new one"
+        raise ConfigError([*lines, f"--logdir={logdir.path}: holds another run; {out}"])
+    return dict(saved)
+
+
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no_{name}"
+    return f"--{name}={value}"

@@ -1,0 +1,125 @@
+"""Which flags may change when a run resumes, and what schedules do then."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from impala_tf import config as configs
+from impala_tf.config import Config
+
+
+def resolved(**flags: Any) -> Config:
+    return configs.resolve(configs.replace(Config(), **flags), "atari")
+
+
+def differing(
+    before: dict[str, Any], now: dict[str, Any], *, knows_sources: bool = True
+) -> list[str]:
+    """Returns the flags that tell a run from the one whose config.json is in the folder."""
+    saved, config = resolved(**before), resolved(**now)
+    flags = json.loads(json.dumps(configs.to_dict(saved)))
+    sources = configs.sources(saved, "atari") if knows_sources else {}
+    return list(configs.differences(flags, sources, config, configs.sources(config, "atari")))
+
+
+@pytest.mark.parametrize("knows_sources", [True, False])
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("seed", 2),
+        ("level_name", "BreakoutNoFrameskip-v4"),
+        ("repeat_action_probability", 0.25),
+        ("frame_skip", 1),
+        ("agent_name", "NatureAgent"),
+        ("algorithm", "ppo"),
+        ("discounting", 0.9),
+        ("learning_rate", 0.1),
+        ("reward_clipping", "none"),
+        ("batch_size", 8),
+        ("unroll_length", 64),
+        ("preset", "paper"),
+        ("synchronization", "trajectory"),
+        ("num_levels", 100),
+    ],
+)
+def test_what_changes_learning_makes_another_run(
+    flag: str, value: Any, knows_sources: bool
+) -> None:
+    """One line is enough for a level, agent, algorithm or preset: it decides many other flags."""
+    assert flag in differing({}, {flag: value}, knows_sources=knows_sources)
+    assert flag in differing({flag: value}, {}, knows_sources=knows_sources)
+    if flag in ("level_name", "agent_name", "algorithm", "preset"):
+        assert differing({}, {flag: value}) == [flag]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("total_environment_frames", 123_456),
+        ("num_actors", 7),
+        ("envs_per_actor", 3),
+        ("learner_hosts", "10.0.0.1:8001,10.0.0.2:8001"),
+        ("checkpoint_interval_s", 5.0),
+        ("metrics_interval_s", 5.0),
+        ("precision", "float32"),
+        ("device", "cpu"),
+        ("acting", "tensorflow"),
+        ("parameter_compression", "bf16"),
+        ("gradient_compression", "fp16"),
+        ("track", "wandb"),
+        ("max_hours", 1.0),
+        ("logdir", "elsewhere"),
+        ("fresh", True),
+    ],
+)
+def test_how_long_and_where_a_run_trains_may_change(flag: str, value: Any) -> None:
+    assert differing({}, {flag: value}) == []
+    assert differing({flag: value}, {}) == []
+
+
+def test_what_follows_from_the_number_of_actors_may_change_unless_it_was_given() -> None:
+    """Ppo's batch is an unroll of every environment, so another machine has another batch."""
+    assert differing({"algorithm": "ppo", "num_actors": 2}, {"algorithm": "ppo"}) == []
+    given = {"algorithm": "ppo", "batch_size": 7}
+    assert differing(given, {"algorithm": "ppo"}) == ["batch_size"]
+    assert differing({"algorithm": "ppo"}, given) == ["batch_size"]
+
+
+def test_an_old_run_is_compared_in_what_it_says() -> None:
+    config = resolved(seed=3)
+    sources = configs.sources(config, "atari")
+    assert configs.differences({"agent_name": "ShallowConvNetAgent"}, {}, config, sources) == {}
+    found = configs.differences({"seed": 1, "old": 5}, {}, config, sources)
+    assert found == {"seed": (1, 3)}
+
+
+def test_the_end_of_a_schedule_is_said() -> None:
+    line = configs.schedule_line(resolved(total_environment_frames=8_000_000))
+    assert line == (
+        "the learning rate goes from 0.0005 to 5e-05 at 8,000,000 frames (--schedule_frames)"
+    )
+    fixed = resolved(total_environment_frames=8_000_000, schedule_frames=80_000_000)
+    assert "at 80,000,000 frames" in configs.schedule_line(fixed)
+    both = configs.schedule_line(resolved(entropy_cost_end=0.0))
+    assert " and the entropy cost goes from 0.01 to 0 at " in both
+    constant = resolved(learning_rate_schedule="constant")
+    assert configs.schedule_line(constant) == "learning rate and entropy cost are constant"
+
+
+def test_a_resume_that_moves_the_end_of_a_schedule_says_what_jumps() -> None:
+    saved = configs.to_dict(resolved(total_environment_frames=1000, learning_rate=0.1))
+    longer = resolved(total_environment_frames=2000, learning_rate=0.1)
+    change = configs.schedule_change(saved, longer, 500)
+    assert change == (
+        "schedules end at 2,000 frames now, at 1,000 before. This changes the learning rate from"
+        " 0.055 to 0.0775; --schedule_frames=1000 keeps it"
+    )
+    fixed = resolved(total_environment_frames=2000, learning_rate=0.1, schedule_frames=1000)
+    assert configs.schedule_change(saved, fixed, 500) == ""
+    # A run from before there was --schedule_frames: its schedules ended with its frames.
+    del saved["schedule_frames"]
+    assert configs.schedule_change(saved, longer, 500) == change
+    assert configs.schedule_change({}, longer, 500) == ""

@@ -1,0 +1,139 @@
+"""A folder belongs to one run: seeds do not mix, and nothing that was trained is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.ports import free_port
+from tests.helpers.runs import PROJECT, Run, checkpointed_frames, rows
+
+CARTPOLE = ("--level_name=CartPole-v1", "--num_actors=1", "--metrics_interval_s=1")
+SHORT = (*CARTPOLE, "--total_environment_frames=20000")
+ENDLESS = (*CARTPOLE, "--total_environment_frames=1000000000", "--checkpoint_interval_s=1")
+FOLDER = "runs/CartPole-v1-MLPAgent-appo-1"
+
+Start = Callable[..., Run]
+
+
+def described(logdir: Path) -> dict[str, Any]:
+    return dict(json.loads((logdir / "config.json").read_text()))
+
+
+@pytest.mark.end_to_end
+def test_two_seeds_are_two_runs_and_a_resume_is_written_down(start: Start, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        code, out, err = start(*SHORT, f"--seed={seed}", cwd=tmp_path).wait()
+        assert code == 0, err + out
+        assert "the learning rate goes from 0.0025 to 0.00025 at 20,000 frames" in out
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert names == ["CartPole-v1-MLPAgent-appo-1", "CartPole-v1-MLPAgent-appo-2"]
+    for seed, name in enumerate(names, 1):
+        logdir = tmp_path / "runs" / name
+        assert described(logdir)["flags"]["seed"] == seed
+        assert int(rows(logdir)[-1]["environment_frames"]) >= 20_000
+
+    longer = (*CARTPOLE, "--total_environment_frames=40000")
+    code, out, err = start(*longer, cwd=tmp_path).wait()
+    assert code == 0, err + out
+    assert "schedules end at 40,000 frames now, at 20,000 before." in out
+    now = described(tmp_path / FOLDER)
+    assert now["flags"]["total_environment_frames"] == 40_000
+    first, second = now["history"]
+    assert first["environment_frames"] == 0
+    assert first["flags"]["total_environment_frames"] == 20_000
+    assert first["flags"]["seed"] == 1
+    assert second["environment_frames"] >= 20_000
+    assert second["flags"]["total_environment_frames"] == 40_000
+    assert "seed" not in second["flags"]
+    assert second["git_commit"] == now["git_commit"]
+
+
+@pytest.mark.end_to_end
+def test_fresh_moves_the_run_aside_and_starts_again(start: Start, tmp_path: Path) -> None:
+    code, out, err = start(*SHORT, cwd=tmp_path).wait()
+    assert code == 0, err + out
+    before = (tmp_path / FOLDER / "metrics.csv").read_bytes()
+    refused = start(*SHORT, "--learning_rate=0.1", cwd=tmp_path).wait()
+    assert refused[0] == 2
+    assert "--learning_rate=0.1, but" in refused[2]
+    assert "was trained with --learning_rate=0.0025" in refused[2]
+    assert (tmp_path / FOLDER / "metrics.csv").read_bytes() == before
+
+    code, out, err = start(*SHORT, "--learning_rate=0.1", "--fresh", cwd=tmp_path).wait()
+    assert code == 0, err + out
+    moved = tmp_path / f"{FOLDER}.1"
+    assert f"the run that was in {FOLDER} is now in {moved}" in out
+    assert (moved / "metrics.csv").read_bytes() == before
+    assert described(moved)["flags"]["learning_rate"] == 0.0025
+    assert described(tmp_path / FOLDER)["flags"]["learning_rate"] == 0.1
+    assert len(described(tmp_path / FOLDER)["history"]) == 1
+    assert "--fresh" not in out.split("to evaluate")[0].split("to resume")[-1]
+
+
+@pytest.mark.end_to_end
+def test_runs_that_start_at_once_never_share_a_folder(start: Start, tmp_path: Path) -> None:
+    """As trials of a sweep do: one trains, the others are refused before they write anything."""
+    flags = [f"--learning_rate=0.00{number}" for number in (1, 2, 3, 4)]
+    runs = [start(*SHORT, flag, cwd=tmp_path) for flag in flags]
+    results = [run.wait() for run in runs]
+    assert sorted(code for code, _, _ in results) == [0, 2, 2, 2], results
+    for code, _, err in results:
+        assert code == 0 or "another run" in err
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [Path(FOLDER).name]
+    rate = described(tmp_path / FOLDER)["flags"]["learning_rate"]
+    winner = next(number for number, result in enumerate(results, 1) if result[0] == 0)
+    assert rate == winner / 1000
+    assert len(described(tmp_path / FOLDER)["history"]) == 1
+
+
+@pytest.mark.end_to_end
+def test_fresh_does_not_move_a_run_that_trains(start: Start, tmp_path: Path) -> None:
+    run = start(*ENDLESS, cwd=tmp_path)
+    run.wait_until(lambda: checkpointed_frames(tmp_path / FOLDER) > 0)
+    code, _, err = start(*ENDLESS, "--fresh", cwd=tmp_path).wait()
+    assert code == 2
+    assert err == (
+        f"run_experiment.py: --logdir={FOLDER}: another run is writing there; choose another"
+        " --logdir\n"
+    )
+    assert not (tmp_path / f"{FOLDER}.1").exists()
+
+
+@pytest.mark.end_to_end
+def test_a_learner_by_hand_refuses_the_folder_of_another_run(start: Start, tmp_path: Path) -> None:
+    """A machine of a launched run has the folder, not the machine that launches."""
+    code, out, err = start(*SHORT, cwd=tmp_path).wait()
+    assert code == 0, err + out
+    by_hand = (
+        "--job_name=learner",
+        f"--learner_hosts=127.0.0.1:{free_port()}",
+        f"--logdir={FOLDER}",
+    )
+    code, out, err = start(*SHORT, *by_hand, "--seed=2", cwd=tmp_path).wait()
+    assert code == 2
+    assert f"--seed=2, but {FOLDER} was trained with --seed=1" in err
+
+
+def test_fresh_on_a_folder_without_a_run_moves_nothing(
+    run_here: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Such as runs/ itself, by mistake."""
+    shutil.copytree(PROJECT / "sandbox" / "curves", tmp_path / "runs" / "other")
+    with pytest.raises(pytest.fail.Exception):  # it would start processes
+        run_here(*SHORT, "--fresh", f"--logdir={tmp_path / 'runs'}")
+    assert (tmp_path / "runs" / "other").is_dir()
+    assert not (tmp_path / "runs.1").exists()
+
+
+def test_fresh_needs_the_command_that_starts_the_whole_run(
+    run_here: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, _, err = run_here("--job_name=actor", "--learner_hosts=127.0.0.1:1", "--fresh")
+    assert code == 2
+    assert "--fresh: needs the command that starts the whole run" in err
