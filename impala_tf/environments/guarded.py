@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tree
@@ -33,6 +34,9 @@ class GuardedEnvironment:
 
     If a step raises or returns numbers that are not finite, all N are made again, and the step
     returns their first observations. To the learner that looks as if the episodes were truncated.
+
+    Their worker processes end with the thread that makes them (see `die_with_parent`): create this
+    in a thread that lives for as long as it is used.
 
     Args:
       make: makes them; called with how often they were made before, so that they get other seeds.
@@ -62,6 +66,8 @@ class GuardedEnvironment:
         self._should_stop = should_stop
         self._budget = budget or RestartBudget(MAX_RESTARTS)
         self._environment = make(0)
+        # Lives until `close`; the thread that steps the environments may end before.
+        self._maker = ThreadPoolExecutor(1, thread_name_prefix="make")
         self._made_s = time.monotonic()
         self._last_actions: np.ndarray | None = None
         self._shapes: list[tuple[int, ...]] | None = None  # of rewards and observations
@@ -94,7 +100,14 @@ class GuardedEnvironment:
     def close(self) -> None:
         """Closes the environments and the processes that they run in."""
         self._watchdog.close()
-        self._environment.close()
+        self._close_environment()
+        self._maker.shutdown()
+
+    def _close_environment(self) -> None:
+        try:
+            self._environment.close()
+        except Exception as problem:  # A level's own code. What is broken may not close either.
+            _log.warning("the environments did not close: %r", problem)
 
     def _guarded(self, act: Callable[[], EnvOutput]) -> EnvOutput:
         while True:
@@ -144,11 +157,8 @@ class GuardedEnvironment:
         while time.monotonic() < until_s and not self._should_stop():
             time.sleep(_POLL_S)
         self._kept += self._environment.pop_episodes()
-        try:
-            self._environment.close()
-        except Exception as problem:  # What is broken may not close either.
-            _log.warning("the broken environments did not close: %s", problem)
-        self._environment = self._make(self.restarts)
+        self._close_environment()
+        self._environment = self._maker.submit(self._make, self.restarts).result()
         self._made_s = time.monotonic()
 
     def _describe(self) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,9 +15,11 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from impala_tf.config import ConfigError
+from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import GuardedEnvironment
 from impala_tf.supervision import RestartBudget
+from tests.helpers.games import level
 
 LEVEL = "tests.helpers.worlds:FaultyCartPole-v1"
 N = 3
@@ -28,10 +32,12 @@ class Budget(RestartBudget):
         return None if super().pause_s(ran_s) is None else 0.0
 
 
-def faulty(at_steps: list[int], **settings: Any) -> BatchedEnvironment:
+def faulty(
+    at_steps: list[int], mode: AutoresetMode = AutoresetMode.NEXT_STEP, **settings: Any
+) -> BatchedEnvironment:
     """Makes an environment of each entry, which breaks at that step of its life."""
     makers = [lambda at=at: gymnasium.make(LEVEL, at_step=at, **settings) for at in at_steps]
-    vector = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
+    vector = SyncVectorEnv(makers, autoreset_mode=mode)
     return BatchedEnvironment(vector)
 
 
@@ -41,11 +47,11 @@ def guard() -> Iterator[Any]:
 
     def make(
         *lives: list[int], fault: str, max_restarts: int = 3, timeout_s: float = 60.0,
-        **settings: Any,
+        mode: AutoresetMode = AutoresetMode.NEXT_STEP, **settings: Any,
     ) -> GuardedEnvironment:  # fmt: skip
         made.append(
             GuardedEnvironment(
-                lambda attempt: faulty(lives[min(attempt, len(lives) - 1)], fault=fault),
+                lambda attempt: faulty(lives[min(attempt, len(lives) - 1)], mode, fault=fault),
                 [LEVEL],
                 timeout_s,
                 budget=Budget(max_restarts),
@@ -105,6 +111,50 @@ def test_games_that_had_finished_still_count(guard: Any) -> None:
     while environment.restarts == 0:
         environment.step(np.ones(N, np.int32))
     assert len(environment.pop_episodes()) > 10
+
+
+def in_processes(budget: Budget) -> GuardedEnvironment:
+    """Three environments, each in a process of its own, that break at their 30th step."""
+    env = level(LEVEL, environment_processes="always")
+    return GuardedEnvironment(
+        lambda attempt: BatchedEnvironment(suites.make(env, N, attempt)), [LEVEL], 60, budget=budget
+    )
+
+
+def test_processes_that_are_made_again_outlive_the_thread_that_steps_them() -> None:
+    """An actor steps them in one thread and closes them in another one."""
+    environment = in_processes(Budget(3))
+    environment.reset()
+
+    def step_until_made_again() -> None:
+        while environment.restarts == 0:
+            environment.step(np.ones(N, np.int32))
+
+    thread = threading.Thread(target=step_until_made_again)
+    thread.start()
+    thread.join()
+    time.sleep(0.5)
+    assert len(multiprocessing.active_children()) == N
+    for _ in range(10):
+        assert not environment.step(np.ones(N, np.int32)).autoreset.all()
+    assert environment.restarts == 1
+    environment.close()
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("lost", range(N))
+def test_a_process_that_was_killed_is_replaced_with_all_others(lost: int) -> None:
+    environment = in_processes(Budget(3))
+    environment.reset()
+    before = sorted(multiprocessing.active_children(), key=lambda process: str(process.pid))
+    before[lost].kill()
+    environment.step(np.ones(N, np.int32))
+    assert environment.restarts == 1
+    assert len(multiprocessing.active_children()) == N
+    assert not set(before) & set(multiprocessing.active_children())
+    multiprocessing.active_children()[lost].kill()
+    environment.close()
+    assert not multiprocessing.active_children()
 
 
 def test_an_environment_that_hangs_ends_the_process(
