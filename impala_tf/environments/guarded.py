@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import math
 import os
 import threading
 import time
@@ -95,7 +96,7 @@ class GuardedEnvironment:
     def pop_episodes(self) -> list[Episode]:
         """Returns the whole games that finished since the last call, oldest first."""
         kept, self._kept = self._kept, []
-        return kept + self._environment.pop_episodes()
+        return kept + self._finished()
 
     def close(self) -> None:
         """Closes the environments and the processes that they run in."""
@@ -108,6 +109,15 @@ class GuardedEnvironment:
             self._environment.close()
         except Exception as problem:  # A level's own code. What is broken may not close either.
             _log.warning("the environments did not close: %r", problem)
+
+    def _finished(self) -> list[Episode]:
+        """Returns the whole games that finished. NaN rewards may have broken some of them."""
+        finished = self._environment.pop_episodes()
+        whole = [episode for episode in finished if math.isfinite(episode.episode_return)]
+        if len(whole) < len(finished):
+            _log.warning("games that do not count: %d had NaN or infinite rewards",
+                         len(finished) - len(whole))  # fmt: skip
+        return whole
 
     def _guarded(self, act: Callable[[], EnvOutput]) -> EnvOutput:
         while True:
@@ -156,7 +166,7 @@ class GuardedEnvironment:
         until_s = time.monotonic() + pause_s
         while time.monotonic() < until_s and not self._should_stop():
             time.sleep(_POLL_S)
-        self._kept += self._environment.pop_episodes()
+        self._kept += self._finished()
         self._close_environment()
         self._environment = self._maker.submit(self._make, self.restarts).result()
         self._made_s = time.monotonic()

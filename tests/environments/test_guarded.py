@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
@@ -20,6 +21,7 @@ from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import GuardedEnvironment
 from impala_tf.supervision import RestartBudget
 from tests.helpers.games import level
+from tests.helpers.worlds import FaultyCartPole
 
 LEVEL = "tests.helpers.worlds:FaultyCartPole-v1"
 N = 3
@@ -111,6 +113,40 @@ def test_games_that_had_finished_still_count(guard: Any) -> None:
     while environment.restarts == 0:
         environment.step(np.ones(N, np.int32))
     assert len(environment.pop_episodes()) > 10
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_a_game_that_ends_with_nan_does_not_count(guard: Any, mode: AutoresetMode) -> None:
+    """Its return would have the next unroll of all environments refused."""
+    environment = guard([0, 200, 0], [0, 0, 0], fault="end", mode=mode)
+    environment.reset()
+    games = []
+    while environment.restarts == 0:
+        environment.step(np.ones(N, np.int32))
+        games += environment.pop_episodes()
+    games += environment.pop_episodes()
+    assert len(games) > 10
+    assert np.isfinite([game.episode_return for game in games]).all()
+
+
+def test_a_truncated_game_that_ends_with_nan_does_not_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With SAME_STEP autoreset, its last reward is not learned from, so nothing is made again."""
+
+    def make(_: int) -> BatchedEnvironment:
+        def cut() -> gymnasium.Env:
+            return TimeLimit(FaultyCartPole("reward", at_step=3), 3)
+
+        return BatchedEnvironment(SyncVectorEnv([cut], autoreset_mode=AutoresetMode.SAME_STEP))
+
+    environment = GuardedEnvironment(make, [LEVEL], 60)
+    environment.reset()
+    for _ in range(6):
+        environment.step(np.ones(1, np.int32))
+    assert [game.episode_return for game in environment.pop_episodes()] == [3]
+    assert "do not count" in caplog.text
+    environment.close()
 
 
 def in_processes(budget: Budget) -> GuardedEnvironment:
