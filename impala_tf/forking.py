@@ -75,7 +75,9 @@ class Template:
     def start(self, command: Command, environment: Mapping[str, str], log: IO[bytes]) -> int:
         """Starts a Python script; see `supervision.start_process`.
 
-        Without the template, if it cannot be copied: the log has the reason then.
+        Without the template, if it cannot be copied: the log has the reason then. A template that
+        does not answer in time is not asked again, because its late answer would be taken for the
+        next one.
         """
         request = {
             "arguments": command.argv[1:],
@@ -87,18 +89,32 @@ class Template:
             if not self._can_adopt:
                 raise OSError("this system does not let a process adopt others")
             with self._lock:
-                return self._ask(json.dumps(request).encode(), log.fileno())
+                try:
+                    return self._ask(json.dumps(request).encode(), log.fileno())
+                except OSError:
+                    self._socket.close()
+                    raise
         except (OSError, ValueError) as error:
             log.write(f"without a template: {error}; {self._last_words()}\n".encode())
             log.flush()
             return start_process(command, environment, log)
 
     def _ask(self, request: bytes, log: int) -> int:
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [log]))
-        self._socket.sendmsg([len(request).to_bytes(4, "big")], [rights])
-        self._socket.sendall(request)
-        answer = self._socket.recv(32)  # a few bytes, which come together
-        return int(answer)
+        """Returns the id of a copy. If this raises, a copy that is made later ends by itself."""
+        if self._socket.fileno() < 0:
+            raise OSError("it did not answer before")
+        read_end, write_end = os.pipe()  # a copy begins when it is told so
+        with os.fdopen(write_end, "wb", buffering=0) as begin:
+            descriptors = array.array("i", [log, read_end])
+            with os.fdopen(read_end, "rb"):
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)
+                self._socket.sendmsg([len(request).to_bytes(4, "big")], [rights])
+            self._socket.sendall(request)
+            answer = self._socket.recv(32)  # a few bytes, which come together
+            pid = int(answer)
+            with contextlib.suppress(BrokenPipeError):  # who waits for the copy sees that it ended
+                begin.write(b"!")
+        return pid
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError, ValueError):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf import forking
 from impala_tf.forking import Template
 from impala_tf.supervision import Command, SupervisedProcess
 from tests.helpers.waiting import wait_until
@@ -135,3 +136,23 @@ def test_without_its_template_a_process_starts_alone(tmp_path: Path) -> None:
     log = (tmp_path / "log").read_text()
     assert log.startswith("without a template: ")
     assert '"has_tensorflow": false' in log
+
+
+def test_a_copy_that_comes_too_late_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk: nobody would look after it, and the next process would be taken for it."""
+    monkeypatch.setattr(forking, "_FORK_TIMEOUT_S", 0.05)
+    with Template(with_tensorflow=False) as template:
+        folders = [tmp_path / str(number) for number in range(2)]
+        for folder in folders:
+            folder.mkdir()
+            assert outcome(supervised(template, folder, PROBE)) == ("failed", 7)
+        assert template._process.wait(120) is not None  # it has read the request, and ended
+        time.sleep(1)
+    for folder in folders:
+        first, *found = (folder / "log").read_text().splitlines()
+        assert first.startswith("without a template: ")
+        assert sum('"arguments"' in line for line in found) == 1, found
+    assert "timed out" in (folders[0] / "log").read_text()
+    assert "did not answer before" in (folders[1] / "log").read_text()

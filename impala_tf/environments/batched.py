@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from impala_tf.environments import spaces
+from impala_tf.environments import spaces, worker_process
 from impala_tf.types import EnvOutput, Episode
 
 LIFE_LOST = "life_lost"
@@ -102,7 +102,7 @@ class BatchedEnvironment:
 
     def close(self) -> None:
         """Closes the environments and the processes that they run in."""
-        self._env.close()
+        worker_process.close(self._env)
 
     def _count(self, reward: np.ndarray, autoreset: np.ndarray) -> None:
         self._returns += reward

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tree
@@ -33,6 +35,9 @@ class GuardedEnvironment:
 
     If a step raises or returns numbers that are not finite, all N are made again, and the step
     returns their first observations. To the learner that looks as if the episodes were truncated.
+
+    Their worker processes end with the thread that makes them (see `die_with_parent`): create this
+    in a thread that lives for as long as it is used.
 
     Args:
       make: makes them; called with how often they were made before, so that they get other seeds.
@@ -62,6 +67,8 @@ class GuardedEnvironment:
         self._should_stop = should_stop
         self._budget = budget or RestartBudget(MAX_RESTARTS)
         self._environment = make(0)
+        # Lives until `close`; the thread that steps the environments may end before.
+        self._maker = ThreadPoolExecutor(1, thread_name_prefix="make")
         self._made_s = time.monotonic()
         self._last_actions: np.ndarray | None = None
         self._shapes: list[tuple[int, ...]] | None = None  # of rewards and observations
@@ -89,12 +96,28 @@ class GuardedEnvironment:
     def pop_episodes(self) -> list[Episode]:
         """Returns the whole games that finished since the last call, oldest first."""
         kept, self._kept = self._kept, []
-        return kept + self._environment.pop_episodes()
+        return kept + self._finished()
 
     def close(self) -> None:
         """Closes the environments and the processes that they run in."""
         self._watchdog.close()
-        self._environment.close()
+        self._close_environment()
+        self._maker.shutdown()
+
+    def _close_environment(self) -> None:
+        try:
+            self._environment.close()
+        except Exception as problem:  # A level's own code. What is broken may not close either.
+            _log.warning("the environments did not close: %r", problem)
+
+    def _finished(self) -> list[Episode]:
+        """Returns the whole games that finished. NaN rewards may have broken some of them."""
+        finished = self._environment.pop_episodes()
+        whole = [episode for episode in finished if math.isfinite(episode.episode_return)]
+        if len(whole) < len(finished):
+            _log.warning("games that do not count: %d had NaN or infinite rewards",
+                         len(finished) - len(whole))  # fmt: skip
+        return whole
 
     def _guarded(self, act: Callable[[], EnvOutput]) -> EnvOutput:
         while True:
@@ -143,12 +166,9 @@ class GuardedEnvironment:
         until_s = time.monotonic() + pause_s
         while time.monotonic() < until_s and not self._should_stop():
             time.sleep(_POLL_S)
-        self._kept += self._environment.pop_episodes()
-        try:
-            self._environment.close()
-        except Exception as problem:  # What is broken may not close either.
-            _log.warning("the broken environments did not close: %s", problem)
-        self._environment = self._make(self.restarts)
+        self._kept += self._finished()
+        self._close_environment()
+        self._environment = self._maker.submit(self._make, self.restarts).result()
         self._made_s = time.monotonic()
 
     def _describe(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from impala_tf.environments import spaces
+from impala_tf.environments import spaces, worker_process
 from impala_tf.environments.batched import LIFE_LOST
 from impala_tf.types import ActionSpec
 
@@ -84,8 +85,9 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Closes all environments."""
-        for part in self._parts:
-            part.close(**kwargs)
+        with contextlib.ExitStack() as parts:  # all of them, also if one raises
+            for part in self._parts:
+                parts.callback(worker_process.close, part)
 
 
 def _space_of(actions: ActionSpec, space: Any) -> Any:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from typing import Any
 
 import gymnasium
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from impala_tf.process_lifetime import die_with_parent
+
+_CLOSE_S = 1.0
+"""How long closing waits for a step that was not finished. It comes never if a worker has gone."""
+
+_log = logging.getLogger("impala_tf.environments")
 
 
 def ends_with_parent(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium.Env[Any, Any]:
@@ -22,3 +29,20 @@ def ends_with_parent(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         die_with_parent(parent_pid)
     return env
+
+
+def close(vector: VectorEnv[Any, Any, Any]) -> None:
+    """Closes environments, also if some of their worker processes have gone."""
+    inner = vector.unwrapped
+    if not isinstance(inner, AsyncVectorEnv):
+        vector.close()
+        return
+    try:
+        vector.close(timeout=_CLOSE_S)
+    except (EOFError, OSError) as error:
+        _log.warning("a worker process of the environments had ended before: %r", error)
+    finally:
+        for process in inner.processes:
+            process.kill()
+            process.join()
+        inner.closed = True

@@ -89,38 +89,48 @@ class InferenceService:
             waiting, self._questions = self._questions, deque()
             self._changed.notify()
         for question in waiting:
-            _fail(question, QueueClosed("the learner is stopping"))
+            if question.answer.set_running_or_notify_cancel():
+                _fail(question, QueueClosed("the learner is stopping"))
 
     def _run(self) -> None:
-        while questions := self._next_batch():
+        while (questions := self._next_batch()) is not None:
             try:
                 self._answer(self._decoded(questions))
             except Exception as error:  # the calls fail with it, which the service logs
                 for question in questions:
                     _fail(question, error)
 
-    def _next_batch(self) -> list[_Question]:
-        """Waits for questions and takes them; none: closed."""
+    def _next_batch(self) -> list[_Question] | None:
+        """Waits for questions and takes those whose actors still wait; None: closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._questions)
             if self._together is not None:
                 self._wait_for_all(self._together)
+            if self._closed:
+                return None
             found: list[_Question] = []
             num_envs = 0
             while self._questions:
                 num_envs += self._questions[0].num_envs
                 if found and num_envs > _MOST_ENVIRONMENTS:
                     break
-                found.append(self._questions.popleft())
+                question = self._questions.popleft()
+                # The question of an actor that was lost is cancelled, and takes no answer. Once it
+                # is running, it cannot be cancelled.
+                if question.answer.set_running_or_notify_cancel():
+                    found.append(question)
             return found
 
     def _wait_for_all(self, together: Callable[[], int]) -> None:
         deadline = time.monotonic() + _PATIENCE_S
-        while not self._closed and len(self._questions) < together():
+        while not self._closed and self._num_waiting() < together():
             if time.monotonic() > deadline:
                 _log.warning("--synchronization=step: no longer waits for a slow or lost actor")
                 return
             self._changed.wait(_POLL_S)
+
+    def _num_waiting(self) -> int:
+        return sum(not question.answer.cancelled() for question in self._questions)
 
     def _decoded(self, questions: list[_Question]) -> list[tuple[_Question, Nest]]:
         """Returns the questions that can be read, with what they ask."""

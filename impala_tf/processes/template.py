@@ -35,17 +35,19 @@ def main(descriptor: int, with_tensorflow: bool) -> None:
     _import_everything(with_tensorflow)
     with socket.socket(fileno=descriptor) as connection:
         while True:
-            size, logs, _, _ = socket.recv_fds(connection, 4, 1)
+            size, descriptors, _, _ = socket.recv_fds(connection, 4, 2)
             if not size:
                 return
             request = json.loads(_read(connection, int.from_bytes(size, "big")))
-            (log,) = logs
+            log, begin = descriptors
             pid = _fork_orphan()
             if pid == 0:
                 connection.close()
+                _wait_to_begin(begin)
                 _become(request, log)
                 return
             os.close(log)
+            os.close(begin)
             connection.sendall(str(pid).encode())
 
 
@@ -93,6 +95,13 @@ def _fork_orphan() -> int:
     os.waitpid(middle, 0)
     with os.fdopen(read_end, "rb") as answer:
         return int(answer.read())
+
+
+def _wait_to_begin(descriptor: int) -> None:
+    """Ends this process if whoever asked for it no longer wants it."""
+    with os.fdopen(descriptor, "rb") as begin:
+        if not begin.read(1):
+            sys.exit("the process that asked for this one no longer waits for it")
 
 
 def _become(request: dict[str, Any], log: int) -> None:

@@ -183,7 +183,9 @@ class LearnerService:
         try:
             if self._networks is None:
                 raise NoNetwork("the learner was started with --acting=tensorflow")
-            network = await asyncio.wrap_future(self._networks(request.num_environments))
+            found = asyncio.wrap_future(self._networks(request.num_environments))
+            # Shielded: other actors get the same network, also if this one is lost meanwhile.
+            network = await asyncio.shield(found)
         except NoNetwork as error:
             return reply(impala_pb2.GetNetworkReply, impala_pb2.REFUSED, message=str(error))
         return reply(impala_pb2.GetNetworkReply, impala_pb2.OK, network=network)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +13,15 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from impala_tf.config import ConfigError
+from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import GuardedEnvironment
 from impala_tf.supervision import RestartBudget
+from tests.helpers.games import level
+from tests.helpers.worlds import FaultyCartPole
 
 LEVEL = "tests.helpers.worlds:FaultyCartPole-v1"
 N = 3
@@ -28,10 +34,12 @@ class Budget(RestartBudget):
         return None if super().pause_s(ran_s) is None else 0.0
 
 
-def faulty(at_steps: list[int], **settings: Any) -> BatchedEnvironment:
+def faulty(
+    at_steps: list[int], mode: AutoresetMode = AutoresetMode.NEXT_STEP, **settings: Any
+) -> BatchedEnvironment:
     """Makes an environment of each entry, which breaks at that step of its life."""
     makers = [lambda at=at: gymnasium.make(LEVEL, at_step=at, **settings) for at in at_steps]
-    vector = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
+    vector = SyncVectorEnv(makers, autoreset_mode=mode)
     return BatchedEnvironment(vector)
 
 
@@ -41,11 +49,11 @@ def guard() -> Iterator[Any]:
 
     def make(
         *lives: list[int], fault: str, max_restarts: int = 3, timeout_s: float = 60.0,
-        **settings: Any,
+        mode: AutoresetMode = AutoresetMode.NEXT_STEP, **settings: Any,
     ) -> GuardedEnvironment:  # fmt: skip
         made.append(
             GuardedEnvironment(
-                lambda attempt: faulty(lives[min(attempt, len(lives) - 1)], fault=fault),
+                lambda attempt: faulty(lives[min(attempt, len(lives) - 1)], mode, fault=fault),
                 [LEVEL],
                 timeout_s,
                 budget=Budget(max_restarts),
@@ -105,6 +113,84 @@ def test_games_that_had_finished_still_count(guard: Any) -> None:
     while environment.restarts == 0:
         environment.step(np.ones(N, np.int32))
     assert len(environment.pop_episodes()) > 10
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_a_game_that_ends_with_nan_does_not_count(guard: Any, mode: AutoresetMode) -> None:
+    """Its return would have the next unroll of all environments refused."""
+    environment = guard([0, 200, 0], [0, 0, 0], fault="end", mode=mode)
+    environment.reset()
+    games = []
+    while environment.restarts == 0:
+        environment.step(np.ones(N, np.int32))
+        games += environment.pop_episodes()
+    games += environment.pop_episodes()
+    assert len(games) > 10
+    assert np.isfinite([game.episode_return for game in games]).all()
+
+
+def test_a_truncated_game_that_ends_with_nan_does_not_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With SAME_STEP autoreset, its last reward is not learned from, so nothing is made again."""
+
+    def make(_: int) -> BatchedEnvironment:
+        def cut() -> gymnasium.Env:
+            return TimeLimit(FaultyCartPole("reward", at_step=3), 3)
+
+        return BatchedEnvironment(SyncVectorEnv([cut], autoreset_mode=AutoresetMode.SAME_STEP))
+
+    environment = GuardedEnvironment(make, [LEVEL], 60)
+    environment.reset()
+    for _ in range(6):
+        environment.step(np.ones(1, np.int32))
+    assert [game.episode_return for game in environment.pop_episodes()] == [3]
+    assert "do not count" in caplog.text
+    environment.close()
+
+
+def in_processes(budget: Budget) -> GuardedEnvironment:
+    """Three environments, each in a process of its own, that break at their 30th step."""
+    env = level(LEVEL, environment_processes="always")
+    return GuardedEnvironment(
+        lambda attempt: BatchedEnvironment(suites.make(env, N, attempt)), [LEVEL], 60, budget=budget
+    )
+
+
+def test_processes_that_are_made_again_outlive_the_thread_that_steps_them() -> None:
+    """An actor steps them in one thread and closes them in another one."""
+    environment = in_processes(Budget(3))
+    environment.reset()
+
+    def step_until_made_again() -> None:
+        while environment.restarts == 0:
+            environment.step(np.ones(N, np.int32))
+
+    thread = threading.Thread(target=step_until_made_again)
+    thread.start()
+    thread.join()
+    time.sleep(0.5)
+    assert len(multiprocessing.active_children()) == N
+    for _ in range(10):
+        assert not environment.step(np.ones(N, np.int32)).autoreset.all()
+    assert environment.restarts == 1
+    environment.close()
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("lost", range(N))
+def test_a_process_that_was_killed_is_replaced_with_all_others(lost: int) -> None:
+    environment = in_processes(Budget(3))
+    environment.reset()
+    before = sorted(multiprocessing.active_children(), key=lambda process: str(process.pid))
+    before[lost].kill()
+    environment.step(np.ones(N, np.int32))
+    assert environment.restarts == 1
+    assert len(multiprocessing.active_children()) == N
+    assert not set(before) & set(multiprocessing.active_children())
+    multiprocessing.active_children()[lost].kill()
+    environment.close()
+    assert not multiprocessing.active_children()
 
 
 def test_an_environment_that_hangs_ends_the_process(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -254,7 +256,8 @@ class FaultyCartPole(CartPoleEnv):
     """CartPole that breaks at one step of its life.
 
     Args:
-      fault: "raise", "nan" (in the observation), "inf" (as the reward), "shape" or "hang".
+      fault: "raise", "nan" (in the observation), "inf" (as the reward), "reward" (NaN), "end"
+        (NaN as the last reward of a game), "shape" or "hang".
       at_step: when.
     """
 
@@ -272,8 +275,25 @@ class FaultyCartPole(CartPoleEnv):
                 time.sleep(1000)
             observation = observation * (np.nan if self._fault == "nan" else 1)
             reward = np.inf if self._fault == "inf" else reward
+            reward = np.nan if self._fault in ("reward", "end") else reward
+            terminated = terminated or self._fault == "end"
             observation = observation[:3] if self._fault == "shape" else observation
         return observation, reward, terminated, truncated, info
+
+
+class BrokenOnceCartPole(FaultyCartPole):
+    """Breaks at its 30th step, unless the file that IMPALA_TF_TEST_BROKEN names is there."""
+
+    def __init__(self) -> None:
+        super().__init__("raise")
+        self._broken = Path(os.environ["IMPALA_TF_TEST_BROKEN"])
+
+    def step(self, action: Any) -> Any:
+        if self._broken.exists():
+            self._at_step = -1
+        if self._steps + 1 == self._at_step:
+            self._broken.touch()
+        return super().step(action)
 
 
 def _register(name: str, entry_point: str | None, **settings: Any) -> None:
@@ -292,6 +312,7 @@ _register(
     max_episode_steps=500,
 )
 _register("FaultyCartPole-v1", "FaultyCartPole", max_episode_steps=500)
+_register("BrokenOnceCartPole-v1", "BrokenOnceCartPole", max_episode_steps=500)
 _register(
     "ShortCartPole-v1",
     "CartPoleEnv",

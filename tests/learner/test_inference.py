@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -155,12 +156,36 @@ def test_a_question_that_cannot_be_read_spoils_no_other(
     assert whole.result(PATIENCE_S)[0] == 3
 
 
+def test_a_lost_actor_spoils_no_other(agent: Agent, service: InferenceService) -> None:
+    """Its question is cancelled. Those that step together wait for the others, not for this."""
+    service.wait_for(lambda: 2)
+    tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
+    for _ in range(2):
+        lost, first = service.ask(1, tensors), service.ask(1, tensors)
+        lost.cancel()
+        second = service.ask(1, tensors)
+        assert first.result(PATIENCE_S)[0] == second.result(PATIENCE_S)[0] == 3
+
+
+def test_a_batch_of_lost_actors_is_nobodys(agent: Agent, service: InferenceService) -> None:
+    together = [3]
+    service.wait_for(lambda: together[0])
+    tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
+    for lost in [service.ask(1, tensors) for _ in range(2)]:
+        lost.cancel()
+    together[0] = 0  # the learner sees that they are gone
+    time.sleep(2)
+    together[0] = 1
+    assert service.ask(1, tensors).result(PATIENCE_S)[0] == 3
+
+
 def test_a_learner_that_stops_leaves_nobody_waiting(
     agent: Agent, service: InferenceService
 ) -> None:
-    service.wait_for(lambda: 2)
+    service.wait_for(lambda: 3)
     tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
-    waiting = service.ask(1, tensors)
+    waiting, lost = service.ask(1, tensors), service.ask(1, tensors)
+    lost.cancel()
     service.close()
     for answer in (waiting, service.ask(1, tensors)):
         with pytest.raises(QueueClosed):

@@ -33,3 +33,28 @@ def test_a_level_that_shows_nan_again_and_again_ends_the_run(tmp_path: Path) -> 
     values = [reader.get_tensor(name) for name in reader.get_variable_to_shape_map()]
     numbers = [each for each in values if getattr(each, "dtype", None) == np.float32]
     assert len(numbers) > 10 and all(np.isfinite(each).all() for each in numbers)
+
+
+def test_a_run_whose_environments_broke_once_ends_well(tmp_path: Path) -> None:
+    """They have processes of their own. An actor that fails at its end is restarted for ever."""
+    logdir = tmp_path / "run"
+    run = Run(
+        "--level_name=tests.helpers.worlds:BrokenOnceCartPole-v1",
+        "--environment_processes=always",
+        "--num_actors=1",
+        "--envs_per_actor=3",
+        "--unroll_length=10",
+        "--batch_size=3",
+        "--total_environment_frames=3000",
+        f"--logdir={logdir}",
+        environment={"IMPALA_TF_TEST_BROKEN": str(tmp_path / "broken")},
+    )
+    try:
+        status, out, err = run.wait()
+    finally:
+        run.end()
+    assert status == 0, out + err
+    log = (logdir / "processes" / "actor-0.log").read_text()
+    assert "the pole is broken; made again in" in log
+    assert "the run is over" in log and "Traceback" not in log.partition("made again")[2], log
+    assert "actor-0 finished: done" in log, log

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 
 import pytest
 
-from impala_tf.transport import DecodeError, QueueClosed, RunOver, TransportError
-from tests.helpers.wire import Connect, FakeLearner, InThread, Serve, make_parameters
+from impala_tf.transport import (
+    ClientClosed,
+    DecodeError,
+    QueueClosed,
+    RunOver,
+    TransportError,
+)
+from tests.helpers.waiting import wait_until
+from tests.helpers.wire import (
+    PATIENCE_S,
+    Connect,
+    FakeLearner,
+    InThread,
+    Serve,
+    make_parameters,
+)
 
 
 def echo(num_environments: int, tensors: Sequence[bytes]) -> Future[tuple[int, list[bytes]]]:
@@ -93,3 +108,23 @@ def test_an_actor_asks_again_when_its_learner_is_back(
     actor.handshake()
     assert actor.infer(1, [], -1)[0] == 7
     assert asked == [1, 1]
+
+
+def test_the_question_of_a_lost_actor_is_cancelled(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    """So that the learner leaves it out of its next batch."""
+    asked: queue.Queue[Future[tuple[int, list[bytes]]]] = queue.Queue()
+
+    def never(*_: object) -> Future[tuple[int, list[bytes]]]:
+        question: Future[tuple[int, list[bytes]]] = Future()
+        asked.put(question)
+        return question
+
+    actor = connect(serve(learner, infer=never).port)
+    actor.handshake()
+    lost = InThread(lambda: actor.infer(1, [], -1))
+    question = asked.get(timeout=PATIENCE_S)
+    actor.close()
+    wait_until(question.cancelled, PATIENCE_S)
+    assert isinstance(lost.wait(), ClientClosed)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from concurrent.futures import Future
 
 import grpc
 import pytest
 
-from impala_tf.transport import NoNetwork, RunOver, TransportError, impala_pb2
-from tests.helpers.wire import Connect, FakeLearner, InThread, Serve, StubOf
+from impala_tf.transport import ClientClosed, NoNetwork, RunOver, TransportError, impala_pb2
+from tests.helpers.wire import PATIENCE_S, Connect, FakeLearner, InThread, Serve, StubOf
 
 
 def named_after_its_size(num_environments: int) -> Future[bytes]:
@@ -37,6 +38,33 @@ def test_other_calls_are_answered_while_a_network_is_converted(
     other.handshake()
     assert waiting.blocked
     slow.set_result(b"network")
+    assert waiting.wait() == b"network"
+
+
+def test_an_actor_that_is_lost_meanwhile_takes_the_network_from_nobody(
+    serve: Serve, connect: Connect
+) -> None:
+    """A network is converted once for all actors that have as many environments."""
+    asked: queue.Queue[int] = queue.Queue()
+    converted: Future[bytes] = Future()
+
+    def network(num_environments: int) -> Future[bytes]:
+        asked.put(num_environments)
+        return converted
+
+    one = serve(FakeLearner(), networks=network)
+    lost, other = connect(one.port), connect(one.port, "actor-1")
+    lost.handshake()
+    fetching = InThread(lambda: lost.fetch_network(3))
+    asked.get(timeout=PATIENCE_S)
+    lost.close()
+    assert isinstance(fetching.wait(), ClientClosed)
+    threading.Event().wait(0.5)  # the learner learns that the call was cancelled
+    other.handshake()
+    waiting = InThread(lambda: other.fetch_network(3))
+    asked.get(timeout=PATIENCE_S)
+    assert not converted.cancelled()
+    converted.set_result(b"network")
     assert waiting.wait() == b"network"
 
 
