@@ -13,7 +13,8 @@ class NStepReturns(NamedTuple):
     """What the n-step targets of N unrolls are made of; arrays [N, T], index t is decision t.
 
     The target of decision t is ``returns + discounts * V(x_bootstrap)``. Its window ends after n
-    steps, where an episode ends, and where the unroll ends: then it has fewer steps.
+    steps, where an episode ends, before a reset that no end precedes (a restarted environment), and
+    where the unroll ends: then it has fewer steps.
     """
 
     returns: np.ndarray  # float32: sum over k < m of gamma^k r_{t + 1 + k}; m steps in the window
@@ -40,16 +41,16 @@ def n_step_returns(
     returns = np.zeros((num_envs, length), np.float32)
     discounts = np.ones((num_envs, length), np.float32)
     bootstrap = np.tile(np.arange(length, dtype=np.int32), (num_envs, 1))
-    open_ = valid.copy()  # windows that take a further step
+    open_ = np.ones_like(valid)  # windows that take a further step
     for k in range(min(n, length)):
         # Columns 0..T-1-k: decisions t whose window may hold the transition t + k -> t + k + 1.
         part = np.s_[:, : length - k]
-        taken = open_[part]
+        taken = open_[part] & valid[:, k:]  # a reset is no transition, and closes the window
         returns[part] += np.where(taken, discounts[part] * rewards[:, k + 1 :], 0.0)
         still = np.where(env_outputs.terminated[:, k + 1 :], 0.0, discounting)
         discounts[part] *= np.where(taken, still, 1.0).astype(np.float32)
         bootstrap[part] += taken
-        open_[part] &= ~ended[:, k + 1 :]
+        open_[part] = taken & ~ended[:, k + 1 :]
     return NStepReturns(returns, discounts, bootstrap, valid)
 
 

@@ -25,6 +25,8 @@ def slow(unroll: EnvOutput, env: int, t: int, n: int) -> tuple[float, float, int
         return None
     total, discount = 0.0, 1.0
     for now in range(t + 1, len(unroll.reward[env])):
+        if unroll.autoreset[env, now]:  # the environment was restarted in the middle of an episode
+            return total, discount, now - 1
         total += discount * float(unroll.reward[env, now])
         discount *= GAMMA
         if unroll.terminated[env, now]:
@@ -36,7 +38,10 @@ def slow(unroll: EnvOutput, env: int, t: int, n: int) -> tuple[float, float, int
 
 @st.composite
 def unrolls(draw: st.DrawFn) -> EnvOutput:
-    """Two environments; each step goes on, ends an episode in one of three ways, or follows one."""
+    """Two environments; each step goes on, ends an episode in one of three ways, or follows one.
+
+    Or the environment is restarted: a reset that no end precedes.
+    """
     length = draw(st.integers(1, 12))
     flags = np.zeros((3, 2, length + 1), bool)  # terminated, truncated, autoreset
     for env in range(2):
@@ -45,7 +50,8 @@ def unrolls(draw: st.DrawFn) -> EnvOutput:
             if resets:
                 flags[2, env, t], resets = True, False
                 continue
-            end = draw(st.sampled_from(["no", "no", "no", "dead", "cut", "life lost"]))
+            end = draw(st.sampled_from(["no", "no", "no", "dead", "cut", "life lost", "restart"]))
+            flags[2, env, t] = end == "restart"
             flags[0, env, t] = end in ("dead", "life lost")
             flags[1, env, t] = end == "cut"
             resets = end in ("dead", "cut")
@@ -67,6 +73,18 @@ def test_windows_end_with_episodes_and_with_the_unroll(unroll: EnvOutput, n: int
             assert found.returns[env, t] == pytest.approx(returns, abs=1e-5)
             assert found.discounts[env, t] == pytest.approx(discount, abs=1e-6)
             assert found.bootstrap[env, t] == bootstrap
+
+
+def test_a_window_stops_before_a_reset_that_no_end_precedes() -> None:
+    """Restarted environments have such resets, and truncated games under same-step autoreset."""
+    never = np.zeros((1, 6), bool)
+    resets = np.array([[False, False, False, True, False, False]])
+    unroll = steps(np.array([[0, 1, 1, 0, 100, 100]], np.float32), never, never, resets)
+    found = n_step_returns(unroll, 3, 0.5, "none")
+    np.testing.assert_allclose(found.returns, [[1.5, 1, 0, 150, 100]])
+    np.testing.assert_array_equal(found.bootstrap, [[2, 2, 2, 5, 5]])
+    np.testing.assert_allclose(found.discounts, [[0.25, 0.5, 1, 0.25, 0.5]])
+    np.testing.assert_array_equal(found.valid, [[True, True, False, True, True]])
 
 
 def test_rewards_are_clipped_before_they_are_added() -> None:

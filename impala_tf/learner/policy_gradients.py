@@ -15,6 +15,7 @@ from impala_tf.learner.algorithms import losses, ppo
 from impala_tf.learner.algorithms.losses import Losses, Scales
 from impala_tf.learner.algorithms.transitions import Estimates, Transitions, transitions
 from impala_tf.learner.batch_uses import Minibatch
+from impala_tf.learner.gradients import dense_gradients
 from impala_tf.learner.statistics import RunningMoments, ValueNormalizer
 from impala_tf.types import Nest, NetworkOutput, Unroll
 
@@ -140,7 +141,7 @@ class PolicyGradients:
                 _prepared(minibatch),
                 valid_steps,
             )
-        gradients = list(tape.gradient(loss.total, self._agent.trainable_variables))
+        gradients = dense_gradients(tape, loss.total, self._agent.trainable_variables)
         loss = loss._replace(value_sums=self._by_level(loss.value_sums, unroll.level))
         # The last step of an unroll is the first of the next one.
         seen = tf.nest.map_structure(lambda part: part[:-1], unroll.env_outputs.observation)

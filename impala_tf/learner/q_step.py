@@ -13,6 +13,7 @@ from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.algorithms import dqn
 from impala_tf.learner.gradient_step import Applied, GradientStep, StepResult
+from impala_tf.learner.gradients import dense_gradients
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.replay.buffer import Sample
 from impala_tf.learner.statistics import RunningMoments
@@ -82,7 +83,7 @@ class QStep(GradientStep):
             q_values = _q_values(self.agent, step)
             errors = targets - dqn.of_actions(q_values, minibatch.action)
             loss = tf.reduce_mean(minibatch.weights * dqn.huber(errors / unit))
-        gradients = tape.gradient(loss, self.agent.trainable_variables)
+        gradients = dense_gradients(tape, loss, self.agent.trainable_variables)
         observations = tf.nest.map_structure(lambda part: part[tf.newaxis], step.observation)
         seen = self._seen(observations, observe)
         sums = [*self._sums_of(targets), *seen]

@@ -30,6 +30,8 @@ SPEC = EnvironmentSpec(
     2,
     "made up",
 )
+PARTS = {"where": ObservationSpec("vector", (3,)), "mission": ObservationSpec("text", (6,))}
+TEXT_SPEC = SPEC._replace(observation=PARTS)
 B, T, UPDATES = 4, 5, 20
 NO_FLAGS = ControlFlags(False, False, False)
 # Everything that depends on more than gradients.
@@ -38,6 +40,16 @@ _STATISTICS = {
     "advantage_scaling": "rms",
     "value_normalization": "running",
     "learning_rate_schedule": "kl",
+    "optimizer": "adam",
+}
+_DQN = {
+    "algorithm": "dqn",
+    "agent_name": "MLPAgent",
+    "replay_start_steps": 0,
+    "replay_batch_size": 8,
+    "replay_ratio": 2 / (B * T),
+    "target_update_interval": 3,
+    "observation_normalization": "elementwise",
     "optimizer": "adam",
 }
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -50,16 +62,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
         **_STATISTICS,
     },
     "ppo": {"algorithm": "ppo", **_STATISTICS, "advantage_scaling": "batch"},
-    "dqn": {
-        "algorithm": "dqn",
-        "agent_name": "MLPAgent",
-        "replay_start_steps": 0,
-        "replay_batch_size": 8,
-        "replay_ratio": 2 / (B * T),
-        "target_update_interval": 3,
-        "observation_normalization": "elementwise",
-        "optimizer": "adam",
-    },
+    "dqn": _DQN,
+    "impala on texts": {"spec": TEXT_SPEC, "algorithm": "impala", **_STATISTICS},
+    "dqn on texts": {"spec": TEXT_SPEC, **_DQN},
 }
 
 
@@ -73,13 +78,13 @@ class MeanOfTwo:
         return [*gradients, control * 2.0, sums]
 
 
-def learner(group: Any, **flags: Any) -> Learner:
+def learner(group: Any, spec: EnvironmentSpec = SPEC, **flags: Any) -> Learner:
     usual = {"preset": "paper", "batch_size": B, "unroll_length": T, "gradients_clipping": 5.0,
              "agent_name": "MLPLSTMAgent"}  # fmt: skip
     config = configs.replace(configs.Config(), **{**usual, **flags})
     tf.random.set_seed(1 + group.rank)  # differs, so that only the broadcast makes them equal
     config = configs.resolve(config, "vector")
-    return Learner(agent_of(config.agent, SPEC), SPEC, config, group)
+    return Learner(agent_of(config.agent, spec), spec, config, group)
 
 
 def batch(specs: Unroll, rank: int, update: int) -> Unroll:
@@ -106,7 +111,7 @@ def train_variant(group: LearnerGroup, flags: dict[str, Any]) -> list[str]:
     """Returns digests; learner 1 has no batch for every third update."""
     mine = learner(group, **flags)
     mine.synchronize()
-    specs = unroll_specs(mine.agent, SPEC, T)
+    specs = unroll_specs(mine.agent, flags.get("spec", SPEC), T)
     digests = []
     for update in range(7):
         if group.rank == 1 and update % 3 == 2:

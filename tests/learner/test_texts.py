@@ -1,0 +1,99 @@
+"""Gradients on levels whose observations hold a text: most words are read more than once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from impala_tf.agents.agent import Agent, agent_of, unroll_specs
+from impala_tf.config import Config
+from impala_tf.learner.actor_gradients import GradientSender, sent_specs
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.update import Learner
+from impala_tf.transport import NestCodec
+from impala_tf.types import ActorGradient, ActorReport, Episode, ObservationSpec, Unroll
+from tests.helpers.losses import compute
+from tests.helpers.samples import randomize, resolved_config, vector_spec
+from tests.helpers.unrolls import random_unrolls
+from tests.learner.test_update import NO_FLAGS
+
+pytestmark = pytest.mark.slow
+
+B, T = 4, 5
+PARTS = {"where": ObservationSpec("vector", (3,)), "mission": ObservationSpec("text", (6,))}
+SPEC = vector_spec()._replace(observation=PARTS)
+
+
+def config(**flags: Any) -> Config:
+    usual = {
+        "batch_size": B,
+        "unroll_length": T,
+        "envs_per_actor": B,
+        "gradients_clipping": 0.5,
+        "advantage_scaling": "none",
+        "loss_reduction": "sum",
+    }
+    return resolved_config(**{**usual, **flags})
+
+
+def agent_and_unrolls() -> tuple[Agent, Unroll]:
+    """Returns an agent, and unrolls whose texts are of the words 0 to 2."""
+    agent = agent_of(config().agent, SPEC)
+    randomize(agent)
+    return agent, random_unrolls(unroll_specs(agent, SPEC, T), B)
+
+
+def whole_gradient(agent: Agent, unrolls: Unroll, settings: Config) -> list[np.ndarray]:
+    """Returns the gradient of the summed loss, the slices of each word added up by NumPy."""
+    env_outputs, answers = tf.nest.map_structure(
+        lambda a: tf.constant(np.swapaxes(a, 0, 1)), (unrolls.env_outputs, unrolls.agent_outputs)
+    )
+    with tf.GradientTape() as tape:
+        outputs, _ = agent.unroll(env_outputs, unrolls.core_state)
+        total = compute(outputs, env_outputs, answers, settings.loss).total
+    return [_added_up(each) for each in tape.gradient(total, agent.trainable_variables)]
+
+
+def _added_up(gradient: tf.Tensor | tf.IndexedSlices) -> np.ndarray:
+    if not isinstance(gradient, tf.IndexedSlices):
+        return np.asarray(gradient)
+    whole = np.zeros(gradient.dense_shape.numpy(), np.float32)
+    np.add.at(whole, gradient.indices.numpy(), gradient.values.numpy())
+    return whole
+
+
+class Kept:
+    """A learner that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.sent: list[ActorGradient] = []
+
+    def push(self, sent: ActorGradient, /, episodes: list[Episode], report: ActorReport) -> None:
+        self.sent.append(sent)
+
+
+def test_an_actor_of_a3c_sends_the_whole_gradient() -> None:
+    agent, unrolls = agent_and_unrolls()
+    settings, learner = config(algorithm="a3c", batch_size=None), Kept()
+    GradientSender(learner, agent, SPEC, settings).push(unrolls, [], ActorReport())
+    (sent,) = learner.sent
+    for mine, expected in zip(
+        sent.gradients, whole_gradient(agent, unrolls, settings), strict=True
+    ):
+        np.testing.assert_allclose(mine[0], expected, rtol=1e-3, atol=1e-4)
+    NestCodec(sent_specs(agent, SPEC, settings)).encode(sent)  # it fits the wire
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_the_norm_is_that_of_the_whole_gradient(micro_batches: int) -> None:
+    """Clipping is wrong if the slices of a word that is read twice count one by one."""
+    agent, unrolls = agent_and_unrolls()
+    settings = config(micro_batches=micro_batches)
+    norm = np.sqrt(sum(np.square(each).sum() for each in whole_gradient(agent, unrolls, settings)))
+    learner = Learner(agent, SPEC, settings, SingleLearner())
+    stats, _ = learner.update(tf.nest.map_structure(tf.constant, unrolls), NO_FLAGS)
+    assert stats is not None
+    assert stats.gradient_norm == pytest.approx(norm, rel=1e-4)
