@@ -150,7 +150,7 @@ def _table(record: Record, answers: Answers) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in _COLUMNS:
         table.add_column(column, no_wrap=True)
-    rates, contacts = _rates(answers), _contacts(answers)
+    rates, contacts, troubles = _rates(answers), _contacts(answers), _actors_troubles(answers)
     for process in record.plan.processes:
         answer = answers[process.node]
         if answer is None:
@@ -159,6 +159,7 @@ def _table(record: Record, answers: Answers) -> Table:
             row = ["unknown", "", "", "", "", "", "unreachable"]
         else:
             row = _row(answer, process.name, rates, contacts)
+            row[-1] = row[-1] or troubles.get(process.name, "")
         cells = map(Text, (process.name, process.node, *row))  # not as markup
         table.add_row(*cells, style=_STYLES.get(row[0]))
     return table
@@ -194,11 +195,23 @@ def _trouble(seen: Look, name: str) -> str:
     found = []
     if since_s := status.get("starving_since_unix_s"):
         found.append(f"starving for {_duration(seen.now_unix_s - since_s)}: no unrolls")
+    if refused := status.get("refused_actor"):
+        found.append(refused)
     if trouble := status.get("storage_trouble"):
         found.append(
             f"{trouble['text']} (for {_duration(seen.now_unix_s - trouble['since_unix_s'])})"
         )
     return "; ".join(found)
+
+
+def _actors_troubles(answers: Answers) -> dict[str, str]:
+    """Returns {name: what keeps an actor from acting}, as the learners say."""
+    return {
+        actor["name"]: actor.get("trouble", "")
+        for seen in _looks(answers)
+        for status in seen.statuses.values()
+        for actor in status["actors"]
+    }
 
 
 def _looks(answers: Answers) -> list[Look]:

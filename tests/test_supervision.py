@@ -67,6 +67,25 @@ def test_unusable_flags_and_missing_programs_are_refused_without_a_restart(tmp_p
     assert "No such file" in process.state.detail
 
 
+def test_what_a_process_said_last_is_the_cause(tmp_path):
+    """A user sees it where the run is shown, and need not look for it in a log."""
+    script = "echo 10:20:30 the level is missing; exit 1"
+    process = supervised(tmp_path, script, max_restarts=1)
+    assert outcome(process) == ("failed", 1, 1)
+    log = (tmp_path / "logs" / "log").read_text()
+    assert "exit status 1 after 0 s: the level is missing; restart 1 in 0 s" in log
+    assert "exit status 1 after 0 s: the level is missing; no restart" in process.state.detail
+    silent = supervised(tmp_path, "exit 1", max_restarts=0)
+    assert outcome(silent) == ("failed", 1, 0)
+    assert "missing" not in silent.state.detail  # it was of the process before
+
+
+def test_a_process_that_has_tried_in_vain_is_not_restarted(tmp_path):
+    process = supervised(tmp_path, "echo it broke 6 times; exit 3", max_restarts=9)
+    assert outcome(process) == ("failed", 3, 0)
+    assert process.state.detail == "exit status 3 after 0 s: it broke 6 times"
+
+
 def test_an_unproven_process_is_restarted_only_if_it_was_killed(tmp_path):
     """A program that fails at once will fail again; one that was killed may not."""
     assert outcome(supervised(tmp_path, "exit 1", proven_after_s=60.0)) == ("failed", 1, 0)

@@ -22,12 +22,17 @@ from impala_tf.types import EnvOutput, Episode
 MAX_RESTARTS = 5
 """How often the environments of an actor are made again in an hour."""
 _POLL_S = 0.1
+_FIRST_PAUSE_S = 2.0
 
 _log = logging.getLogger("impala_tf.actor")
 
 
 class BrokenEnvironmentError(Exception):
     """An environment returned something that no agent can learn from."""
+
+
+class BrokenTooOftenError(Exception):
+    """The environments of an actor have broken so often that making them again does not help."""
 
 
 class GuardedEnvironment:
@@ -48,6 +53,9 @@ class GuardedEnvironment:
       on_hang: ends the process.
       budget: of the restarts.
       seed_of: returns the seed that `make` uses, to be named when the environments break.
+      on_trouble: called with one line when they break: the cause, and what happens next.
+      proven_after: steps without which pauses do not grow: a level that breaks at once needs no
+        patience.
     """
 
     def __init__(
@@ -59,9 +67,13 @@ class GuardedEnvironment:
         on_hang: Callable[[], None] = lambda: os._exit(1),
         budget: RestartBudget | None = None,
         seed_of: Callable[[int], int] | None = None,
+        on_trouble: Callable[[str], None] = lambda line: None,
+        proven_after: int = 1,
     ) -> None:
         self._make = make
         self._seed_of = seed_of
+        self._on_trouble = on_trouble
+        self._unproven_steps = proven_after
         self.restarts = 0
         self._level_names = level_names
         self._should_stop = should_stop
@@ -88,10 +100,12 @@ class GuardedEnvironment:
         """Takes actions and returns the step that follows.
 
         Raises:
-          ConfigError: the environments have broken too often.
+          BrokenTooOftenError: the environments have broken too often.
         """
         self._last_actions = actions
-        return self._guarded(lambda: self._environment.step(actions))
+        output = self._guarded(lambda: self._environment.step(actions))
+        self._unproven_steps -= 1
+        return output
 
     def pop_episodes(self) -> list[Episode]:
         """Returns the whole games that finished since the last call, oldest first."""
@@ -157,19 +171,25 @@ class GuardedEnvironment:
             text += f": {type(error).__name__}: {error}"
         pause_s = self._budget.pause_s(time.monotonic() - self._made_s)
         if pause_s is None:
-            raise ConfigError(
-                f"--level_name: its environments have broken {self.restarts + 1} times;"
-                f" at last {text}"
-            ) from error
+            times = f"broke {self.restarts + 1} times, so this actor gives up"
+            self._on_trouble(f"its environments {times}: {text}")
+            raise BrokenTooOftenError(f"the environments {times}; at last {text}") from error
+        if self._unproven_steps > 0:
+            pause_s = min(pause_s, _FIRST_PAUSE_S)
         self.restarts += 1
-        _log.warning("%s; made again in %.0f s (restart %d)", text, pause_s, self.restarts)
+        what_next = f"made again in {pause_s:.0f} s (restart {self.restarts})"
+        _log.warning("%s; %s", text, what_next)
+        self._on_trouble(f"its environments broke, and are {what_next}: {text}")
         until_s = time.monotonic() + pause_s
         while time.monotonic() < until_s and not self._should_stop():
             time.sleep(_POLL_S)
         self._kept += self._finished()
         self._close_environment()
-        self._environment = self._maker.submit(self._make, self.restarts).result()
         self._made_s = time.monotonic()
+        try:
+            self._environment = self._maker.submit(self._make, self.restarts).result()
+        except Exception as again:  # of the level's own code; the budget ends this
+            self._restart(again)
 
     def _describe(self) -> str:
         levels = {self._level_of(n) for n in range(len(self.level_indices))}
@@ -212,10 +232,10 @@ class _Watchdog:
         while not self._closed.wait(min(1.0, self._timeout_s / 4)):
             began_s = self._began_s
             if began_s is not None and time.monotonic() - began_s > self._timeout_s:
+                faulthandler.dump_traceback(all_threads=True)
                 _log.error(
                     "%s: a step takes longer than --environment_timeout_s=%g; ending the process",
                     self._describe(), self._timeout_s,
                 )  # fmt: skip
-                faulthandler.dump_traceback(all_threads=True)
                 self._on_hang()
                 return

@@ -24,6 +24,7 @@ SILENT_AFTER_S = 30.0
 """Seconds without contact after which a process is highlighted."""
 
 _WIDTH = 100  # columns at most
+_MOST_TROUBLES = 3  # of actors, each a line
 _NO_STATUS = "waiting for the learner"
 _NO_ROW = "waiting for the first unrolls"
 _STATE_STYLES = {"training": "green", "done": "bold green", "failed": "bold red"}
@@ -35,7 +36,7 @@ def plain_line(status: Status | None, frames_per_s: float) -> str:
     if status is None:
         return f"starting: {_NO_STATUS}"
     if status["state"] == "starting":
-        return f"starting: {_before_training(status)}"
+        return ", ".join([f"starting: {_before_training(status)}", *troubles(status)])
     row = status["row"] or {}
     frames, total = status["environment_frames"], status["total_environment_frames"]
     state = "" if status["state"] == "training" else f"{status['state']}: "
@@ -112,7 +113,23 @@ def troubles(status: Status) -> list[str]:
         found.append(f"starving since {_clock(since_s)}: no unrolls from actors")
     if trouble := status.get("storage_trouble"):
         found.append(f"{trouble['text']} (since {_clock(trouble['since_unix_s'])})")
-    return found
+    if refused := status.get("refused_actor"):
+        found.append(f"{refused}; it ends, and needs other flags")
+    return found + _actors_troubles(status["actors"])
+
+
+def _actors_troubles(actors: Sequence[ActorStatus]) -> list[str]:
+    """Returns what keeps actors from acting; the same trouble of several is said once."""
+    names: dict[str, list[str]] = {}
+    for actor in actors:
+        if trouble := actor.get("trouble"):
+            names.setdefault(trouble, []).append(actor["name"])
+    lines = [
+        f"{who[0]}{f' and {len(who) - 1} more' if len(who) > 1 else ''}: {trouble}"
+        for trouble, who in names.items()
+    ]
+    more = [f"and {len(lines) - _MOST_TROUBLES} more actors"] if len(lines) > _MOST_TROUBLES else []
+    return lines[:_MOST_TROUBLES] + more
 
 
 def _clock(unix_s: float) -> str:

@@ -25,6 +25,7 @@ class ActorStatus(TypedDict):
     push_wait_fraction: float  # fraction of its time that it waited for the learner
     last_contact_unix_s: float
     environment_restarts: NotRequired[int]  # of environments that broke
+    trouble: NotRequired[str]  # what keeps it from acting; '': nothing
     memory_mb: NotRequired[float]  # peak resident memory so far, in MiB; 0: unknown
 
 
@@ -72,6 +73,7 @@ class Status(TypedDict):
     last_update_unix_s: NotRequired[float | None]  # of the parameters; None: not yet
     starving_since_unix_s: NotRequired[float | None]  # no unrolls since then; None: there are
     storage_trouble: NotRequired[StorageTrouble | None]
+    refused_actor: NotRequired[str]  # who was refused in the last minute, and why; '': nobody
     replay: NotRequired[ReplayStatus | None]  # None: the algorithm has none
     pid: NotRequired[int]  # StatusWriter fills in these three
     updated_unix_s: NotRequired[float]

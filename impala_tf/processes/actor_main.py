@@ -18,7 +18,7 @@ from impala_tf.agents.sampling import sampler_of
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.guarded import GuardedEnvironment
+from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.litert.model import ActingModel
 from impala_tf.litert.network import LiteRtActing
@@ -26,6 +26,7 @@ from impala_tf.process_lifetime import run_interruptibly
 from impala_tf.processes import tensorflow_startup
 from impala_tf.processes.common import begin, credentials_dir, seed_of
 from impala_tf.processes.heartbeat import Heartbeat
+from impala_tf.supervision import USELESS
 from impala_tf.transport import (
     ActorClient,
     ClientClosed,
@@ -83,6 +84,8 @@ def main(config: Config) -> int:
         config.process.environment_timeout_s,
         stop,
         seed_of=seed_of_attempt,
+        on_trouble=client.report,
+        proven_after=length,
     )
     q_learning = QLearning.of(interface, config, task, num_actors)
 
@@ -108,6 +111,9 @@ def main(config: Config) -> int:
         raise ConfigError(str(refused)) from refused
     except RunOver:
         _log.info("the run is over")
+    except BrokenTooOftenError as error:
+        _log.error("%s", error)
+        return USELESS
     except ClientClosed:
         _log.info("stopped" if stop() else "ended: no learner for too long")
     finally:

@@ -110,6 +110,10 @@ def _train(config: Config, spec: EnvironmentSpec, given: Config) -> int:
             display.stop(_final_line(logdir))
             _run_end_command(config, logdir)
     processes.raise_if_refused()
+    if processes.no_actor_is_left:
+        print("no actor is left; the last one said:", file=sys.stderr)
+        print(processes.actors[-1].state.detail, file=sys.stderr)
+        return 1
     if processes.learner.state.state == "failed" or processes.was_killed:
         print(f"the learner {processes.learner.state.detail}; the last lines of", file=sys.stderr)
         print(f"{processes.log(processes.learner)}:", file=sys.stderr)
@@ -160,6 +164,11 @@ class _Processes:
         """Whether the learner did not stop when it was told to."""
         return self.learner.state.exit_status == -signal.SIGKILL
 
+    @property
+    def no_actor_is_left(self) -> bool:
+        """Whether all actors have failed for good."""
+        return all(actor.state.state == "failed" for actor in self.actors)
+
     def start(self) -> None:
         """Starts all of them."""
         self.learner.start()
@@ -167,11 +176,13 @@ class _Processes:
             actor.start()
 
     def watch(self, stop: StopRequest, display: Display) -> None:
-        """Shows the run until its learner is over, an actor cannot be run, or it is to stop."""
+        """Shows the run until its learner is over, its actors failed, or one was refused."""
         asked = False
         limit_h = self._max_hours
         end_s = float("inf") if limit_h is None else time.monotonic() + 3600 * limit_h
-        while not self.learner.over and not any(map(_is_refused, self.actors)):
+        while not (
+            self.learner.over or self.no_actor_is_left or any(map(_is_refused, self.actors))
+        ):
             if not asked and time.monotonic() > end_s:
                 asked = True
                 display.note(f"--max_hours={limit_h:g} have passed: stopping")
@@ -180,12 +191,16 @@ class _Processes:
                 asked = True
                 display.note("stopping: the learner writes a checkpoint (Ctrl-C again: stop now)")
                 self.learner.stop()
-            while not self._events.empty():
-                event = self._events.get()
-                if not asked:
-                    display.note(event)
+            self._show_events(display, shown=not asked)
             display.update()
             time.sleep(_POLL_S)
+        self._show_events(display, shown=not asked)
+
+    def _show_events(self, display: Display, *, shown: bool) -> None:
+        while not self._events.empty():
+            event = self._events.get()
+            if shown:
+                display.note(event)
 
     def stop(self) -> None:
         """Stops all of them, and waits: the learner first, which writes a checkpoint."""

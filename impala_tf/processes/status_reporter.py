@@ -115,6 +115,7 @@ class StatusReporter:
             storage_trouble=None
             if trouble is None
             else status.StorageTrouble(since_unix_s=trouble.since_unix_s, text=trouble.text),
+            refused_actor=parts.server.last_refusal(),
             replay=self._replay_status(),
             learners=parts.recorder.last_learner_rows,
             actors=[self._actor_status(actor) for actor in parts.server.actors()],
@@ -141,6 +142,7 @@ class StatusReporter:
             host=actor.host,
             agent_steps_per_s=actor.about.agent_steps_per_s,
             environment_restarts=actor.about.environment_restarts,
+            trouble=actor.trouble,
             parameter_lag=float(max(0, version - actor.parameter_version)),
             push_wait_fraction=actor.push_wait_fraction,
             last_contact_unix_s=_unix_s(actor.last_contact),

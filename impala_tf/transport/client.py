@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
@@ -31,6 +32,7 @@ from impala_tf.transport.grpc_options import (
     NETWORK_DEADLINE_S,
     PARAMETERS_DEADLINE_S,
     PUSH_DEADLINE_S,
+    REPORT_DEADLINE_S,
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
 from impala_tf.transport.retry import Backoff
@@ -242,6 +244,17 @@ class ActorClient:
             )
         except RuntimeError as error:  # how the executor reports that `close` came first
             raise ClientClosed("push: the client is closed") from error
+
+    def report(self, trouble: str) -> None:
+        """Tells the learner what keeps this actor from acting, in one line, until the next push.
+
+        Tries once: a learner that is away does not delay the actor.
+        """
+        request = impala_pb2.ReportRequest(
+            actor_id=self._actor_id, session=self._session, run_id=self._run_id, trouble=trouble
+        )
+        with contextlib.suppress(grpc.RpcError, ValueError):  # ValueError: the channel was closed
+            self._stub.Report(request, timeout=REPORT_DEADLINE_S)
 
     def close(self) -> None:
         """Cancels running calls; an unroll that was not accepted yet is lost. Returns soon."""

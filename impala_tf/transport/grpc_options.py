@@ -12,6 +12,8 @@ INFER_DEADLINE_S = 150.0
 # Converting the network takes seconds, or more while the learner compiles on a busy machine.
 NETWORK_DEADLINE_S = 120.0
 # A few hundred bytes; only a busy learner's machine takes long.
+REPORT_DEADLINE_S = 5.0
+"""A report is not repeated: what it says is in the actor's log, too."""
 HANDSHAKE_DEADLINE_S = 10.0
 
 # 64 Atari environments of unroll length 100 send 45 MB; gRPC's own limit is 4 MB.

@@ -12,7 +12,7 @@ from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.grpc_options import MAX_UNROLL_BYTES
 from impala_tf.types import Sent
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 12
 
 # What is said of an actor goes to logs and terminals, and the actor wrote it.
 _LONGEST_SHOWN = 80
@@ -79,9 +79,9 @@ def mismatches(
     return "; ".join(found)[:_LONGEST_REFUSAL]
 
 
-def shown(text: str) -> str:
-    """Returns a text that an actor sent, made harmless for logs and terminals."""
-    return "".join(c if c.isprintable() else "?" for c in text[:_LONGEST_SHOWN])
+def shown(text: str, longest: int = _LONGEST_SHOWN) -> str:
+    """Returns the beginning of a text from an actor, made harmless for logs and terminals."""
+    return "".join(c if c.isprintable() else "?" for c in text[:longest])
 
 
 def _differences(

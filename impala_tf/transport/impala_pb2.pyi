@@ -127,6 +127,24 @@ class AttendReply(_message.Message):
     outcome: Outcome
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
 
+class ReportRequest(_message.Message):
+    __slots__ = ("actor_id", "session", "run_id", "trouble")
+    ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    actor_id: str
+    session: int
+    run_id: str
+    trouble: str
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class ReportReply(_message.Message):
+    __slots__ = ("outcome",)
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    outcome: Outcome
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ...) -> None: ...
+
 class GetParametersRequest(_message.Message):
     __slots__ = ("actor_id", "session", "run_id", "known_version", "sequence")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]

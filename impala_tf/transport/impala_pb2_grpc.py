@@ -61,6 +61,11 @@ class LearnerStub(object):
                 request_serializer=impala__tf_dot_transport_dot_impala__pb2.InferRequest.SerializeToString,
                 response_deserializer=impala__tf_dot_transport_dot_impala__pb2.InferReply.FromString,
                 _registered_method=True)
+        self.Report = channel.unary_unary(
+                '/impala.Learner/Report',
+                request_serializer=impala__tf_dot_transport_dot_impala__pb2.ReportRequest.SerializeToString,
+                response_deserializer=impala__tf_dot_transport_dot_impala__pb2.ReportReply.FromString,
+                _registered_method=True)
         self.Attend = channel.unary_unary(
                 '/impala.Learner/Attend',
                 request_serializer=impala__tf_dot_transport_dot_impala__pb2.AttendRequest.SerializeToString,
@@ -105,6 +110,13 @@ class LearnerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Report(self, request, context):
+        """Says what keeps an actor from acting, until its next push.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Attend(self, request, context):
         """Open as long as the actor lives: its name is taken. Answered to ask for a sign of life, which
         is the next Attend.
@@ -140,6 +152,11 @@ def add_LearnerServicer_to_server(servicer, server):
                     servicer.Infer,
                     request_deserializer=impala__tf_dot_transport_dot_impala__pb2.InferRequest.FromString,
                     response_serializer=impala__tf_dot_transport_dot_impala__pb2.InferReply.SerializeToString,
+            ),
+            'Report': grpc.unary_unary_rpc_method_handler(
+                    servicer.Report,
+                    request_deserializer=impala__tf_dot_transport_dot_impala__pb2.ReportRequest.FromString,
+                    response_serializer=impala__tf_dot_transport_dot_impala__pb2.ReportReply.SerializeToString,
             ),
             'Attend': grpc.unary_unary_rpc_method_handler(
                     servicer.Attend,
@@ -284,6 +301,33 @@ class Learner(object):
             '/impala.Learner/Infer',
             impala__tf_dot_transport_dot_impala__pb2.InferRequest.SerializeToString,
             impala__tf_dot_transport_dot_impala__pb2.InferReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Report(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/impala.Learner/Report',
+            impala__tf_dot_transport_dot_impala__pb2.ReportRequest.SerializeToString,
+            impala__tf_dot_transport_dot_impala__pb2.ReportReply.FromString,
             options,
             channel_credentials,
             insecure,

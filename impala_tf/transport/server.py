@@ -29,7 +29,7 @@ from impala_tf.transport.service import ActorView, LearnerService, Networks, Pus
 _WORKERS = 8
 # Of the machine's memory, for pushes that wait. Pushes beyond it are told to retry.
 _WAITING_SHARE = 0.25
-_METHODS = ("Handshake", "Attend", "GetParameters", "GetNetwork", "Infer", "PushUnroll")
+_METHODS = ("Handshake", "Attend", "GetParameters", "GetNetwork", "Infer", "PushUnroll", "Report")
 
 _log = logging.getLogger("impala_tf.learner")
 Result = TypeVar("Result")
@@ -127,6 +127,10 @@ class LearnerServer:
     def actors(self) -> list[ActorView]:
         """Returns every actor that called in the last 5 minutes, ordered by id."""
         return self._service.actors()
+
+    def last_refusal(self) -> str:
+        """Returns which actor was refused last, and why; '' if none was in the last minute."""
+        return self._service.last_refusal()
 
     def num_acting(self) -> int:
         """Returns how many live actors do not wait for the learner's next update."""

@@ -30,6 +30,7 @@ Networks = Callable[[int], "Future[bytes]"]
 """Converts the network for N environments, for `litert.ActingModel`. May fail with NoNetwork."""
 
 _WARN_AGAIN_S = 60.0
+_LONGEST_TROUBLE = 400
 
 
 class PushReport(NamedTuple):
@@ -95,6 +96,7 @@ class LearnerService:
         self._over = threading.Event()
         self._grants = Grants(least_grants)
         self._warned_at: dict[str, float] = {}
+        self._last_refusal = (float("-inf"), "")
         self.sessions = Sessions()
         self._inference = InferenceCalls(infer, parameters, self._over.is_set)
 
@@ -110,6 +112,11 @@ class LearnerService:
     def actors(self) -> list[ActorView]:
         """Returns every actor that called in the last 5 minutes, ordered by id."""
         return self.sessions.views()
+
+    def last_refusal(self) -> str:
+        """Returns which actor was refused last, and why; '' if none was in the last minute."""
+        at_s, refusal = self._last_refusal
+        return refusal if time.monotonic() - at_s < _WARN_AGAIN_S else ""
 
     @answering(impala_pb2.HandshakeRequest)
     async def Handshake(  # noqa: N802
@@ -128,7 +135,9 @@ class LearnerService:
                 request.actor_id, request.session, request.num_environments, host, certificate
             )
         if problem:
-            self._warn(host, f"refused actor {shown(request.actor_id)} at {host}: {problem}")
+            refusal = f"refused actor {shown(request.actor_id)} at {host}: {problem}"
+            self._last_refusal = (time.monotonic(), refusal)
+            self._warn(host, refusal)
             return reply(impala_pb2.HandshakeReply, impala_pb2.REFUSED, message=problem)
         return reply(
             impala_pb2.HandshakeReply,
@@ -149,6 +158,15 @@ class LearnerService:
             self._grants.lost(session)
             raise
         return reply(impala_pb2.AttendReply, impala_pb2.OK)
+
+    @answering(impala_pb2.ReportRequest)
+    async def Report(  # noqa: N802
+        self, request: impala_pb2.ReportRequest, context: Any
+    ) -> bytes:
+        """Notes what keeps an actor from acting."""
+        session, trouble = self._session_of(request), shown(request.trouble, _LONGEST_TROUBLE)
+        self.sessions.update(session, lambda view: view._replace(trouble=trouble))
+        return reply(impala_pb2.ReportReply, impala_pb2.OK)
 
     @answering(impala_pb2.GetParametersRequest)
     async def GetParameters(  # noqa: N802
@@ -290,6 +308,7 @@ class LearnerService:
                 about=report.about,
                 push_wait_fraction=report.push_wait_fraction,
                 memory_mb=report.memory_mb,
+                trouble="",
                 unrolls=view.unrolls + report.num_unrolls,
             ),
         )
@@ -352,7 +371,8 @@ class LearnerService:
         | impala_pb2.GetParametersRequest
         | impala_pb2.GetNetworkRequest
         | impala_pb2.InferRequest
-        | impala_pb2.AttendRequest,
+        | impala_pb2.AttendRequest
+        | impala_pb2.ReportRequest,
     ) -> Session:
         session = self.sessions.get(request.actor_id, request.session)
         if session is None or request.run_id != self._run.run_id:

@@ -37,6 +37,7 @@ class ActorView(NamedTuple):
     unrolls: int = 0  # accepted
     refused: int = 0  # unrolls that were not trained on
     last_refusal: str = ""  # why the last of them was refused
+    trouble: str = ""  # what keeps it from acting; '' after a push
     told_run_over: bool = False
 
 

@@ -15,10 +15,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from impala_tf.config import ConfigError
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.guarded import GuardedEnvironment
+from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
 from impala_tf.supervision import RestartBudget
 from tests.helpers.games import level
 from tests.helpers.worlds import FaultyCartPole
@@ -56,9 +55,8 @@ def guard() -> Iterator[Any]:
                 lambda attempt: faulty(lives[min(attempt, len(lives) - 1)], mode, fault=fault),
                 [LEVEL],
                 timeout_s,
-                budget=Budget(max_restarts),
                 seed_of=lambda attempt: 107 + attempt,
-                **settings,
+                **{"budget": Budget(max_restarts), **settings},
             )
         )
         return made[-1]
@@ -102,9 +100,56 @@ def test_broken_environments_are_made_again_and_look_truncated(
 def test_environments_that_break_again_and_again_end_the_actor(guard: Any) -> None:
     environment = guard([1, 0, 0], fault="nan", max_restarts=2)
     environment.reset()
-    with pytest.raises(ConfigError, match="have broken 3 times; at last environment 0 of .*NaN"):
+    with pytest.raises(
+        BrokenTooOftenError, match="broke 3 times, .*; at last environment 0 of .*NaN"
+    ):
         for _ in range(5):
             environment.step(np.zeros(N, np.int32))
+
+
+def test_pauses_do_not_grow_before_the_first_steps_and_each_is_reported(
+    guard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A level that breaks at once is known to be broken within seconds, not minutes."""
+    monkeypatch.setattr("impala_tf.environments.guarded._FIRST_PAUSE_S", 0.01)
+    lines: list[str] = []
+    environment = guard(
+        [2, 0, 0],
+        fault="nan",
+        budget=RestartBudget(5),
+        on_trouble=lines.append,
+        proven_after=100,
+    )
+    environment.reset()
+    with pytest.raises(BrokenTooOftenError):
+        for _ in range(100):
+            environment.step(np.zeros(N, np.int32))
+    assert len(lines) == 6
+    assert re.fullmatch(
+        r"its environments broke, and are made again in 0 s \(restart 1\): environment 0 .*NaN.*",
+        lines[0],
+    )
+    assert "broke 6 times, so this actor gives up: environment 0 of" in lines[-1]
+
+
+def test_environments_that_cannot_be_made_again_are_tried_again() -> None:
+    """Their own code may need a file that is back in a moment."""
+    attempts: list[int] = []
+
+    def make(attempt: int) -> Any:
+        attempts.append(attempt)
+        if attempt in (1, 2):
+            raise OSError("no such game")
+        fault_at = 1 if attempt == 0 else 0
+        return faulty([fault_at, 0, 0], fault="nan")
+
+    environment = GuardedEnvironment(make, ["level"], 60.0, lambda: True)
+    try:
+        environment.reset()
+        environment.step(np.zeros(N, np.int32))
+        assert attempts == [0, 1, 2, 3]
+    finally:
+        environment.close()
 
 
 def test_games_that_had_finished_still_count(guard: Any) -> None:

@@ -312,6 +312,7 @@ _register(
     max_episode_steps=500,
 )
 _register("FaultyCartPole-v1", "FaultyCartPole", max_episode_steps=500)
+_register("BrokenAtOnceCartPole-v1", "FaultyCartPole", kwargs={"at_step": 3})
 _register("BrokenOnceCartPole-v1", "BrokenOnceCartPole", max_episode_steps=500)
 _register(
     "ShortCartPole-v1",

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from impala_tf.monitoring.live_display import Display, FrameRate
-from impala_tf.monitoring.render import duration, panel, plain_line
+from impala_tf.monitoring.render import duration, panel, plain_line, troubles
 from impala_tf.monitoring.status import ActorStatus, Status, StatusWriter, read_status
 from tests.helpers.clock import Clock
 
@@ -25,6 +25,30 @@ def an_actor(index: int, silent_s: float = 0.0, host: str = "127.0.0.1") -> Acto
         "push_wait_fraction": 0.12,
         "last_contact_unix_s": NOW_S - silent_s,
     }
+
+
+def test_an_actor_that_was_refused_is_shown() -> None:
+    status = a_status(
+        state="starting", row=None, refused_actor="refused actor actor-9 at h: digest"
+    )
+    line = plain_line(status, 0.0)
+    assert line.endswith("refused actor actor-9 at h: digest; it ends, and needs other flags")
+
+
+def test_what_keeps_actors_from_acting_is_shown_once() -> None:
+    trouble = "its environments broke, and are made again in 2 s (restart 1): NaN"
+    actors = [{**an_actor(number), "trouble": trouble} for number in range(3)]
+    status = a_status(state="starting", row=None, actors=actors)
+    line = plain_line(status, 0.0)
+    assert line == f"starting: waiting for the first unrolls, actor-0 and 2 more: {trouble}"
+    assert "environments broke, and are made again" in shown(status)
+    different = [{**an_actor(n), "trouble": f"trouble {n}"} for n in range(5)]
+    assert troubles(a_status(actors=different)) == [
+        "actor-0: trouble 0",
+        "actor-1: trouble 1",
+        "actor-2: trouble 2",
+        "and 2 more actors",
+    ]
 
 
 def a_status(**changes) -> Status:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +27,38 @@ def test_a_level_that_shows_nan_again_and_again_ends_the_run(tmp_path: Path) -> 
         status, out, err = run.wait()
     finally:
         run.end()
-    assert status == 2, out + err
-    assert "its environments have broken 6 times; at last environment" in err, err
+    assert status == 1, out + err
+    assert "the environments broke 6 times, so this actor gives up; at last environment" in err, err
     assert "observation is NaN or infinite after action" in err
     newest = files.checkpoints(tmp_path / "checkpoints")[-1]
     reader = tf.train.load_checkpoint(str(newest / "variables"))
     values = [reader.get_tensor(name) for name in reader.get_variable_to_shape_map()]
     numbers = [each for each in values if getattr(each, "dtype", None) == np.float32]
     assert len(numbers) > 10 and all(np.isfinite(each).all() for each in numbers)
+
+
+def test_a_level_that_breaks_at_once_ends_the_run_soon_and_says_why(tmp_path: Path) -> None:
+    """What is wrong stands in the run's own output: few people look for it in logs."""
+    run = Run(
+        "--level_name=tests.helpers.worlds:BrokenAtOnceCartPole-v1",
+        "--num_actors=2",
+        "--envs_per_actor=2",
+        f"--logdir={tmp_path}",
+    )
+    began_s = time.monotonic()
+    try:
+        status, out, err = run.wait()
+    finally:
+        run.end()
+    assert status == 1, out + err
+    assert time.monotonic() - began_s < 120  # alone on a machine: half a minute
+    assert re.search(
+        r"starting: waiting for the first unrolls, actor-\d(.*): its environments broke, and are"
+        r" made again in 2 s \(restart \d\): environment \d of .*: observation is NaN", out
+    ), out  # fmt: skip
+    assert "actor-1 failed: exit status 3 after" in out, out
+    assert "no actor is left; the last one said:" in err
+    assert "broke 6 times, so this actor gives up; at last environment" in err
 
 
 def test_a_run_whose_environments_broke_once_ends_well(tmp_path: Path) -> None:

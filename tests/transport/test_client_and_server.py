@@ -22,6 +22,7 @@ from impala_tf.transport import (
     sessions,
 )
 from impala_tf.types import ActorReport, EnvOutput, Episode, Unroll
+from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     PATIENCE_S,
     RUN,
@@ -84,6 +85,21 @@ def test_the_learner_sees_its_actors(serve: Serve, connect: Connect, learner: Fa
     assert (idle.actor_id, idle.unrolls, idle.parameter_version) == ("actor-1", 0, -1)
     assert before <= idle.last_contact <= busy.last_contact <= time.monotonic()
     assert not busy.told_run_over
+
+
+def test_what_keeps_an_actor_from_acting_is_known_until_its_next_push(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    one = serve(learner)
+    actor = connect(one.port)
+    actor.report("nobody listens before the handshake, and that is no failure")
+    actor.handshake()
+    actor.report("its environments broke\x1b[2J" + "!" * 10_000)
+    (seen,) = one.actors()
+    assert seen.trouble.startswith("its environments broke?[2J!!!") and len(seen.trouble) < 1000
+    actor.push(make_unroll(0))
+    assert learner.reported(1) == [0]
+    wait_until(lambda: one.actors()[0].trouble == "", 10)
 
 
 def test_an_actor_waits_for_the_first_parameters_and_gets_each_version_once(
@@ -284,9 +300,12 @@ def test_an_actor_that_does_not_fit_is_refused_with_both_values(
     serve: Serve, connect: Connect, learner: FakeLearner, differs: dict[str, Any], said: str
 ) -> None:
     one = serve(learner)
+    assert one.last_refusal() == ""
     with pytest.raises(HandshakeRefused) as refused:
         connect(one.port, "misfit", **differs).handshake()
     assert said in str(refused.value)
+    assert one.last_refusal().startswith("refused actor misfit at 127.0.0.1: ")
+    assert said in one.last_refusal()
     connect(one.port, "good").push(make_unroll(1))
     assert learner.reported(1) == [1]
     assert [view.actor_id for view in one.actors()] == ["good"]
@@ -295,7 +314,7 @@ def test_an_actor_that_does_not_fit_is_refused_with_both_values(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 10"),
+        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 12"),
         ({"run_id": "run-0"}, "run: the actor has run-0, the learner has run-1"),
     ],
 )
