@@ -145,8 +145,9 @@ def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dic
             f"{_shown(name, value)}, but {logdir.path} was trained with {_shown(name, before)}"
             for name, (before, value) in differing.items()
         ]
+        theirs = " ".join(_shown(name, before) for name, (before, _) in differing.items())
         out = "give another --logdir, or --fresh to move that run aside and start a new one"
-        raise ConfigError([*lines, f"--logdir={logdir.path}: holds another run; {out}"])
+        raise ConfigError([*lines, f"--logdir={logdir.path}: holds a run with {theirs}; {out}"])
     return dict(saved)
 
 

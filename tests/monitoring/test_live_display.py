@@ -28,9 +28,8 @@ def an_actor(index: int, silent_s: float = 0.0, host: str = "127.0.0.1") -> Acto
 
 
 def test_an_actor_that_was_refused_is_shown() -> None:
-    status = a_status(
-        state="starting", row=None, refused_actor="refused actor actor-9 at h: digest"
-    )
+    refusal = "refused actor actor-9 at h: digest"
+    status = a_status(state="starting", row=None, refused_actor=refusal)
     line = plain_line(status, 0.0)
     assert line.endswith("refused actor actor-9 at h: digest; it ends, and needs other flags")
 
