@@ -118,7 +118,7 @@ def to_environment(space: Space[Any]) -> Callable[[tf.Tensor], tf.Tensor]:
     low, high, center, half = map(tf.constant, spaces.bounds(space))
 
     def scale(actions: tf.Tensor) -> tf.Tensor:
-        scaled = tf.clip_by_value(center + half * actions, low, high)
+        scaled = tf.clip_by_value(center + half * tf.cast(actions, tf.float64), low, high)
         return tf.cast(tf.reshape(scaled, shape), space.dtype)
 
     return scale

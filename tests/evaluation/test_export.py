@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from gymnasium.spaces import Box
 
 from impala_tf.agents.agent import make_agent
 from impala_tf.agents.inputs import to_network
-from impala_tf.environments import suites
+from impala_tf.environments import spaces, suites
 from impala_tf.environments.observations import layout_of, parts_of
-from impala_tf.evaluation.export import export, input_name
+from impala_tf.evaluation.export import export, input_name, to_environment
 from impala_tf.types import EnvOutput
 from tests.helpers.games import WORLDS, environment_of, level, pong
 
@@ -81,6 +82,25 @@ def test_the_saved_model_answers_as_the_agent_does(name: str, tmp_path: Path) ->
         )
         env_output = environment.step(action)
     environment.close()
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(-0.1, 0.1, (2, 1)),
+        Box(-0.1, 0.1, (2, 1), np.float64),
+        Box(0, np.inf, (2, 1)),
+        Box(-np.inf, np.inf, (2, 1), np.float64),
+        Box(-1.7e308, 1.7e308, (2, 1), np.float64),
+    ],
+    ids=str,
+)
+def test_exported_actions_are_those_of_the_environment(space: Box) -> None:
+    """Down to the last bit: an environment may refuse what is outside of its space."""
+    actions = np.array([[1, -1], [0.3, 7], [-9, 0]], np.float32)
+    found = to_environment(space)(tf.constant(actions)).numpy()
+    np.testing.assert_array_equal(found, spaces.action_converter(space)(actions))
+    assert all(space.contains(each) for each in found)
 
 
 @pytest.mark.parametrize("name", ["stacked frames", "continuous", "last action"])
