@@ -103,6 +103,15 @@ def action_spec(space: Space[Any]) -> ActionSpec:
     )
 
 
+def agent_space(actions: ActionSpec) -> Space[Any]:
+    """Returns the space of an agent's own actions, which `action_converter` leaves as they are."""
+    if actions.kind == "discrete":
+        return Discrete(actions.sizes[0])
+    if actions.kind == "multi_discrete":
+        return MultiDiscrete(list(actions.sizes), np.int32)
+    return Box(-np.inf, np.inf, actions.shape, np.float32)
+
+
 def action_converter(space: Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
     """Returns the conversion of an agent's actions [N, *ActionSpec.shape] into the space's own."""
     if isinstance(space, Discrete):
@@ -145,7 +154,7 @@ def bounds(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     Numbers without two finite bounds have the middle 0 and the half width 1: they stay as they are.
     So do those with bounds like np.finfo(np.float32).max, which stand for none.
     """
-    limits = np.finfo(space.dtype)
+    limits: Any = np.finfo(str(space.dtype))
     low, high = (
         np.clip(each.ravel().astype(np.float64), limits.min, limits.max)
         for each in (space.low, space.high)

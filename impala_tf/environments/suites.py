@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments import atari, gym, procgen, retro, scores
+from impala_tf.environments import atari, gym, procgen, retro, scores, spaces
+from impala_tf.environments.batched import same_step
 from impala_tf.environments.many_levels import ManyLevels
 from impala_tf.types import EnvironmentSpec
 
@@ -135,6 +137,21 @@ def assigned(num_levels: int, actor: int, num_actors: int) -> list[int]:
     return list(range(actor % num_actors, num_levels, num_actors))
 
 
+def action_space(env: EnvironmentConfig) -> Space[Any]:
+    """Returns the actions of a level; of several levels, all choices, or the bounds of the first.
+
+    Raises:
+      ConfigError: as `spec`.
+    """
+    actions, first = spec(env).actions, levels(env)[0]
+    if len(levels(env)) > 1 and actions.kind == "discrete":
+        return spaces.agent_space(actions)
+    environment = _suite(first).make(first, 1, 1)
+    environment.close()
+    found: Space[Any] = environment.single_action_space
+    return found
+
+
 def make_rendered(env: EnvironmentConfig, seed: int, index: int = 0) -> VectorEnv[Any, Any, Any]:
     """Returns one environment as `make` does, whose `render()` also returns (uint8 [H, W, 3],).
 
@@ -166,6 +183,7 @@ class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):
     def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         super().__init__(env)
         self.level_indices = getattr(env, "level_indices", np.zeros(env.num_envs, np.int32))
+        self.same_step = same_step(env)
         # Vector environments count up from one seed, so neighbouring seeds would give nearly the
         # same environments: spread them out, below 2**30 because ALE keeps them in a C int.
         self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)

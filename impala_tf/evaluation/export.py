@@ -35,7 +35,8 @@ class Policy(tf.Module):
       core_state_0, ...: what the last step returned, zeros at first.
 
     Outputs:
-      action: the agent's, int32 or float32; environment_action: in units of the environment.
+      action: the agent's, int32 or float32; environment_action: in units of the environment (of
+        several levels with continuous actions, of the first one).
       policy_logits: float32 [N, P]; baseline: float32 [N]; core_state_0, ...
 
     Args:

@@ -10,8 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
-from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiDiscrete, Text
-from gymnasium.vector import AutoresetMode
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 
 _SEEN = [0, 2]  # out of cart position, cart velocity, pole angle, pole velocity
@@ -195,6 +195,26 @@ class ContinuousPictures(Pictures):
         self.action_space: Any = Box(-1, 1, (1,))
 
 
+class Echo(Pictures):
+    """Rewards with the sum of the action, as it was received."""
+
+    def __init__(self, action_space: Any) -> None:
+        super().__init__()
+        self.action_space: Any = action_space
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        return super().step(np.sum(action))
+
+
+class SameStepScripted(SyncVectorEnv):
+    """The scripted level, as a vector environment with the other autoreset mode."""
+
+    def __init__(self, num_envs: int) -> None:
+        makers = [lambda: Scripted(SCRIPT)] * num_envs
+        super().__init__(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
 class Slow(Pictures):
     """Takes two milliseconds for a step."""
 
@@ -328,6 +348,16 @@ _register("Catch-v0", "Catch")
 _register("Everything-v0", "Everything")
 _register("ThreeActions-v0", "ThreeActions")
 _register("ContinuousPictures-v0", "ContinuousPictures")
+for _name, _space in {
+    "Narrow": Box(-1, 1, (2,)),
+    "Wide": Box(-2, 4, (2, 1), np.float64),
+    "FromZero": MultiDiscrete([2, 3]),
+    "FromFive": MultiDiscrete([2, 3], start=[5, 7]),
+    "Bits": MultiBinary(2),
+    "TwoTwo": MultiDiscrete([2, 2], start=[1, 1]),
+}.items():
+    _register(f"{_name}Echo-v0", "Echo", kwargs={"action_space": _space})
+_register("SameStepScripted-v0", None, vector_entry_point="tests.helpers.worlds:SameStepScripted")
 _register("Slow-v0", "Slow")
 _register("Blind-v0", "Blind")
 _register("Hanging-v0", "Hanging")
