@@ -195,6 +195,32 @@ class ContinuousPictures(Pictures):
         self.action_space: Any = Box(-1, 1, (1,))
 
 
+class Goals(gymnasium.Env[Any, Any]):
+    """Names its parts as levels with goals do, and in other ways that need not be variables."""
+
+    def __init__(self) -> None:
+        names = ("observation", "achieved_goal", "two words", "two-words", "größe")
+        self.observation_space: Any = Dict({name: Box(-1, 1, (2,)) for name in names})
+        self.action_space = Discrete(3)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._step = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._step += 1
+        return self._seen(), float(action), self._step == 7, False, {}
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        return {
+            name: self.np_random.uniform(-1, 1, 2).astype(np.float32)
+            for name in self.observation_space
+        }
+
+
 class Echo(Pictures):
     """Rewards with the sum of the action, as it was received."""
 
@@ -358,6 +384,7 @@ for _name, _space in {
 }.items():
     _register(f"{_name}Echo-v0", "Echo", kwargs={"action_space": _space})
 _register("SameStepScripted-v0", None, vector_entry_point="tests.helpers.worlds:SameStepScripted")
+_register("Goals-v0", "Goals")
 _register("Slow-v0", "Slow")
 _register("Blind-v0", "Blind")
 _register("Hanging-v0", "Hanging")
