@@ -7,7 +7,6 @@ library only, and no dataclasses, whose import takes memory that cheap machines 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -30,9 +29,6 @@ help. Its last line says why."""
 _QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
 _TICK_S = 0.2
 _LOG_CHECK_S = 5.0
-_EVENT = "--- "  # how lines of supervisors begin in a log
-_TIME_OF_DAY = re.compile(r"^\d\d:\d\d:\d\d ")  # of a line that was logged
-_TAIL_BYTES, _LONGEST_LINE = 10_000, 300
 _CANNOT_RUN = (FileNotFoundError, NotADirectoryError, PermissionError)
 """What starting a process raises if trying again would not help."""
 
@@ -311,7 +307,7 @@ class SupervisedProcess(threading.Thread):
 
     def _cause(self) -> str:
         """Returns ': ' and the last line that the process printed; '' if it printed nothing."""
-        line = last_line(Path(self.command.log_path))
+        line = process_logs.last_line(Path(self.command.log_path))
         return f": {line}" if line else ""
 
     def _count_restart(self, detail: str) -> None:
@@ -331,7 +327,7 @@ class SupervisedProcess(threading.Thread):
         moment = time.strftime("%Y-%m-%d %H:%M:%S")
         try:
             with Path(self.command.log_path).open("a", encoding="utf-8") as log:
-                log.write(f"{_EVENT}{moment} {self.command.name} {text}\n")
+                log.write(f"{process_logs.EVENT}{moment} {self.command.name} {text}\n")
         except OSError as error:  # A full disk must not end a process that still works.
             text = f"{text} (not in its log: {error})"
         self._on_event(text)
@@ -373,23 +369,6 @@ def start_ticks(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[0] in "ZX" else int(fields[19])
-
-
-def last_line(log: Path) -> str:
-    """Returns the last line that a process printed since its last start; '' if there is none."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    for line in reversed(lines):
-        if line.startswith(_EVENT):
-            return ""  # of this thread, about the start before
-        if line.strip():
-            text = _TIME_OF_DAY.sub("", line.strip())[:_LONGEST_LINE]
-            return "".join(c for c in text if c.isprintable())
-    return ""
 
 
 def describe(status: int) -> str:

@@ -34,10 +34,10 @@ class BatchedEnvironment:
     restarts = 0  # `GuardedEnvironment` counts them
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        """Takes over `env`, whose autoreset mode is one of AUTORESET_MODES."""
+        """Takes over `env`, whose autoreset modes are among AUTORESET_MODES."""
         self._env = env
         self._num_envs = env.num_envs
-        self._same_step = env.metadata.get("autoreset_mode") == AutoresetMode.SAME_STEP
+        self._same_step = same_step(env)
         actions = spaces.action_spec(env.single_action_space)
         self._no_action = np.zeros((self._num_envs, *actions.shape), actions.dtype)
         self._to_environment = spaces.action_converter(env.single_action_space)
@@ -76,21 +76,18 @@ class BatchedEnvironment:
         )
         life_lost = info.get(LIFE_LOST, self._no_life_lost)
         before, self._game_over = self._game_over, terminated | truncated
-        if self._same_step:
-            self._count(reward, self._no_life_lost)
-            autoreset, life_lost = truncated & ~terminated, life_lost | terminated
-            truncated = self._no_life_lost
-        else:
-            autoreset = before
-            reward = np.where(autoreset, 0, reward)
-            self._count(reward, autoreset)
-            terminated = terminated | life_lost
+        ignored = before & ~self._same_step
+        reward = np.where(ignored, 0, reward)
+        self._count(reward, ignored)
+        # With SAME_STEP autoreset, the observation that bootstraps a truncated game is never shown.
+        autoreset = np.where(self._same_step, truncated & ~terminated, before)
+        terminated = terminated | life_lost
         return EnvOutput(
             reward=np.where(autoreset, 0, reward).astype(np.float32),
             terminated=terminated,
-            truncated=truncated & ~terminated,
+            truncated=truncated & ~terminated & ~self._same_step,
             autoreset=autoreset,
-            episode_start=autoreset | life_lost,
+            episode_start=autoreset | life_lost | (terminated & self._same_step),
             observation=self._to_agent(observation),
             last_action=actions.astype(self._no_action.dtype),
         )
@@ -113,3 +110,11 @@ class BatchedEnvironment:
             self._episodes.append(game)
         self._returns[self._game_over] = 0
         self._lengths[self._game_over] = 0
+
+
+def same_step(env: VectorEnv[Any, Any, Any]) -> np.ndarray:
+    """Returns which environments have SAME_STEP autoreset, bool [N]; the others have NEXT_STEP."""
+    mode = env.metadata.get("autoreset_mode")
+    alike = np.full(env.num_envs, mode == AutoresetMode.SAME_STEP)
+    found: np.ndarray = getattr(env, "same_step", alike)
+    return found

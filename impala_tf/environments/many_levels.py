@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from impala_tf.environments import spaces, worker_process
-from impala_tf.environments.batched import LIFE_LOST
+from impala_tf.environments.batched import LIFE_LOST, same_step
 from impala_tf.types import ActionSpec
 
 # Between the seeds of two levels, so that their environments have different ones.
@@ -22,11 +22,11 @@ _SEEDS_APART = 10_007
 class ManyLevels(VectorEnv[Any, Any, Any]):
     """Steps the environments of all its parts, one part after another.
 
-    Actions are those of the union of the levels' actions. In a level with only n of them, action a
-    means a modulo n.
+    Actions are the agent's, of the union of the levels' actions. In a level with only n of them,
+    action a means a modulo n. Numbers are scaled to each level's own bounds.
 
     Args:
-      parts: at least one; alike in observations and autoreset mode.
+      parts: at least one; alike in observations.
       levels: index of each part's level.
       actions: of the union.
     """
@@ -44,9 +44,10 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
         ]
         first = self._parts[0]
         self.metadata = first.metadata
+        self.same_step = np.concatenate([same_step(part) for part in self._parts])
         self.single_observation_space = first.single_observation_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.single_action_space = _space_of(actions, first.single_action_space)
+        self.single_action_space = spaces.agent_space(actions)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._to_level = [_to_level(part) for part in self._parts]
 
@@ -90,19 +91,13 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
                 parts.callback(worker_process.close, part)
 
 
-def _space_of(actions: ActionSpec, space: Any) -> Any:
-    if actions.kind == "discrete":
-        return Discrete(actions.sizes[0])
-    return space
-
-
 def _to_level(part: VectorEnv[Any, Any, Any]) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the conversion of the union's actions into those of a part's level."""
+    """Returns the conversion of the agent's actions into those of a part's level."""
     space = part.single_action_space
-    if not isinstance(space, Discrete):
-        return lambda actions: actions  # the same in all levels, so already converted
     convert = spaces.action_converter(space)
-    return lambda actions: convert(actions % space.n)
+    if isinstance(space, Discrete):
+        return lambda actions: convert(actions % space.n)
+    return convert
 
 
 def _joined(observations: Sequence[Any]) -> Any:

@@ -24,6 +24,7 @@ MAX_WORDS = 32
 WORD_BUCKETS = 1000
 """Words are hashed to 1 .. WORD_BUCKETS (as in the agent of the IMPALA paper); 0: no word."""
 _MAX_ONE_HOT = 100_000
+_NO_BOUND = 1e30
 
 ToVector = Callable[[Any], np.ndarray]
 
@@ -102,6 +103,15 @@ def action_spec(space: Space[Any]) -> ActionSpec:
     )
 
 
+def agent_space(actions: ActionSpec) -> Space[Any]:
+    """Returns the space of an agent's own actions, which `action_converter` leaves as they are."""
+    if actions.kind == "discrete":
+        return Discrete(actions.sizes[0])
+    if actions.kind == "multi_discrete":
+        return MultiDiscrete(list(actions.sizes), np.int32)
+    return Box(-np.inf, np.inf, actions.shape, np.float32)
+
+
 def action_converter(space: Space[Any]) -> Callable[[np.ndarray], np.ndarray]:
     """Returns the conversion of an agent's actions [N, *ActionSpec.shape] into the space's own."""
     if isinstance(space, Discrete):
@@ -139,22 +149,31 @@ def hash_words(text: str) -> np.ndarray:
 
 
 def bounds(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns lowest, highest, middle and half width of each number of actions; float32 [D].
+    """Returns lowest, highest, middle and half width of each number of actions; float64 [D].
 
     Numbers without two finite bounds have the middle 0 and the half width 1: they stay as they are.
+    So do those with bounds like np.finfo(np.float32).max, which stand for none.
     """
-    low, high = (each.ravel().astype(np.float32) for each in (space.low, space.high))
-    bounded = np.isfinite(low) & np.isfinite(high)
+    limits: Any = np.finfo(str(space.dtype))
+    low, high = (
+        np.clip(each.ravel().astype(np.float64), limits.min, limits.max)
+        for each in (space.low, space.high)
+    )
+    bounded = np.maximum(np.abs(low), np.abs(high)) < _NO_BOUND
+    bounded &= np.isfinite(space.low).ravel() & np.isfinite(space.high).ravel()
     finite_low, finite_high = np.where(bounded, low, -1), np.where(bounded, high, 1)
     return low, high, (finite_low + finite_high) / 2, (finite_high - finite_low) / 2
 
 
 def _scaling(space: Box) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the map of [-1, 1] to the bounds of `space`; numbers without bounds stay."""
+    """Returns the map of [-1, 1] to the bounds of `space`; numbers without bounds stay.
+
+    Computed in float64: rounded to float32, a bound may be outside of the space.
+    """
     low, high, center, half = bounds(space)
 
     def scale(actions: np.ndarray) -> np.ndarray:
-        scaled = np.clip(center + half * actions, low, high)
+        scaled = np.clip(center + half * actions.astype(np.float64), low, high)
         return scaled.reshape(-1, *space.shape).astype(space.dtype)
 
     return scale

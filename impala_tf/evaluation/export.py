@@ -18,7 +18,7 @@ from impala_tf.environments import spaces
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.evaluation import exported_player
 from impala_tf.logdir import write_atomically
-from impala_tf.types import EnvironmentSpec, EnvOutput, Nest
+from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, ObservationSpec
 
 _CORE_STATE = "core_state_{}"
 
@@ -27,15 +27,17 @@ class Policy(tf.Module):
     """The agent's step, its inputs and outputs by name.
 
     Inputs, N being the number of environments:
-      observation, or observation_PART for each part: as the environment returns it (stacks of
-        frames [N, K, H, W]), images uint8, vectors float32 [N, D], hashed words int32.
+      observation, or observation_PART for each part (see `input_names`): as the environment
+        returns it (stacks of frames [N, K, H, W]), images uint8, vectors float32 [N, D], hashed
+        words int32.
       reward: float32 [N], of the last action.
       last_action: what `action` was, zeros at first.
       episode_start: bool [N], whether this is the first step of an episode.
       core_state_0, ...: what the last step returned, zeros at first.
 
     Outputs:
-      action: the agent's, int32 or float32; environment_action: in units of the environment.
+      action: the agent's, int32 or float32; environment_action: in units of the environment (of
+        several levels with continuous actions, of the first one).
       policy_logits: float32 [N, P]; baseline: float32 [N]; core_state_0, ...
 
     Args:
@@ -49,6 +51,7 @@ class Policy(tf.Module):
         self.agent = agent
         self._layout = layout_of(spec)
         self._spec = spec
+        self._inputs = input_names(spec.observation)
         self._to_environment = to_environment(action_space)
         self._generator = tf.random.Generator.from_non_deterministic_state()
         self._core_state = agent.initial_state(1)
@@ -64,7 +67,7 @@ class Policy(tf.Module):
     def _input_specs(self) -> dict[str, tf.TensorSpec]:
         specs = tensor_specs(self._layout.step_specs(1))
         named = {
-            **{input_name(part): seen for part, seen in parts_of(specs.observation).items()},
+            **{self._inputs[part]: seen for part, seen in parts_of(specs.observation).items()},
             **{name: getattr(specs, name) for name in ("reward", "last_action", "episode_start")},
             **self._named_state(self._core_state),
         }
@@ -78,7 +81,7 @@ class Policy(tf.Module):
         return {_CORE_STATE.format(index): part for index, part in enumerate(flat)}
 
     def _act(self, inputs: dict[str, tf.Tensor], choice: str) -> dict[str, tf.Tensor]:
-        parts = {part: inputs[input_name(part)] for part in parts_of(self._spec.observation)}
+        parts = {part: inputs[name] for part, name in self._inputs.items()}
         whole = not isinstance(self._spec.observation, dict)
         never = tf.zeros_like(inputs["episode_start"])
         env_output = EnvOutput(
@@ -118,15 +121,28 @@ def to_environment(space: Space[Any]) -> Callable[[tf.Tensor], tf.Tensor]:
     low, high, center, half = map(tf.constant, spaces.bounds(space))
 
     def scale(actions: tf.Tensor) -> tf.Tensor:
-        scaled = tf.clip_by_value(center + half * actions, low, high)
+        scaled = tf.clip_by_value(center + half * tf.cast(actions, tf.float64), low, high)
         return tf.cast(tf.reshape(scaled, shape), space.dtype)
 
     return scale
 
 
-def input_name(part: str) -> str:
-    """Returns the name of the input for a part of the observation."""
-    return "observation" if part == "observation" else "observation_" + re.sub(r"\W", "_", part)
+def input_names(observation: ObservationSpec | dict[str, ObservationSpec]) -> dict[str, str]:
+    """Returns the name of the input for each part of the observation, by `parts_of`'s names.
+
+    TensorFlow's names have only letters, digits and _; parts that become alike get a number.
+    """
+    if not isinstance(observation, dict):
+        return dict.fromkeys(parts_of(observation), "observation")
+    names: dict[str, str] = {}
+    for part in observation:
+        name = plain = "observation_" + re.sub(r"[^A-Za-z0-9_]", "_", part)
+        number = 1
+        while name in names.values():
+            number += 1
+            name = f"{plain}_{number}"
+        names[part] = name
+    return names
 
 
 def export(
@@ -156,8 +172,9 @@ def export(
     tf.saved_model.save(policy, str(aside), signatures=signatures)
     written = ["saved_model.pb"]
     if recipe is not None:
-        level = {"level_name": spec.level_name, "protocol": spec.protocol, **recipe}
-        write_atomically(aside / "level.json", json.dumps(level, indent=1) + "\n")
+        inputs = input_names(spec.observation)
+        level = {"level_name": spec.level_name, "protocol": spec.protocol, "inputs": inputs}
+        write_atomically(aside / "level.json", json.dumps(level | recipe, indent=1) + "\n")
         shutil.copyfile(exported_player.__file__, aside / "play.py")
         written += ["level.json", "play.py"]
     shutil.rmtree(folder, ignore_errors=True)

@@ -33,9 +33,8 @@ def play(games: int = 10, choice: str = "sampled") -> list[float]:
     returns: list[float] = []
     total, starts, over = 0.0, True, False
     while len(returns) < games:
-        parts = observation if isinstance(observation, dict) else {"": observation}
-        for part, value in parts.items():
-            name = f"observation_{part}" if part else "observation"
+        for part, name in level["inputs"].items():
+            value = observation[part] if isinstance(observation, dict) else observation
             inputs[name] = value.reshape(inputs[name].shape).astype(inputs[name].dtype)
         inputs["episode_start"] = np.array([starts])
         answer = act(**{name: tf.constant(value) for name, value in inputs.items()})

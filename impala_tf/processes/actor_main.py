@@ -24,7 +24,7 @@ from impala_tf.litert.model import ActingModel
 from impala_tf.litert.network import LiteRtActing
 from impala_tf.process_lifetime import run_interruptibly
 from impala_tf.processes import tensorflow_startup
-from impala_tf.processes.common import begin, credentials_dir, seed_of
+from impala_tf.processes.common import begin, credentials_dir, seed_of, seed_of_start
 from impala_tf.processes.heartbeat import Heartbeat
 from impala_tf.supervision import USELESS
 from impala_tf.transport import (
@@ -57,7 +57,7 @@ def main(config: Config) -> int:
     own = _tensorflow_actor(config, spec) if configs.actors_use_tensorflow(config) else None
     num_envs = resolved(config.process.envs_per_actor)
     task = config.process.task
-    seed = seed_of(config.run.seed, "actor", task)
+    first_seed = seed_of(config.run.seed, "actor", task)
     length = resolved(config.optimizer.unroll_length)
     patience = _Patience(config.process.idle_exit_minutes)
     specs = array_specs(interface, spec, length) if own is None else own.sent_specs
@@ -65,14 +65,17 @@ def main(config: Config) -> int:
     patience.on_end = client.close
     stop.on_request(client.close)
 
+    def seed() -> int:  # once there was a handshake
+        return seed_of_start(first_seed, client.start)
+
     def seed_of_attempt(attempt: int) -> int:
-        return seed_of(seed, "environment", attempt) if attempt else seed
+        return seed_of(seed(), "environment", attempt) if attempt else seed()
 
     def make(attempt: int) -> BatchedEnvironment:
         made = suites.make(
             config.environment,
             num_envs,
-            seed_of_attempt(attempt),
+            lambda: seed_of_attempt(attempt),
             actor=task,
             num_actors=num_actors,
         )
@@ -93,7 +96,7 @@ def main(config: Config) -> int:
         client.handshake()
         actor = Actor(
             interface,
-            _acting(config, spec, client, own, seed, q_learning),
+            _acting(config, spec, client, own, seed(), q_learning),
             environment,
             client if own is None else own.learner(client),
             spec,

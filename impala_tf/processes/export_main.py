@@ -19,13 +19,7 @@ def main(config: Config) -> int:
     config, spec = resolve(trained_agent.as_trained(config))
     select_device(config.process.device)
     trained = trained_agent.load(config, spec)
-    environment = (
-        suites.make_one(config.environment, 0, 1, seed=1)
-        if spec.tasks
-        else suites.make(config.environment, 1, seed=1)
-    )
-    action_space = environment.single_action_space
-    environment.close()
+    action_space = suites.action_space(config.environment)
     folder = logdir_of(config).path / "export"
     recipe = suites.recipe(config.environment)
     written = export(trained.agent, spec, action_space, recipe, folder)

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from impala_tf import certificates
+from impala_tf import certificates, process_logs
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, command_line, resolved
 from impala_tf.environments import suites
@@ -230,7 +230,9 @@ class _Processes:
     def last_lines(self, process: SupervisedProcess, count: int) -> list[str]:
         """Returns the last lines that a process printed."""
         lines = self.log(process).read_text(errors="replace").splitlines()
-        return [line for line in lines if line.strip() and not line.startswith("--- ")][-count:]
+        return [line for line in lines if line.strip() and not line.startswith(process_logs.EVENT)][
+            -count:
+        ]
 
     def _supervised(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete, Space
 
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
@@ -84,6 +85,68 @@ def test_an_actor_divides_its_environments_among_its_levels() -> None:
     ]  # fmt: skip
     with pytest.raises(ConfigError, match="--envs_per_actor=1: an actor has 2 of the 2 levels"):
         suites.make(level(PICTURES), 1, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("names", "action", "rewards"),
+    [
+        (["Narrow", "Wide"], [0.5, 1], [1.5, 2.5 + 4]),
+        (["Wide", "Narrow"], [-1, 0], [-2 + 1, -1]),
+        (["FromZero", "FromFive"], [1, 2], [3, 6 + 9]),
+        (["FromFive", "FromZero"], [0, 1], [5 + 8, 1]),
+        (["Bits", "TwoTwo"], [1, 0], [1, 2 + 1]),
+    ],
+)
+def test_each_level_gets_an_action_in_its_own_units(
+    names: list[str], action: list[float], rewards: list[float]
+) -> None:
+    """While an actor plays several of them, and while one of them is evaluated or filmed."""
+    env = level(",".join(f"{WORLDS}:{name}Echo-v0" for name in names))
+    actions = suites.spec(env).actions
+    together = BatchedEnvironment(suites.make(env, 2, seed=1))
+    each = [BatchedEnvironment(suites.make_one(env, k, 1, seed=1)) for k in range(2)]
+    for environment in (together, *each):
+        environment.reset()
+    given = np.array([action, action], actions.dtype)
+    step = together.step(given)
+    np.testing.assert_array_equal(step.reward, rewards)
+    np.testing.assert_array_equal(step.last_action, given)
+    assert step.last_action.dtype == actions.dtype
+    assert [float(one.step(given[:1]).reward[0]) for one in each] == rewards
+    for environment in (together, *each):
+        environment.close()
+
+
+def test_a_level_ends_its_games_as_it_does_alone() -> None:
+    """Also if the autoreset mode of another one is different."""
+    names = [f"{WORLDS}:{name}-v0" for name in ("Scripted", "SameStepScripted")]
+    together = BatchedEnvironment(suites.make(level(",".join(names)), 2, seed=1))
+    alone = [BatchedEnvironment(suites.make(level(name), 1, seed=1)) for name in names]
+    for environment in (together, *alone):
+        environment.reset()
+    for t in range(30):
+        action = np.array([t % 3], np.int32)
+        steps = [one.step(action) for one in alone]
+        joined = (np.concatenate(fields) for fields in zip(*steps, strict=True))
+        for found, expected in zip(together.step(action.repeat(2)), joined, strict=True):
+            np.testing.assert_array_equal(found, expected)
+    found = [(game.episode_return, game.level) for game in together.pop_episodes()]
+    for k, one in enumerate(alone):
+        expected = [(game.episode_return, k) for game in one.pop_episodes()]
+        assert len(expected) > 5
+        assert [game for game in found if game[1] == k] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (GAMES, Discrete(18)),
+        ("PongNoFrameskip-v4", Discrete(6)),
+        (f"{WORLDS}:WideEcho-v0,{WORLDS}:NarrowEcho-v0", Box(-2, 4, (2, 1), np.float64)),
+    ],
+)
+def test_an_exported_policy_acts_in_units_of_the_first_level(name: str, expected: Space) -> None:
+    assert suites.action_space(level(name)) == expected
 
 
 def test_games_of_atari_play_side_by_side() -> None:

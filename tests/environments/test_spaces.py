@@ -12,6 +12,8 @@ from impala_tf.environments.observations import parts_of
 from impala_tf.types import ActionSpec, ObservationSpec
 from tests.helpers.games import WORLDS, environment_of, level
 
+HUGE = float(np.finfo(np.float32).max)
+
 
 @pytest.mark.parametrize(
     ("space", "seen"),
@@ -76,6 +78,17 @@ def test_words_are_told_apart_and_stay_the_same_in_every_process() -> None:
          [[[1, 0], [0, 1]]]),
         (Box(-2, 4, (2,)), ActionSpec("continuous", (2,)), [[-1, 1], [0, 9]], [[-2, 4], [1, 4]]),
         (Box(-np.inf, np.inf, (1,)), ActionSpec("continuous", (1,)), [[7.5]], [[7.5]]),
+        # A bound that float32 cannot express, and three ways to have none.
+        (Box(-0.1, 0.1, (1,), np.float64), ActionSpec("continuous", (1,)), [[1], [-1], [0.5], [9]],
+         [[0.1], [-0.1], [0.05], [0.1]]),
+        (Box(-HUGE, HUGE, (1,)), ActionSpec("continuous", (1,)), [[7.5], [-3]], [[7.5], [-3]]),
+        (Box(-HUGE, HUGE, (1,), np.float64), ActionSpec("continuous", (1,)), [[7.5]], [[7.5]]),
+        (Box(-2e308, 1.7e308, (1,), np.float64), ActionSpec("continuous", (1,)), [[7.5]], [[7.5]]),
+        (Box(-1.7e308, 1.7e308, (1,), np.float64), ActionSpec("continuous", (1,)), [[9]], [[9]]),
+        (Box(-np.inf, np.inf, (1,), np.float16), ActionSpec("continuous", (1,)), [[1e6], [0.5]],
+         [[65504], [0.5]]),
+        (Box(-1e20, 1e20, (1,)), ActionSpec("continuous", (1,)), [[1e30], [0.5]],
+         [[np.float32(1e20)], [np.float32(5e19)]]),
         (Box(0, np.inf, (1,)), ActionSpec("continuous", (1,)), [[7.5], [-3]], [[7.5], [0]]),
     ],
     ids=str,
@@ -85,8 +98,10 @@ def test_actions_reach_the_environment_in_its_own_units(
 ) -> None:
     assert spaces.action_spec(space) == spec
     given = np.array(action, spec.dtype)
-    found = spaces.action_converter(space)(given)
+    with np.errstate(all="raise"):
+        found = spaces.action_converter(space)(given)
     np.testing.assert_array_equal(found, expected)
+    assert found.dtype == space.dtype or not isinstance(space, Box)
     assert all(space.contains(each) for each in found.astype(space.dtype))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from gymnasium.spaces import Box
 
 from impala_tf.agents.agent import make_agent
 from impala_tf.agents.inputs import to_network
-from impala_tf.environments import suites
+from impala_tf.environments import spaces, suites
 from impala_tf.environments.observations import layout_of, parts_of
-from impala_tf.evaluation.export import export, input_name
+from impala_tf.evaluation.export import export, input_names, to_environment
 from impala_tf.types import EnvOutput
 from tests.helpers.games import WORLDS, environment_of, level, pong
+from tests.helpers.runs import PROJECT
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +30,7 @@ LEVELS = {
     "continuous": (level("Pendulum-v1"), "MLPAgent"),
     "last action": (level("CartPole-v1"), "MLPLSTMAgent"),
     "parts": (level(f"{WORLDS}:Everything-v0"), "ShallowConvNetAgent"),
+    "names of parts": (level(f"{WORLDS}:Goals-v0"), "MLPAgent"),
 }
 # As if this package was not installed.
 PLAY = """
@@ -63,7 +67,7 @@ def test_the_saved_model_answers_as_the_agent_does(name: str, tmp_path: Path) ->
     }
     for _ in range(5):
         inputs = {
-            input_name(part): tf.constant(value)
+            input_names(spec.observation)[part]: tf.constant(value)
             for part, value in parts_of(env_output.observation).items()
         }
         for field in ("reward", "last_action", "episode_start"):
@@ -83,13 +87,33 @@ def test_the_saved_model_answers_as_the_agent_does(name: str, tmp_path: Path) ->
     environment.close()
 
 
-@pytest.mark.parametrize("name", ["stacked frames", "continuous", "last action"])
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(-0.1, 0.1, (2, 1)),
+        Box(-0.1, 0.1, (2, 1), np.float64),
+        Box(0, np.inf, (2, 1)),
+        Box(-np.inf, np.inf, (2, 1), np.float64),
+        Box(-1.7e308, 1.7e308, (2, 1), np.float64),
+    ],
+    ids=str,
+)
+def test_exported_actions_are_those_of_the_environment(space: Box) -> None:
+    """Down to the last bit: an environment may refuse what is outside of its space."""
+    actions = np.array([[1, -1], [0.3, 7], [-9, 0]], np.float32)
+    found = to_environment(space)(tf.constant(actions)).numpy()
+    np.testing.assert_array_equal(found, spaces.action_converter(space)(actions))
+    assert all(space.contains(each) for each in found)
+
+
+@pytest.mark.parametrize("name", ["stacked frames", "continuous", "last action", "names of parts"])
 def test_the_player_needs_no_impala_tf(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "export"
     exported(name, folder)
     done = subprocess.run(
         [sys.executable, "-c", PLAY, str(folder / "play.py"), "2", "greedy"],
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,
         timeout=300,
@@ -103,3 +127,17 @@ def test_a_level_that_looks_different_without_this_package_has_no_player(tmp_pat
     assert not (tmp_path / "export" / "play.py").exists()
     assert suites.recipe(level("CartPole-v1", num_action_repeats=2)) is None
     assert json.dumps(suites.recipe(level("procgen:coinrun")))
+
+
+def test_each_part_has_a_name_of_its_own() -> None:
+    parts = suites.spec(LEVELS["names of parts"][0]).observation
+    assert input_names(parts) == {
+        "achieved_goal": "observation_achieved_goal",
+        "größe": "observation_gr__e",
+        "observation": "observation_observation",
+        "two words": "observation_two_words",
+        "two-words": "observation_two_words_2",
+    }
+    assert input_names(suites.spec(level("CartPole-v1")).observation) == {
+        "observation": "observation"
+    }

@@ -10,8 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
-from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiDiscrete, Text
-from gymnasium.vector import AutoresetMode
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 
 _SEEN = [0, 2]  # out of cart position, cart velocity, pole angle, pole velocity
@@ -195,6 +195,52 @@ class ContinuousPictures(Pictures):
         self.action_space: Any = Box(-1, 1, (1,))
 
 
+class Goals(gymnasium.Env[Any, Any]):
+    """Names its parts as levels with goals do, and in other ways that need not be variables."""
+
+    def __init__(self) -> None:
+        names = ("observation", "achieved_goal", "two words", "two-words", "größe")
+        self.observation_space: Any = Dict({name: Box(-1, 1, (2,)) for name in names})
+        self.action_space = Discrete(3)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._step = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._step += 1
+        return self._seen(), float(action), self._step == 7, False, {}
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        return {
+            name: self.np_random.uniform(-1, 1, 2).astype(np.float32)
+            for name in self.observation_space
+        }
+
+
+class Echo(Pictures):
+    """Rewards with the sum of the action, as it was received."""
+
+    def __init__(self, action_space: Any) -> None:
+        super().__init__()
+        self.action_space: Any = action_space
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        return super().step(np.sum(action))
+
+
+class SameStepScripted(SyncVectorEnv):
+    """The scripted level, as a vector environment with the other autoreset mode."""
+
+    def __init__(self, num_envs: int) -> None:
+        makers = [lambda: Scripted(SCRIPT)] * num_envs
+        super().__init__(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
 class Slow(Pictures):
     """Takes two milliseconds for a step."""
 
@@ -281,6 +327,16 @@ class FaultyCartPole(CartPoleEnv):
         return observation, reward, terminated, truncated, info
 
 
+class SeedsCartPole(CartPoleEnv):
+    """Adds its seeds to the file that IMPALA_TF_TEST_SEEDS names."""
+
+    def reset(self, *, seed: int | None = None, **settings: Any) -> Any:
+        if seed is not None:
+            with Path(os.environ["IMPALA_TF_TEST_SEEDS"]).open("a") as file:
+                file.write(f"{seed}\n")
+        return super().reset(seed=seed, **settings)
+
+
 class BrokenOnceCartPole(FaultyCartPole):
     """Breaks at its 30th step, unless the file that IMPALA_TF_TEST_BROKEN names is there."""
 
@@ -313,6 +369,7 @@ _register(
 )
 _register("FaultyCartPole-v1", "FaultyCartPole", max_episode_steps=500)
 _register("BrokenAtOnceCartPole-v1", "FaultyCartPole", kwargs={"at_step": 3})
+_register("SeedsCartPole-v1", "SeedsCartPole", max_episode_steps=500)
 _register("BrokenOnceCartPole-v1", "BrokenOnceCartPole", max_episode_steps=500)
 _register(
     "ShortCartPole-v1",
@@ -329,6 +386,17 @@ _register("Catch-v0", "Catch")
 _register("Everything-v0", "Everything")
 _register("ThreeActions-v0", "ThreeActions")
 _register("ContinuousPictures-v0", "ContinuousPictures")
+for _name, _space in {
+    "Narrow": Box(-1, 1, (2,)),
+    "Wide": Box(-2, 4, (2, 1), np.float64),
+    "FromZero": MultiDiscrete([2, 3]),
+    "FromFive": MultiDiscrete([2, 3], start=[5, 7]),
+    "Bits": MultiBinary(2),
+    "TwoTwo": MultiDiscrete([2, 2], start=[1, 1]),
+}.items():
+    _register(f"{_name}Echo-v0", "Echo", kwargs={"action_space": _space})
+_register("SameStepScripted-v0", None, vector_entry_point="tests.helpers.worlds:SameStepScripted")
+_register("Goals-v0", "Goals")
 _register("Slow-v0", "Slow")
 _register("Blind-v0", "Blind")
 _register("Hanging-v0", "Hanging")
