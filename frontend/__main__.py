@@ -181,7 +181,13 @@ def _doctor(options: argparse.Namespace) -> int:
     plan, passwords, _ = plan_of(_launch_config(options), sys.executable)
     console = overview.wide_console()
     overview.show(plan, console)
-    findings = preflight.examine(plan, passwords, options.accept_new_host_keys, options.level_name)
+    findings = preflight.examine(
+        plan,
+        passwords,
+        options.accept_new_host_keys,
+        options.level_name,
+        options.workers_csv_path,
+    )
     status = preflight.show(findings, console)
     overview.show_prediction(plan, options.speed_json, console, preflight.cores(findings))
     return status

@@ -16,7 +16,7 @@ from frontend.parallel import Machines, connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
 from impala_tf import certificates
 from impala_tf import config as configs
-from impala_tf.config import Config
+from impala_tf.config import Config, ConfigError
 
 
 def launch(config: Config, *, make_display: MakeDisplay) -> int:
@@ -34,7 +34,8 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
       (the display's final line says so).
 
     Raises:
-      ConfigError: if the workers CSV is unusable; no connection has been opened.
+      ConfigError: if the workers CSV is unusable. No connection has been opened, unless it names
+        one machine in two ways, which only the machine can tell.
     """
     plan, passwords, rows = plan_of(config, sys.executable)
     logdir = Path(logdir_of(config)).resolve()
@@ -118,6 +119,8 @@ def _with_those_who_are_there(
 def _check(config: Config, launcher: Launcher, machines: Machines) -> dict[str, Checked]:
     found = on_all(machines.reached(), launcher.check)
     failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
+    if twice := launcher.named_twice(good(found)):
+        raise ConfigError(twice)
     _require_enough(config, launcher.record.plan, {**machines.found, **failed})
     machines.found.update(failed)
     for line in problems(machines.found):

@@ -18,7 +18,14 @@ from frontend.inventory import Row, Secret, read_workers
 from frontend.node.plain import from_plain, to_plain
 from frontend.node.state import NodeState, Orders
 from frontend.parallel import Machines, good, on_all, problems
-from frontend.plan import LocalNode, NodeSpec, Plan, make_plan, passwords
+from frontend.plan import (
+    LocalNode,
+    NodeSpec,
+    Plan,
+    make_plan,
+    named_twice,
+    passwords,
+)
 from frontend.record import Record, load, save
 from impala_tf import certificates
 from impala_tf import config as configs
@@ -37,6 +44,7 @@ class Checked(NamedTuple):
     workdir: str
     logdir: str
     """Both absolute."""
+    machine_id: str
 
 
 def plan_of(config: Config, python: str) -> tuple[Plan, dict[str, Secret], list[Row]]:
@@ -157,7 +165,7 @@ class Launcher:
             raise ClusterError(found)
         if answer["differing"]:
             _copy(runner, project.archive(self._files, answer["differing"]))
-        return Checked(answer["workdir"], answer["logdir"])
+        return Checked(answer["workdir"], answer["logdir"], answer["machine_id"])
 
     def start(self, runner: CommandRunner) -> NodeState:
         """Starts the processes of a machine. Raises ClusterError if that fails."""
@@ -178,8 +186,19 @@ class Launcher:
 
     def bring_in(self, runner: CommandRunner) -> NodeState:
         """Checks a machine and starts its processes. Raises ClusterError if that fails."""
-        self.remember({runner.node.name: self.check(runner)})
+        checked = {runner.node.name: self.check(runner)}
+        if found := self.named_twice(checked):
+            raise ClusterError(found)
+        self.remember(checked)
         return self.start(runner)
+
+    def named_twice(self, checked: Mapping[str, Checked]) -> list[str]:
+        """Returns one line for each two machines of the run that are one; see `plan.named_twice`.
+
+        Args:
+          checked: what `check` returned for machines that may not be in the record yet.
+        """
+        return named_twice(_with(self.record.plan.nodes, checked), self.record.workers_csv_path)
 
     def remember(self, checked: Mapping[str, Checked]) -> None:
         """Writes cluster.json, with the absolute folders of the machines."""
@@ -187,12 +206,16 @@ class Launcher:
             written = load(self._logdir)
             if written.run_id == self.record.run_id:
                 self.record = written  # `frontend add` may have added actors meanwhile
-        nodes = tuple(
-            node._replace(**checked[node.name]._asdict()) if node.name in checked else node
-            for node in self.record.plan.nodes
-        )
+        nodes = _with(self.record.plan.nodes, checked)
         self.record = self.record._replace(plan=self.record.plan._replace(nodes=nodes))
         save(self.record, self._logdir)
+
+
+def _with(nodes: Sequence[NodeSpec], checked: Mapping[str, Checked]) -> tuple[NodeSpec, ...]:
+    return tuple(
+        node._replace(**checked[node.name]._asdict()) if node.name in checked else node
+        for node in nodes
+    )
 
 
 def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:

@@ -53,6 +53,10 @@ class NodeSpec(NamedTuple):
     cores: int | None = None
     price: float | None = None
     """An hour, in any currency."""
+    csv_line: int = 0
+    """Of the first row that names it."""
+    machine_id: str = ""
+    """What the machine says it is, once it was asked; see `frontend.node.agent.check`."""
 
 
 class Plan(NamedTuple):
@@ -238,9 +242,10 @@ def _nodes(config: Config, rows: list[Row], local: LocalNode) -> dict[_Key, Node
             # All rows of this machine are one node, whatever addresses and users they name.
             workdir = local.workdir / (row.workdir or "")
             python = row.python or local.python
+            known = next((node for node in nodes.values() if node.is_local), None)
             nodes[_key(row)] = NodeSpec(
                 "this machine", "node-here", "", True, str(workdir), python, str(local.logdir),
-                cores=row.cores, price=row.price
+                cores=row.cores, price=row.price, csv_line=known.csv_line if known else row.line
             )  # fmt: skip
             continue
         nodes[_key(row)] = NodeSpec(
@@ -258,6 +263,7 @@ def _nodes(config: Config, rows: list[Row], local: LocalNode) -> dict[_Key, Node
             host_key=row.host_key,
             cores=row.cores,
             price=row.price,
+            csv_line=row.line,
         )
         number += 1
     if len({node for node in nodes.values() if node.is_local}) > 1:
@@ -266,6 +272,29 @@ def _nodes(config: Config, rows: list[Row], local: LocalNode) -> dict[_Key, Node
             "python or workdir; give all of them the same"
         )
     return nodes
+
+
+def named_twice(nodes: Iterable[NodeSpec], csv: str) -> list[str]:
+    """Returns one line for each two machines of a plan that are one machine.
+
+    Each would have a supervisor there, and they would close each other's windows.
+
+    Args:
+      nodes: those that were asked have a `machine_id`.
+      csv: path of the workers CSV.
+    """
+    known: dict[str, NodeSpec] = {}
+    found = []
+    for node in nodes:
+        other = known.setdefault(node.machine_id, node) if node.machine_id else node
+        if other.name != node.name:
+            first, second = sorted((other, node), key=lambda each: each.csv_line)
+            found.append(
+                f"{csv}:{second.csv_line}: {second.name} is the same machine and user as "
+                f"{first.name} in line {first.csv_line}: give both rows the same ssh_host (or ip), "
+                "ssh_port and ssh_username"
+            )
+    return found
 
 
 def _is_local(row: Row, local: LocalNode) -> bool:

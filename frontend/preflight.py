@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import json
 import secrets
@@ -20,8 +21,8 @@ from frontend.connection import CommandRunner, Stream, ask_agent, python_of
 from frontend.errors import ClusterError
 from frontend.inventory import Secret
 from frontend.node import probe
-from frontend.parallel import connected, on_all
-from frontend.plan import Plan, host_port
+from frontend.parallel import connected, good, on_all
+from frontend.plan import NodeSpec, Plan, host_port, named_twice
 
 _SOURCE = Path(probe.__file__).read_bytes()
 _GIB = 1 << 30
@@ -43,7 +44,11 @@ _Checked = Mapping[str, list[Finding] | ClusterError]
 
 
 def examine(
-    plan: Plan, known: Mapping[str, Secret], accept_new_host_keys: bool, level_name: str = ""
+    plan: Plan,
+    known: Mapping[str, Secret],
+    accept_new_host_keys: bool,
+    level_name: str = "",
+    csv: str = "",
 ) -> list[Finding]:
     """Returns the findings about every machine of a plan, machine by machine."""
     digests = project.digests(project.files(level_name))
@@ -51,6 +56,7 @@ def examine(
         checked = on_all(machines.reached(), lambda runner: _check(plan, runner, digests))
         reached = _reach(plan, machines.reached(), checked)
         found = dict(machines.found)
+        ids = good(on_all(machines.reached(), functools.partial(_machine_id, plan)))
     findings = []
     for name, each in found.items():
         seen = each if isinstance(each, ClusterError) else checked[name]
@@ -58,6 +64,8 @@ def examine(
             findings.append(Finding(name, "SSH", "bad", str(seen).removeprefix(f"{name}: ")))
             continue
         findings += seen + [finding for finding in reached if finding.node == name]
+    asked = [node._replace(machine_id=ids.get(node.name, "")) for node in plan.nodes]
+    findings += [Finding("all", "CSV", "bad", line) for line in named_twice(asked, csv)]
     return findings
 
 
@@ -131,12 +139,20 @@ def _check(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> lis
     return [Finding(node.name, *verdict) for verdict in verdicts]
 
 
+def _question(plan: Plan, node: NodeSpec, digests: Mapping[str, str]) -> dict[str, Any]:
+    return {"manifest": digests, "tmux_sess": plan.tmux_sess, "logdir": node.logdir,
+            "addresses": [], "start_at_boot": False}  # fmt: skip
+
+
+def _machine_id(plan: Plan, runner: CommandRunner) -> str:
+    answer = ask_agent(runner, "check", _question(plan, runner.node, {}))
+    return str(answer.get("machine_id", ""))  # An earlier version of the project has none.
+
+
 def _project(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> _Verdict:
     node = runner.node
-    question = {"manifest": digests, "tmux_sess": plan.tmux_sess, "logdir": node.logdir,
-                "addresses": [], "start_at_boot": False}  # fmt: skip
     try:
-        answer = ask_agent(runner, "check", question)
+        answer = ask_agent(runner, "check", _question(plan, node, digests))
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
         return "project", "bad", f"{text}; run python -m frontend setup"

@@ -1,4 +1,4 @@
-"""The logs of processes: kept from filling the disk, and their last lines. Standard library only."""
+"""The logs of processes: their size, and their last lines. Standard library only."""
 
 from __future__ import annotations
 

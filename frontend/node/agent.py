@@ -67,13 +67,15 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
       "workdir" and "logdir" (absolute), "differing": paths whose content differs, "windows": names
       of those in the session that no ended run left, "running": the logdir's processes that run,
-      "foreign": addresses that are not this machine's.
+      "foreign": addresses that are not this machine's, "machine_id": equal for two nodes that are
+      the same user of the same machine.
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
     _check_owner(logdir)
     if asked["start_at_boot"]:
         boot.check()
-    windows = _settled_windows(RunSession(asked["tmux_sess"]))
+    session = RunSession(asked["tmux_sess"])
+    windows = _settled_windows(session)
     return {
         "workdir": str(Path.cwd()),
         "logdir": str(logdir),
@@ -85,6 +87,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
             for name, pid in files.living_pids(state).items()
         ],
         "foreign": [host for host in asked["addresses"] if not is_here(host)],
+        "machine_id": session.server(),
     }
 
 

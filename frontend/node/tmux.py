@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import libtmux
 from libtmux.exc import LibTmuxException, TmuxCommandNotFound
+
+from frontend.node.state import boot_id
 
 _FORMAT = "#{window_id}:#{pane_dead}:#{@impala_run}:#{window_name}"
 _WIDTH, _HEIGHT = 160, 48  # until somebody attaches to the session
@@ -48,6 +51,14 @@ class RunSession:
             self._server.cmd("-V")
         except TmuxCommandNotFound as error:
             raise TmuxError("tmux is missing; on Debian: apt-get install tmux") from error
+
+    def server(self) -> str:
+        """Returns what only this user's tmux server on this machine has.
+
+        Containers on one host have the same boot id, but folders of their own.
+        """
+        folder = Path(os.environ.get("TMUX_TMPDIR") or "/tmp").stat()  # as in tmux(1)
+        return f"{boot_id()} {os.getuid()} {folder.st_dev}:{folder.st_ino}"
 
     def windows(self) -> list[Window]:
         """Returns the session's windows; [] if the session does not exist."""

@@ -65,15 +65,16 @@ def test_the_whole_plan(tmp_path):
         tmux_sess="mine",
         nodes=(
             NodeSpec(
-                "this machine", "node-here", "", True, str(tmp_path / "project"), "/py", logs
+                "this machine", "node-here", "", True, str(tmp_path / "project"), "/py", logs,
+                csv_line=2,
             ),
             NodeSpec(
                 "10.0.0.1", "node-0", "10.0.0.1", False, "w", "/opt/py", "runs/x", "10.0.0.1",
-                None, "me",
+                None, "me", csv_line=3,
             ),
             NodeSpec(
                 "10.0.0.2", "node-1", "10.0.0.2", False, "impala_tf", ".venv/bin/python", "runs/x",
-                "10.0.0.2", 2222, None, "k",
+                "10.0.0.2", 2222, None, "k", csv_line=4,
             ),
         ),
         processes=(
