@@ -127,7 +127,7 @@ def _add_setup(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     command.add_argument(
         "--wheelhouse", action="store_true",
-        help="download all packages here, once, and send them to the machines",
+        help="download packages here, once, and send each machine what its role needs",
     )  # fmt: skip
     command.add_argument(
         "--install_python", metavar="VERSION",

@@ -7,9 +7,9 @@ import hashlib
 import platform
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -21,6 +21,7 @@ from frontend.inventory import Secret
 from frontend.parallel import Machines, connected, on_all, try_all
 from frontend.plan import REMOTE_PYTHON, NodeSpec, Plan
 from frontend.requirements import Role
+from frontend.wheelhouse import Kind, Wheelhouse
 
 Report = Callable[[float, str], None]
 """Called with the share of the work that is done, 0 to 1, and what is being done."""
@@ -30,7 +31,6 @@ _UV = ".uv/uv"
 _WHEELS = ".wheels"
 _COPIED = 0.2  # share of the progress bar that copying takes
 _INSTALL_LINES = 150  # about as many as uv and the build of Horovod print
-_MIB = 1 << 20
 _ERROR_CHARS = 500
 _ERRORS = ("error", "could not fetch url ", "because ", "\u00d7")
 """How the lines begin in which pip and uv say what is wrong."""
@@ -60,8 +60,6 @@ def set_up(
     files = project.files(level_name, root)
     with connected(plan.nodes, known, accept_new_host_keys) as machines:
         installer = _Installer(plan, files, root, options)
-        if options.wheelhouse:
-            installer.collect_wheels(console)
         results = _on_all_machines(installer, plan, machines, console)
     for name, result in results.items():
         text = str(result) if isinstance(result, ClusterError) else f"{name}: {result}"
@@ -156,27 +154,22 @@ class _Installer:
         self._digests = project.digests(files)
         self._root = root
         self._options = options
-        self._wheels: Path | None = None
+        import uv
+
+        # Once and here: in many threads at a time, sysconfig.get_config_var fails.
+        self._uv = Path(uv.find_uv_bin())
+        self._uv_digest = _digest(self._uv)
+        self._wheelhouse = Wheelhouse(root) if options.wheelhouse else None
         self._cancelled = False
         self._streams: set[Stream] = set()
 
     def cancel(self) -> None:
         """Ends what runs on the machines."""
         self._cancelled = True
+        if self._wheelhouse is not None:
+            self._wheelhouse.cancel()
         for stream in list(self._streams):
             stream.cancel()
-
-    def collect_wheels(self, console: Console) -> None:
-        """Downloads every package that a machine may need, once, into a folder that is kept.
-
-        Raises:
-          ClusterError: if pip cannot get a package.
-        """
-        remote = [node for node in self._plan.nodes if not node.is_local]
-        wanted = sorted({line for node in remote for line in self._wanted(node)})
-        with_horovod = any(self._needs_horovod(node) for node in remote)
-        with console.status("downloading packages ..."):
-            self._wheels = packages.download(wanted, with_horovod, self._root)
 
     def set_up(self, runner: CommandRunner, report: Report) -> str:
         """Sets up a machine; returns one line about it.
@@ -229,7 +222,7 @@ class _Installer:
         }
         missing = [name for name, digest in self._digests.items() if present.get(name) != digest]
         if missing:
-            self._unpack(runner, [project.archive(self._files, missing)], ".")
+            self._unpack(runner, project.pieces({name: self._files[name] for name in missing}), ".")
         return len(missing)
 
     def _make_environment(self, runner: CommandRunner, report: Report) -> None:
@@ -256,35 +249,32 @@ class _Installer:
             )
 
     def _copy_uv(self, runner: CommandRunner) -> None:
-        import uv
-
-        here = Path(uv.find_uv_bin())
+        """Copies uv to a machine, unless it has the same one."""
         name, machine = runner.node.name, runner.run(["uname", "-sm"]).text.strip()
         if machine != f"{platform.system()} {platform.machine()}":
             raise ClusterError(
                 f"{name}: a machine of another kind ({machine}): create the environment there "
                 f"by hand, and name its interpreter in the column python"
             )
-        digest = hashlib.sha256(here.read_bytes()).hexdigest()
-        if runner.run(["sha256sum", "--", _UV]).text.startswith(digest):
+        if runner.run(["sha256sum", "--", _UV]).text.startswith(self._uv_digest):
             return
         script = 'mkdir -p .uv && cat > .uv/uv.new && chmod 755 .uv/uv.new && mv .uv/uv.new "$0"'
-        done = runner.run(["sh", "-c", script, _UV], here.read_bytes(), 600.0)
-        if done.status != 0:
-            raise ClusterError(f"{name}: uv: {done.last_line}")
+        with self._uv.open("rb") as file:
+            self._send(runner, ["sh", "-c", script, _UV], _pieces_of(file), "uv: ")
 
     def _settings(self, runner: CommandRunner) -> list[str]:
         """Returns variables for uv and pip: where packages come from."""
-        if self._wheels is not None:
+        if self._wheelhouse is not None:
             return ["UV_OFFLINE=1", "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={_WHEELS}"]
         return packages.index_settings(runner)
 
     def _install(self, runner: CommandRunner, with_horovod: bool, report: Report) -> None:
         node = runner.node
-        if self._wheels is not None:
-            self._copy_wheels(runner, report)
+        self._copy_uv(runner)  # An environment that somebody else made comes without it.
+        if self._wheelhouse is not None:
+            self._copy_wheels(runner, with_horovod, self._wheelhouse, report)
         settings = self._settings(runner)
-        source = ["--no-index", "--find-links", _WHEELS] if self._wheels is not None else []
+        source = ["--no-index", "--find-links", _WHEELS] if self._wheelhouse is not None else []
         tools = ["pip"] if with_horovod else []
         uv = [_UV, "pip", "install", "--no-progress", "--python", node.python, *source]
         command = ["env", *settings, *uv, "-c", "constraints.txt", *self._wanted(node), *tools]
@@ -294,22 +284,58 @@ class _Installer:
                       "--progress-bar=off"]  # fmt: skip
             self._watch(runner, script, report)
 
-    def _copy_wheels(self, runner: CommandRunner, report: Report) -> None:
-        assert self._wheels is not None
-        present = runner.run(["ls", "-A", "--", _WHEELS]).text.splitlines()
+    def _copy_wheels(
+        self, runner: CommandRunner, with_horovod: bool, wheelhouse: Wheelhouse, report: Report
+    ) -> None:
+        """Sends the packages of the machine's role, for its version of Python."""
+        node = runner.node
+        program = "import sys; print('%d.%d' % sys.version_info[:2])"
+        python = runner.run([node.python, "-c", program]).text.strip()
+        report(_COPIED, "downloading packages")
+        try:
+            folder = wheelhouse.folder(Kind(tuple(self._wanted(node)), with_horovod, python))
+        except ClusterError as error:
+            raise ClusterError(f"{node.name}: {error}") from None
+        # With their sizes: after an interruption, the last one is not complete.
+        script = 'cd -- "$0" && stat -c "%s %n" -- *'
+        present = set(runner.run(["sh", "-c", script, _WHEELS]).text.splitlines())
+        sizes = {path: path.stat().st_size for path in sorted(folder.iterdir())}
+        missing = [path for path, size in sizes.items() if f"{size} {path.name}" not in present]
+        total, sent = sum(sizes[path] for path in missing) or 1, 0
 
-        def progress(share: float, sent_mib: int) -> None:
-            report(_COPIED * share, f"copying packages: {sent_mib} MiB")
+        def counted() -> Iterator[bytes]:
+            nonlocal sent
+            for piece in project.pieces({path.name: path for path in missing}):
+                sent += len(piece)
+                report(_COPIED * min(1.0, sent / total), f"copying packages: {sent >> 20} MiB")
+                yield piece
 
-        self._unpack(runner, packages.archive(self._wheels, present, progress), _WHEELS)
+        self._unpack(runner, counted(), _WHEELS)
 
     def _unpack(self, runner: CommandRunner, archive: Iterable[bytes], folder: str) -> None:
         script = 'mkdir -p -- "$0" && exec tar -x -f - --no-same-owner -C "$0"'
-        stream = self._stream(runner, ["sh", "-c", script, folder])
-        for chunk in archive:
-            stream.write(chunk)
-        said = b"".join(self._until_end(stream))
-        self._finish(runner, stream, said.decode(errors="replace").strip())
+        self._send(runner, ["sh", "-c", script, folder], archive)
+
+    def _send(
+        self,
+        runner: CommandRunner,
+        command: list[str],
+        pieces: Iterable[bytes],
+        before_error: str = "",
+    ) -> None:
+        """Runs a command with this input; raises ClusterError with what it says if it fails."""
+        stream = self._stream(runner, command)
+        lost = None
+        try:
+            for piece in pieces:
+                stream.write(piece)
+        except ClusterError as error:
+            lost = error  # If the command has ended, what it has printed says why.
+        stream.close_input()
+        said = b"".join(stream.chunks()).decode(errors="replace").strip()
+        self._finish(runner, stream, before_error + said)
+        if lost is not None:
+            raise lost
 
     def _watch(self, runner: CommandRunner, command: list[str], report: Report) -> None:
         """Runs an installation; shows its lines, and raises ClusterError with its first error."""
@@ -334,13 +360,18 @@ class _Installer:
         self._streams.add(stream)
         return stream
 
-    def _until_end(self, stream: Stream) -> Iterable[bytes]:
-        stream.close_input()
-        return stream.chunks()
-
     def _finish(self, runner: CommandRunner, stream: Stream, said: str) -> None:
         self._streams.discard(stream)
         if self._cancelled:
             raise ClusterError(f"{runner.node.name}: interrupted")
         if stream.finish() != 0:
             raise ClusterError(f"{runner.node.name}: {said}")
+
+
+def _pieces_of(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(project.PIECE_BYTES), b"")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import configparser
-import hashlib
-import platform
-import shlex
-import subprocess
-import sys
-import tarfile
-from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from frontend.connection import CommandRunner
 from frontend.errors import ClusterError
 from frontend.preflight import run_probe
 
-_MIB = 1 << 20
 # uv reads no configuration of pip, but a machine's package index is usually written there. All
 # versions are pinned, so the one that is found first on any index is the right one.
 _PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
               "find-links": "UV_FIND_LINKS", "trusted-host": "UV_INSECURE_HOST",
               "cert": "SSL_CERT_FILE"}  # fmt: skip
-_BUILD_TOOLS = ("setuptools", "wheel", "packaging", "pyyaml", "psutil", "cloudpickle")
-"""What frontend/install_horovod.sh installs first."""
 
 
 def index_settings(runner: CommandRunner) -> list[str]:
@@ -31,52 +21,6 @@ def index_settings(runner: CommandRunner) -> list[str]:
     of_pip = _pip_settings(runner).items()
     return ["UV_INDEX_STRATEGY=unsafe-best-match",
             *(f"{_PIP_TO_UV[name]}={value}" for name, value in of_pip)]  # fmt: skip
-
-
-def download(wanted: list[str], with_horovod: bool, root: Path) -> Path:
-    """Downloads packages and what they need; returns their folder, which later calls use again.
-
-    Args:
-      wanted: requirements; constraints.txt pins their versions.
-      with_horovod: whether to include Horovod's source and what builds it.
-      root: the project.
-
-    Raises:
-      ClusterError: if pip cannot get a package.
-    """
-    constraints = root / "constraints.txt"
-    key = "\n".join([*wanted, constraints.read_text(), platform.python_version()])
-    digest = hashlib.sha256(key.encode()).hexdigest()
-    folder = Path.home() / ".cache" / "impala_tf" / f"wheels-{digest[:12]}"
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "-d", str(folder),
-           "-c", str(constraints)]  # fmt: skip
-    _call([*pip, *wanted, "pip", *(_BUILD_TOOLS if with_horovod else ())])
-    if with_horovod:
-        _call([*pip, "--no-deps", "--no-binary=horovod", "--no-build-isolation", "horovod"])
-    return folder
-
-
-def archive(
-    folder: Path, present: Collection[str], progress: Callable[[float, int], None]
-) -> Iterator[bytes]:
-    """Yields a tar file with the files of a folder, but those that are `present` already.
-
-    `progress` is called with the share that has been read, 0 to 1, and with how many MiB that is.
-    """
-    paths = [path for path in sorted(folder.iterdir()) if path.name not in present]
-    total = sum(path.stat().st_size for path in paths) or 1
-    sent = 0
-    for path in paths:
-        header = tarfile.TarInfo(path.name)
-        header.size = path.stat().st_size
-        yield header.tobuf()
-        with path.open("rb") as file:
-            while chunk := file.read(_MIB):
-                sent += len(chunk)
-                progress(sent / total, sent // _MIB)
-                yield chunk
-        yield b"\0" * (-header.size % tarfile.BLOCKSIZE)
-    yield b"\0" * (2 * tarfile.BLOCKSIZE)
 
 
 def wrong(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
@@ -100,13 +44,6 @@ def check_compiler(runner: CommandRunner) -> None:
             f"{node.name}: Horovod, which several learners need, cannot be compiled without "
             f"{', '.join(missing)}; on Debian: apt-get install {' '.join(missing)}"
         )
-
-
-def _call(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise ClusterError(f"{shlex.join(command[:4])}: {lines[-1] if lines else 'failed'}")
 
 
 def _pip_settings(runner: CommandRunner) -> dict[str, str]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+from frontend.errors import ClusterError
 
 ROOT = Path(__file__).resolve().parent.parent
 _FILES = ("run_experiment.py", "pyproject.toml", "constraints.txt", "README.md", "LICENSE")
@@ -14,6 +17,8 @@ _FOLDERS = ("impala_tf", "frontend")
 _NOT_MODULES = ("procgen", "retro", "gym", "ALE")
 """What may stand before the colon of a level besides a module."""
 _EXCLUDED = ("__pycache__", "runs", "node_modules")
+PIECE_BYTES = 1 << 20
+"""How much of a file is in memory while it is copied to a machine."""
 _MAX_BYTES = 10 << 20
 """Larger files beside a level's module are not copied: they are data or videos."""
 
@@ -62,6 +67,31 @@ def archive(paths: Mapping[str, Path], names: Iterable[str]) -> bytes:
         for name in names:
             tar.add(paths[name], name, recursive=False, filter=_without_owner)
     return buffer.getvalue()
+
+
+def pieces(paths: Mapping[str, Path]) -> Iterator[bytes]:
+    """Yields a tar file with the files of {name in it: file}, a MiB at a time.
+
+    Unlike `archive`, it never holds more than a piece: many machines are set up at once.
+
+    Raises:
+      ClusterError: if a file becomes shorter meanwhile.
+    """
+    for name, path in paths.items():
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            member = _without_owner(tarfile.TarInfo(name))
+            member.size, member.mtime = status.st_size, int(status.st_mtime)
+            yield member.tobuf()
+            left = member.size
+            while left > 0:
+                piece = file.read(min(left, PIECE_BYTES))
+                if not piece:
+                    raise ClusterError(f"{path}: it was changed while it was copied")
+                left -= len(piece)
+                yield piece
+        yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
+    yield b"\0" * (2 * tarfile.BLOCKSIZE)
 
 
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:

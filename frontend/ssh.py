@@ -17,6 +17,7 @@ from frontend.plan import NodeSpec
 from frontend.ssh_login import CONNECT_TIMEOUT_S, SshConnector
 
 _CHUNK = 32768
+_PIECE = 1 << 17
 _LOST = "the connection was lost"
 _PLAIN = frozenset(f"{string.ascii_letters}{string.digits} ./_=-".encode())
 
@@ -92,7 +93,7 @@ class SshRunner:
 
     def _send(self, channel: paramiko.Channel, stdin: bytes) -> None:
         try:
-            channel.sendall(stdin)
+            _send_all(channel, stdin)
             channel.shutdown_write()
         except OSError:
             if not channel.exit_status_ready():
@@ -142,7 +143,7 @@ class _SshStream:
 
     def write(self, data: bytes) -> None:
         try:
-            self._channel.sendall(data)
+            _send_all(self._channel, data)
         except OSError as error:
             raise ClusterError(f"{self._name}: {error or _LOST}") from error
 
@@ -161,6 +162,13 @@ class _SshStream:
 
     def cancel(self) -> None:
         self._channel.close()
+
+
+def _send_all(channel: paramiko.Channel, data: bytes) -> None:
+    """Sends in pieces, because paramiko copies all that is left after every packet of 32 kB."""
+    view = memoryview(data)
+    for start in range(0, len(view), _PIECE):
+        channel.sendall(bytes(view[start : start + _PIECE]))
 
 
 def _status(channel: paramiko.Channel) -> int:

@@ -67,7 +67,7 @@ class Membership:
         self._rendezvous = Address(rank_info.hosts[0], rank_info.rendezvous_port, key)
         self._server: RendezvousServer | None = None
         if rank_info.rank == 0:
-            self._server = RendezvousServer(self._rendezvous, rank_info.hosts)
+            self._server = RendezvousServer(self._rendezvous, rank_info.size)
         self._proxy = StoreProxy(self._rendezvous)
         self._closed = threading.Event()
 

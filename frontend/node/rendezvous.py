@@ -26,14 +26,15 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 _FRESH_S = 10.0
 """A member that has not polled for this long is no longer waiting."""
 _MAX_BODY_BYTES = 1 << 16
 _MAX_STORE_BYTES = 1 << 24
 _REQUEST_S = 5.0
-_LOOK_UP_S = 2.0
+_MAX_UNSIGNED = 256
+"""Connections that may be open before they have sent a signed request; each one takes a thread."""
 _SIGNATURE = "X-Signature"
 
 
@@ -126,47 +127,31 @@ class Gathering:
 class RendezvousServer:
     """Serves a Gathering and its store until it is closed."""
 
-    def __init__(self, address: Address, hosts: tuple[str, ...]) -> None:
+    def __init__(self, address: Address, size: int) -> None:
         """Binds to the address. Raises OSError if that fails.
+
+        Who may take part is decided by the signature of a request alone: the packets of a learner
+        behind NAT, in a tunnel or with several interfaces come from another address than its `ip`.
 
         Args:
           address: if its host is not this machine's own, because of NAT, every address is bound.
-          hosts: of all learners; requests from other machines are not read.
+          size: the number of learners.
         """
-        self.gathering = Gathering(len(hosts))
+        self.gathering = Gathering(size)
         settings = {"gathering": self.gathering, "key": address.key}
         handler = type("Handler", (_RendezvousHandler,), settings)
-        known = _Known(hosts)
         try:
-            self._server = _Server((address.host, address.port), handler, known)
+            self._server = _Server((address.host, address.port), handler)
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
-            self._server = _Server(("0.0.0.0", address.port), handler, known)
+            self._server = _Server(("0.0.0.0", address.port), handler)
         _serve(self._server)
 
     def close(self) -> None:
         """Stops serving."""
         self._server.shutdown()
         self._server.server_close()
-
-
-class _Known:
-    """The addresses of the learners; the name of one that has not started may not resolve yet."""
-
-    def __init__(self, hosts: tuple[str, ...]) -> None:
-        self._hosts = hosts
-        self._addresses: set[str] = set()
-        self._looked_up_s = float("-inf")
-
-    def __contains__(self, address: str) -> bool:
-        now = time.monotonic()
-        if address not in self._addresses and now - self._looked_up_s > _LOOK_UP_S:
-            self._looked_up_s = now
-            for host in self._hosts:
-                with contextlib.suppress(OSError):
-                    self._addresses |= {str(i[4][0]) for i in socket.getaddrinfo(host, None)}
-        return address in self._addresses
 
 
 class StoreProxy:
@@ -217,21 +202,41 @@ def _signature(key: bytes, method: str, path: str, body: bytes) -> str:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # The default, 5, makes learners that start together wait for seconds.
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        handler: type[BaseHTTPRequestHandler],
-        known: _Known | None = None,
-    ) -> None:
-        self._known = known
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._lock = threading.Lock()
+        self._unsigned: dict[socket.socket, None] = {}  # The oldest one comes first.
+        self._trusted: set[str] = set()
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
         self.address_family = found[0][0]
         super().__init__(found[0][4][:2], handler)  # type: ignore[arg-type]
 
-    def verify_request(self, request: object, client_address: Any) -> bool:
-        """Hangs up on other machines than the learners', before they get a thread."""
-        return self._known is None or client_address[0] in self._known
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Hangs up on the oldest connection without a signed request, if there are too many.
+
+        So strangers can neither use up this machine's threads nor keep a learner out.
+        """
+        with self._lock:
+            if client_address[0] not in self._trusted:
+                self._unsigned[request] = None
+            if len(self._unsigned) > _MAX_UNSIGNED:
+                oldest = next(iter(self._unsigned))
+                del self._unsigned[oldest]
+                with contextlib.suppress(OSError):  # It has just ended.
+                    oldest.shutdown(socket.SHUT_RDWR)
+        return True
+
+    def trust(self, host: str) -> None:
+        """Remembers that a learner's requests come from this address."""
+        with self._lock:
+            self._trusted.add(host)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Called when a connection ends."""
+        with self._lock:
+            self._unsigned.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignores clients that hang up in the middle of a request."""
@@ -307,6 +312,7 @@ class _RendezvousHandler(_Handler):
         if not hmac.compare_digest(self.headers.get(_SIGNATURE, ""), expected):
             self._answer(403)
             return None
+        cast(_Server, self.server).trust(self.client_address[0])
         return body
 
 

@@ -18,6 +18,7 @@ from frontend.node.supervisor import NodeSupervisor
 from frontend.project import ROOT
 from impala_tf.supervision import GiveUpError
 from tests.helpers.ports import free_port
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -204,7 +205,7 @@ def raw(port, method, path, body=b"", headers=None):
 @pytest.fixture
 def rendezvous():
     address = Address("127.0.0.1", free_port(), KEY)
-    server = RendezvousServer(address, ("127.0.0.1", "127.0.0.1"))
+    server = RendezvousServer(address, 2)
     yield address, server
     server.close()
 
@@ -227,20 +228,55 @@ def test_an_unknown_request_does_not_end_the_group(rendezvous):
     assert server.gathering.join(0, "a")["over"] == ""
 
 
-def test_other_machines_than_the_learners_are_not_answered():
-    address = Address("127.0.0.1", free_port(), KEY)
-    server = RendezvousServer(address, ("192.0.2.1", "192.0.2.2"))
+def test_a_learner_whose_packets_come_from_another_address_takes_part(tmp_path):
+    """As behind NAT: all packets come from 127.0.0.1, which is no learner's `ip`."""
+    (tmp_path / "learner.key").write_text("secret")
+    hosts, port = ("127.0.0.2", "192.0.2.2"), free_port()
+    members = [
+        Membership(
+            RankInfo(rank, 2, 0, 1, rank, 2, hosts, port), "run", tmp_path, print, patience_s=60.0
+        )
+        for rank in range(2)
+    ]
+    started = []
+    threads = [
+        threading.Thread(target=lambda each=each: started.append(each.gather(lambda: False)))
+        for each in members
+    ]
     try:
-        with pytest.raises((OSError, http.client.HTTPException)):
-            ask(address, "/join", {"rank": 0, "attempt": "a"})
-        before = threading.active_count()
-        idle = [socket.create_connection(address[:2]) for _ in range(50)]
-        assert all(each.recv(1) == b"" for each in idle), "they are kept open"
-        assert threading.active_count() <= before + 1
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=90)
+        assert started == [True, True]
+    finally:
+        for each in members:
+            each.close()
+
+
+def test_connections_without_a_signed_request_are_bounded(rendezvous, monkeypatch):
+    """Each takes a thread. Strangers must not use them up, and not keep a learner out either."""
+    monkeypatch.setattr("frontend.node.rendezvous._MAX_UNSIGNED", 20)
+    address, _ = rendezvous
+    before = threading.active_count()
+    idle = [socket.create_connection(address[:2]) for _ in range(100)]
+    try:
+        for each in idle[:80]:
+            each.settimeout(30.0)
+            assert each.recv(1) == b"", "it is kept open"
+        wait_until(lambda: threading.active_count() <= before + 20, what="end of their threads")
+        assert ask(address, "/join", {"rank": 0, "attempt": "a"})["missing"] == [1]
+        assert raw(address.port, "GET", "/global/0")[0] == 403
+        # A learner's address is trusted from then on, and does not count.
+        more = [socket.create_connection(address[:2]) for _ in range(30)]
+        assert ask(address, "/join", {"rank": 0, "attempt": "a"})["missing"] == [1]
+        more[0].settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            more[0].recv(1)
+        idle += more
+    finally:
         for each in idle:
             each.close()
-    finally:
-        server.close()
 
 
 def test_horovods_requests_reach_the_store_through_the_proxy(rendezvous):

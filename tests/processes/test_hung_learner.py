@@ -29,7 +29,7 @@ FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=1000000000",
 def test_a_learner_whose_thread_hangs_ends_the_group_and_is_named(start, tmp_path: Path) -> None:
     hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     address = Address("127.0.0.1", free_port(), b"key")
-    server, proxy = RendezvousServer(address, ("127.0.0.1",) * 2), StoreProxy(address)
+    server, proxy = RendezvousServer(address, 2), StoreProxy(address)
     hang, logdir = tmp_path / "hang", tmp_path / "run"
     flags = (*FLAGS, f"--logdir={logdir}", f"--learner_hosts={','.join(hosts)}")
     learners = []

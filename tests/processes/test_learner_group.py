@@ -92,7 +92,7 @@ def pair(start, tmp_path: Path) -> Iterator[tuple[list[str], list[Run]]]:
     """Two learners without actors; nothing restarts them."""
     hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     address = Address("127.0.0.1", free_port(), b"key")
-    server = RendezvousServer(address, ("127.0.0.1",) * 2)
+    server = RendezvousServer(address, 2)
     proxy = StoreProxy(address)
     runs = []
     for rank in range(2):
