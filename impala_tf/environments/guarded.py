@@ -216,7 +216,8 @@ class _Watchdog:
         self._on_hang = on_hang
         self._began_s: float | None = None
         self._closed = threading.Event()
-        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> None:
         self._began_s = time.monotonic()
@@ -227,6 +228,8 @@ class _Watchdog:
     def close(self) -> None:
         """Ends the watch."""
         self._closed.set()
+        # Still running when the process exits, it would keep the environments from being freed.
+        self._thread.join()
 
     def _watch(self) -> None:
         while not self._closed.wait(min(1.0, self._timeout_s / 4)):

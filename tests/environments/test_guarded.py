@@ -252,3 +252,10 @@ def test_an_environment_that_hangs_ends_the_process(
     threading.Thread(target=act, daemon=True).start()
     assert ended.wait(10)
     assert "a step takes longer than --environment_timeout_s=0.5" in caplog.text
+
+
+def test_no_thread_holds_environments_that_were_closed(guard: Any) -> None:
+    """At the exit of an actor, ALE would print into its log that a game has leaked."""
+    for _ in range(20):
+        guard([0], fault="nan").close()
+        assert not [each for each in threading.enumerate() if each.name == "watchdog"]
