@@ -58,7 +58,7 @@ class GradientSender:
         self._learner.push(sent, episodes, report)
 
     def _of_unroll(self, unroll: Unroll) -> tuple[list[tf.Tensor], tf.Tensor]:
-        learned = self._gradients.of_batch(Minibatch(unroll, ()), observe=False)
+        learned = self._gradients.of_batch(Minibatch(unroll, ()))
         # The learner knows the norm and the lag.
         stats = policy_stats(learned.loss, tf.constant(0.0), tf.constant([0.0]))
         return learned.gradients, tf.stack(stats)
@@ -73,16 +73,13 @@ class ActorGradientStep(GradientStep):
             lambda each: tf.TensorSpec((1, *each.shape), each.dtype), gradient_specs(self.agent)
         )
         version = tf.TensorSpec((), tf.int64)
-        self.with_batch.get_concrete_function(
-            sent, version, tf.TensorSpec.from_tensor(own_signals), True
-        )
+        self.with_batch.get_concrete_function(sent, version, tf.TensorSpec.from_tensor(own_signals))
 
     def _with_batch(
         self,
         sent: ActorGradient,
         parameter_version: tf.Tensor,
         own_signals: tf.Tensor,
-        observe: bool,
     ) -> StepResult:
         lag = tf.cast(parameter_version - sent.parameter_version[0], tf.float32)
         norm, result = self._step([each[0] for each in sent.gradients], own_signals)
@@ -90,7 +87,7 @@ class ActorGradientStep(GradientStep):
         stats = stats._replace(gradient_norm=norm, policy_lag_mean=lag, policy_lag_max=lag)
         return result._replace(stats=stats)
 
-    def _without_batch(self, own_signals: tf.Tensor, observe: bool) -> StepResult:
+    def _without_batch(self, own_signals: tf.Tensor) -> StepResult:
         return self._step(self._no_gradients(), own_signals)[1]
 
     def _step(

@@ -26,13 +26,7 @@ class Minibatch(NamedTuple):
 
 
 class BatchUses(Protocol):
-    """Decides which gradient steps follow the arrival of a batch.
-
-    Attributes:
-      steps_on_new: how many of these steps, the first ones, use the new batch for the first time.
-    """
-
-    steps_on_new: int
+    """Decides which gradient steps follow the arrival of a batch."""
 
     def arrival(self, batch: Any) -> Iterator[Any]:
         """Yields what each gradient step needs: `Minibatch`, `ActorGradient`, `Sample`, or None.
@@ -54,8 +48,6 @@ class _NotByErrors:
 class Repeated(_NotByErrors):
     """Every batch is used several times in a row."""
 
-    steps_on_new = 1
-
     def __init__(self, uses: int) -> None:
         self._uses = uses
 
@@ -68,8 +60,6 @@ class Repeated(_NotByErrors):
 class Once(_NotByErrors):
     """A gradient of an actor is used as it is."""
 
-    steps_on_new = 1
-
     def arrival(self, batch: ActorGradient | None) -> Iterator[ActorGradient | None]:
         """Yields it."""
         yield batch
@@ -81,8 +71,6 @@ class Ring(_NotByErrors):
     With 2 uses and a ring of 4, a batch is used when it arrives and when the third one after it
     arrives. A new ring (of a resumed run, too) takes fewer steps until it is full.
     """
-
-    steps_on_new = 1
 
     def __init__(self, uses: int, capacity: int) -> None:
         self._ages = [use * (capacity - 1) // max(uses - 1, 1) for use in range(uses)]
@@ -111,7 +99,7 @@ class Epochs(_NotByErrors):
     ) -> None:
         self._prepare = prepare
         self._epochs = epochs
-        self._minibatches = self.steps_on_new = minibatches
+        self._minibatches = minibatches
         self._rng = np.random.default_rng(seed)
 
     def arrival(self, batch: Unroll | None) -> Iterator[Minibatch | None]:
@@ -138,8 +126,6 @@ class Replayed:
     Attributes:
       buffer: of this learner.
     """
-
-    steps_on_new = 1
 
     def __init__(self, replay: ReplayBuffer, config: Config, kept_steps: int) -> None:
         self.buffer = replay

@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents.agent import Agent
+from impala_tf.agents import inputs
+from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import signals
 from impala_tf.learner.compression import Float16Gradients
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.optimizers import make_optimizer
-from impala_tf.learner.statistics import observation_statistics
-from impala_tf.types import EnvironmentSpec, Nest
+from impala_tf.learner.statistics import Moments, observation_statistics
+from impala_tf.types import ActorGradient, EnvironmentSpec, EnvOutput, Nest, Sent
 
 
 class StepResult(NamedTuple):
@@ -80,6 +81,8 @@ class GradientStep(abc.ABC):
         compresses = group.size > 1 and config.optimizer.gradient_compression == "fp16"
         self._compression = Float16Gradients() if compresses else None
         self._observations = observation_statistics(agent.observation_normalizer)
+        self._moments = tf.function(self._moments_of, autograph=False)
+        self._add_moments = tf.function(self._merge, autograph=False)
         self.with_batch = tf.function(self._with_batch, autograph=False)
         self.without_batch = tf.function(self._without_batch, autograph=False)
 
@@ -92,6 +95,45 @@ class GradientStep(abc.ABC):
             "observation_statistics": self._observations,
         }
         return {name: part for name, part in everything.items() if part is not None}
+
+    def convert_statistics(self) -> None:
+        """Makes restored statistics of `statistics` format 1 those of the present format."""
+        if self._observations is not None:
+            self._observations.convert()
+
+    def compile_observe(self, spec: EnvironmentSpec) -> None:
+        """Makes the graph of `observe` now, for batches of the level's steps."""
+        if self._observations is None:
+            return
+        optimizer = self._config.optimizer
+        unroll = unroll_specs(self.agent, spec, resolved(optimizer.unroll_length))
+        batch_size = resolved(optimizer.batch_size)
+        self._moments.get_concrete_function(
+            tf.nest.map_structure(
+                lambda each: tf.TensorSpec((batch_size, *each.shape), each.dtype),
+                unroll.env_outputs,
+            )
+        )
+
+    def observe(self, batch: Sent | None) -> None:
+        """Adds the new observations of all learners to the statistics that normalise them, if any.
+
+        All learners of a group call it together, and their statistics stay equal.
+
+        Args:
+          batch: an Unroll [B, ...]; None: this learner has none.
+        """
+        statistics = self._observations
+        if statistics is None or isinstance(batch, ActorGradient):
+            return
+        own = statistics.no_moments() if batch is None else self._moments(batch.env_outputs)
+        # Moments of different means cannot be added up: each learner fills a row of its own.
+        mine = [rank == self._group.rank for rank in range(self._group.size)]
+        rows = tf.nest.map_structure(
+            lambda part: tf.stack([part if is_own else tf.zeros_like(part) for is_own in mine]), own
+        )
+        everyones = self._group.sum(tf.nest.flatten(rows), name="observations")
+        self._add_moments(tf.nest.pack_sequence_as(rows, everyones))
 
     def update_target(self) -> None:
         """Makes the target network, if there is one, a copy of the network."""
@@ -115,7 +157,6 @@ class GradientStep(abc.ABC):
         minibatch: Any,
         parameter_version: tf.Tensor,
         own_signals: tf.Tensor,
-        observe: bool,
     ) -> StepResult:
         """Takes a step with a batch.
 
@@ -123,11 +164,10 @@ class GradientStep(abc.ABC):
           minibatch: what to learn from.
           parameter_version: of the parameters before the step, int64.
           own_signals: of this learner; see `signals`.
-          observe: whether the observations are added to their statistics.
         """
 
     @abc.abstractmethod
-    def _without_batch(self, own_signals: tf.Tensor, observe: bool) -> StepResult:
+    def _without_batch(self, own_signals: tf.Tensor) -> StepResult:
         """Takes part in the step of the other learners."""
 
     def _apply(
@@ -187,17 +227,16 @@ class GradientStep(abc.ABC):
     def _no_gradients(self) -> list[tf.Tensor]:
         return [tf.zeros_like(variable) for variable in self.agent.trainable_variables]
 
-    def _seen(self, observations: Nest, observe: bool) -> list[tf.Tensor]:
-        """Returns the sums of observations [T, B, ...] (None: there are none) for `_observed`."""
-        statistics = self._observations
-        if not observe or statistics is None:
-            return []
-        return statistics.no_sums() if observations is None else statistics.sums(observations)
+    def _moments_of(self, env_outputs: EnvOutput) -> list[Moments]:
+        """Returns the moments of the observations of unrolls [B, T + 1, ...]."""
+        assert self._observations is not None
+        seen = inputs.time_major(self._layout, env_outputs).observation
+        # The last step of an unroll is the first of the next one.
+        return self._observations.moments(tf.nest.map_structure(lambda part: part[:-1], seen))
 
-    def _observed(self, sums: list[tf.Tensor]) -> None:
-        """Adds the sums of all learners to the statistics that normalise observations."""
-        if sums and self._observations is not None:
-            self._observations.add(sums)
+    def _merge(self, everyones: list[Moments]) -> None:
+        assert self._observations is not None
+        self._observations.add(everyones)
 
 
 def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -43,7 +42,6 @@ class Learned(NamedTuple):
 
     gradients: list[tf.Tensor]
     loss: Losses  # value_sums: [3], or [3, levels]
-    seen: list[tf.Tensor]  # sums of observations, as `seen` returns them
 
 
 class PolicyGradients:
@@ -57,7 +55,6 @@ class PolicyGradients:
       target_agent: appo's target network, if there is one.
       advantages: running moments of the advantages, if they are scaled by them.
       values: of a network that predicts normalised values.
-      seen: takes (observations [T, B, ...] or None, whether they count), returns their sums.
     """
 
     def __init__(
@@ -69,7 +66,6 @@ class PolicyGradients:
         target_agent: Agent | None = None,
         advantages: RunningMoments | None = None,
         values: ValueNormalizer | None = None,
-        seen: Callable[[Nest, bool], list[tf.Tensor]] = lambda observations, observe: [],
     ) -> None:
         self._agent = agent
         self._layout = layout
@@ -78,22 +74,20 @@ class PolicyGradients:
         self._target_agent = target_agent
         self._advantages = advantages
         self._values = values
-        self._seen = seen
 
-    def of_batch(self, minibatch: Minibatch, observe: bool) -> Learned:
-        """Returns gradients, losses and sums of observations of a batch.
+    def of_batch(self, minibatch: Minibatch) -> Learned:
+        """Returns gradients and losses of a batch.
 
         It is split into --micro_batches parts, so that only one part's activations are in memory at
         a time.
 
         Args:
           minibatch: what to learn from.
-          observe: whether the observations count.
         """
         batch_size = minibatch.unrolls.parameter_version.shape[0]
         parts = resolved(self._config.optimizer.micro_batches)
         if parts == 1 or batch_size is None or batch_size % parts:
-            return self._learned(minibatch, observe, None)
+            return self._learned(minibatch, None)
         split = tf.nest.map_structure(
             lambda t: tf.reshape(t, (parts, batch_size // parts, *t.shape[1:])), minibatch
         )
@@ -103,20 +97,20 @@ class PolicyGradients:
 
         def add(part: tf.Tensor, before: Learned) -> tuple[tf.Tensor, Learned]:
             chosen = tf.nest.map_structure(lambda t: t[part], split)
-            found = self._learned(chosen, observe, valid_steps)
+            found = self._learned(chosen, valid_steps)
             return part + 1, tf.nest.map_structure(tf.add, before, found)
 
-        start = (tf.constant(0), self.of_nothing(observe))
+        start = (tf.constant(0), self.of_nothing())
         _, learned = tf.while_loop(lambda part, _: part < parts, add, start, parallel_iterations=1)
         return learned
 
-    def of_nothing(self, observe: bool) -> Learned:
+    def of_nothing(self) -> Learned:
         """Returns the zeros of a learner without a batch."""
         gradients = [tf.zeros_like(each) for each in self._agent.trainable_variables]
         zeros = Losses(*[tf.constant(0.0)] * len(Losses._fields))
         shape = (3, self._agent.num_levels) if self._agent.num_levels else (3,)
-        loss = zeros._replace(value_sums=tf.zeros(shape))
-        return Learned(gradients, loss, self._seen(None, observe))
+        loss = zeros._replace(value_sums=tf.zeros(shape), target_sums=tf.zeros((3,)))
+        return Learned(gradients, loss)
 
     def prepare(self, batch: Unroll) -> Nest:
         """Returns ppo's estimates and values of a whole batch, float32 [B, T] each."""
@@ -126,10 +120,8 @@ class PolicyGradients:
         found = ppo.estimate(steps, self._config.loss)
         return tuple(map(tf.transpose, (*found, steps.values)))
 
-    def _learned(
-        self, minibatch: Minibatch, observe: bool, valid_steps: tf.Tensor | None
-    ) -> Learned:
-        """Returns gradients, losses and sums of observations of a batch, or of a part of it."""
+    def _learned(self, minibatch: Minibatch, valid_steps: tf.Tensor | None) -> Learned:
+        """Returns gradients and losses of a batch, or of a part of it."""
         unroll = time_major(minibatch.unrolls, self._layout)
         with tf.GradientTape() as tape:
             outputs, _ = self._agent.unroll(unroll.env_outputs, unroll.core_state)
@@ -143,9 +135,7 @@ class PolicyGradients:
             )
         gradients = dense_gradients(tape, loss.total, self._agent.trainable_variables)
         loss = loss._replace(value_sums=self._by_level(loss.value_sums, unroll.level))
-        # The last step of an unroll is the first of the next one.
-        seen = tf.nest.map_structure(lambda part: part[:-1], unroll.env_outputs.observation)
-        return Learned(gradients, loss, self._seen(seen, observe))
+        return Learned(gradients, loss)
 
     def _transitions(self, outputs: NetworkOutput, unroll: Unroll) -> Transitions:
         values = outputs.baseline if self._values is None else self._values.values(outputs.baseline)
@@ -172,10 +162,16 @@ class PolicyGradients:
         return tf.matmul(sums, tf.one_hot(level, self._agent.num_levels))
 
     def _scales(self, level: Nest) -> Scales:
-        return Scales(
+        scales = Scales(
             entropy_cost=self._entropy_cost,
             advantage_rms=1.0 if self._advantages is None else self._advantages.rms,
-            value_std=1.0 if self._values is None else self._of_level(self._values.std, level),
+        )
+        if self._values is None:
+            return scales
+        return scales._replace(
+            value_std=self._of_level(self._values.std, level),
+            value_mean=self._of_level(self._values.mean, level),
+            value_center=tf.reduce_mean(self._values.mean),
         )
 
     def _target_log_probs(self, unroll: Unroll) -> tf.Tensor | None:
@@ -216,7 +212,7 @@ def policy_stats(loss: Losses, gradient_norm: tf.Tensor, lag: tf.Tensor) -> Poli
         loss_baseline=loss.baseline,
         entropy=loss.entropy,
         kl=loss.kl,
-        explained_variance=losses.explained_variance(loss.value_error, loss.value_sums),
+        explained_variance=losses.explained_variance(loss.value_error, loss.target_sums),
         advantage_rms=tf.sqrt(loss.squared_advantages / tf.maximum(loss.steps, 1.0)),
         rho_clip_fraction=loss.rho_clip_fraction,
         c_clip_fraction=loss.c_clip_fraction,

@@ -51,7 +51,6 @@ class PolicyStep(GradientStep):
             self.target_agent,
             self._advantages,
             self._values,
-            self._seen,
         )
         self.prepare = tf.function(self._gradients.prepare, autograph=False)
 
@@ -60,6 +59,13 @@ class PolicyStep(GradientStep):
         own = {"advantage_moments": self._advantages, "value_normalizer": self._values}
         found = {name: part for name, part in own.items() if part is not None}
         return {**super().trackables(), **found}
+
+    def convert_statistics(self) -> None:
+        """See `GradientStep`."""
+        super().convert_statistics()
+        for part in (self._advantages, self._values):
+            if part is not None:
+                part.convert()
 
     def compile(self, spec: EnvironmentSpec, own_signals: tf.Tensor) -> None:
         """See `GradientStep`. Minibatches of ppo have no fixed size."""
@@ -72,36 +78,33 @@ class PolicyStep(GradientStep):
             lambda spec: tf.TensorSpec((batch_size, *spec.shape), spec.dtype), specs
         )
         version = tf.TensorSpec((), tf.int64)
-        for observe in (True, False):
-            self.with_batch.get_concrete_function(
-                Minibatch(batch, ()), version, tf.TensorSpec.from_tensor(own_signals), observe
-            )
+        self.with_batch.get_concrete_function(
+            Minibatch(batch, ()), version, tf.TensorSpec.from_tensor(own_signals)
+        )
 
     def _with_batch(
         self,
         minibatch: Minibatch,
         parameter_version: tf.Tensor,
         own_signals: tf.Tensor,
-        observe: bool,
     ) -> StepResult:
-        learned = self._gradients.of_batch(minibatch, observe)
+        learned = self._gradients.of_batch(minibatch)
         norm, result = self._step(learned, own_signals)
         lag = tf.cast(parameter_version - minibatch.unrolls.parameter_version, tf.float32)
         return result._replace(stats=policy_stats(learned.loss, norm, lag))
 
-    def _without_batch(self, own_signals: tf.Tensor, observe: bool) -> StepResult:
-        return self._step(self._gradients.of_nothing(observe), own_signals)[1]
+    def _without_batch(self, own_signals: tf.Tensor) -> StepResult:
+        return self._step(self._gradients.of_nothing(), own_signals)[1]
 
     def _step(self, own: Learned, own_signals: tf.Tensor) -> tuple[tf.Tensor, StepResult]:
         """Returns the gradient's norm, and the result without statistics."""
 
         def add(sums: list[tf.Tensor]) -> None:
             self._add_statistics(_Sums(*tf.unstack(sums[0])), sums[1])
-            self._observed(sums[2:])
 
         loss = own.loss
         own_sums = _Sums(loss.steps, loss.squared_advantages, loss.kl * loss.steps)
-        others = [tf.stack(own_sums), loss.value_sums, *own.seen]
+        others = [tf.stack(own_sums), loss.value_sums]
         applied = self._apply(own.gradients, own_signals, others, add)
         sums = _Sums(*tf.unstack(applied.sums[0]))
         kl = sums.kl / sums.steps

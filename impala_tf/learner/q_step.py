@@ -48,6 +48,12 @@ class QStep(GradientStep):
         own = {} if self._values is None else {"value_moments": self._values}
         return {**super().trackables(), **own}
 
+    def convert_statistics(self) -> None:
+        """See `GradientStep`."""
+        super().convert_statistics()
+        if self._values is not None:
+            self._values.convert()
+
     def compile(self, spec: EnvironmentSpec, own_signals: tf.Tensor) -> None:
         """See `GradientStep`."""
         size = resolved(self._config.replay.replay_batch_size)
@@ -56,19 +62,14 @@ class QStep(GradientStep):
         action = tf.TensorSpec((size,), tf.int32)
         sample = Sample(seen, action, number, number, seen, number, version)
         others = (tf.TensorSpec((), tf.int64), tf.TensorSpec.from_tensor(own_signals))
-        compiled = {
-            observe: self.with_batch.get_concrete_function(sample, *others, observe)
-            for observe in (True, False)
-        }
         # Finding the graph for the arguments takes a sixth of a small network's step.
-        self.with_batch = lambda *arguments: compiled[arguments[-1]](*arguments)
+        self.with_batch = self.with_batch.get_concrete_function(sample, *others)
 
     def _with_batch(
         self,
         minibatch: Sample,
         parameter_version: tf.Tensor,
         own_signals: tf.Tensor,
-        observe: bool,
     ) -> StepResult:
         step, next_step = (
             to_network(self._layout, each) for each in (minibatch.step, minibatch.next_step)
@@ -84,10 +85,7 @@ class QStep(GradientStep):
             errors = targets - dqn.of_actions(q_values, minibatch.action)
             loss = tf.reduce_mean(minibatch.weights * dqn.huber(errors / unit))
         gradients = dense_gradients(tape, loss, self.agent.trainable_variables)
-        observations = tf.nest.map_structure(lambda part: part[tf.newaxis], step.observation)
-        seen = self._seen(observations, observe)
-        sums = [*self._sums_of(targets), *seen]
-        applied = self._apply(gradients, own_signals, sums, self._add)
+        applied = self._apply(gradients, own_signals, self._sums_of(targets), self._add)
         lag = tf.cast(parameter_version - minibatch.parameter_version, tf.float32)
         stats = QStats(
             loss_total=loss,
@@ -99,9 +97,8 @@ class QStep(GradientStep):
         )
         return _result(applied, stats, errors)
 
-    def _without_batch(self, own_signals: tf.Tensor, observe: bool) -> StepResult:
-        seen = self._seen(None, observe)
-        sums = [*self._sums_of(tf.zeros((0,))), *seen]
+    def _without_batch(self, own_signals: tf.Tensor) -> StepResult:
+        sums = self._sums_of(tf.zeros((0,)))
         applied = self._apply(self._no_gradients(), own_signals, sums, self._add)
         return _result(applied)
 
@@ -110,15 +107,14 @@ class QStep(GradientStep):
         if self._values is None:
             return []
         count = tf.cast(tf.size(targets), tf.float32)
+        targets = targets - self._values.mean
         return [tf.stack([count, tf.reduce_sum(targets), tf.reduce_sum(tf.square(targets))])]
 
     def _add(self, sums: list[tf.Tensor]) -> None:
-        """Adds the sums of all learners to the statistics of targets and observations."""
+        """Adds the sums of all learners to the statistics of targets."""
         if self._values is not None:
             self._values.add(*tf.unstack(sums[0]))
             self.agent.q_heads.set_unit(self._values.mean, self._values.std)
-            sums = sums[1:]
-        self._observed(sums)
 
 
 def _q_values(agent: Agent | None, step: EnvOutput) -> tf.Tensor:

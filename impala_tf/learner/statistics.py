@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import sonnet as snt
 import tensorflow as tf
 
@@ -9,10 +11,13 @@ from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.types import Nest
 
 _MIN_STD = 1e-2
+FORMAT = 2
+"""Of statistics in checkpoints. 1: sums and mean squares, which lose the deviation of numbers that
+are far from 0; `convert` makes 2 of them."""
 
 
 class RunningMoments(snt.Module):
-    """Mean and mean square of scalars: a moving average over updates, without its start at 0.
+    """Mean and variance of scalars: a moving average over updates, without its start at 0.
 
     Args:
       decay: weight of what was before, at each update.
@@ -23,36 +28,55 @@ class RunningMoments(snt.Module):
     def __init__(self, decay: float, shape: tuple[int, ...] = (), name: str | None = None) -> None:
         super().__init__(name=name)
         self._decay = decay
-        self._weight, self._mean, self._square = (
+        self._weight, self._mean, self._variance = (
             tf.Variable(tf.zeros(shape), trainable=False, name=each)
-            for each in ("weight", "mean", "square")
+            for each in ("weight", "mean", "variance")
         )
+        self._square = self._variance  # its name in checkpoints
 
     def add(self, count: tf.Tensor, total: tf.Tensor, squares: tf.Tensor) -> None:
-        """Adds `count` values with this sum and this sum of squares; 0 values change nothing."""
+        """Adds values; if there are none, nothing changes.
+
+        Args:
+          count: of values.
+          total: the sum of the values minus `mean`. Of the values themselves, float32 would lose
+            the deviation if they are far from 0.
+          squares: the sum of the squares of the values minus `mean`.
+        """
         some = tf.cast(count > 0, tf.float32)
         keep = 1.0 - some * (1.0 - self._decay)
         count = tf.maximum(count, 1.0)
-        self._weight.assign(keep * self._weight + (1.0 - keep))
-        self._mean.assign(keep * self._mean + (1.0 - keep) * total / count)
-        self._square.assign(keep * self._square + (1.0 - keep) * squares / count)
+        weight = keep * self._weight + (1.0 - keep)
+        share = (1.0 - keep) / tf.maximum(weight, 1e-8)  # of the new values in the average
+        moved = total / count
+        variance = tf.maximum(squares / count - tf.square(moved), 0.0)
+        before = self._variance + share * tf.square(moved)
+        self._variance.assign((1.0 - share) * before + share * variance)
+        self._mean.assign_add(share * moved)
+        self._weight.assign(weight)
+
+    def convert(self) -> None:
+        """Makes the variables of format 1, as they were restored, those of the present format."""
+        weight = tf.maximum(self._weight, 1e-8)
+        mean = self._mean / weight
+        self._variance.assign(tf.maximum(self._square / weight - tf.square(mean), 0.0))
+        self._mean.assign(mean)
 
     @property
     def mean(self) -> tf.Tensor:
         """The mean; 0 before the first `add`."""
-        return self._mean / tf.maximum(self._weight, 1e-8)
+        return self._mean.read_value()
 
     @property
     def rms(self) -> tf.Tensor:
         """The root of the mean square; 1 before the first `add`."""
-        rms = tf.sqrt(self._square / tf.maximum(self._weight, 1e-8))
+        rms = tf.sqrt(self._variance + tf.square(self._mean))
         return tf.where(self._weight > 0.0, tf.maximum(rms, 1e-8), 1.0)
 
     @property
     def std(self) -> tf.Tensor:
         """The standard deviation, not below 0.01; 1 before the first `add`."""
-        square = self._square / tf.maximum(self._weight, 1e-8)
-        std = tf.sqrt(tf.maximum(square - tf.square(self.mean), _MIN_STD**2))
+        std = tf.maximum(tf.sqrt(self._variance), _MIN_STD)
         return tf.where(self._weight > 0.0, std, 1.0)
 
 
@@ -74,6 +98,15 @@ class ValueNormalizer(snt.Module):
         """Returns the network's baseline in units of the rewards, same shape [..., *levels]."""
         return self._moments.mean + self._moments.std * baseline
 
+    def convert(self) -> None:
+        """See `RunningMoments.convert`."""
+        self._moments.convert()
+
+    @property
+    def mean(self) -> tf.Tensor:
+        """The value of the network's baseline 0; [] or [levels]."""
+        return self._moments.mean
+
     @property
     def std(self) -> tf.Tensor:
         """The unit of the network's baseline; [] or [levels]."""
@@ -90,8 +123,19 @@ class ValueNormalizer(snt.Module):
         layer.b.assign(layer.b * scale + (mean - self._moments.mean) / self._moments.std)
 
 
+class Moments(NamedTuple):
+    """Of observations, element by element; float32. Several learners': with a leading [size]."""
+
+    count: tf.Tensor  # []
+    mean: tf.Tensor  # [*shape]
+    deviations: tf.Tensor  # [*shape]: sum of the squared differences from the mean
+
+
 class PartStatistics(snt.Module):
-    """Sums over the first observations, from which the normaliser is set.
+    """Moments of the first observations, from which the normaliser is set.
+
+    They are merged by the differences of means (Chan et al., 1983), so that the variance is right
+    however far the mean is from 0.
 
     Args:
       normalizer: of the agent.
@@ -102,37 +146,54 @@ class PartStatistics(snt.Module):
         self._normalizer = normalizer
         shape = normalizer.mean.shape
         self._count = tf.Variable(0.0, trainable=False, name="count")
-        self._sums = tf.Variable(tf.zeros(shape), trainable=False, name="sums")
-        self._squares = tf.Variable(tf.zeros(shape), trainable=False, name="squares")
+        self._mean = tf.Variable(tf.zeros(shape), trainable=False, name="mean")
+        self._deviations = tf.Variable(tf.zeros(shape), trainable=False, name="deviations")
+        self._sums, self._squares = self._mean, self._deviations  # their names in checkpoints
 
-    def sums(self, observations: tf.Tensor) -> list[tf.Tensor]:
-        """Returns count, sums and sums of squares over [T, B, *shape], for `add`."""
-        flat = tf.cast(tf.reshape(observations, (-1, *self._sums.shape)), tf.float32)
-        count = tf.cast(tf.shape(flat)[0], tf.float32)
-        return [count, tf.reduce_sum(flat, axis=0), tf.reduce_sum(tf.square(flat), axis=0)]
+    def moments(self, observations: tf.Tensor) -> list[Moments]:
+        """Returns the moments of observations [T, B, *shape], as a list of one."""
 
-    def no_sums(self) -> list[tf.Tensor]:
-        """Returns the sums over no observations."""
-        return [tf.zeros(part.shape) for part in (self._count, self._sums, self._squares)]
+        def add(step: tf.Tensor, before: Moments) -> tuple[tf.Tensor, Moments]:
+            return step + 1, _merged(before, _moments_of(observations[step]))
 
-    def add(self, sums: list[tf.Tensor]) -> None:
-        """Adds the sums of all learners, and sets the normaliser."""
-        count, total, squares = sums
-        self._count.assign_add(count)
-        self._sums.assign_add(total)
-        self._squares.assign_add(squares)
+        # One step at a time: as floats, all of them would take much memory.
+        length = tf.shape(observations)[0]
+        start = (tf.constant(0), *self.no_moments())
+        _, found = tf.while_loop(lambda step, _: step < length, add, start, parallel_iterations=1)
+        return [found]
 
-        def set_normalizer() -> None:
-            mean = self._sums / self._count
-            variance = tf.maximum(self._squares / self._count - tf.square(mean), 0.0)
-            self._normalizer.set(mean, variance)
+    def no_moments(self) -> list[Moments]:
+        """Returns the moments of no observations."""
+        return [Moments(*(tf.zeros(each.shape) for each in self._moments()))]
+
+    def add(self, everyones: list[Moments]) -> None:
+        """Adds the moments of all learners, and sets the normaliser. Infinite ones are left out."""
+        merged = self._moments()
+        for mine in zip(*map(tf.unstack, everyones[0]), strict=True):
+            merged = _merged(merged, Moments(*mine))
+
+        def assign() -> None:
+            for variable, value in zip(self._moments(), merged, strict=True):
+                variable.assign(value)
+            self._normalizer.set(self._mean, self._deviations / self._count)
 
         # In a group, at first nobody may have a batch.
-        tf.cond(self._count > 0.0, set_normalizer, lambda: None)
+        usable = tf.math.is_finite(tf.reduce_sum(merged.deviations)) & (merged.count > 0.0)
+        tf.cond(usable, assign, lambda: None)
+
+    def convert(self) -> None:
+        """Makes the variables of format 1, as they were restored, those of the present format."""
+        mean = self._sums / tf.maximum(self._count, 1.0)
+        deviations = self._squares - self._count * tf.square(mean)
+        self._deviations.assign(tf.maximum(deviations, 0.0))
+        self._mean.assign(mean)
+
+    def _moments(self) -> Moments:
+        return Moments(self._count, self._mean, self._deviations)
 
 
 class DictStatistics(snt.Module):
-    """`PartStatistics` of observations of several parts, one list of sums after another.
+    """`PartStatistics` of observations of several parts, one of them after another in lists.
 
     Args:
       normalizers: {part: its normaliser, or None}.
@@ -148,21 +209,44 @@ class DictStatistics(snt.Module):
             if normalizer is not None
         }
 
-    def sums(self, observations: dict[str, tf.Tensor]) -> list[tf.Tensor]:
-        """See `PartStatistics.sums`."""
-        return [each for name, part in self._items() for each in part.sums(observations[name])]
+    def moments(self, observations: dict[str, tf.Tensor]) -> list[Moments]:
+        """See `PartStatistics.moments`."""
+        return [each for name, part in self._items() for each in part.moments(observations[name])]
 
-    def no_sums(self) -> list[tf.Tensor]:
-        """See `PartStatistics.no_sums`."""
-        return [each for _, part in self._items() for each in part.no_sums()]
+    def no_moments(self) -> list[Moments]:
+        """See `PartStatistics.no_moments`."""
+        return [each for _, part in self._items() for each in part.no_moments()]
 
-    def add(self, sums: list[tf.Tensor]) -> None:
+    def add(self, everyones: list[Moments]) -> None:
         """See `PartStatistics.add`."""
-        for number, (_, part) in enumerate(self._items()):
-            part.add(sums[3 * number : 3 * number + 3])
+        for (_, part), moments in zip(self._items(), everyones, strict=True):
+            part.add([moments])
+
+    def convert(self) -> None:
+        """See `PartStatistics.convert`."""
+        for _, part in self._items():
+            part.convert()
 
     def _items(self) -> list[tuple[str, PartStatistics]]:
         return sorted(self._parts.items())
+
+
+def _moments_of(observations: tf.Tensor) -> Moments:
+    """Returns the moments of observations [B, *shape], B > 0."""
+    values = tf.cast(observations, tf.float32)
+    # The sum of numbers that are far from 0 would lose digits.
+    mean = values[0] + tf.reduce_mean(values - values[0], axis=0)
+    count = tf.cast(tf.shape(values)[0], tf.float32)
+    return Moments(count, mean, tf.reduce_sum(tf.square(values - mean), axis=0))
+
+
+def _merged(one: Moments, other: Moments) -> Moments:
+    """Returns the moments of the observations of both."""
+    count = one.count + other.count
+    share = other.count / tf.maximum(count, 1.0)
+    moved = other.mean - one.mean
+    between = tf.square(moved) * (one.count * share)
+    return Moments(count, one.mean + share * moved, one.deviations + other.deviations + between)
 
 
 def observation_statistics(normalizer: Nest) -> PartStatistics | DictStatistics | None:

@@ -12,7 +12,7 @@ from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner import signals
+from impala_tf.learner import signals, statistics
 from impala_tf.learner.actor_gradients import ActorGradientStep
 from impala_tf.learner.batch_uses import BatchUses, Once, Replayed, batch_uses
 from impala_tf.learner.gradient_step import GradientStep
@@ -24,7 +24,8 @@ from impala_tf.learner.schedules import Schedules
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.types import EnvironmentSpec, Sent
 
-# For so many agent steps, observations are added to the statistics that normalise them.
+# For so many agent steps of all learners, the observations that arrive are added to the statistics
+# that normalise them, whether or not anything is learned from them yet.
 OBSERVED_AGENT_STEPS = 50_000
 MAX_SKIPPED_IN_A_ROW = 20
 
@@ -116,14 +117,17 @@ class Learner:
             "agent_steps": self.agent_steps,
             "environment_frames": self.environment_frames,
             "kl_factor": self._schedules.kl_factor,
+            "statistics_format": statistics.FORMAT,
         }
 
     def restore_counters(self, counters: dict[str, float]) -> None:
-        """Restores what `counters` returned."""
+        """Restores what `counters` returned; call it after the variables were restored."""
         self.learner_updates = int(counters["learner_updates"])
         self.agent_steps = int(counters["agent_steps"])
         self.environment_frames = int(counters["environment_frames"])
         self._schedules.kl_factor = counters.get("kl_factor", 1.0)
+        if counters.get("statistics_format", 1) < statistics.FORMAT:
+            self._step.convert_statistics()
 
     def not_finite(self) -> list[str]:
         """Returns the names of variables that hold a NaN or an infinity."""
@@ -138,6 +142,8 @@ class Learner:
         """Makes the graphs of the gradient steps now, while the first batch is on its way."""
         no_flags = ControlFlags(stop=False, write_row=False, checkpoint=False)
         self._step.compile(self._spec, self._signals(no_flags, True))
+        if self.agent_steps < OBSERVED_AGENT_STEPS:
+            self._step.compile_observe(self._spec)
 
     def update(self, batch: Sent, flags: ControlFlags) -> tuple[Any, ControlFlags]:
         """Takes the gradient steps that follow the arrival of a batch [B, ...]; a3c: [1, ...].
@@ -166,17 +172,17 @@ class Learner:
     def _arrival(self, batch: Sent | None, flags: ControlFlags) -> tuple[list[Any], ControlFlags]:
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
-        may_observe = self.agent_steps < OBSERVED_AGENT_STEPS
+        if self.agent_steps < OBSERVED_AGENT_STEPS:
+            self._step.observe(batch)
         found, kls, first_signals = [], [], None
         all_reduce_s = 0.0
-        for number, minibatch in enumerate(self._uses.arrival(batch)):
-            observe = may_observe and number < self._uses.steps_on_new  # each counts once
+        for minibatch in self._uses.arrival(batch):
             own_signals = self._signals(flags, minibatch is not None)
             if minibatch is None:
-                result = self._step.without_batch(own_signals, observe)
+                result = self._step.without_batch(own_signals)
             else:
                 version = tf.constant(_number(self.parameter_version, np.int64))
-                result = self._step.with_batch(minibatch, version, own_signals, observe)
+                result = self._step.with_batch(minibatch, version, own_signals)
                 if result.taken:
                     found.append(result.stats)
                     self._uses.learned(result.td_errors)

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents.agent import make_agent
+from impala_tf.agents.agent import agent_of, make_agent
+from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.checkpoint.checkpointer import Checkpointer
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec
-from tests.helpers.samples import image_spec, vector_spec
+from tests.helpers.samples import image_spec, resolved_config, vector_spec
 
 # Variables as commit 9e2dd4a wrote them. The order is that of the optimizer's slots, which are
 # numbered. All levels have 4 actions.
@@ -111,3 +115,54 @@ def test_an_agent_still_reads_the_checkpoints_of_earlier_versions(
 
     for variable, expected in zip(agent.variables, saved.values(), strict=True):
         np.testing.assert_array_equal(variable, expected)
+
+
+class OldPartStatistics(snt.Module):
+    """Sums over observations, as checkpoints before `statistics.FORMAT` 2 held them."""
+
+    def __init__(self, normalizer: ObservationNormalizer, seen: np.ndarray) -> None:
+        super().__init__()
+        self._normalizer = normalizer
+        self._count = tf.Variable(float(len(seen)))
+        self._sums = tf.Variable(seen.sum(0))
+        self._squares = tf.Variable(np.square(seen).sum(0))
+
+
+class OldRunningMoments(snt.Module):
+    """Weighted means, as checkpoints before `statistics.FORMAT` 2 held them."""
+
+    def __init__(self, weight: float, mean: float, square: float) -> None:
+        super().__init__()
+        self._weight, self._mean, self._square = map(tf.Variable, (weight, mean, square))
+
+
+def test_a_run_with_statistics_of_an_earlier_version_resumes(tmp_path: Path) -> None:
+    settings = resolved_config(
+        observation_normalization="elementwise", advantage_scaling="rms", optimizer="adam"
+    )
+    spec = vector_spec()
+    made = [Learner(agent_of(settings.agent, spec), spec, settings, SingleLearner()) for _ in "12"]
+    first, second = made
+    normalizer = first.agent.observation_normalizer
+    seen = np.random.default_rng(0).normal(3, 2, size=(100, 3)).astype(np.float32)
+    old = {
+        **first.trackables(),
+        "observation_statistics": OldPartStatistics(normalizer, seen),
+        "advantage_moments": OldRunningMoments(0.5, 0.0, 0.5 * 9.0),
+    }
+    counters = first.counters()
+    del counters["statistics_format"]
+    Checkpointer(tmp_path, old).save(counters, 0)
+
+    state = Checkpointer(tmp_path, second.trackables()).restore()
+    assert state is not None
+    second.restore_counters(state)
+    statistics = second.trackables()["observation_statistics"]
+    np.testing.assert_allclose(statistics._mean, seen.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(statistics._deviations / 100, seen.var(0), rtol=1e-3)
+    assert float(second.trackables()["advantage_moments"].rms) == pytest.approx(3.0)
+
+    Checkpointer(tmp_path, second.trackables()).save(second.counters(), 1)
+    first.restore_counters(Checkpointer(tmp_path, first.trackables()).restore() or {})
+    for mine, its in zip(first.parameters_and_slots(), second.parameters_and_slots(), strict=True):
+        np.testing.assert_array_equal(mine, its)

@@ -256,7 +256,7 @@ def test_kl_and_explained_variance_are_what_their_names_say() -> None:
     np.testing.assert_allclose(found.kl, steps.kl.numpy()[valid].mean(), rtol=1e-4)
     targets = impala.estimate(steps, loss_config()).value_targets.numpy()[valid]
     error = np.mean((targets - steps.values.numpy()[valid]) ** 2)
-    explained = losses.explained_variance(found.value_error, found.value_sums)
+    explained = losses.explained_variance(found.value_error, found.target_sums)
     np.testing.assert_allclose(explained, 1 - error / targets.var(), rtol=1e-3, atol=1e-4)
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.learner.test_update import NO_FLAGS, batch, make
+from impala_tf.agents.agent import agent_of
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.update import Learner
+from tests.learner.test_update import NO_FLAGS, SPEC, batch, config
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "appo"])
 def test_a_compiled_learner_traces_no_graph_when_batches_arrive(algorithm: str) -> None:
     """Otherwise the first updates take seconds, while the actors wait."""
-    learner, agent = make(algorithm=algorithm, observation_normalization="elementwise")
+    settings = config(algorithm=algorithm, observation_normalization="elementwise")
+    learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, SingleLearner())
     learner.compile()
-    traced = learner._step.with_batch.experimental_get_tracing_count()
+    functions = (learner._step.with_batch, learner._step._moments)
+    traced = [each.experimental_get_tracing_count() for each in functions]
     for seed in range(4):
-        learner.update(batch(agent, seed), NO_FLAGS)
-    assert learner._step.with_batch.experimental_get_tracing_count() == traced == 2
+        learner.update(batch(learner.agent, seed), NO_FLAGS)
+    assert [each.experimental_get_tracing_count() for each in functions] == traced == [1, 1]

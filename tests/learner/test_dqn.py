@@ -78,10 +78,11 @@ def test_the_ratio_of_gradient_steps_to_agent_steps_is_held(ratio: float) -> Non
 
 def test_nothing_is_learned_before_the_replay_has_enough() -> None:
     learner = learner_of(replay_start_steps=3 * B * T)
-    before = learner.parameters()
+    before = [each.numpy() for each in learner.agent.trainable_variables]
     assert [arrive(learner, seed) for seed in range(2)] == [None, None]
     assert learner.replay is not None and learner.replay.missing_steps == B * T
-    tf.nest.map_structure(np.testing.assert_array_equal, before, learner.parameters())
+    for mine, old in zip(learner.agent.trainable_variables, before, strict=True):
+        np.testing.assert_array_equal(mine, old)
     assert learner.agent_steps == 2 * B * T, "frames count from the first one on"
     assert arrive(learner, 2) is not None
     assert learner.learner_updates == 2

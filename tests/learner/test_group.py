@@ -1,4 +1,4 @@
-"""Two learners under horovodrun have the same parameters and count frames together."""
+"""Learners under horovodrun have the same parameters and count frames together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.helpers.horovod_worker import UPDATES, VARIANTS, B, T
@@ -18,10 +20,9 @@ pytestmark = [pytest.mark.xdist_group("horovod"), pytest.mark.slow]
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("horovod")
-    command = [str(HOROVODRUN), "-np", "2", sys.executable, "-m", "tests.helpers.horovod_worker"]
+def run(module: str, learners: int, directory: Path) -> Any:
+    """Returns what a group of real learners wrote."""
+    command = [str(HOROVODRUN), "-np", str(learners), sys.executable, "-m", module]
     process = subprocess.Popen(
         [*command, str(directory)],
         cwd=PROJECT,
@@ -37,6 +38,11 @@ def result(tmp_path_factory):
         process.wait()
     assert process.returncode == 0, printed
     return json.loads((directory / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    return run("tests.helpers.horovod_worker", 2, tmp_path_factory.mktemp("horovod"))
 
 
 def test_learners_with_different_seeds_are_bit_for_bit_equal_after_every_update(result):
@@ -91,3 +97,19 @@ def test_a_learner_without_a_batch_does_not_block_the_group_and_adds_no_frames(r
     assert first_steps == second_steps == B * T
     assert first_stops
     assert second_stops
+
+
+def test_three_learners_of_dqn_normalise_by_everything_that_arrived(tmp_path: Path):
+    """Also before they begin to learn: later, only few of the observed steps would be left."""
+    ranks = run("tests.helpers.horovod_images", 3, tmp_path)
+    count, sums, squares = (
+        sum(np.asarray(rank[name]) for rank in ranks) for name in ("count", "sums", "squares")
+    )
+    mean = sums / count
+    variance = squares / count - np.square(mean)
+    assert np.sqrt(variance).mean() > 40, "the learners see images of different brightness"
+    for rank in ranks:
+        np.testing.assert_allclose(rank["mean"], mean, rtol=1e-4)
+        np.testing.assert_allclose(rank["std"], np.sqrt(variance + 1e-5 * 255**2), rtol=1e-3)
+        assert rank["updates"] == [0, 0, 1, 2, 3, 4]
+    assert len({rank["digest"] for rank in ranks}) == 1

@@ -8,12 +8,16 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.normalization import ObservationNormalizer
-from impala_tf.learner.statistics import PartStatistics, RunningMoments, ValueNormalizer
+from impala_tf.learner.statistics import Moments, PartStatistics, RunningMoments, ValueNormalizer
 
 
-def sums(values: np.ndarray) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    found = (values.size, values.sum(), np.square(values).sum())
-    return tf.constant(found[0], tf.float32), tf.constant(found[1]), tf.constant(found[2])
+def sums(
+    values: np.ndarray, mean: tf.Tensor | float = 0.0
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns what `add` takes, in float32: the values are those of a graph."""
+    from_mean = tf.constant(values, tf.float32) - mean
+    count = tf.constant(values.size, tf.float32)
+    return count, tf.reduce_sum(from_mean), tf.reduce_sum(tf.square(from_mean))
 
 
 def test_running_moments_are_weighted_means_of_the_updates() -> None:
@@ -25,7 +29,7 @@ def test_running_moments_are_weighted_means_of_the_updates() -> None:
     weights = np.array([0.9**age for age in (4, 3, 2, 1, 0)])
     weights /= weights.sum()
     for values in batches:
-        moments.add(*sums(values))
+        moments.add(*sums(values, moments.mean))
     mean = sum(w * v.mean() for w, v in zip(weights, batches, strict=True))
     square = sum(w * np.square(v).mean() for w, v in zip(weights, batches, strict=True))
     assert float(moments.mean) == pytest.approx(mean, rel=1e-4)
@@ -50,11 +54,89 @@ def test_values_stay_what_they_were_when_their_statistics_change() -> None:
     layer(inputs)
     normalizer = ValueNormalizer()
     rng = np.random.default_rng(1)
-    normalizer.add(*sums(rng.normal(10, 5, 100).astype(np.float32)), layer)
+    normalizer.add(*sums(rng.normal(10, 5, 100)), layer)
     before = normalizer.values(layer(inputs)).numpy()
-    normalizer.add(*sums(rng.normal(500, 90, 100).astype(np.float32)), layer)
+    normalizer.add(*sums(rng.normal(500, 90, 100), normalizer.mean), layer)
     np.testing.assert_allclose(normalizer.values(layer(inputs)), before, rtol=1e-4, atol=1e-3)
     assert float(normalizer.std) > 50
+
+
+FAR_FROM_0 = [(1000.0, 1.0), (1000.0, 0.1), (50_000.0, 20.0), (1.7e9, 1e5), (-3e5, 0.5)]
+
+
+@pytest.mark.parametrize(("mean", "std"), FAR_FROM_0)
+def test_the_deviation_of_values_that_are_far_from_0_is_right(mean: float, std: float) -> None:
+    """In float32, the difference of two mean squares has no digits of it."""
+    rng = np.random.default_rng(3)
+    moments = RunningMoments(decay=0.9)
+    for _ in range(100):
+        values = rng.normal(mean, std, size=500).astype(np.float32)
+        moments.add(*sums(values, moments.mean))
+    assert float(moments.std) == pytest.approx(std, rel=0.03)
+    assert float(moments.mean) == pytest.approx(mean, abs=0.1 * std)
+    assert float(moments.rms) == pytest.approx(abs(mean), rel=1e-3)
+
+
+def add(statistics: PartStatistics, *by_learner: list[Moments]) -> None:
+    """Adds the moments of several learners."""
+    statistics.add([Moments(*map(tf.stack, zip(*(own for (own,) in by_learner), strict=True)))])
+
+
+@pytest.mark.parametrize("learners", [1, 3])
+def test_observations_that_are_far_from_0_get_deviation_1(learners: int) -> None:
+    """Clocks, positions and prices are like that; also if only one of the learners has a batch."""
+    rng = np.random.default_rng(4)
+    mean, std = np.transpose(FAR_FROM_0)
+    normalizer = ObservationNormalizer((len(mean),), "float32")
+    statistics = PartStatistics(normalizer)
+    seen = rng.normal(mean, std, size=(10, learners, 8, 4, len(mean))).astype(np.float32)
+    for arrival in seen:
+        add(statistics, *(statistics.moments(tf.constant(part)) for part in arrival))
+    rest = [statistics.no_moments()] * (learners - 1)
+    alone = rng.normal(mean, std, size=(1, 2, len(mean))).astype(np.float32)
+    add(statistics, statistics.moments(tf.constant(alone)), *rest)
+    everything = np.concatenate([seen.reshape(-1, len(mean)), alone.reshape(-1, len(mean))])
+    found = normalizer(tf.constant(everything), tf.float32).numpy()
+    np.testing.assert_allclose(found.std(0), 1, rtol=0.01)
+    np.testing.assert_allclose(found.mean(0), 0, atol=0.1)  # -3e5 has no more digits
+
+
+def test_a_part_that_did_not_fit_is_left_out() -> None:
+    """The square of 1e30 is infinite, and one such number would spoil the statistics for good."""
+    normalizer = ObservationNormalizer((2,), "float32")
+    statistics = PartStatistics(normalizer)
+    add(statistics, statistics.moments(tf.constant([[[1.0, 2.0], [3.0, 4.0]]])))
+    before = normalizer.mean.numpy()
+    add(statistics, statistics.moments(tf.constant([[[1.0, 1e30], [3.0, 4.0]]])))
+    np.testing.assert_array_equal(normalizer.mean, before)
+    add(statistics, statistics.moments(tf.constant([[[1.0, 2.0], [3.0, 4.0]]])))
+    np.testing.assert_allclose(normalizer.mean, [2.0, 3.0])
+
+
+def test_statistics_of_old_checkpoints_are_converted() -> None:
+    """They held weighted sums and mean squares."""
+    values = np.random.default_rng(5).normal(3, 2, size=(4, 100))
+    moments = RunningMoments(decay=0.9)
+    weights = 0.1 * 0.9 ** np.arange(3, -1, -1)
+    moments._weight.assign(weights.sum())
+    moments._mean.assign((weights * values.mean(1)).sum())
+    moments._square.assign((weights * np.square(values).mean(1)).sum())
+    moments.convert()
+    now = RunningMoments(decay=0.9)
+    for each in values:
+        now.add(*sums(each, now.mean))
+    for old, new in zip(moments.variables, now.variables, strict=True):
+        np.testing.assert_allclose(old, new, rtol=1e-4)
+
+    seen = np.random.default_rng(6).normal(5, 2, size=(3, 4, 2)).astype(np.float32)
+    one, other = (PartStatistics(ObservationNormalizer((2,), "float32")) for _ in range(2))
+    one._count.assign(12.0)
+    one._sums.assign(seen.sum((0, 1)))
+    one._squares.assign(np.square(seen).sum((0, 1)))
+    one.convert()
+    add(other, other.moments(tf.constant(seen)))
+    for old, new in zip(one._moments(), other._moments(), strict=True):
+        np.testing.assert_allclose(old, new, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [("uint8", 255.0), ("float32", 1.0)])
@@ -70,11 +152,11 @@ def test_observations_are_normalised_by_the_moments_of_all_that_were_added(
         np.clip(0.5 * unit + spread * rng.normal(size=(5, 2, *shape)), 0, unit).astype(dtype)
         for _ in range(4)
     ]
-    statistics.add(statistics.no_sums())  # in a group, at first nobody may have a batch
+    add(statistics, statistics.no_moments())  # in a group, at first nobody may have a batch
     np.testing.assert_allclose(normalizer.inverse_std, 1 / unit)
     for steps in seen:
-        statistics.add(statistics.sums(tf.constant(steps)))
-    statistics.add(statistics.no_sums())
+        add(statistics, statistics.moments(tf.constant(steps)))
+    add(statistics, statistics.no_moments())
     everything = np.concatenate(seen).reshape(-1, *shape).astype(np.float64)
     expected = (everything - everything.mean(0)) / np.sqrt(everything.var(0) + 1e-5 * unit**2)
     found = normalizer(tf.constant(everything.astype(dtype)), tf.float32)

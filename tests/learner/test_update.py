@@ -199,7 +199,7 @@ def test_every_statistic_has_its_own_value() -> None:
         "policy_lag_mean": (0 + 3 + 5) / 3,
         "policy_lag_max": 5,
         "kl": found.kl,
-        "explained_variance": explained_variance(found.value_error, found.value_sums),
+        "explained_variance": explained_variance(found.value_error, found.target_sums),
         "advantage_rms": np.sqrt(found.squared_advantages / found.steps),
         "surrogate_clip_fraction": 0,
     }.items():
@@ -281,6 +281,7 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
         "agent_steps": B * T,
         "environment_frames": 4 * B * T,
         "kl_factor": 1.0,
+        "statistics_format": 2,
     }
 
 
@@ -319,6 +320,7 @@ def test_the_learning_rate_falls_linearly_to_zero_over_the_frames() -> None:
         "agent_steps": 10 * B * T,
         "environment_frames": 40 * B * T,
         "kl_factor": 1.0,
+        "statistics_format": 2,
     }
     learner.update(batch(agent), NO_FLAGS)  # one more: a group may need it
     assert learner.learning_rate == 0

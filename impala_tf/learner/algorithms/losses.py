@@ -17,10 +17,13 @@ class Scales(NamedTuple):
     entropy_cost: tf.Tensor | float
     advantage_rms: tf.Tensor | float = 1.0  # advantages are divided by it if scaled by "rms"
     value_std: tf.Tensor | float = 1.0  # value errors are divided by it; scalar or [B]
+    # Sums of value targets are of their differences from these, so that float32 keeps the digits.
+    value_mean: tf.Tensor | float = 0.0  # scalar or [B]
+    value_center: tf.Tensor | float = 0.0  # the same for all of a batch
 
 
 class Losses(NamedTuple):
-    """Scalars, float32, but for `value_sums`. `total` is minimised.
+    """Scalars, float32, but for the last two. `total` is minimised.
 
     The losses are not weighted by their costs. They are sums over time and batch, or means, as
     --loss_reduction says. All fields of the parts of a batch add up to those of the whole batch, if
@@ -38,7 +41,9 @@ class Losses(NamedTuple):
     value_error: tf.Tensor  # mean squared difference of the value targets and V(x)
     steps: tf.Tensor  # number of valid steps
     squared_advantages: tf.Tensor  # sum over the valid steps, before scaling
-    value_sums: tf.Tensor  # float32 [3, B]: how many value targets, their sum, that of squares
+    # How many value targets, the sum of their differences from a field of Scales, that of squares.
+    value_sums: tf.Tensor  # float32 [3, B]: from value_mean
+    target_sums: tf.Tensor  # float32 [3]: from value_center
 
 
 def compute(
@@ -93,20 +98,26 @@ def compute(
         value_error=mean(tf.square(targets - steps.values)),
         steps=own_steps,
         squared_advantages=tf.reduce_sum(weight * tf.square(found.advantages)),
-        value_sums=tf.reduce_sum(
-            weight * tf.stack([tf.ones_like(weight), targets, tf.square(targets)]), axis=1
-        ),
+        value_sums=_sums(weight, targets - scales.value_mean),
+        target_sums=tf.reduce_sum(_sums(weight, targets - scales.value_center), axis=1),
     )
 
 
-def explained_variance(value_error: tf.Tensor, value_sums: tf.Tensor) -> tf.Tensor:
+def _sums(weight: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Returns count, sum and sum of squares over the time of [T, B], float32 [3, B]."""
+    return tf.reduce_sum(
+        weight * tf.stack([tf.ones_like(weight), values, tf.square(values)]), axis=1
+    )
+
+
+def explained_variance(value_error: tf.Tensor, target_sums: tf.Tensor) -> tf.Tensor:
     """Returns how much of the value targets' variance V(x) explains; 1: a perfect baseline.
 
     Args:
       value_error: of `Losses`.
-      value_sums: float32 [3] or [3, ...]: of `Losses`, perhaps added up over B.
+      target_sums: float32 [3]: of `Losses`.
     """
-    count, total, squares = tf.unstack(tf.reduce_sum(tf.reshape(value_sums, (3, -1)), axis=1))
+    count, total, squares = tf.unstack(target_sums)
     count = tf.maximum(count, 1.0)
     variance = squares / count - tf.square(total / count)
     return 1.0 - value_error / tf.maximum(variance, 1e-8)
