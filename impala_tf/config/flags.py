@@ -29,7 +29,8 @@ class RunConfig:
     report: several runs, repeated or comma separated; a folder stands for all runs below it.
     Default: runs/LEVEL-AGENT."""
     seed: int = 1
-    """The seeds of all environments, actors and learners derive from this one."""
+    """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
+    run, and those that were restarted, have other seeds than before, so they play other games."""
     preset: Literal["tuned", "paper"] = "tuned"
     """Where flags that are not given get their values; the table below shows both presets.
     tuned: learns most from few frames; paper: table G.1 of the IMPALA paper."""

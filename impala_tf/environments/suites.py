@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -82,7 +82,7 @@ def modules(env: EnvironmentConfig) -> list[str]:
 def make(
     env: EnvironmentConfig,
     num_envs: int,
-    seed: int,
+    seed: int | Callable[[], int],
     *,
     num_threads: int = 1,
     actor: int = 0,
@@ -96,7 +96,7 @@ def make(
     Args:
       env: the level, or the levels.
       num_envs: N.
-      seed: of the first reset, 0 or more.
+      seed: of the first reset, 0 or more; a function is called only then.
       num_threads: of environments that run natively; one is best if there are as many actors as
         cores.
       actor, num_actors: who asks, and how many there are (0: unknown, so each has one level).
@@ -180,20 +180,29 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
 class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):
     """Seeds the first reset; later resets continue the same random sequence."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int | Callable[[], int]) -> None:
         super().__init__(env)
         self.level_indices = getattr(env, "level_indices", np.zeros(env.num_envs, np.int32))
         self.same_step = same_step(env)
-        # Vector environments count up from one seed, so neighbouring seeds would give nearly the
-        # same environments: spread them out, below 2**30 because ALE keeps them in a C int.
-        self._seed: int | None = int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
+        self._seed: int | Callable[[], int] | None = seed
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Resets all environments."""
         first, self._seed = self._seed, None
-        return self.env.reset(seed=first if seed is None else seed, options=options)
+        if seed is None and first is not None:
+            seed = _spread(first() if callable(first) else first)
+        return self.env.reset(seed=seed, options=options)
+
+
+def _spread(seed: int) -> int:
+    """Returns a seed that is far from those of neighbouring ones.
+
+    Vector environments count up from one seed, so neighbouring seeds would give nearly the same
+    environments. It is below 2**30 because ALE keeps them in a C int.
+    """
+    return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
 
 
 def _union(env: EnvironmentConfig, each: Sequence[EnvironmentSpec]) -> EnvironmentSpec:

@@ -32,6 +32,7 @@ from impala_tf.transport import (
     HandshakeRefused,
     NoNetwork,
     RunOver,
+    Start,
     max_environments,
 )
 from impala_tf.types import EnvironmentSpec, Sent
@@ -56,7 +57,7 @@ def main(config: Config) -> int:
     own = _tensorflow_actor(config, spec) if configs.actors_use_tensorflow(config) else None
     num_envs = resolved(config.process.envs_per_actor)
     task = config.process.task
-    seed = seed_of(config.run.seed, "actor", task)
+    first_seed = seed_of(config.run.seed, "actor", task)
     length = resolved(config.optimizer.unroll_length)
     patience = _Patience(config.process.idle_exit_minutes)
     specs = array_specs(interface, spec, length) if own is None else own.sent_specs
@@ -64,14 +65,17 @@ def main(config: Config) -> int:
     patience.on_end = client.close
     stop.on_request(client.close)
 
+    def seed() -> int:  # once there was a handshake
+        return seed_of_start(first_seed, client.start)
+
     def seed_of_attempt(attempt: int) -> int:
-        return seed_of(seed, "environment", attempt) if attempt else seed
+        return seed_of(seed(), "environment", attempt) if attempt else seed()
 
     def make(attempt: int) -> BatchedEnvironment:
         made = suites.make(
             config.environment,
             num_envs,
-            seed_of_attempt(attempt),
+            lambda: seed_of_attempt(attempt),
             actor=task,
             num_actors=num_actors,
         )
@@ -90,7 +94,7 @@ def main(config: Config) -> int:
         client.handshake()
         actor = Actor(
             interface,
-            _acting(config, spec, client, own, seed, q_learning),
+            _acting(config, spec, client, own, seed(), q_learning),
             environment,
             client if own is None else own.learner(client),
             spec,
@@ -114,6 +118,16 @@ def main(config: Config) -> int:
         client.close()
         environment.close()
     return 0
+
+
+def seed_of_start(seed: int, start: Start) -> int:
+    """Returns the seed of one start of an actor; `seed` itself for the first one of a run.
+
+    An actor of a resumed run, or one that was restarted, would play the same games again.
+    """
+    if start.run_steps:
+        seed = seed_of(seed, "resumed", start.run_steps)
+    return seed_of(seed, "restarted", start.restarts) if start.restarts else seed
 
 
 def _num_actors(config: Config) -> int:

@@ -112,6 +112,7 @@ def build(
         infer=None if inference is None else inference.ask,
         least_grants=_least_grants(config),
         networks=None if networks is None else networks.network,
+        run_steps=learner.agent_steps,
     )
     if inference is not None and config.process.synchronization == "step":
         inference.wait_for(server.num_acting)

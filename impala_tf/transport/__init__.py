@@ -12,7 +12,7 @@ from impala_tf.transport.errors import (
     RunOver,
     TransportError,
 )
-from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity, max_environments
+from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity, Start, max_environments
 from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.server import LearnerServer
@@ -38,6 +38,7 @@ __all__ = [
     "RunIdentity",
     "RunOver",
     "Snapshot",
+    "Start",
     "TensorSpec",
     "TransportError",
     "max_environments",

@@ -32,7 +32,12 @@ from impala_tf.transport.grpc_options import (
     PARAMETERS_DEADLINE_S,
     PUSH_DEADLINE_S,
 )
-from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
+from impala_tf.transport.handshake import (
+    PROTOCOL_VERSION,
+    Start,
+    spec_messages,
+    specs_from_messages,
+)
 from impala_tf.transport.retry import Backoff
 from impala_tf.types import ActorReport, Episode, Sent
 
@@ -55,6 +60,7 @@ class ActorClient:
     closed. `close` may be called from any thread, everything else from one thread.
 
     Attributes:
+      start: which start of the actor this is, once there was a handshake.
       push_wait_fraction: fraction of the time between the last two pushes that the actor waited for
         parameters, or to push.
     """
@@ -103,6 +109,7 @@ class ActorClient:
         self._on_call = on_call
         self._on_refused = on_refused
         self._run_id = ""
+        self.start = Start()
         self._parameter_specs: list[TensorSpec] = []
         self._next_sequence = 0
         self._last_push = time.monotonic()
@@ -129,6 +136,8 @@ class ActorClient:
         reply = self._call(self._stub.Handshake, request, HANDSHAKE_DEADLINE_S)
         if reply.outcome == impala_pb2.REFUSED:
             raise HandshakeRefused(f"the learner refused actor {self._actor_id}: {reply.message}")
+        if not self._run_id:  # after a restart of the learner, the actor is still the same
+            self.start = Start(reply.run_steps, reply.restarts)
         self._run_id = reply.run_id
         self._parameter_specs = specs_from_messages(reply.parameter_specs)
         if not self._attendant.is_alive():

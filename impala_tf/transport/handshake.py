@@ -12,7 +12,7 @@ from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.grpc_options import MAX_UNROLL_BYTES
 from impala_tf.types import Sent
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 # What is said of an actor goes to logs and terminals, and the actor wrote it.
 _LONGEST_SHOWN = 80
@@ -31,6 +31,13 @@ class RunIdentity(NamedTuple):
     most_episodes: int  # that can end in a push, for each N of it
     max_environments: int = 4096  # N at most, of one actor
     num_levels: int = 1  # that the agent learns
+
+
+class Start(NamedTuple):
+    """Which start of an actor this is: (0, 0) is the first one of a run."""
+
+    run_steps: int = 0  # agent steps that the run had when the actor's learner started
+    restarts: int = 0  # of the actor, since its learner started
 
 
 def max_environments(unroll_specs: Sent, envs_per_actor: int) -> int:

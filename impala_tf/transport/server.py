@@ -55,6 +55,7 @@ class LearnerServer:
         infer: Infer | None = None,
         networks: Networks | None = None,
         least_grants: int | None = None,
+        run_steps: int = 0,
     ) -> None:
         """Binds the port; `start` serves it.
 
@@ -75,6 +76,7 @@ class LearnerServer:
             `service.Networks`; None: they have their own.
           least_grants: so many unrolls may always be in the making; how many more depends on how
             long they wait for room in the queue, see `grants`. None: any number.
+          run_steps: agent steps that the run has now, see `handshake.Start`.
 
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
         """
@@ -93,6 +95,7 @@ class LearnerServer:
             infer,
             networks,
             least_grants,
+            run_steps,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="serve", daemon=True)

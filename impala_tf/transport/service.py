@@ -62,6 +62,7 @@ class LearnerService:
       infer: chooses actions for actors; None: they do it themselves.
       networks: converts the network for actors, see `errors.NoNetwork`; None: they have their own.
       least_grants: so many unrolls may always be in the making; None: any number.
+      run_steps: agent steps that the run has; the actors are told.
     """
 
     def __init__(
@@ -78,8 +79,10 @@ class LearnerService:
         infer: Infer | None = None,
         networks: Networks | None = None,
         least_grants: int | None = None,
+        run_steps: int = 0,
     ) -> None:
         self._run = run
+        self._run_steps = run_steps
         self._codec = NestCodec(run.unroll_specs)
         self._parameter_specs = [TensorSpec.of(*spec) for spec in run.parameter_specs]
         self._put = put
@@ -130,11 +133,15 @@ class LearnerService:
         if problem:
             self._warn(host, f"refused actor {shown(request.actor_id)} at {host}: {problem}")
             return reply(impala_pb2.HandshakeReply, impala_pb2.REFUSED, message=problem)
+        session = self.sessions.get(request.actor_id, request.session)
+        assert session is not None  # it was admitted a moment ago
         return reply(
             impala_pb2.HandshakeReply,
             impala_pb2.OK,
             run_id=self._run.run_id,
             parameter_specs=spec_messages(self._parameter_specs),
+            run_steps=self._run_steps,
+            restarts=session.restarts,
         )
 
     @answering(impala_pb2.AttendRequest)

@@ -45,6 +45,7 @@ class Session:
 
     Attributes:
       certificate: the name in the certificate that it showed.
+      restarts: how many other processes had the name before.
       view: what is shown of it.
       last_sequence: of the last push that was accepted or refused; -1: none.
       pushing: the push that is being put into the queue.
@@ -55,6 +56,7 @@ class Session:
     ) -> None:
         self.number = number
         self.certificate = certificate
+        self.restarts = 0
         self.num_environments = num_environments  # N at most, of one push
         self.view = view
         self.last_sequence = -1
@@ -135,6 +137,7 @@ class Sessions:
         if holder is not None:
             earlier[holder.number] = holder
             holder.release()
+            session.restarts = 1 + max(each.restarts for each in earlier.values())
         session = earlier.pop(session.number, session)  # it remembers what was pushed
         while len(earlier) > _MOST_SESSIONS:
             del earlier[next(iter(earlier))]

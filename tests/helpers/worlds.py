@@ -327,6 +327,16 @@ class FaultyCartPole(CartPoleEnv):
         return observation, reward, terminated, truncated, info
 
 
+class SeedsCartPole(CartPoleEnv):
+    """Adds its seeds to the file that IMPALA_TF_TEST_SEEDS names."""
+
+    def reset(self, *, seed: int | None = None, **settings: Any) -> Any:
+        if seed is not None:
+            with Path(os.environ["IMPALA_TF_TEST_SEEDS"]).open("a") as file:
+                file.write(f"{seed}\n")
+        return super().reset(seed=seed, **settings)
+
+
 class BrokenOnceCartPole(FaultyCartPole):
     """Breaks at its 30th step, unless the file that IMPALA_TF_TEST_BROKEN names is there."""
 
@@ -358,6 +368,7 @@ _register(
     max_episode_steps=500,
 )
 _register("FaultyCartPole-v1", "FaultyCartPole", max_episode_steps=500)
+_register("SeedsCartPole-v1", "SeedsCartPole", max_episode_steps=500)
 _register("BrokenOnceCartPole-v1", "BrokenOnceCartPole", max_episode_steps=500)
 _register(
     "ShortCartPole-v1",

@@ -47,6 +47,7 @@ def serve(directory: Path) -> Iterator[Serve]:
         infer: Infer | None = None,
         networks: Networks | None = None,
         least_grants: int | None = None,
+        run_steps: int = 0,
     ) -> LearnerServer:
         one = LearnerServer(
             f"127.0.0.1:{port}",
@@ -58,6 +59,7 @@ def serve(directory: Path) -> Iterator[Serve]:
             infer=infer,
             networks=networks,
             least_grants=least_grants,
+            run_steps=run_steps,
         )
         one.start()
         started.append((learner, one))
