@@ -33,6 +33,7 @@ from impala_tf.transport import (
     HandshakeRefused,
     NoNetwork,
     RunOver,
+    Start,
     max_environments,
 )
 from impala_tf.types import EnvironmentSpec, Sent
@@ -123,6 +124,16 @@ def main(config: Config) -> int:
         client.close()
         environment.close()
     return 0
+
+
+def seed_of_start(seed: int, start: Start) -> int:
+    """Returns the seed of one start of an actor; `seed` itself for the first one of a run.
+
+    An actor of a resumed run, or one that was restarted, would play the same games again.
+    """
+    if start.run_steps:
+        seed = seed_of(seed, "resumed", start.run_steps)
+    return seed_of(seed, "restarted", start.restarts) if start.restarts else seed
 
 
 def _num_actors(config: Config) -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from impala_tf.processes.common import seed_of, seed_of_start
+from impala_tf.processes.actor_main import seed_of_start
+from impala_tf.processes.common import seed_of
 from impala_tf.transport import Start
 from tests.helpers.runs import Run, checkpointed_frames
 
