@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import paramiko
 
+from frontend.host_certificates import PrefersCertificates, authority, matches, problem
+
+_DAMAGED = (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError)
 _file_lock = threading.Lock()
 
 
@@ -39,7 +44,10 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         self._from_csv = from_csv
         self._accept_new = accept_new
         self.name = name
+        self._hostname = re.sub(r"^\[(.*)\]:\d+$", r"\1", name)
         self._revoked: set[str] = set()
+        self._authorities: set[str] = set()
+        self._known = paramiko.HostKeys()
 
     def prepare(self, client: paramiko.SSHClient) -> None:
         """Makes a client check the key that it is shown; it then raises HostKeyError or
@@ -54,7 +62,24 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
                 client.get_host_keys().add(self.name, entry.key.get_name(), entry.key)
             return
         for path in self._known_hosts:
-            self._load(path, client.get_host_keys())
+            self._load(path, self._known)
+        known = self._known.lookup(self.name)
+        if known is not None and not self._authorities:  # else `missing_host_key` decides
+            for kind, key in known.items():
+                client.get_host_keys().add(self.name, kind, key)
+
+    def transport(self, *arguments: Any, **settings: Any) -> paramiko.Transport:
+        """Returns a new connection; it asks for a kind of key that can be checked."""
+        if not self._authorities:
+            return paramiko.Transport(*arguments, **settings)
+        made = PrefersCertificates(*arguments, **settings)
+        known = {name.replace("ssh-rsa", "rsa-sha2-512") for name in self._known_here()}
+        options = made.get_security_options()
+        options.key_types = sorted(options.key_types, key=lambda name: name not in known)
+        return made
+
+    def _known_here(self) -> dict[str, paramiko.PKey]:
+        return dict(self._known.lookup(self.name) or {})
 
     def _load(self, path: Path, into: paramiko.HostKeys) -> None:
         """Reads a known_hosts file; paramiko's own reader fails at lines that begin with '@'."""
@@ -64,17 +89,31 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
             words = line.split()
             if len(words) >= 4 and words[0] == "@revoked":
                 self._revoked.add(words[3])
+            elif len(words) >= 4 and words[0] == "@cert-authority":
+                if matches(words[1], self.name, self._hostname):
+                    self._authorities.add(words[3])
             elif len(words) >= 3 and not words[0].startswith(("#", "@")):
-                with contextlib.suppress(paramiko.SSHException):  # a damaged line
+                with contextlib.suppress(*_DAMAGED):
                     entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words[:3]))
                     if entry is not None and entry.key is not None:
                         for name in entry.hostnames or ():
                             into.add(name, entry.key.get_name(), entry.key)
 
     def check_revoked(self, key: paramiko.PKey) -> None:
-        """Raises HostKeyError if known_hosts says that nobody must trust a key."""
+        """Raises HostKeyError if known_hosts says that nobody must trust a key, or its signer."""
         if key.get_base64() in self._revoked:
             raise HostKeyError(f"its host key {key.fingerprint} is @revoked in known_hosts")
+        if self._authorities and authority(key) in self._revoked:
+            raise HostKeyError("the authority of its host certificate is @revoked in known_hosts")
+
+    def _certificate_problem(self, key: paramiko.PKey) -> str:
+        """Returns '' if an authority of known_hosts vouches for a key, else why that is not so."""
+        signer = authority(key)
+        if signer is None:
+            return "it shows no host certificate"
+        if signer not in self._authorities:
+            return "its host certificate is by another authority"
+        return problem(key, self._hostname)
 
     def missing_host_key(
         self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
@@ -88,10 +127,21 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
                     "somebody may be intercepting the connection"
                 )
             return
+        why_not = ""
+        if self._authorities:
+            reason = self._certificate_problem(key)
+            if not reason:
+                return
+            known = self._known_here()
+            if known.get(key.get_name()) == key:
+                return
+            if known:
+                raise paramiko.BadHostKeyException(hostname, key, next(iter(known.values())))
+            why_not = f" ({reason}; known_hosts has a @cert-authority for it)"
         if not self._accept_new:
             raise HostKeyError(
-                f"unknown host key {shown}; check that it is the machine's, then log in there once "
-                "with ssh, or pass --accept_new_host_keys"
+                f"unknown host key {shown}{why_not}; check that it is the machine's, then log in "
+                "there once with ssh, or pass --accept_new_host_keys"
             )
         self.check_revoked(key)
         line = str(paramiko.hostkeys.HostKeyEntry([hostname], key).to_line())

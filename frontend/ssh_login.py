@@ -7,7 +7,7 @@ import shlex
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import paramiko
@@ -16,12 +16,12 @@ from frontend.errors import ClusterError
 from frontend.host_keys import HostKeyError, HostKeys
 from frontend.inventory import Secret
 from frontend.plan import SSH_PORT, NodeSpec, host_port
+from frontend.ssh_authentication import Ask, Login, MoreIsWantedError, TooManyKeysError
 from frontend.ssh_settings import SshSettings, lookup, settings_of
 
 CONNECT_TIMEOUT_S = 15.0
 _KEEPALIVE_S = 15
 _DEAD_PEER_MS = 30_000
-Ask = Callable[[str], Secret | None]
 
 
 def ask_on_terminal(prompt: str) -> Secret | None:
@@ -84,19 +84,26 @@ class SshConnector:
                 self._answers[prompt] = self._ask(prompt)
             return self._answers[prompt]
 
+    def ask_each(self, prompt: str) -> Secret | None:
+        """Asks the user for what is good for one login only."""
+        with self._asking:
+            return self._ask(prompt)
+
     def _log_in(
         self, name: str, settings: SshSettings, host_key: str | None, password: Secret | None
     ) -> paramiko.SSHClient:
         known = (self._known_hosts,) if self._known_hosts else settings.known_hosts
         host_keys = HostKeys(known, settings.host_key_name, host_key, self._accept)
-        login = _Login(settings, password, self.ask_once, host_keys)
+        login = Login(name, settings, password, self.ask_once, self.ask_each, host_keys)
         try:
             try:
                 return self._open(settings, host_keys, login)
-            except _TooManyKeysError:
+            except TooManyKeysError:
                 login.keys_are_refused = True
                 return self._open(settings, host_keys, login)
         except ClusterError as error:  # of a jump host
+            raise ClusterError(f"{name}: {error}") from None
+        except MoreIsWantedError as error:
             raise ClusterError(f"{name}: {error}") from None
         except paramiko.AuthenticationException as error:
             raise ClusterError(
@@ -105,9 +112,7 @@ class SshConnector:
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise ClusterError(f"{name}: {_why_not(settings, error)}") from None
 
-    def _open(
-        self, settings: SshSettings, host_keys: HostKeys, login: _Login
-    ) -> paramiko.SSHClient:
+    def _open(self, settings: SshSettings, host_keys: HostKeys, login: Login) -> paramiko.SSHClient:
         client = paramiko.SSHClient()
         host_keys.prepare(client)
         try:
@@ -119,6 +124,7 @@ class SshConnector:
                 timeout=CONNECT_TIMEOUT_S,
                 banner_timeout=CONNECT_TIMEOUT_S,
                 auth_timeout=CONNECT_TIMEOUT_S,
+                transport_factory=host_keys.transport,
                 auth_strategy=login,  # type: ignore[arg-type]
             )
             transport = client.get_transport()
@@ -172,88 +178,6 @@ class _Jump:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.client: paramiko.SSHClient | None = None
-
-
-class _TooManyKeysError(paramiko.SSHException):
-    """The machine hung up after some keys, before the password could be tried."""
-
-
-class _Login:
-    """Tries one way to log in after the other; paramiko calls `authenticate`."""
-
-    def __init__(
-        self, settings: SshSettings, password: Secret | None, ask: Ask, host_keys: HostKeys
-    ) -> None:
-        self._settings = settings
-        self._password = password
-        self._ask = ask
-        self._host_keys = host_keys
-        self._asked_password = False
-        self.keys_are_refused = False
-
-    def tried(self) -> str:
-        """Says what was tried."""
-        if self._password is not None:
-            return "your keys and the CSV's password"
-        return "your keys and the password that you gave" if self._asked_password else "your keys"
-
-    def authenticate(self, transport: paramiko.Transport) -> None:
-        """Logs in. Raises paramiko.AuthenticationException if every way is refused."""
-        self._host_keys.check_revoked(transport.get_remote_server_key())
-        user = self._settings.username
-        try:
-            for key in () if self.keys_are_refused else self._keys():
-                try:
-                    transport.auth_publickey(user, key)
-                    return
-                except paramiko.BadAuthenticationType:
-                    break  # The machine wants no keys.
-                except paramiko.AuthenticationException:
-                    if not transport.is_active():
-                        raise
-        except (paramiko.SSHException, EOFError) as error:
-            if not transport.is_active() and self._has_password():
-                raise _TooManyKeysError(str(error)) from error
-            raise
-        if not self._has_password():
-            raise paramiko.AuthenticationException("no key was accepted")
-        password = self._password or self._ask(self._prompt())
-        transport.auth_password(user, (password or Secret("")).reveal())
-
-    def _has_password(self) -> bool:
-        if self._password is not None:
-            return True
-        self._asked_password = self._ask(self._prompt()) is not None
-        return self._asked_password
-
-    def _prompt(self) -> str:
-        return f"password of {self._settings.username} on the machines that take no key"
-
-    def _keys(self) -> Iterator[paramiko.PKey]:
-        """Yields the user's keys: those that need no passphrase, the agent's, the others."""
-        encrypted = []
-        for path in self._settings.key_filenames:
-            try:
-                yield paramiko.PKey.from_path(path)
-            except TypeError:
-                encrypted.append(path)
-            except (ValueError, OSError, paramiko.SSHException):
-                continue  # not a key that paramiko can read
-        agent_keys = paramiko.Agent().get_keys() if self._settings.use_agent else ()
-        yield from agent_keys
-        for path in encrypted:
-            key = self._decrypted(path)
-            if key is not None:
-                yield key
-
-    def _decrypted(self, path: Path) -> paramiko.PKey | None:
-        passphrase = self._ask(f"passphrase of {path}")
-        if passphrase is None:
-            return None
-        try:
-            return paramiko.PKey.from_path(path, passphrase.reveal().encode())  # type: ignore[arg-type]
-        except (ValueError, TypeError) as error:
-            raise paramiko.AuthenticationException(f"wrong passphrase of {path}") from error
 
 
 def _split_port(address: str) -> tuple[str, int | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import pwd
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,8 @@ from frontend.errors import ClusterError
 from frontend.plan import SSH_PORT, NodeSpec
 
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+_TOKEN = re.compile("%(.)")
+"""In IdentityFile; `ssh -G` replaces the others' itself."""
 _SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 
 
@@ -24,8 +27,11 @@ class SshSettings(NamedTuple):
     port: int
     username: str
     key_filenames: tuple[Path, ...]
-    """Those that exist."""
-    use_agent: bool
+    """Private keys, or public ones whose private half the agent has; those that exist."""
+    agent: str | None
+    """The socket of the SSH agent."""
+    identities_only: bool
+    """Whether to use only those keys of the agent that are in `key_filenames`."""
     known_hosts: tuple[Path, ...]
     """The first one is where new keys are added."""
     host_key_name: str
@@ -72,7 +78,16 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
         words = [word for line in given.get(key, default) for word in line.split()]
         return tuple(Path(word).expanduser() for word in words if word != "none")
 
+    tokens = {
+        "%": "%", "d": str(home), "h": first("hostname", host), "i": str(os.getuid()), "n": host,
+        "p": first("port", ""), "r": first("user", ""), "u": getpass.getuser(),
+    }  # fmt: skip
+
+    def key_file(text: str) -> Path:
+        return Path(_TOKEN.sub(lambda each: tokens.get(each[1], each[0]), text)).expanduser()
+
     default_keys = [str(home / ".ssh" / key) for key in _DEFAULT_KEYS]
+    files = map(key_file, given.get("identityfile", default_keys))
     real_port = int(first("port", str(port or SSH_PORT)))
     hostname = first("hostname", host)
     alias = first("hostkeyalias", "")
@@ -81,12 +96,9 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
         hostname=hostname,
         port=real_port,
         username=first("user", username or getpass.getuser()),
-        key_filenames=tuple(
-            path
-            for path in paths("identityfile", default_keys)
-            if path.is_file() and not path.name.endswith("_sk")  # paramiko cannot ask a token
-        ),
-        use_agent=first("identityagent", "") != "none" and first("identitiesonly", "no") != "yes",
+        key_filenames=tuple(filter(_is_key, files)),
+        agent=_agent_socket(first("identityagent", "SSH_AUTH_SOCK")),
+        identities_only=first("identitiesonly", "no") == "yes",
         known_hosts=(
             *paths("userknownhostsfile", [str(home / ".ssh" / "known_hosts")]),
             *paths("globalknownhostsfile", [_SYSTEM_KNOWN_HOSTS]),
@@ -95,6 +107,19 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
         proxy_jump=None if jump == "none" else jump,
         proxy_command=None if command == "none" else command,
     )
+
+
+def _is_key(path: Path) -> bool:
+    return path.name != "none" and (path.is_file() or Path(f"{path}.pub").is_file())
+
+
+def _agent_socket(setting: str) -> str | None:
+    """Returns the socket that IdentityAgent means; see ssh_config(5)."""
+    if setting == "none":
+        return None
+    if setting == "SSH_AUTH_SOCK" or setting.startswith("$"):
+        return os.environ.get(setting.removeprefix("$")) or None
+    return str(Path(setting).expanduser())
 
 
 def _ask_openssh(
@@ -120,7 +145,7 @@ def _ask_openssh(
         option, _, value = line.partition(" ")
         found.setdefault(option, []).append(value)
     if Path.home() != home:
-        found["userknownhostsfile"] = [
-            value.replace(str(home), str(Path.home()), 1) for value in found["userknownhostsfile"]
-        ]
+        for option in ("userknownhostsfile", "identityagent"):
+            values = found.get(option, [])
+            values[:] = [value.replace(str(home), str(Path.home()), 1) for value in values]
     return found

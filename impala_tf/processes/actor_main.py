@@ -24,7 +24,7 @@ from impala_tf.litert.model import ActingModel
 from impala_tf.litert.network import LiteRtActing
 from impala_tf.process_lifetime import run_interruptibly
 from impala_tf.processes import tensorflow_startup
-from impala_tf.processes.common import begin, credentials_dir, seed_of, seed_of_start
+from impala_tf.processes.common import begin, credentials_dir, seed_of
 from impala_tf.processes.heartbeat import Heartbeat
 from impala_tf.supervision import USELESS
 from impala_tf.transport import (

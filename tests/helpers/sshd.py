@@ -48,23 +48,24 @@ def fingerprint(path):
 
 
 def configuration(folder, port, host_key, authorized_keys, more=()):
-    """Returns the text of an sshd_config."""
+    """Returns the text of an sshd_config; the lines in `more` win."""
     lines = [
-        f"Port {port}", f"HostKey {host_key}", f"AuthorizedKeysFile {authorized_keys}",
+        *more, f"Port {port}", f"HostKey {host_key}", f"AuthorizedKeysFile {authorized_keys}",
         f"PidFile {folder}/sshd.pid", "PermitRootLogin yes", "PasswordAuthentication yes",
         "KbdInteractiveAuthentication no", "UsePAM no", "StrictModes no",
-        "Subsystem sftp internal-sftp", *more,
+        "Subsystem sftp internal-sftp",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
 @contextlib.contextmanager
-def running_sshd(folder, *settings):
+def running_sshd(folder, *settings, password=None):
     """Runs a server until the block ends; its sessions share a private tmux server.
 
     Args:
       folder: keys, configuration, log; made if it does not exist.
       settings: more lines of its sshd_config.
+      password: what PAM takes, in a mount namespace of the server's own, with `UsePAM yes`.
     """
     folder.mkdir(exist_ok=True)
     sshd = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -81,6 +82,8 @@ def running_sshd(folder, *settings):
     known_hosts = folder / "known_hosts"
     known_hosts.write_text(f"[127.0.0.1]:{port} {public_key(host_key)}\n")
     command = [sshd, "-D", "-e", "-f", str(config)]
+    if password is not None:
+        command = [*_with_pam(folder / "pam.d", password), *command]
     with (folder / "sshd.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
     try:
@@ -91,6 +94,20 @@ def running_sshd(folder, *settings):
         process.wait(timeout=10)
         environment = {**os.environ, "TMUX_TMPDIR": str(tmux)}
         subprocess.run(["tmux", "kill-server"], capture_output=True, env=environment)
+
+
+def _with_pam(folder, password):
+    """Returns a command that runs another one where PAM takes this password only."""
+    folder.mkdir()
+    check = folder / "check"
+    check.write_text(f"#!/bin/sh\n[ \"$(tr -d '\\0')\" = '{password}' ]\n")
+    check.chmod(0o755)
+    (folder / "sshd").write_text(
+        f"auth requisite pam_exec.so expose_authtok quiet {check}\nauth required pam_permit.so\n"
+        "account required pam_permit.so\nsession required pam_permit.so\n"
+    )
+    script = 'mount --bind "$0" /etc/pam.d && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, str(folder)]
 
 
 def _listens(port):

@@ -1,0 +1,245 @@
+"""Logins that `ssh HOST` manages, with a real sshd and a real ssh-agent: second factors, agents."""
+
+import contextlib
+import os
+import subprocess
+
+import pytest
+
+from frontend.errors import ClusterError
+from frontend.host_keys import HostKeys
+from frontend.inventory import Secret
+from frontend.ssh import SshRunner
+from frontend.ssh_authentication import Login
+from frontend.ssh_login import SshConnector
+from frontend.ssh_settings import lookup
+from tests.helpers.sshd import make_key, public_key, running_sshd
+from tests.helpers.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "right-7c1f"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty home folder; returns its .ssh."""
+    folder = tmp_path / "home" / ".ssh"
+    folder.mkdir(parents=True, mode=0o700)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return folder
+
+
+def logged_in(sshd, password=None, ask=lambda prompt: None, **changes):
+    """Logs in, and runs a command; returns what it prints."""
+    passwords = {"node1": Secret(password)} if password else {}
+    connector = SshConnector(passwords, False, sshd.known_hosts, ask)
+    runner = SshRunner(sshd.node(**changes), connector)
+    try:
+        return runner.run(["echo", "in"]).text
+    finally:
+        runner.close()
+
+
+def refusal(sshd, **arguments):
+    with pytest.raises(ClusterError) as caught:
+        logged_in(sshd, **arguments)
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+# --- second factors ---
+
+
+@pytest.fixture(scope="module")
+def two_factors(tmp_path_factory):
+    """A server that wants a key and then a password, as such or as an answer to a question."""
+    with contextlib.ExitStack() as stack:
+        yield {
+            method: stack.enter_context(
+                running_sshd(
+                    tmp_path_factory.mktemp("two") / "sshd",
+                    "UsePAM yes",
+                    "KbdInteractiveAuthentication yes",
+                    f"AuthenticationMethods {methods}",
+                    password=PASSWORD,
+                )  # fmt: skip
+            )
+            for method, methods in {
+                "password": "publickey,password",
+                "keyboard-interactive": "publickey,keyboard-interactive",
+                "only": "keyboard-interactive",
+            }.items()
+        }
+
+
+@pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
+def test_a_second_factor_that_nobody_can_give_is_named(two_factors, method):
+    """The launcher went on without being logged in, and failed later with another error."""
+    text = refusal(two_factors[method])
+    assert text.startswith("node1: the login of root is only half done: the machine also wants ")
+    assert f"(method {method}), and nobody can be asked here" in text
+
+
+@pytest.mark.parametrize("method", ["password", "keyboard-interactive", "only"])
+def test_the_csvs_password_is_the_second_factor(two_factors, method):
+    assert logged_in(two_factors[method], password=PASSWORD) == "in\n"
+    text = refusal(two_factors[method], password="wrong-5a3c")
+    assert "login of root refused; tried your keys and the CSV's password" in text
+    assert "wrong-5a3c" not in text
+
+
+@pytest.mark.parametrize("method", ["password", "keyboard-interactive"])
+def test_a_person_is_asked_for_the_second_factor(two_factors, method):
+    asked = []
+
+    def ask(prompt):
+        asked.append(prompt)
+        return Secret(PASSWORD)
+
+    assert logged_in(two_factors[method], ask=ask) == "in\n"
+    (prompt,) = asked
+    assert "password" in prompt.lower()
+    assert method == "password" or prompt.startswith("node1: ")
+
+
+def test_two_keys_can_be_the_two_factors(tmp_path, home):
+    with running_sshd(tmp_path / "keys", "AuthenticationMethods publickey,publickey") as sshd:
+        text = refusal(sshd)
+        assert "also wants another key, and it takes none of your others" in text
+        other = make_key(home / "id_ed25519")
+        with (sshd.folder / "authorized_keys").open("a") as file:
+            file.write(public_key(other) + "\n")
+        assert logged_in(sshd) == "in\n"
+
+
+def test_a_password_does_not_answer_the_question_for_a_code():
+    asked = []
+
+    def ask(prompt):
+        asked.append(prompt)
+        return Secret("123456")
+
+    settings = lookup("127.0.0.1", 22, "root", "node1")
+    login = Login("node1", settings, Secret(PASSWORD), ask, ask, HostKeys((), "x", None, False))
+    login._unsent = Secret(PASSWORD)
+    questions = [("Verification code: \x1b[2J", False), ("Password: ", False)]
+    assert login._answers("", "", questions) == ["123456", PASSWORD]
+    assert asked == ["node1: Verification code: [2J"], "it could control the terminal"
+    login._unsent = Secret(PASSWORD)
+    assert login._answers("", "", [("Password: ", False)] * 2) == [PASSWORD, "123456"], (
+        "a password that was refused would be sent again and again"
+    )
+
+
+# --- agents ---
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """Yields a function that starts an agent with some keys, and returns its socket."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(*keys):
+        path = tmp_path / f"agent-{len(processes)}"
+        processes.append(subprocess.Popen(["ssh-agent", "-D", "-a", str(path)]))
+        wait_until(path.exists)
+        for key in keys:
+            subprocess.run(
+                ["ssh-add", "-q", str(key)],
+                check=True, env={**os.environ, "SSH_AUTH_SOCK": str(path)},
+            )  # fmt: skip
+        return path
+
+    yield start
+    for process in processes:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def configure(home, sshd, *lines):
+    text = ["Host gpu1", "HostName 127.0.0.1", f"Port {sshd.port}", "User root", *lines]
+    (home / "config").write_text("\n  ".join(text) + "\n")
+    return {"ssh_host": "gpu1", "ssh_port": None, "ssh_username": None, "key_filename": None}
+
+
+def only_public(home, sshd, name="work"):
+    """Puts the public half of the server's key into ~/.ssh."""
+    path = home / f"{name}.pub"
+    path.write_text(public_key(sshd.user_key) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory):
+    """A server that hangs up after two wrong keys."""
+    with running_sshd(tmp_path_factory.mktemp("strict") / "sshd", "MaxAuthTries 2") as server:
+        yield server
+
+
+@pytest.mark.parametrize("identity", ["~/.ssh/work", "~/.ssh/work.pub", "%d/.ssh/work"])
+def test_identities_only_still_uses_the_agents_key_of_an_identity_file(
+    strict, home, agent, tmp_path, monkeypatch, identity
+):
+    others = [make_key(tmp_path / f"other-{number}") for number in range(4)]
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(*others, strict.user_key)))
+    only_public(home, strict)
+    row = configure(home, strict, "IdentitiesOnly yes", f"IdentityFile {identity}")
+    assert logged_in(strict, **row) == "in\n"
+
+
+def test_identities_only_uses_no_other_key_of_the_agent(sshd, home, agent, monkeypatch):
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(sshd.user_key)))
+    make_key(home / "other")
+    row = configure(home, sshd, "IdentitiesOnly yes", "IdentityFile ~/.ssh/other")
+    assert "login of root refused" in refusal(sshd, **row)
+    assert logged_in(sshd, **configure(home, sshd, "IdentityFile ~/.ssh/other")) == "in\n"
+
+
+def test_the_agents_key_of_an_identity_file_comes_before_its_others(
+    strict, home, agent, tmp_path, monkeypatch
+):
+    others = [make_key(tmp_path / f"other-{number}") for number in range(4)]
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(*others, strict.user_key)))
+    only_public(home, strict)
+    assert logged_in(strict, **configure(home, strict, "IdentityFile ~/.ssh/work")) == "in\n"
+
+
+def test_nobody_is_asked_for_the_passphrase_of_a_key_that_the_agent_has(
+    sshd, home, agent, monkeypatch
+):
+    key = home / "id_ed25519"
+    key.write_text(sshd.user_key.read_text())
+    key.chmod(0o600)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(key)))
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "open", "-f", key], check=True)
+
+    def ask(prompt):
+        raise AssertionError(prompt)
+
+    assert logged_in(sshd, ask=ask, **configure(home, sshd)) == "in\n"
+
+
+@pytest.mark.parametrize("setting", ["{}", '"{}"', "SSH_AUTH_SOCK", "$MY_SOCKET", "${{MY_SOCKET}}"])
+def test_the_identity_agent_of_ssh_config_is_used(sshd, home, agent, monkeypatch, setting):
+    path = agent(sshd.user_key)
+    if setting == "SSH_AUTH_SOCK":
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+    monkeypatch.setenv("MY_SOCKET", str(path))
+    row = configure(home, sshd, f"IdentityAgent {setting.format(path)}")
+    assert logged_in(sshd, **row) == "in\n"
+
+
+def test_no_agent_is_used_if_ssh_config_says_so(sshd, home, agent, monkeypatch):
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(sshd.user_key)))
+    assert logged_in(sshd, **configure(home, sshd)) == "in\n"
+    text = refusal(sshd, **configure(home, sshd, "IdentityAgent none"))
+    assert "login of root refused; tried your keys (" in text
+
+
+def test_an_agent_that_does_not_answer_is_named(sshd, home, monkeypatch):
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/none")
+    text = refusal(sshd, **configure(home, sshd))
+    assert "tried your keys without the agent's: no SSH agent answers at /none" in text
+    assert logged_in(sshd) == "in\n"
