@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Collection
 
 # Set before TensorFlow is imported. Without a GPU it logs harmless messages as errors; real errors
 # are raised as exceptions.
@@ -22,8 +23,11 @@ from impala_tf.process_lifetime import (
 )
 
 
-def run(config: Config) -> int:
-    """Does what the flags ask for; returns the exit status."""
+def run(config: Config, given: Collection[str]) -> int:
+    """Does what the flags ask for; returns the exit status.
+
+    `given`: the flags on the command line.
+    """
     # Imported where needed: the parent process of a local run does not load TensorFlow, and actors
     # decide for themselves.
     if config.run.mode != "train" or config.process.job_name == "learner":
@@ -33,15 +37,15 @@ def run(config: Config) -> int:
     if config.run.mode == "test":
         from impala_tf.processes import evaluate_main
 
-        return evaluate_main.main(config)
+        return evaluate_main.main(config, given)
     if config.run.mode == "report":
         from impala_tf.processes import report_main
 
-        return report_main.main(config)
+        return report_main.main(config, given)
     if config.run.mode == "export":
         from impala_tf.processes import export_main
 
-        return export_main.main(config)
+        return export_main.main(config, given)
     if config.run.mode == "describe":
         from impala_tf.processes import describe_main
 
@@ -89,7 +93,8 @@ def main() -> int:
     stop_with_parent()
     print_stacks_on_request()
     try:
-        return run(command_line.parse(sys.argv[1:]))
+        arguments = sys.argv[1:]
+        return run(command_line.parse(arguments), command_line.given(arguments))
     except ConfigError as error:
         return command_line.fail(error)
     except KeyboardInterrupt:

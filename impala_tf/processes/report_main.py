@@ -6,7 +6,7 @@ import datetime
 import importlib.util
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import gymnasium
@@ -29,10 +29,12 @@ _SEVERAL = "runs/report"
 _MAX_GAMES = 50
 
 
-def main(config: Config) -> int:
+def main(config: Config, given: Collection[str]) -> int:
     """Writes report.html, report.md and report.csv about the runs in --logdir; returns 0.
 
     Raises:
+    `given`: the flags on the command line; the others are those of each run.
+
       ConfigError: there is no run, or one that cannot be read, the folder cannot be written, or a
         package is missing.
     """
@@ -46,7 +48,7 @@ def main(config: Config) -> int:
     select_device(config.process.device)
     start_xla()
     summaries = [
-        table.summarize_level(level, _exhibits(config, level), config.report.report_return)
+        table.summarize_level(level, _exhibits(config, given, level), config.report.report_return)
         for level in levels
     ]
     command = shlex.join(["python", "run_experiment.py", *configs.to_flags(config)])
@@ -70,16 +72,16 @@ def _folder(config: Config) -> Path:
     return folder
 
 
-def _exhibits(config: Config, level: Level) -> dict[Setting, Exhibit]:
-    return {setting: _exhibit(config, setting) for setting in level.settings}
+def _exhibits(config: Config, given: Collection[str], level: Level) -> dict[Setting, Exhibit]:
+    return {setting: _exhibit(config, given, setting) for setting in level.settings}
 
 
-def _exhibit(config: Config, setting: Setting) -> Exhibit:
+def _exhibit(config: Config, given: Collection[str], setting: Setting) -> Exhibit:
     """Builds a setting's agent and films it; what fails is said in the report."""
     run = max(setting.runs, key=lambda run: run.share)  # of several, the one with the first seed
     print(f"{run.level_name}: {setting.label}", flush=True)
     try:
-        trained = _load(config, run)
+        trained = _load(config, given, run)
     except ConfigError as error:
         print(f"  {error.problems[0]}", flush=True)
         return Exhibit(caption=f"no video: {error.problems[0]}" * config.report.report_videos)
@@ -91,9 +93,9 @@ def _exhibit(config: Config, setting: Setting) -> Exhibit:
     return _filmed(exhibit, trained, run) if config.report.report_videos else exhibit
 
 
-def _load(config: Config, run: Run) -> TrainedAgent:
+def _load(config: Config, given: Collection[str], run: Run) -> TrainedAgent:
     of_run = configs.replace(config, logdir=str(run.logdir), seed=run.seed)
-    trained_config, spec = resolve(trained_agent.as_trained(of_run))
+    trained_config, spec = resolve(trained_agent.as_trained(of_run, given))
     return trained_agent.load(trained_config, spec)
 
 
