@@ -6,8 +6,10 @@ import functools
 import importlib
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -18,9 +20,9 @@ from gymnasium.vector import VectorEnv
 from impala_tf.config import ConfigError, EnvironmentConfig
 from impala_tf.environments import extras, spaces
 from impala_tf.environments.batched import AUTORESET_MODES
+from impala_tf.environments.near_names import near_matches
 from impala_tf.environments.worker_process import ends_with_parent
 from impala_tf.types import EnvironmentSpec, ObservationSpec
-from impala_tf.environments.near_names import near_matches
 
 # A step that takes longer is worth the work of sending it to a process of its own and back.
 _EXPENSIVE_STEP_S = 1e-3
@@ -141,6 +143,7 @@ def find(level_name: str) -> EnvSpec:
         return _of_old_gym(level_name)
     module, _, name = level_name.rpartition(":")
     if module:
+        _look_in_current_folder()
         try:
             importlib.import_module(module)
         except ImportError as error:
@@ -154,6 +157,17 @@ def find(level_name: str) -> EnvSpec:
         matches = f"near matches: {', '.join(near)}" if near else "no id is similar"
         raise ConfigError(f"--level_name={level_name}: no such level; {matches}")
     return registered
+
+
+def _look_in_current_folder() -> None:
+    """Makes modules in the current folder importable.
+
+    After all others, so that a file there cannot take the place of one of theirs. Only once a level
+    names a module, because the folder may have anything in it, such as one that is called "wandb".
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
 
 
 def _of_old_gym(level_name: str) -> EnvSpec:
