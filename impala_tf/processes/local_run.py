@@ -21,7 +21,7 @@ from impala_tf.config import Config, ConfigError, command_line, resolved
 from impala_tf.environments import suites
 from impala_tf.forking import Template
 from impala_tf.logdir import Logdir
-from impala_tf.monitoring import status
+from impala_tf.monitoring import status, wandb_writer
 from impala_tf.monitoring.live_display import Display
 from impala_tf.monitoring.writers import in_use
 from impala_tf.process_lifetime import StopRequest
@@ -63,6 +63,9 @@ def main(config: Config) -> int:
         print("--total_environment_frames or choose another --logdir")
         return 0
     if memory := check_replay_fits(config, spec):
+    tensorflow_startup.check_gpu(config.process.device)
+    if config.run.track == "wandb":
+        wandb_writer.check_installed()
         print(memory)
     if config.cluster.dry_run:
         _print_plan(config, spec, logdir, frames)
