@@ -14,6 +14,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # This project reports a port in use or an unreachable learner itself.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
+from impala_tf import installation, user_commands
+
+installation.require(user_commands.SCRIPT)  # before the imports that need packages
+
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, command_line
 from impala_tf.process_lifetime import (

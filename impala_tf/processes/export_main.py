@@ -39,5 +39,5 @@ def main(config: Config, given: Collection[str]) -> int:
     if recipe is None:
         print("no play.py: without this package, the level would not look as the agent sees it")
     else:
-        print(f"to play without this package: python {folder}/play.py")
+        print("to play without this package:", user_commands.python(str(folder / "play.py")))
     return 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shlex
 import signal
 import socket
 import subprocess
@@ -13,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from impala_tf import certificates
+from impala_tf import certificates, user_commands
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
@@ -36,7 +35,7 @@ from impala_tf.processes.common import (
 from impala_tf.supervision import Command, StartProcess, SupervisedProcess, start_process
 from impala_tf.types import EnvironmentSpec
 
-_SCRIPT = Path(__file__).resolve().parents[2] / "run_experiment.py"
+_SCRIPT = user_commands.PROJECT / user_commands.SCRIPT
 _POLL_S = 0.25
 # A learner that is asked to stop finishes its update and writes a checkpoint.
 _STOP_S = 60.0
@@ -63,10 +62,10 @@ def main(config: Config) -> int:
         print("--total_environment_frames or choose another --logdir")
         return 0
     if memory := check_replay_fits(config, spec):
+        print(memory)
     tensorflow_startup.check_gpu(config.process.device)
     if config.run.track == "wandb":
         wandb_writer.check_installed()
-        print(memory)
     if config.cluster.dry_run:
         _print_plan(config, spec, logdir, frames)
         return 0
@@ -307,6 +306,6 @@ def _print_next_commands(config: Config, logdir: Logdir) -> None:
         test.append("--trust_level_module")  # this run has imported it already
     last = status.read_status(logdir.status())
     if last is not None and last["state"] != "done":
-        print("to resume:   python run_experiment.py", shlex.join(resume))
-    print("to evaluate: python run_experiment.py", shlex.join(test))
-    print("curves:      tensorboard --logdir", shlex.quote(str(logdir.path)))
+        print("to resume:  ", user_commands.run_experiment(*resume))
+    print("to evaluate:", user_commands.run_experiment(*test))
+    print("curves:     ", user_commands.installed("tensorboard", "--logdir", str(logdir.path)))

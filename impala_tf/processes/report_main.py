@@ -12,6 +12,7 @@ from pathlib import Path
 import gymnasium
 
 from impala_tf import config as configs
+from impala_tf import user_commands
 from impala_tf.agents import description
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.logdir import write_atomically
@@ -32,16 +33,16 @@ _MAX_GAMES = 50
 def main(config: Config, given: Collection[str]) -> int:
     """Writes report.html, report.md and report.csv about the runs in --logdir; returns 0.
 
-    Raises:
     `given`: the flags on the command line; the others are those of each run.
 
+    Raises:
       ConfigError: there is no run, or one that cannot be read, the folder cannot be written, or a
         package is missing.
     """
     if config.report.report_videos and importlib.util.find_spec("av") is None:
         raise ConfigError(
             "--mode=report: videos need the package av, which is in the extra 'learner':"
-            " pip install -e '.[learner]', or give --no_report_videos"
+            f" {user_commands.install_extra('learner')}, or give --no_report_videos"
         )
     levels = settings.group(runs.find(resolved(config.run.logdir)))
     folder = _folder(config)

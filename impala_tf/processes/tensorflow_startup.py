@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from impala_tf import user_commands
 from impala_tf.config import ConfigError
 from impala_tf.silence import silenced_stderr
 
 _log = logging.getLogger("impala_tf.device")
-
 _NVIDIA = Path("/dev/nvidiactl")
 # Of these, a machine with a GPU and its driver has one: NVIDIA, NVIDIA Jetson, Windows' Linux, AMD,
 # and others.
@@ -23,6 +23,7 @@ _GPU_DRIVERS = (
     _NVIDIA, Path("/dev/nvhost-gpu"), Path("/dev/nvgpu"), Path("/dev/dxg"), Path("/dev/kfd"),
     Path("/dev/dri"),
 )  # fmt: skip
+
 
 def is_installed() -> bool:
     """Returns whether this machine has TensorFlow; one that only has actors may have none."""
@@ -122,10 +123,11 @@ def _gpu_expected(nvidia_driver: Path = _NVIDIA) -> bool:
 
 
 def _gpu_hint(tf: Any) -> str:
+    install = user_commands.install("tensorflow[and-cuda]")
     if not tf.test.is_built_with_cuda():
-        return "this TensorFlow is built without CUDA: pip install 'tensorflow[and-cuda]'"
+        return f"this TensorFlow is built without CUDA: {install}"
     return (
-        "install CUDA's libraries (pip install 'tensorflow[and-cuda]'), check nvidia-smi and "
+        f"install CUDA's libraries ({install}), check nvidia-smi and "
         "CUDA_VISIBLE_DEVICES; TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own messages"
     )
 

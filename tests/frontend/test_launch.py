@@ -252,8 +252,8 @@ def test_an_unknown_level_is_refused_before_any_machine_is_used(run, run_here, m
     ("words", "problem"),
     [
         (["stop", "--logdir=/none"], "--logdir=/none: holds no launched run (No such file"),
-        (["dance"], "python -m frontend: argument COMMAND: invalid choice: 'dance'"),
-        (["doctor"], "python -m frontend doctor: the following arguments are required"),
+        (["dance"], "argument COMMAND: invalid choice: 'dance'"),
+        (["doctor"], "the following arguments are required: --workers_csv_path; see "),
         (["doctor", "--workers_csv_path=/none"], "--workers_csv_path=/none: No such file"),
         (["workers", "--learners=a"], "--actors: name a file with one machine per line"),
     ],
