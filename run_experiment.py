@@ -6,12 +6,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Collection
 
 # Set before TensorFlow is imported. Without a GPU it logs harmless messages as errors; real errors
 # are raised as exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # This project reports a port in use or an unreachable learner itself.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+from impala_tf import installation, user_commands
+
+installation.require(user_commands.SCRIPT)  # before the imports that need packages
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, command_line
@@ -22,8 +27,11 @@ from impala_tf.process_lifetime import (
 )
 
 
-def run(config: Config) -> int:
-    """Does what the flags ask for; returns the exit status."""
+def run(config: Config, given: Collection[str]) -> int:
+    """Does what the flags ask for; returns the exit status.
+
+    `given`: the flags on the command line.
+    """
     # Imported where needed: the parent process of a local run does not load TensorFlow, and actors
     # decide for themselves.
     if config.run.mode != "train" or config.process.job_name == "learner":
@@ -33,15 +41,15 @@ def run(config: Config) -> int:
     if config.run.mode == "test":
         from impala_tf.processes import evaluate_main
 
-        return evaluate_main.main(config)
+        return evaluate_main.main(config, given)
     if config.run.mode == "report":
         from impala_tf.processes import report_main
 
-        return report_main.main(config)
+        return report_main.main(config, given)
     if config.run.mode == "export":
         from impala_tf.processes import export_main
 
-        return export_main.main(config)
+        return export_main.main(config, given)
     if config.run.mode == "describe":
         from impala_tf.processes import describe_main
 
@@ -89,7 +97,8 @@ def main() -> int:
     stop_with_parent()
     print_stacks_on_request()
     try:
-        return run(command_line.parse(sys.argv[1:]))
+        arguments = sys.argv[1:]
+        return run(command_line.parse(arguments), command_line.given(arguments))
     except ConfigError as error:
         return command_line.fail(error)
     except KeyboardInterrupt:

@@ -10,12 +10,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from impala_tf import installation, user_commands
+
+installation.require(user_commands.FRONTEND)  # before the imports that need packages
+
 from rich.console import Console
 
 from frontend import bootstrap, machine_lists, operate, overview, preflight, status
 from frontend.errors import ClusterError
 from frontend.launcher import STOP_S, plan_of
 from frontend.record import find
+from impala_tf import __version__
 from impala_tf.config import ClusterConfig, Config, ConfigError, RunConfig, command_line
 
 _EXTRAS = ("worlds", "procgen", "retro", "tensorflow")
@@ -23,7 +28,7 @@ _EXTRAS = ("worlds", "procgen", "retro", "tensorflow")
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{self.prog}: {message}; see {self.prog} --help")
+        raise ConfigError(f"{message}; see {self.prog} --help")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,7 +44,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m frontend", description=__doc__, allow_abbrev=False)
+    parser = _Parser(prog=user_commands.frontend(), description=__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"impala_tf {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     def add(
@@ -224,7 +230,7 @@ def _add(options: argparse.Namespace) -> int:
 def _exec(options: argparse.Namespace) -> int:
     words = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not words:
-        raise ConfigError("python -m frontend exec: name a command, such as -- nvidia-smi -L")
+        raise ConfigError("exec: name a command, such as -- nvidia-smi -L")
     return operate.execute(_run_of(options), words)
 
 

@@ -27,7 +27,7 @@ from frontend.plan import (
     passwords,
 )
 from frontend.record import Record, load, save
-from impala_tf import certificates
+from impala_tf import certificates, user_commands
 from impala_tf import config as configs
 from impala_tf.addresses import is_here
 from impala_tf.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
@@ -35,7 +35,6 @@ from impala_tf.config import Config, ConfigError
 
 _LAUNCH_S = 120.0
 STOP_S = 120.0
-_SETUP = "python -m frontend setup --workers_csv_path="
 
 
 class Checked(NamedTuple):
@@ -139,19 +138,23 @@ class Launcher:
             if node.is_local:
                 raise
             raise ClusterError(
-                f"{error.problems[0]}; run {_SETUP}{self.record.workers_csv_path}"
+                f"{error.problems[0]}; run "
+                + user_commands.frontend(
+                    "setup", f"--workers_csv_path={self.record.workers_csv_path}"
+                )
             ) from error
         found = []
         if answer["windows"]:
             found.append(
                 f"{node.name}: tmux session {plan.tmux_sess} exists already, with "
-                f"{', '.join(answer['windows'])}; if it is a run, stop it with python -m frontend "
-                "stop, or give another --tmux_sess"
+                f"{', '.join(answer['windows'])}; if it is a run, stop it with "
+                f"{user_commands.frontend('stop', f'--tmux_sess={plan.tmux_sess}')}, or give "
+                "another --tmux_sess"
             )
         if answer["running"]:
             found.append(
                 f"{node.name}: {answer['logdir']} is in use by {', '.join(answer['running'])}; "
-                "stop it with python -m frontend stop, or give another --logdir"
+                f"stop it with {user_commands.frontend('stop')}, or give another --logdir"
             )
         spread = [each for each in learners if each.rank_info is not None
                   and each.rank_info.local_size < each.rank_info.size]  # fmt: skip

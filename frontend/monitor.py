@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from frontend.look import Look, Status, look
 from frontend.parallel import Machines, good, problems
 from frontend.plan import NodeSpec
 from frontend.record import NAME, Record, load
+from impala_tf import user_commands
 from impala_tf.config import ConfigError
 from impala_tf.supervision import ENDED_WELL, OVER, ProcessState
 
@@ -48,10 +48,10 @@ MakeDisplay = Callable[[Callable[[], Any]], Display]
 
 def where_it_runs(record: Record, logdir: Path) -> str:
     """Says how to look after a run."""
-    flag = shlex.join([f"--logdir={logdir}"])
+    status = user_commands.frontend("status", f"--logdir={logdir}")
     return (
         f"{len(record.plan.processes)} processes on {len(record.plan.nodes)} machine(s); "
-        f"see python -m frontend status|logs|stop {flag}, "
+        f"see {status} (or logs NAME, or stop), "
         f"or tmux attach -t {record.plan.tmux_sess} on a machine"
     )
 
@@ -159,7 +159,7 @@ class Monitor:
             for name, state in learners.items()
             if state.state not in ENDED_WELL
         ]
-        return 1, f"failed: {'; '.join(failed)}; see python -m frontend logs NAME"
+        return 1, f"failed: {'; '.join(failed)}; see {user_commands.frontend('logs', 'NAME')}"
 
     def _was_taken_over(self) -> bool:
         # A launch into a logdir in use is refused. So if there was a later one, this run is over.

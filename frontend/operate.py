@@ -22,7 +22,7 @@ from frontend.look import look
 from frontend.parallel import connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
 from frontend.record import Record, load, save
-from impala_tf import certificates
+from impala_tf import certificates, user_commands
 from impala_tf.config import Config, ConfigError
 
 _CREDENTIALS = "credentials"
@@ -97,7 +97,8 @@ def add(logdir: Path, parse: Callable[[Sequence[str]], Config]) -> int:
         found = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
         lines = problems(machines.found) + problems(found)
     if lines:
-        return _report([*lines, "python -m frontend restart HOST tries a machine again"])
+        again = user_commands.frontend("restart", "HOST")
+        return _report([*lines, f"{again} tries a machine again"])
     print(f"added {', '.join(process.name for process in new)}")
     return 0
 

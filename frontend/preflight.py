@@ -23,6 +23,7 @@ from frontend.inventory import Secret
 from frontend.node import probe
 from frontend.parallel import connected, good, on_all
 from frontend.plan import NodeSpec, Plan, host_port, named_twice
+from impala_tf import user_commands
 
 _SOURCE = Path(probe.__file__).read_bytes()
 _GIB = 1 << 30
@@ -155,7 +156,7 @@ def _project(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> _
         answer = ask_agent(runner, "check", _question(plan, node, digests))
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
-        return "project", "bad", f"{text}; run python -m frontend setup"
+        return "project", "bad", f"{text}; run {user_commands.frontend('setup')}"
     if answer["differing"]:
         text = f"{len(answer['differing'])} files differ, such as {answer['differing'][0]}"
         return "project", "warning", f"{text}; the launch will copy them"
@@ -190,7 +191,7 @@ def _packages(pins: dict[str, str], versions: dict[str, str | None]) -> _Verdict
     wrong = [f"{n} {versions[n] or 'missing'} (must be {v})" for n, v in pins.items()
              if versions[n] != v]  # fmt: skip
     if wrong:
-        return "packages", "bad", f"{'; '.join(wrong)}; run python -m frontend setup"
+        return "packages", "bad", f"{'; '.join(wrong)}; run {user_commands.frontend('setup')}"
     return "packages", "ok", f"{len(pins)} as pinned"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,9 +11,11 @@ from frontend.inventory import Secret, read_workers
 from frontend.node.plain import from_plain, to_plain
 from frontend.node.state import replace_file
 from frontend.plan import NodeSpec, Plan, passwords
+from impala_tf import user_commands
 from impala_tf.config import ConfigError
 
 NAME = "cluster.json"
+_STATUS = "status.json"  # of a learner
 
 
 class Record(NamedTuple):
@@ -54,7 +57,10 @@ def load(logdir: Path) -> Record:
         record: Record = from_plain(Record, json.loads(path.read_text(encoding="utf-8")))
         return record
     except OSError as error:
-        raise ConfigError(f"--logdir={logdir}: holds no launched run ({error.strerror})") from error
+        found = "" if logdir.is_dir() else f" ({error.strerror})"
+        raise ConfigError(
+            f"--logdir={logdir}: holds no launched run{found}{_how_to_look([logdir])}"
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: not a record of a launch ({error})") from error
 
@@ -77,6 +83,23 @@ def find(logdir: str | None, tmux_sess: str) -> Path:
             found.append((record.launched_unix_s, path.parent))
     if not found:
         raise ConfigError(
-            f"--tmux_sess={tmux_sess}: no run under runs/ was launched in it; give --logdir"
+            f"--tmux_sess={tmux_sess}: no run under runs/ was launched in it"
+            + (_how_to_look(Path("runs").glob("*")) or "; give --logdir")
         )
     return max(found)[1]
+
+
+def _how_to_look(logdirs: Iterable[Path]) -> str:
+    """Returns what to say if one of these is a run that this machine does alone; '' if none is.
+
+    The newest, if there are several.
+    """
+    local = [path for path in logdirs if (path / _STATUS).exists() and not (path / NAME).exists()]
+    if not local:
+        return ""
+    newest = max(local, key=lambda path: (path / _STATUS).stat().st_mtime)
+    curves = user_commands.installed("tensorboard", "--logdir", str(newest))
+    return (
+        f"; {newest} is a run on this machine alone: look at the terminal that it was started in,"
+        f" at {newest / _STATUS}, or at its curves: {curves}"
+    )

@@ -22,12 +22,12 @@ from frontend.parallel import Machines, connected
 from frontend.plan import NodeSpec
 from frontend.record import Record, load
 from frontend.ssh_login import SshConnector
+from impala_tf import user_commands
 from impala_tf.config import ConfigError
 from impala_tf.supervision import OVER
 
 _COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
             "last contact", "detail")  # fmt: skip
-_STOP = "python -m frontend stop"
 _RECENT_BYTES = 20_000
 _POLL_S = 2.0
 _FOLLOW_S = 2.0
@@ -55,7 +55,8 @@ def show_status(logdir: Path, console: Console, follow: bool = False) -> int:
     console.print(_table(record, answers))
     orphans = _orphans(record, answers)
     if orphans:
-        line = f"no learner is left, but {orphans} actor(s) wait for one; stop them with {_STOP}"
+        stop = user_commands.frontend("stop", f"--logdir={logdir}")
+        line = f"no learner is left, but {orphans} actor(s) wait for one; stop them with {stop}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     lost = [str(each) for each in answers.values() if isinstance(each, ClusterError)]
     for problem in lost:

@@ -3,84 +3,97 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
+import importlib.metadata
 import io
 import os
+import platform
 import sys
 from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 import tyro
 
-from impala_tf.config import presets, tf_config
+from impala_tf import __version__
+from impala_tf.config import presets, tf_config, words
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import flat_items, replace
+from impala_tf.config.flag_values import replace
 from impala_tf.config.flags import Config
 from impala_tf.config.limits import problems
+from impala_tf.config.words import given
+
+__all__ = ["PROBLEM_PREFIX", "fail", "given", "parse"]
 
 PROBLEM_PREFIX = "run_experiment.py: "
 _DESCRIPTION = (
     "IMPALA: trains on this machine or on a cluster, evaluates a trained agent, or compares runs."
+    " --version prints the versions of this project, TensorFlow and Python."
 )
+_PRINTING = ("-h", "--help", "--version")
 
 
 def parse(arguments: Sequence[str]) -> Config:
-    """Returns the config that the flags describe; `--help` prints help and the presets.
+    """Returns the config that the flags describe.
+
+    `--help` prints help and the presets, `--version` the versions, and both end the process.
 
     If the flags give no role, the environment variable TF_CONFIG may (see `tf_config`).
 
     Raises:
       ConfigError: an unknown flag, a value of the wrong type or out of range, or a bad TF_CONFIG.
     """
-    wants_help = any(argument in ("-h", "--help") for argument in arguments)
+    if any(word in _PRINTING or word.startswith("--tyro-") for word in arguments):
+        _print(arguments)
+    if found := words.problems(arguments):
+        raise ConfigError(found)
     errors = io.StringIO()
     try:
-        with contextlib.nullcontext() if wants_help else _captured(errors):
-            config, unknown = tyro.cli(
-                Config,
-                prog="run_experiment.py",
-                description=_DESCRIPTION,
-                args=list(arguments),
-                return_unknown_args=True,
-                use_underscores=True,
-                config=(tyro.conf.OmitArgPrefixes,),
-            )
-    except SystemExit as end:
-        if not end.code:
-            print(f"\nWhat the presets hold:\n\n{presets.table()}")
-            raise
+        with _captured(errors):
+            config = _read(arguments)
+    except SystemExit:
         raise ConfigError(_one_line(errors.getvalue())) from None
-    if unknown:
-        raise ConfigError([_problem(part, arguments) for part in unknown])
-    config = tf_config.applied(config, arguments, os.environ)
+    config = tf_config.applied(config, given(arguments), os.environ)
     if config.run.mode == "report" and config.run.logdir is not None:
-        config = replace(config, logdir=",".join(_values("logdir", arguments)))
+        logdirs = [word.value for word in words.read(arguments) if word.name == "logdir"]
+        config = replace(config, logdir=",".join(map(str, logdirs)))
     if found := problems(config):
         raise ConfigError(found)
     return config
 
 
-def _values(flag: str, arguments: Sequence[str]) -> list[str]:
-    """Returns every value that the command line gives a flag; tyro returns only the last one."""
-    following = [*arguments[1:], ""]
-    values = []
-    for word, following_word in zip(arguments, following, strict=True):
-        name, equals, value = word.partition("=")
-        if name == f"--{flag}":
-            values.append(value if equals else following_word)
-    return values
+def _read(arguments: Sequence[str]) -> Config:
+    return tyro.cli(
+        Config,
+        prog="run_experiment.py",
+        description=_DESCRIPTION,
+        args=list(arguments),
+        use_underscores=True,
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
 
 
-def _problem(part: str, arguments: Sequence[str]) -> str:
-    """Returns what is wrong with a part of the command line, and which flag may be meant."""
-    # From --video=yes, tyro takes --video and reports "yes" as unknown.
-    argument = next((whole for whole in arguments if whole.endswith(f"={part}")), part)
-    name = argument.partition("=")[0]
-    defaults = dict(flat_items(Config()))
-    switch = name.removeprefix("--").removeprefix("no_")
-    if isinstance(defaults.get(switch), bool):
-        return f"{argument}: takes no value; give --{switch} or --no_{switch}"
-    near = difflib.get_close_matches(name, [f"--{flag}" for flag in defaults], n=1)
-    return f"{name}: no such flag" + (f"; did you mean {near[0]}?" if near else " (see --help)")
+def _print(arguments: Sequence[str]) -> NoReturn:
+    """Prints the help, the versions, or a script that completes flags, and ends the process."""
+    try:
+        if "--version" in arguments:
+            print(_versions())
+        else:
+            with contextlib.suppress(SystemExit):
+                _read(arguments)
+            if not any(word.startswith("--tyro-") for word in arguments):
+                print(f"\nWhat the presets hold:\n\n{presets.table()}")
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads the rest, as in `--help | head`
+        # Python flushes once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
+
+
+def _versions() -> str:
+    try:
+        tensorflow = f"TensorFlow {importlib.metadata.version('tensorflow')}"
+    except importlib.metadata.PackageNotFoundError:
+        tensorflow = "no TensorFlow"
+    return f"impala_tf {__version__}, {tensorflow}, Python {platform.python_version()}"
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ class RunConfig:
     """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
     run, and those that were restarted, have other seeds than before, so they play other games."""
     preset: Literal["tuned", "paper"] = "tuned"
-    """Where flags that are not given get their values; the table below shows both presets.
+    """Set of default values; the table below shows both.
     tuned: learns most from few frames; paper: table G.1 of the IMPALA paper."""
     total_environment_frames: int | None = None
     """Frames to train for, counted over all learners. Default: preset."""
@@ -58,7 +58,7 @@ class EnvironmentConfig:
 
     level_name: str = "PongNoFrameskip-v4"
     """A level, or several, comma separated, that one agent learns (atari57, procgen16: lists).
-    Any Gymnasium id; module:Level-v0 imports your module first (docs/levels_and_agents.md).
+    Any Gymnasium id; module:Level-v0 imports your module first, also from the current folder.
     All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) mean the protocol below, whatever the suffix.
     procgen:GAME (procgen:coinrun) and retro:GAME (retro:Airstriker-Genesis-v0) need an extra."""
     num_action_repeats: int = 1
@@ -283,10 +283,9 @@ class ProcessConfig:
     environment_timeout_s: float = 120.0
     """An actor whose environments take longer than this for a step is restarted: they hang."""
     parameter_lag: int = 1
-    """Actors get new parameters when theirs are so many learner updates old. More saves network
-    traffic: a set of parameters is often larger than an unroll. ppo's actors always wait for new
-    ones.
-    """
+    """An actor fetches parameters once its copy is this many learner updates behind. More saves
+    network traffic: a set of parameters is often larger than an unroll. ppo's actors always wait
+    for new ones."""
     parameter_compression: Literal["none", "bf16"] = "none"
     """How learners send actors parameters: as float32, or as bfloat16 in half the bytes. A policy
     of rounded parameters acts a little differently; V-trace corrects for it."""
@@ -328,7 +327,7 @@ class ClusterConfig:
     """Print which processes would run where, and start nothing. Without a CSV, too."""
     speed_json: str | None = None
     """File with what --mode=benchmark --json printed on a machine like those of the CSV. --dry_run
-    and python -m frontend doctor then predict frames a second, and cost if the CSV has prices."""
+    and the launcher's doctor then predict frames a second, and cost if the CSV has prices."""
     accept_new_host_keys: bool = False
     """Trust machines that SSH does not know yet, and add them to ~/.ssh/known_hosts.
     A host key that has changed is still refused."""

@@ -62,6 +62,11 @@ def problems(config: Config) -> list[str]:
     found += _level_problems(flags)
     if flags["mode"] == "report" and not flags["logdir"]:
         found.append("--mode=report: needs --logdir of a run, or of a folder of runs")
+    if flags["video"] and flags["mode"] != "test":
+        found.append(
+            "--video: films games of a trained agent: leave it out here, and afterwards give"
+            " --mode=test --logdir=DIR --video"
+        )
     found += _agent_problems(flags["agent_name"])
     found += _role_problems(flags)
     found += _synchronization_problems(flags)

@@ -16,7 +16,7 @@ class EvaluationConfig:
     """greedy: the most likely action; sampled: drawn from the policy, as in training.
     After dqn, sampled means that one action in a hundred is random."""
     video: bool = False
-    """Also write an mp4 of one game to the logdir."""
+    """Also write an mp4 of one game to the logdir. Only with --mode=test."""
     trust_level_module: bool = False
     """Import the Python module that the run in --logdir names for its level (module:Level-v0).
     Its code runs on this machine, so --mode=test, report and export ask first."""

@@ -9,7 +9,7 @@ stands for --job_name=actor --task=1 --learner_hosts=10.0.0.1:8001 --actor_hosts
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from impala_tf.config.errors import ConfigError
@@ -21,7 +21,7 @@ VARIABLE = "TF_CONFIG"
 _JOBS = ("learner", "actor")
 
 
-def applied(config: Config, arguments: Sequence[str], environment: Mapping[str, str]) -> Config:
+def applied(config: Config, given: Collection[str], environment: Mapping[str, str]) -> Config:
     """Returns `config` with the role from TF_CONFIG, unless the command line gives one.
 
     Flags on the command line take precedence. TF_CONFIG is ignored with --job_name,
@@ -29,7 +29,7 @@ def applied(config: Config, arguments: Sequence[str], environment: Mapping[str, 
 
     Args:
       config: from the command line.
-      arguments: the command line itself.
+      given: the flags that the command line gives.
       environment: of the process.
 
     Raises:
@@ -39,7 +39,6 @@ def applied(config: Config, arguments: Sequence[str], environment: Mapping[str, 
     has_role = config.process.job_name or config.cluster.workers_csv_path
     if not text or has_role or config.run.mode != "train":
         return config
-    given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in arguments}
     flags = _flags(text)
     return replace(config, **{n: value for n, value in flags.items() if n not in given})
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,8 +18,9 @@ from gymnasium.spaces import Box, Dict
 from gymnasium.vector import VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments import spaces
+from impala_tf.environments import extras, spaces
 from impala_tf.environments.batched import AUTORESET_MODES
+from impala_tf.environments.near_names import near_matches
 from impala_tf.environments.worker_process import ends_with_parent
 from impala_tf.types import EnvironmentSpec, ObservationSpec
 
@@ -141,19 +143,31 @@ def find(level_name: str) -> EnvSpec:
         return _of_old_gym(level_name)
     module, _, name = level_name.rpartition(":")
     if module:
+        _look_in_current_folder()
         try:
             importlib.import_module(module)
         except ImportError as error:
             raise ConfigError(
-                f"--level_name={level_name}: cannot import the module '{module}': {error}"
+                extras.explained(level_name, error)
+                or f"--level_name={level_name}: cannot import the module '{module}': {error}"
             ) from error
     registered = gymnasium.registry.get(name)
     if registered is None:
-        known = {registered_name.lower(): registered_name for registered_name in gymnasium.registry}
-        near = [known[low] for low in difflib.get_close_matches(name.lower(), known, n=5)]
+        near = near_matches(name, gymnasium.registry)
         matches = f"near matches: {', '.join(near)}" if near else "no id is similar"
         raise ConfigError(f"--level_name={level_name}: no such level; {matches}")
     return registered
+
+
+def _look_in_current_folder() -> None:
+    """Makes modules in the current folder importable.
+
+    After all others, so that a file there cannot take the place of one of theirs. Only once a level
+    names a module, because the folder may have anything in it, such as one that is called "wandb".
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
 
 
 def _of_old_gym(level_name: str) -> EnvSpec:
@@ -161,10 +175,9 @@ def _of_old_gym(level_name: str) -> EnvSpec:
         import gym
         import shimmy
     except ImportError as error:
-        raise ConfigError(
-            f"--level_name={level_name}: needs the extra worlds: "
-            "pip install -c constraints.txt -e '.[worlds]'"
-        ) from error
+        raise ConfigError(extras.missing_package(level_name, "gym")) from error
+    if module_of(level_name):
+        _look_in_current_folder()
     old = level_name.removeprefix(_OLD_GYM)
     # Its checker needs NumPy 1.
     kwargs = {"env_id": old, "make_kwargs": {"disable_env_checker": True}}
@@ -249,7 +262,8 @@ def _vectorize(
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"--level_name={env.level_name}: a package that it needs is not installed: {reason}"
+            extras.explained(env.level_name, error)
+            or f"--level_name={env.level_name}: a package that it needs is not installed: {reason}"
         ) from error
     try:
         _check(env.level_name, vector)

@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from impala_tf.config import ConfigError, EnvironmentConfig
+from impala_tf.environments.extras import missing_package
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 
 _PREFIX = "procgen:"
@@ -33,7 +34,6 @@ _STEPS = {
     "miner": 1000, "ninja": 1000, "plunder": 4000, "starpilot": 1000,
 }  # fmt: skip
 
-_INSTALL = "pip install -c constraints.txt -e '.[procgen]'"
 _SHARED_LIBRARY, _DEBIAN_PACKAGE = "libQt5Gui.so.5", "libqt5gui5"
 
 
@@ -196,7 +196,7 @@ def _check_engine(level_name: str) -> None:
     Importing EnvPool takes seconds and 100 MB, which a process that only looks a level up can save.
     """
     if importlib.util.find_spec("envpool") is None:
-        raise ConfigError(f"--level_name={level_name}: needs the extra procgen: {_INSTALL}")
+        raise ConfigError(missing_package(level_name, "envpool"))
     try:
         ctypes.CDLL(_SHARED_LIBRARY)
     except OSError as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 
-from impala_tf.config import EnvironmentConfig
-from impala_tf.environments import suites
+from impala_tf.config import ConfigError, EnvironmentConfig
+from impala_tf.environments import extras, suites
 from impala_tf.environments.batched import BatchedEnvironment
 
 _USUAL_FPS = 30
@@ -24,14 +25,25 @@ class RenderedGame:
 
     def __init__(self, env: EnvironmentConfig, seed: int, index: int = 0) -> None:
         """`index`: which level, if `env` lists several."""
+        self._level_name = suites.levels(env)[index].level_name
         self._vector = suites.make_rendered(env, seed, index)
         self.environment = BatchedEnvironment(self._vector)
         repeats = suites.spec(env).frames_per_step
         self.fps: float = self._vector.metadata.get("render_fps", _USUAL_FPS) / repeats
 
     def frame(self) -> np.ndarray:
-        """Returns the picture of the last step, uint8 [H, W, 3]."""
-        (picture,) = self._vector.render() or ()
+        """Returns the picture of the last step, uint8 [H, W, 3].
+
+        Raises:
+          ConfigError: a package that draws the level is not installed.
+        """
+        try:
+            (picture,) = self._vector.render() or ()
+        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+            line = extras.explained(self._level_name, error)
+            if line is None:
+                raise
+            raise ConfigError(line) from error
         return np.asarray(picture)
 
     def close(self) -> None:

@@ -20,13 +20,14 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
+from impala_tf import user_commands
 from impala_tf.config import ConfigError, EnvironmentConfig
+from impala_tf.environments.extras import missing_package
 from impala_tf.environments.worker_process import ends_with_parent
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 
 _PREFIX = "retro:"
 _EMULATOR_FPS = 60
-_INSTALL = "pip install -c constraints.txt -e '.[retro]'"
 
 
 def owns(level_name: str) -> bool:
@@ -172,7 +173,7 @@ def _game(level_name: str) -> str:
     """Returns the name of a game whose ROM is there; ConfigError if that is not so."""
     game, problem = level_name.removeprefix(_PREFIX), f"--level_name={level_name}: "
     if importlib.util.find_spec("stable_retro") is None:
-        raise ConfigError(f"{problem}needs the extra retro: {_INSTALL}")
+        raise ConfigError(missing_package(level_name, "stable_retro"))
     from stable_retro import data
 
     known = {name.lower(): name for name in data.list_games()}
@@ -185,7 +186,7 @@ def _game(level_name: str) -> str:
     except FileNotFoundError as error:
         raise ConfigError(
             f"{problem}its ROM is missing; if you own it, import it from the folder that holds it: "
-            "python -m stable_retro.import FOLDER"
+            f"{user_commands.python('-m', 'stable_retro.import')} FOLDER"
         ) from error
     return game
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from impala_tf import user_commands
 from impala_tf.config import ConfigError
 from impala_tf.logdir import write_atomically
 from impala_tf.monitoring.metrics import TENSORBOARD_TAGS, Row
@@ -83,7 +84,7 @@ def check_installed() -> None:
     """Raises ConfigError if the package is missing."""
     if importlib.util.find_spec("wandb") is None:
         raise ConfigError(
-            "--track=wandb: needs the extra wandb: pip install -c constraints.txt -e '.[wandb]'"
+            f"--track=wandb: needs the extra wandb: {user_commands.install_extra('wandb')}"
         )
 
 
@@ -106,7 +107,8 @@ def _start(logdir: Path, flags: Mapping[str, Any]) -> Any:
     except wandb.Error as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise ConfigError(
-            f"--track=wandb: {reason}; log in with 'wandb login', or set WANDB_MODE=offline"
+            f"--track=wandb: {reason}; log in with {user_commands.installed('wandb', 'login')}, or"
+            " set WANDB_MODE=offline"
         ) from error
 
 

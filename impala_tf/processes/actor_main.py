@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf import process_memory
+from impala_tf import process_memory, user_commands
 from impala_tf.acting import Acting, LearnerActing, Network, OwnActing, codecs
 from impala_tf.actor import Actor
 from impala_tf.agents.interface import array_specs, interface_of_config
@@ -218,7 +218,8 @@ def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:
     if not tensorflow_startup.is_installed():
         raise ConfigError(
             "--acting=tensorflow: this actor needs TensorFlow, but this machine has none; install"
-            " the packages tensorflow and dm-sonnet (python -m frontend setup --extras=tensorflow)"
+            f" the extra tensorflow: {user_commands.install_extra('tensorflow')} (on a cluster:"
+            " python -m frontend setup --extras=tensorflow)"
         )
     tensorflow_startup.import_tensorflow()
     # Imports TensorFlow, which takes seconds and 220 MB.

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from impala_tf import config as configs
+from impala_tf import user_commands
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.limits import ADVICE
@@ -25,7 +26,7 @@ from impala_tf.processes.measured_acting import Measured
 from impala_tf.processes.measurement import What, measure
 from impala_tf.types import EnvironmentSpec
 
-_SCRIPT = Path(__file__).parents[2] / "run_experiment.py"
+_SCRIPT = user_commands.PROJECT / user_commands.SCRIPT
 _WIDTH = 100  # columns, if the output is not a terminal
 _PART_SHARE = 0.2  # of --benchmark_seconds
 _WARM_UP_ROWS = 2

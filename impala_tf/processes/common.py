@@ -14,7 +14,6 @@ from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.process_lifetime import StopRequest
 from impala_tf.process_memory import available_bytes
-from impala_tf.transport import Start
 from impala_tf.types import EnvironmentSpec
 
 
@@ -86,13 +85,3 @@ def seed_of(seed: int, role: str, task: int = 0) -> int:
     """Returns the seed of one process (31 bits), different for every (seed, role, task)."""
     words = [seed, int.from_bytes(role.encode(), "little"), task]
     return int(np.random.SeedSequence(words).generate_state(1)[0] >> 1)
-
-
-def seed_of_start(seed: int, start: Start) -> int:
-    """Returns the seed of one start of an actor; `seed` itself for the first one of a run.
-
-    An actor of a resumed run, or one that was restarted, would play the same games again.
-    """
-    if start.run_steps:
-        seed = seed_of(seed, "resumed", start.run_steps)
-    return seed_of(seed, "restarted", start.restarts) if start.restarts else seed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection
 from typing import Any
 
 from rich.console import Console
@@ -27,13 +28,15 @@ from impala_tf.types import Episode
 _MAX_ENVS = 16
 
 
-def main(config: Config) -> int:
+def main(config: Config, given: Collection[str]) -> int:
     """Plays whole games with the newest checkpoint and prints a summary; returns 0.
+
+    `given`: the flags on the command line; the others are the run's.
 
     Raises:
       ConfigError: no logdir, no whole checkpoint, or one of another level or network.
     """
-    config, spec = resolve(trained_agent.as_trained(config))
+    config, spec = resolve(trained_agent.as_trained(config, given))
     select_device(config.process.device)
     start_xla()
     logdir = logdir_of(config)

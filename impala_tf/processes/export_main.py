@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from impala_tf import user_commands
 from impala_tf.config import Config
 from impala_tf.environments import suites
 from impala_tf.evaluation.export import export
@@ -10,13 +13,15 @@ from impala_tf.processes.common import logdir_of, resolve
 from impala_tf.processes.tensorflow_startup import select_device
 
 
-def main(config: Config) -> int:
+def main(config: Config, given: Collection[str]) -> int:
     """Exports the newest checkpoint of --logdir to its folder `export`; returns 0.
+
+    `given`: the flags on the command line; the others are the run's.
 
     Raises:
       ConfigError: no logdir, no whole checkpoint, or one of another level or network.
     """
-    config, spec = resolve(trained_agent.as_trained(config))
+    config, spec = resolve(trained_agent.as_trained(config, given))
     select_device(config.process.device)
     trained = trained_agent.load(config, spec)
     action_space = suites.action_space(config.environment)
@@ -28,5 +33,5 @@ def main(config: Config) -> int:
     if recipe is None:
         print("no play.py: without this package, the level would not look as the agent sees it")
     else:
-        print(f"to play without this package: python {folder}/play.py")
+        print("to play without this package:", user_commands.python(str(folder / "play.py")))
     return 0

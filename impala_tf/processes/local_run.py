@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shlex
 import signal
 import socket
 import subprocess
@@ -13,13 +12,13 @@ import sys
 import time
 from pathlib import Path
 
-from impala_tf import certificates, process_logs
+from impala_tf import certificates, process_logs, user_commands
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, command_line, resolved
 from impala_tf.environments import suites
 from impala_tf.forking import Template
 from impala_tf.logdir import Logdir
-from impala_tf.monitoring import status
+from impala_tf.monitoring import status, wandb_writer
 from impala_tf.monitoring.live_display import Display
 from impala_tf.process_lifetime import StopRequest
 from impala_tf.processes import run_folder, tensorflow_startup
@@ -32,7 +31,7 @@ from impala_tf.processes.common import (
 from impala_tf.supervision import Command, StartProcess, SupervisedProcess, start_process
 from impala_tf.types import EnvironmentSpec
 
-_SCRIPT = Path(__file__).resolve().parents[2] / "run_experiment.py"
+_SCRIPT = user_commands.PROJECT / user_commands.SCRIPT
 _POLL_S = 0.25
 # A learner that is asked to stop finishes its update and writes a checkpoint.
 _STOP_S = 60.0
@@ -53,6 +52,9 @@ def main(config: Config) -> int:
     logdir = logdir_of(config)
     if memory := check_replay_fits(config, spec):
         print(memory)
+    tensorflow_startup.check_gpu(config.process.device)
+    if config.run.track == "wandb":
+        wandb_writer.check_installed()
     if config.cluster.dry_run:
         frames = 0 if config.run.fresh else run_folder.frames_so_far(config, spec, logdir)
         _print_plan(config, spec, logdir, frames)
@@ -319,6 +321,6 @@ def _print_next_commands(config: Config, logdir: Logdir) -> None:
         test.append("--trust_level_module")  # this run has imported it already
     last = status.read_status(logdir.status())
     if last is not None and last["state"] != "done":
-        print("to resume:   python run_experiment.py", shlex.join(resume))
-    print("to evaluate: python run_experiment.py", shlex.join(test))
-    print("curves:      tensorboard --logdir", shlex.quote(str(logdir.path)))
+        print("to resume:  ", user_commands.run_experiment(*resume))
+    print("to evaluate:", user_commands.run_experiment(*test))
+    print("curves:     ", user_commands.installed("tensorboard", "--logdir", str(logdir.path)))

@@ -6,12 +6,13 @@ import datetime
 import importlib.util
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import gymnasium
 
 from impala_tf import config as configs
+from impala_tf import user_commands
 from impala_tf.agents import description
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.logdir import write_atomically
@@ -29,8 +30,10 @@ _SEVERAL = "runs/report"
 _MAX_GAMES = 50
 
 
-def main(config: Config) -> int:
+def main(config: Config, given: Collection[str]) -> int:
     """Writes report.html, report.md and report.csv about the runs in --logdir; returns 0.
+
+    `given`: the flags on the command line; the others are those of each run.
 
     Raises:
       ConfigError: there is no run, or one that cannot be read, the folder cannot be written, or a
@@ -39,14 +42,14 @@ def main(config: Config) -> int:
     if config.report.report_videos and importlib.util.find_spec("av") is None:
         raise ConfigError(
             "--mode=report: videos need the package av, which is in the extra 'learner':"
-            " pip install -e '.[learner]', or give --no_report_videos"
+            f" {user_commands.install_extra('learner')}, or give --no_report_videos"
         )
     levels = settings.group(runs.find(resolved(config.run.logdir)))
     folder = _folder(config)
     select_device(config.process.device)
     start_xla()
     summaries = [
-        table.summarize_level(level, _exhibits(config, level), config.report.report_return)
+        table.summarize_level(level, _exhibits(config, given, level), config.report.report_return)
         for level in levels
     ]
     command = shlex.join(["python", "run_experiment.py", *configs.to_flags(config)])
@@ -70,16 +73,16 @@ def _folder(config: Config) -> Path:
     return folder
 
 
-def _exhibits(config: Config, level: Level) -> dict[Setting, Exhibit]:
-    return {setting: _exhibit(config, setting) for setting in level.settings}
+def _exhibits(config: Config, given: Collection[str], level: Level) -> dict[Setting, Exhibit]:
+    return {setting: _exhibit(config, given, setting) for setting in level.settings}
 
 
-def _exhibit(config: Config, setting: Setting) -> Exhibit:
+def _exhibit(config: Config, given: Collection[str], setting: Setting) -> Exhibit:
     """Builds a setting's agent and films it; what fails is said in the report."""
     run = max(setting.runs, key=lambda run: run.share)  # of several, the one with the first seed
     print(f"{run.level_name}: {setting.label}", flush=True)
     try:
-        trained = _load(config, run)
+        trained = _load(config, given, run)
     except ConfigError as error:
         print(f"  {error.problems[0]}", flush=True)
         return Exhibit(caption=f"no video: {error.problems[0]}" * config.report.report_videos)
@@ -91,9 +94,9 @@ def _exhibit(config: Config, setting: Setting) -> Exhibit:
     return _filmed(exhibit, trained, run) if config.report.report_videos else exhibit
 
 
-def _load(config: Config, run: Run) -> TrainedAgent:
+def _load(config: Config, given: Collection[str], run: Run) -> TrainedAgent:
     of_run = configs.replace(config, logdir=str(run.logdir), seed=run.seed)
-    trained_config, spec = resolve(trained_agent.as_trained(of_run))
+    trained_config, spec = resolve(trained_agent.as_trained(of_run, given))
     return trained_agent.load(trained_config, spec)
 
 

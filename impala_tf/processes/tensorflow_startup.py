@@ -11,10 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from impala_tf import user_commands
 from impala_tf.config import ConfigError
 from impala_tf.silence import silenced_stderr
 
 _log = logging.getLogger("impala_tf.device")
+_NVIDIA = Path("/dev/nvidiactl")
+# Of these, a machine with a GPU and its driver has one: NVIDIA, NVIDIA Jetson, Windows' Linux, AMD,
+# and others.
+_GPU_DRIVERS = (
+    _NVIDIA, Path("/dev/nvhost-gpu"), Path("/dev/nvgpu"), Path("/dev/dxg"), Path("/dev/kfd"),
+    Path("/dev/dri"),
+)  # fmt: skip
 
 
 def is_installed() -> bool:
@@ -27,7 +35,27 @@ def check_installed() -> None:
     if not is_installed():
         raise ConfigError(
             "this needs TensorFlow, but this machine has only what actors need; install the rest"
-            " with pip install -c constraints.txt -e '.[learner]'"
+            f" with {user_commands.install_extra('learner')}"
+        )
+
+
+def check_gpu(device: str) -> None:
+    """Raises ConfigError for --device=gpu if this machine surely has no GPU.
+
+    Quick. What only TensorFlow knows, such as whether CUDA's libraries are installed, is left to
+    `select_device`.
+    """
+    if device != "gpu":
+        return
+    if sys.platform.startswith("linux") and not any(map(Path.exists, _GPU_DRIVERS)):
+        raise ConfigError(
+            "--device=gpu: this machine has no GPU, or no driver of one (nvidia-smi shows both);"
+            " leave the flag out"
+        )
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen in ("", "-1"):
+        raise ConfigError(
+            f"--device=gpu: CUDA_VISIBLE_DEVICES={chosen} hides all GPUs; unset the variable"
         )
 
 
@@ -88,17 +116,18 @@ def use_one_cpu_thread() -> None:
     tf.config.set_visible_devices([], "GPU")
 
 
-def _gpu_expected(nvidia_driver: Path = Path("/dev/nvidiactl")) -> bool:
+def _gpu_expected(nvidia_driver: Path = _NVIDIA) -> bool:
     """Whether the user chose GPUs, or the machine has an NVIDIA driver and nobody hid its GPUs."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     return nvidia_driver.exists() if chosen is None else chosen not in ("", "-1")
 
 
 def _gpu_hint(tf: Any) -> str:
+    install = user_commands.install("tensorflow[and-cuda]")
     if not tf.test.is_built_with_cuda():
-        return "this TensorFlow is built without CUDA: pip install 'tensorflow[and-cuda]'"
+        return f"this TensorFlow is built without CUDA: {install}"
     return (
-        "install CUDA's libraries (pip install 'tensorflow[and-cuda]'), check nvidia-smi and "
+        f"install CUDA's libraries ({install}), check nvidia-smi and "
         "CUDA_VISIBLE_DEVICES; TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's own messages"
     )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +18,27 @@ from impala_tf.agents.agent import Agent, agent_of
 from impala_tf.agents.policy import compile_policy
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
-from impala_tf.config import Config, ConfigError, command_line
+from impala_tf.config import (
+    Config,
+    ConfigError,
+    EvaluationConfig,
+    ReportConfig,
+    command_line,
+)
 from impala_tf.environments import suites
 from impala_tf.environments.rendering import RenderedGame
 from impala_tf.evaluation import play
 from impala_tf.logdir import Logdir
 from impala_tf.processes.common import logdir_of, seed_of
 from impala_tf.types import EnvironmentSpec
+
+# What a run's flags say about its own processes, and what only the user at the terminal decides:
+# someone else's config.json must not say that its code is trusted.
+_NOT_KEPT = (
+    *("mode", "job_name", "learner_hosts", "task", "seed", "logdir"),
+    *(field.name for field in dataclasses.fields(EvaluationConfig)),
+    *(field.name for field in dataclasses.fields(ReportConfig)),
+)
 
 
 class TrainedAgent(NamedTuple):
@@ -36,27 +51,30 @@ class TrainedAgent(NamedTuple):
     environment_frames: int
 
 
-def as_trained(config: Config) -> Config:
+def as_trained(config: Config, given: Collection[str]) -> Config:
     """Returns the config with the level, protocol and agent of the run in --logdir.
 
     A level may name a Python module. If the run names it, and not the command, the user is asked:
     the logdir may come from someone else, and importing a module runs its code.
 
+    Args:
+      config: with --logdir.
+      given: the flags on the command line, which stay as they are.
+
     Raises:
       ConfigError: there is no run, or its level's module is not trusted.
     """
-    defaults = dict(configs.flat_items(Config()))
-    given = {name: value for name, value in configs.flat_items(config) if value != defaults[name]}
     if config.run.logdir is None:
         raise ConfigError(f"--mode={config.run.mode}: needs --logdir of a run")
     trained = _flags_in(Logdir(Path(config.run.logdir)))
     # Runs from before there were presets are of the paper's.
     trained = {"preset": "paper", **trained}
-    kept = {name: value for name, value in trained.items() if name in defaults}
-    run_only = dict.fromkeys(("mode", "job_name", "learner_hosts", "task", "seed", "logdir"))
-    kept = {name: value for name, value in kept.items() if name not in run_only}
+    known = configs.to_dict(Config())
+    kept = {
+        name: value for name, value in trained.items() if name in known and name not in _NOT_KEPT
+    }
     kept = _as_given(kept, Logdir(Path(config.run.logdir)))
-    config = configs.replace(config, **{**kept, **given})
+    config = configs.replace(config, **{n: kept[n] for n in kept if n not in given})
     if "level_name" not in given:
         _check_trusted(config)
     return config

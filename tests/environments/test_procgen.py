@@ -167,7 +167,7 @@ def test_what_procgen_cannot_do_is_refused(name: str, flags: dict[str, int], pro
 
 def test_a_missing_engine_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs the extra procgen: pip install .*\[procgen\]"):
+    with pytest.raises(ConfigError, match=r"extra procgen: .* -m pip install -c .*\[procgen\]"):
         suites.spec(LEAPER)
 
 

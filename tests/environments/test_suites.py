@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import gymnasium
 import pytest
 
+from impala_tf import user_commands
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
+from impala_tf.environments.rendering import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.games import WORLDS, level
+from tests.helpers.runs import PROJECT
 
 
 def test_spec_of_a_vector_level() -> None:
@@ -39,7 +45,10 @@ def test_spec_of_an_image_level(name: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("Breakot-v4", "no such level; near matches: Breakout-v4"),
+        ("Breakot-v4", "no such level; near matches: BreakoutNoFrameskip-v4, Breakout-v4"),
+        ("pong", "no such level; near matches: PongNoFrameskip-v4, Pong-v4"),
+        ("halfcheetah", "no such level; near matches: HalfCheetah-v5, HalfCheetah-v4"),
+        ("MiniGrid-Empty-5x5-v0", "no such level; near matches: minigrid:MiniGrid-Empty-5x5-v0"),
         ("cartpole-v1", "no such level; near matches: CartPole-v1"),
         ("CartPole", "no such level; near matches: CartPole-v1"),
         ("ALE/Combat-v5", "no such level"),
@@ -80,3 +89,41 @@ def test_a_level_that_exists_only_natively_refuses_the_flags_that_it_cannot_supp
     suites.make(level("OnlyNative-v0"), 2, seed=0).close()
     with pytest.raises(ConfigError, match="leave out --num_action_repeats and --video"):
         suites.spec(level("OnlyNative-v0", num_action_repeats=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("HalfCheetah-v5", "mujoco"),
+        ("LunarLander-v3", "Box2D"),
+        ("CarRacing-v3", "pygame"),
+        ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid"),
+        ("gym:CartPole-v1", "gym"),
+    ],
+)
+def test_a_missing_package_names_the_extra_that_has_it(name: str, package: str) -> None:
+    """In a fresh process, in which nothing has imported the package yet."""
+    code = f"""if True:
+        import sys
+        sys.modules[{package!r}] = None
+        from impala_tf.config import ConfigError, EnvironmentConfig
+        from impala_tf.environments import suites
+        try:
+            suites.spec(EnvironmentConfig(level_name={name!r}))
+        except ConfigError as error:
+            print(*error.problems, sep="\\n")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=PROJECT
+    )
+    install = user_commands.install_extra("worlds")
+    assert done.stdout == f"--level_name={name}: needs the extra worlds: {install}\n", done.stderr
+
+
+def test_a_video_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    game = RenderedGame(level("CartPole-v1"), seed=1)
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    game.environment.reset()
+    with pytest.raises(ConfigError, match="^--level_name=CartPole-v1: needs the extra worlds: "):
+        game.frame()
+    game.close()

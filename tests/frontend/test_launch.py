@@ -12,6 +12,7 @@ from frontend.__main__ import main
 from frontend.launch import launch
 from frontend.node.state import living_pids, read_state, state_path
 from frontend.record import Record, load, save
+from impala_tf import user_commands
 from impala_tf.config import Config, ConfigError, replace
 from tests.helpers.stand_in import make_project, write_csv
 from tests.helpers.waiting import wait_until
@@ -251,8 +252,8 @@ def test_an_unknown_level_is_refused_before_any_machine_is_used(run, run_here, m
     ("words", "problem"),
     [
         (["stop", "--logdir=/none"], "--logdir=/none: holds no launched run (No such file"),
-        (["dance"], "python -m frontend: argument COMMAND: invalid choice: 'dance'"),
-        (["doctor"], "python -m frontend doctor: the following arguments are required"),
+        (["dance"], "argument COMMAND: invalid choice: 'dance'"),
+        (["doctor"], "the following arguments are required: --workers_csv_path; see "),
         (["doctor", "--workers_csv_path=/none"], "--workers_csv_path=/none: No such file"),
         (["workers", "--learners=a"], "--actors: name a file with one machine per line"),
     ],
@@ -263,6 +264,26 @@ def test_unusable_arguments_give_one_line_and_exit_status_2(words, problem, capf
     said = capfd.readouterr().err
     assert said.startswith(problem)
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["status"], ["logs", "actor-0"], ["status", "--logdir=runs/b"]])
+def test_a_run_on_this_machine_alone_is_named_and_how_to_look_at_it(
+    words, tmp_path, capfd, monkeypatch
+):
+    """These commands are for launched runs."""
+    monkeypatch.chdir(tmp_path)
+    for age_s, name in enumerate("ba"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        path = tmp_path / "runs" / name / "status.json"
+        path.write_text("{}")
+        os.utime(path, (1e9 - age_s, 1e9 - age_s))
+    assert main(words) == 2
+    curves = user_commands.installed("tensorboard", "--logdir", "runs/b")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.endswith(
+        "; runs/b is a run on this machine alone: look at the terminal that it was started in, at"
+        f" runs/b/status.json, or at its curves: {curves}"
+    )
 
 
 def test_an_unknown_process_is_answered_with_the_known_ones(run, capfd):

@@ -17,6 +17,7 @@ from frontend.plan import NodeSpec
 from frontend.record import load
 from frontend.ssh import SshRunner
 from frontend.ssh_login import SshConnector
+from impala_tf import user_commands
 from impala_tf.config import Config, replace
 from impala_tf.monitoring.live_display import Display
 from tests.helpers.netns import HERE, know, network_of
@@ -74,7 +75,8 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
     flag = f"--workers_csv_path={csv}"
 
     assert main(["doctor", flag, "--accept_new_host_keys", "--logdir=runs"]) == 1
-    assert f"{nodes[0].workdir}: no such folder; run python -m frontend setup" in printed(capfd)
+    set_up = user_commands.frontend("setup")
+    assert f"{nodes[0].workdir}: no such folder; run {set_up}" in printed(capfd)
     assert main(["setup", flag]) == 0
     assert printed(capfd).count("ready: ") == 4
     healthy = main(["doctor", flag, "--logdir=runs"])

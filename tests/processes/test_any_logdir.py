@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, command_line
 from impala_tf.monitoring.render import panel, plain_line
 from impala_tf.monitoring.status import read_status
 from impala_tf.processes.trained_agent import as_trained
@@ -30,7 +30,8 @@ QUICK = settings(
 
 def trained(folder: Path, content: bytes) -> Config:
     (folder / "config.json").write_bytes(content)
-    return as_trained(configs.replace(Config(), mode="test", logdir=str(folder)))
+    config = configs.replace(Config(), mode="test", logdir=str(folder))
+    return as_trained(config, {"mode", "logdir"})
 
 
 def assert_refused_or_read(folder: Path, content: bytes) -> None:
@@ -72,3 +73,15 @@ def test_half_a_status_is_no_status(tmp_path: Path) -> None:
     assert read_status(tmp_path / "status.json") is None
     assert plain_line(None, 0.0)
     assert panel(None, 0.0, 0.0, 3)
+
+
+def test_given_flags_stay_and_the_others_are_the_runs(tmp_path: Path) -> None:
+    """Also a flag that is given with its built-in default."""
+    flags = {"repeat_action_probability": 0.25, "noop_max": 7, "learning_rate": 0.5, "video": True}
+    (tmp_path / "config.json").write_text(json.dumps({"flags": flags}))
+    words = ["--mode=test", f"--logdir={tmp_path}", "--repeat_action_probability=0", "--seed=1"]
+    config = as_trained(command_line.parse(words), command_line.given(words))
+    assert config.environment.repeat_action_probability == 0
+    assert config.environment.noop_max == 7
+    assert config.optimizer.learning_rate == 0.5
+    assert not config.evaluation.video

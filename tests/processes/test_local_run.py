@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf import certificates
+from impala_tf import certificates, user_commands
 from impala_tf.process_lifetime import PARENT_VARIABLE
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 from tests.helpers.waiting import wait_until
@@ -53,7 +53,7 @@ def test_a_run_learns_cartpole_and_says_what_to_do_next(trained_run):
     assert float(last["episode_return_mean"]) > 150
     assert status(logdir)["state"] == "done"
     assert "400,000 of 400,000 frames" in printed
-    assert "to evaluate: python run_experiment.py --mode=test" in printed
+    assert f"to evaluate: {user_commands.run_experiment()} --mode=test" in printed
     assert list((logdir / "tensorboard").glob("events.*"))
     config = json.loads((logdir / "config.json").read_text())
     assert config["flags"]["seed"] == 7
@@ -187,9 +187,9 @@ def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(start, tmp_path):
     run.process.send_signal(signal.SIGINT)
     code, out, err = run.wait(120)
     assert code == 0, err + out
-    assert "to resume:   python run_experiment.py" in out
+    assert f"to resume:   {user_commands.run_experiment()}" in out
     assert f"--logdir={logdir}" in out
-    assert "to evaluate: python run_experiment.py --mode=test" in out
+    assert f"to evaluate: {user_commands.run_experiment()} --mode=test" in out
     assert status(logdir)["state"] == "stopped"
     frames = int(rows(logdir)[-1]["environment_frames"])
     assert checkpointed_frames(logdir) == frames > 0

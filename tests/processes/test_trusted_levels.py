@@ -49,6 +49,15 @@ def test_the_module_of_a_foreign_run_is_not_imported(foreign: Path) -> None:
     )
 
 
+def test_a_foreign_run_cannot_say_that_it_is_trusted(foreign: Path) -> None:
+    config = json.loads((foreign / "config.json").read_text())
+    config["flags"]["trust_level_module"] = True
+    (foreign / "config.json").write_text(json.dumps(config))
+    status, printed, imported = run(foreign, "--mode=export")
+    assert (status, imported) == (2, False)
+    assert "if you trust it, add --trust_level_module" in printed
+
+
 @pytest.mark.parametrize(
     "consent", ["--trust_level_module", "--level_name=someones_levels:Level-v0"]
 )
@@ -56,6 +65,16 @@ def test_with_consent_it_is_imported(foreign: Path, consent: str) -> None:
     status, printed, imported = run(foreign, "--mode=test", consent)
     assert (status, imported) == (2, True)
     assert "no such level" in printed
+
+
+def test_a_given_flag_counts_even_if_it_is_the_default(foreign: Path) -> None:
+    """Not the run's level, then, but the one that was asked for."""
+    default = EnvironmentConfig().level_name
+    status, printed, imported = run(
+        foreign, "--mode=test", f"--level_name={default}", "--agent_name=auto"
+    )
+    assert (status, imported) == (2, False)
+    assert printed.strip().endswith("holds no checkpoint to test")
 
 
 @pytest.mark.parametrize(("answer", "expected"), [(b"y\n", True), (b"\n", False)])

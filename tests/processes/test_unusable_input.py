@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from impala_tf.processes import tensorflow_startup
 from tests.helpers.runs import PROJECT
 
 pytestmark = pytest.mark.slow
@@ -21,7 +22,7 @@ CARTPOLE = "--level_name=CartPole-v1"
         (["--level_name=PongNoFrameskp-v4"], "PongNoFrameskip-v4"),
         (["--level_name=procgen:coinrum"], "coinrun"),
         (["--level_name=procgen:coinrun", "--distribution_mode=medium"], "--distribution_mode"),
-        (["--level_name=retro:SonicTheHedgehog-Genesis-v0"], "python -m stable_retro.import"),
+        (["--level_name=retro:SonicTheHedgehog-Genesis-v0"], " -m stable_retro.import"),
         ([CARTPOLE, "--agent_name=CartAgent"], "MLPAgent"),
         ([CARTPOLE, "--agent_name=ResNetAgent"], "--agent_name=ResNetAgent"),
         ([CARTPOLE, "--width_scale=2"], "--width_scale=2"),
@@ -36,6 +37,7 @@ CARTPOLE = "--level_name=CartPole-v1"
         (["--discounting=1.5"], "--discounting=1.5"),
         (["--logdir=/proc/nowhere/run"], "--logdir=/proc/nowhere/run"),
         (["--job_name=actor"], "--learner_hosts"),
+        ([CARTPOLE, "--video"], "--mode=test --logdir=DIR --video"),
         (["--mode=test", "--logdir=/nowhere"], "--logdir=/nowhere"),
         (
             ["--level_name=ALE/Pong-v5", "--algorithm=dqn", "--replay_capacity=1000000000"],
@@ -108,6 +110,35 @@ def test_a_missing_gpu_gives_one_line_and_status_2(start, tmp_path):
     assert err.startswith("run_experiment.py: --device=gpu: TensorFlow finds no GPU; "), err
     assert len(err.splitlines()) == 1, err
     assert "computing on" not in out
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_gpu_that_this_machine_cannot_have_is_refused_at_once(
+    run_here, tmp_path, monkeypatch, dry_run
+):
+    """Not only by the learner, which --dry_run does not start."""
+    flags = [CARTPOLE, "--device=gpu", f"--logdir={tmp_path / 'run'}", *["--dry_run"] * dry_run]
+    monkeypatch.setattr(tensorflow_startup, "_GPU_DRIVERS", (tmp_path / "nvidiactl",))
+    code, out, err = run_here(*flags)
+    assert (code, out) == (2, "")
+    assert err.startswith("run_experiment.py: --device=gpu: this machine has no GPU"), err
+    (tmp_path / "nvidiactl").touch()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    code, out, err = run_here(*flags)
+    assert (code, out) == (2, "")
+    assert "--device=gpu: CUDA_VISIBLE_DEVICES=-1 hides all GPUs" in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_missing_wandb_is_refused_at_once(run_here, tmp_path, monkeypatch, dry_run):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    flags = [CARTPOLE, "--track=wandb", f"--logdir={tmp_path / 'run'}", *["--dry_run"] * dry_run]
+    code, out, err = run_here(*flags)
+    assert (code, out) == (2, "")
+    assert err.startswith("run_experiment.py: --track=wandb: needs the extra wandb: "), err
+    assert len(err.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
 

@@ -1,0 +1,55 @@
+"""What other libraries call our flags, so that their users are told ours."""
+
+from __future__ import annotations
+
+_RESUMES = "a run resumes by itself if its --logdir holds a checkpoint"
+_FRAMES = "give --total_environment_frames, which counts frames, not agent steps"
+_EPISODES = "--test_num_episodes"
+_TEST = "give --mode=test --logdir=DIR"
+
+OTHER_NAMES = {
+    **dict.fromkeys(
+        ("level", "levels", "env", "env_id", "env_name", "environment", "game", "gym_id"),
+        "--level_name",
+    ),
+    **dict.fromkeys(
+        ("num_envs", "n_envs", "num_environments", "num_envs_per_worker"),
+        "give --envs_per_actor, and --num_actors for how many actors there are",
+    ),
+    **dict.fromkeys(("num_workers", "n_workers", "workers", "actors"), "--num_actors"),
+    **dict.fromkeys(
+        ("total_timesteps", "timesteps", "num_timesteps", "total_steps", "num_steps_total",
+         "train_for_env_steps", "num_env_steps", "max_steps"),
+        _FRAMES,
+    ),
+    **dict.fromkeys(("total_frames", "frames", "num_frames"), "--total_environment_frames"),
+    **dict.fromkeys(("resume", "restore", "load", "checkpoint", "load_checkpoint"), _RESUMES),
+    **dict.fromkeys(("test", "eval", "evaluate", "play", "enjoy"), _TEST),
+    **dict.fromkeys(("eval_episodes", "n_eval_episodes", "num_episodes", "episodes"), _EPISODES),
+    **dict.fromkeys(
+        ("record_video", "capture_video", "save_video"),
+        "give --mode=test --logdir=DIR --video after training",
+    ),
+    **dict.fromkeys(("lr", "alpha"), "--learning_rate"),
+    **dict.fromkeys(("gamma", "discount", "discount_factor"), "--discounting"),
+    **dict.fromkeys(("ent_coef", "entropy_coef", "entropy_coeff", "entropy"), "--entropy_cost"),
+    **dict.fromkeys(("vf_coef", "value_coef", "vf_loss_coeff", "value_cost"), "--baseline_cost"),
+    **dict.fromkeys(("max_grad_norm", "grad_clip", "grad_norm"), "--gradients_clipping"),
+    **dict.fromkeys(("clip_range", "clip_coef", "clip_param"), "--surrogate_clipping"),
+    **dict.fromkeys(("n_steps", "num_steps", "rollout", "rollout_length"), "--unroll_length"),
+    **dict.fromkeys(("n_epochs", "num_epochs", "update_epochs"), "--updates_per_batch"),
+    **dict.fromkeys(("num_minibatches", "n_minibatches"), "--minibatches"),
+    **dict.fromkeys(("buffer_size", "replay_size"), "--replay_capacity"),
+    **dict.fromkeys(("learning_starts",), "--replay_start_steps"),
+    **dict.fromkeys(("algo", "alg"), "--algorithm"),
+    **dict.fromkeys(("agent", "model", "network", "net", "policy"), "--agent_name"),
+    **dict.fromkeys(("use_lstm", "use_rnn", "lstm"), "--core=lstm"),
+    **dict.fromkeys(("log_dir", "logs", "output", "output_dir", "save_dir", "savedir"), "--logdir"),
+    **dict.fromkeys(("cuda", "gpu", "use_gpu"), "--device=gpu"),
+    **dict.fromkeys(("wandb", "use_wandb"), "--track=wandb"),
+    **dict.fromkeys(("frameskip", "frame_stack_skip"), "--frame_skip"),
+    **dict.fromkeys(("frame_stack", "framestack", "num_stack"), "--stacked_frames"),
+    **dict.fromkeys(("sticky_actions", "sticky"), "--repeat_action_probability"),
+    **dict.fromkeys(("workers_csv", "csv", "hosts"), "--workers_csv_path"),
+}  # fmt: skip
+"""{name: our flag, or a sentence}."""

@@ -1,0 +1,133 @@
+"""The words of a command line: which flags they give, and what is wrong with them.
+
+Looked at before tyro reads them: its messages are about types, and it does not tell which flags
+were given.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import typing
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from impala_tf.config.flags import Config
+from impala_tf.config.other_names import OTHER_NAMES
+
+_ALIKE = 0.7
+_SHORTEST_BEGINNING = 4
+
+
+class Word(NamedTuple):
+    """A flag on the command line, or a word that is none."""
+
+    text: str
+    """As it was typed, without the value if that is a word of its own."""
+    name: str
+    """Of a flag, with _ for each -, and without a switch's no_; of another word, itself."""
+    value: str | None
+    """None: there is none."""
+
+
+@functools.cache
+def types() -> dict[str, Any]:
+    """Returns {flag: its type}, without `| None`."""
+    hints: dict[str, Any] = {}
+    for group in typing.get_type_hints(Config).values():
+        for name, hint in typing.get_type_hints(group).items():
+            choices = typing.get_args(hint)
+            is_optional = type(None) in choices
+            hints[name] = choices[0] if is_optional else hint
+    return hints
+
+
+def read(arguments: Sequence[str]) -> list[Word]:
+    """Returns the words of a command line; the value of a flag is a part of its word."""
+    words, left = [], list(arguments)
+    while left:
+        text = left.pop(0)
+        typed, equals, value = text.partition("=")
+        name = typed.lstrip("-").replace("-", "_") if typed.startswith("-") else typed
+        if typed.startswith("--") and name not in types() and _is_switch(name.removeprefix("no_")):
+            name = name.removeprefix("no_")
+        takes_next = typed.startswith("-") and not equals and not _is_switch(name)
+        if takes_next and left and not left[0].startswith("--"):
+            words.append(Word(text, name, left.pop(0)))
+        else:
+            words.append(Word(text, name, value if equals else None))
+    return words
+
+
+def given(arguments: Sequence[str]) -> frozenset[str]:
+    """Returns the names of the flags that a command line gives."""
+    return frozenset(word.name for word in read(arguments) if word.name in types())
+
+
+def problems(arguments: Sequence[str]) -> list[str]:
+    """Returns one line for every word that is no flag, or whose value is not of its type."""
+    return [line for word in read(arguments) if (line := _problem(word))]
+
+
+def _problem(word: Word) -> str | None:
+    """Returns what is wrong with a word, and what would be right; None if nothing is."""
+    if not word.text.startswith("--") or word.name not in types():
+        return f"{word.text.partition('=')[0]}: no such flag{_hint(word.name)}"
+    if _is_switch(word.name):
+        if word.value is None:
+            return None
+        return f"{word.text}: takes no value; give --{word.name} or --no_{word.name}"
+    if word.value is None:
+        return f"--{word.name}: needs a value, as in --{word.name}=VALUE"
+    wrong = _wrong_value(types()[word.name], word.value)
+    return wrong and f"--{word.name}={word.value}: must be {wrong}"
+
+
+def _wrong_value(kind: Any, text: str) -> str | None:
+    """Returns what a value must be; None if it is that."""
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        named = [choice for choice in choices if choice]
+        return None if text in choices else f"one of {', '.join(named)}"
+    if kind is str or text == "None":
+        return None
+    number = _number(text)
+    if number is None:
+        return "a number" if kind is float else "a whole number"
+    if kind is float or _is_whole(text):
+        return None
+    return f"a whole number{f', such as {int(number)}' if number.is_integer() else ''}"
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_switch(name: str) -> bool:
+    return types().get(name) is bool
+
+
+def _hint(name: str) -> str:
+    """Returns the end of a line that names the flag which is meant."""
+    name = name.lower()
+    if name in typing.get_args(types()["mode"]):
+        return f"; did you mean --mode={name}?"
+    other = OTHER_NAMES.get(name)
+    if other is not None:
+        return f"; {other}" if " " in other else f"; did you mean {other}?"
+    long_enough = len(name) >= _SHORTEST_BEGINNING
+    near = [flag for flag in types() if long_enough and flag.startswith(name)]
+    if len(near) != 1:
+        near = difflib.get_close_matches(name, types(), 1, _ALIKE)
+    return f"; did you mean --{near[0]}?" if near else " (see --help)"

@@ -1,0 +1,36 @@
+"""Whether the packages are there; said before anything is imported that needs them.
+
+Runs with any Python 3, because the user may have started a wrong one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from impala_tf import user_commands
+
+_OLDEST = (3, 11)
+# An interpreter that has these has the others, too: see `dependencies` in pyproject.toml.
+_PACKAGES = ("tyro", "rich", "gymnasium", "grpc")
+
+
+def require(program: str) -> None:
+    """Ends this process with status 2, and a line that says what to do, without the packages.
+
+    Args:
+      program: user_commands.SCRIPT or FRONTEND, which was started.
+    """
+    if sys.version_info >= _OLDEST and all(map(importlib.util.find_spec, _PACKAGES)):
+        return
+    print(f"{program.split()[-1]}: {_what_to_do(program)}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _what_to_do(program: str) -> str:
+    interpreter = user_commands.PROJECT / ".venv" / "bin" / "python"
+    command = user_commands.with_interpreter(interpreter, program)
+    if interpreter.exists() and interpreter.parent != Path(sys.executable).parent:
+        return f"{sys.executable} does not have the project's packages; use {command}"
+    return f"the project's packages are not installed; run {user_commands.set_up()}, then {command}"

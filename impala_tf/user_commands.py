@@ -1,0 +1,87 @@
+"""Commands that are printed for the user: they can be pasted into the terminal as they are.
+
+They name the interpreter that runs this process, and paths that hold in the current folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+SCRIPT = "run_experiment.py"
+FRONTEND = "-m frontend"
+
+
+def python(*words: str) -> str:
+    """Returns this interpreter with arguments, such as '.venv/bin/python -m frontend status'."""
+    return _command(Path(sys.executable), words)
+
+
+def run_experiment(*flags: str) -> str:
+    """Returns the command that runs run_experiment.py with flags."""
+    return python(in_current_folder(PROJECT / SCRIPT), *flags)
+
+
+def frontend(*words: str) -> str:
+    """Returns the command that runs the launcher with arguments."""
+    return python("-m", "frontend", *words)
+
+
+def with_interpreter(interpreter: Path, program: str) -> str:
+    """Returns the command that runs a program of this project with another interpreter.
+
+    Args:
+      interpreter: its path.
+      program: SCRIPT or FRONTEND.
+    """
+    script = in_current_folder(PROJECT / SCRIPT)
+    return _command(interpreter, (script,) if program == SCRIPT else program.split())
+
+
+def installed(program: str, *words: str) -> str:
+    """Returns the command that runs a program that a package has installed, such as tensorboard."""
+    path = Path(sys.executable).parent / program
+    return _command(path, words) if path.exists() else shlex.join([program, *words])
+
+
+def install(*requirements: str) -> str:
+    """Returns the command that installs packages, in the versions that this project pins."""
+    constraints = in_current_folder(PROJECT / "constraints.txt")
+    return python("-m", "pip", "install", "-c", constraints, *requirements)
+
+
+def install_extra(extra: str) -> str:
+    """Returns the command that installs the packages of one of this project's extras."""
+    return install("-e", f"{in_current_folder(PROJECT)}[{extra}]")
+
+
+def set_up() -> str:
+    """Returns the command that makes the virtual environment with all packages."""
+    folder = in_current_folder(PROJECT)
+    return "make setup" if folder == "." else f"make -C {shlex.quote(folder)} setup"
+
+
+def in_current_folder(path: Path) -> str:
+    """Returns a path relative to the current folder if it is inside it, else in full."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _command(program: Path, words: tuple[str, ...] | list[str]) -> str:
+    """Returns a command; the program's name alone stands only for what the shell finds."""
+    found = shutil.which(program.name)
+    if found is not None and _same_folder(Path(found), program):
+        return shlex.join([program.name, *words])
+    shown = in_current_folder(program)
+    return shlex.join([shown if os.sep in shown else f"./{shown}", *words])
+
+
+def _same_folder(one: Path, other: Path) -> bool:
+    # Comparing the files would not do: virtual environments link to the same interpreter.
+    return one.parent.resolve() == other.parent.resolve()

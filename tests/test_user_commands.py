@@ -1,0 +1,85 @@
+"""Printed commands are pasted into a real shell, in the folder where they were printed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+
+
+def printed(expression: str, cwd: Path, path: str) -> str:
+    """Returns what an expression of `user_commands` is for a process in a folder."""
+    code = f"from impala_tf import user_commands; print(user_commands.{expression})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "PATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def pasted(command: str, cwd: Path, path: str) -> str:
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=cwd, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "PATH": path},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(params=["project", "inside", "elsewhere"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    elsewhere = tmp_path / "a folder; with $signs"
+    elsewhere.mkdir()
+    folders = {"project": PROJECT, "inside": PROJECT / "docs", "elsewhere": elsewhere}
+    return folders[request.param]
+
+
+@pytest.mark.parametrize("activated", [False, True])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "run_experiment('--version')",
+        "frontend('--version')",
+        "installed('pip', '--version')",
+        "python('-m', 'pip', '--version')",
+    ],
+)
+def test_a_printed_command_can_be_pasted(expression: str, activated: bool, folder: Path) -> None:
+    path = f"{BIN}:{os.defpath}" if activated else os.defpath
+    command = printed(expression, folder, path)
+    assert pasted(command, folder, path).startswith(("impala_tf ", "pip "))
+    assert command.startswith(("python", "pip")) == activated
+    assert "run_experiment.py" not in command or folder != PROJECT or str(PROJECT) not in command
+
+
+def test_in_the_project_commands_are_short() -> None:
+    python = Path(sys.executable)
+    shown = python.relative_to(PROJECT) if python.is_relative_to(PROJECT) else python
+    assert printed("run_experiment('--logdir=a b')", PROJECT, os.defpath) == (
+        f"{shown} run_experiment.py '--logdir=a b'"
+    )
+    assert printed("install_extra('worlds')", PROJECT, os.defpath) == (
+        f"{shown} -m pip install -c constraints.txt -e '.[worlds]'"
+    )
+    assert printed("set_up()", PROJECT, os.defpath) == "make setup"
+
+
+def test_another_environment_with_the_same_interpreter_is_not_taken_for_this_one(
+    tmp_path: Path,
+) -> None:
+    """All of them link to one file."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / python_name()).symlink_to(Path(sys.executable).resolve())
+    command = printed("python()", tmp_path, f"{tmp_path / 'bin'}:{os.defpath}")
+    assert command == sys.executable
+
+
+def python_name() -> str:
+    return Path(sys.executable).name
