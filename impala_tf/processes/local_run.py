@@ -46,7 +46,7 @@ def main(config: Config) -> int:
     Raises:
       ConfigError: flags, level or logdir that cannot be used; nothing was started then.
     """
-    given = config
+    given = configs.replace(config, fresh=False)  # a resume must not start again
     config, spec = resolve(config)
     configs.check_batches(config)
     logdir = logdir_of(config)

@@ -65,7 +65,8 @@ def test_fresh_moves_the_run_aside_and_starts_again(start: Start, tmp_path: Path
     assert "was trained with --learning_rate=0.0025" in refused[2]
     assert (tmp_path / FOLDER / "metrics.csv").read_bytes() == before
 
-    code, out, err = start(*SHORT, "--learning_rate=0.1", "--fresh", cwd=tmp_path).wait()
+    again = (*ENDLESS, "--learning_rate=0.1", "--fresh", "--max_hours=0.004")
+    code, out, err = start(*again, cwd=tmp_path).wait()
     assert code == 0, err + out
     moved = tmp_path / f"{FOLDER}.1"
     assert f"the run that was in {FOLDER} is now in {moved}" in out
@@ -73,7 +74,8 @@ def test_fresh_moves_the_run_aside_and_starts_again(start: Start, tmp_path: Path
     assert described(moved)["flags"]["learning_rate"] == 0.0025
     assert described(tmp_path / FOLDER)["flags"]["learning_rate"] == 0.1
     assert len(described(tmp_path / FOLDER)["history"]) == 1
-    assert "--fresh" not in out.split("to evaluate")[0].split("to resume")[-1]
+    resume = next(line for line in out.splitlines() if line.startswith("to resume:"))
+    assert "--learning_rate=0.1" in resume and "--fresh" not in resume
 
 
 @pytest.mark.end_to_end
