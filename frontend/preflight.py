@@ -156,7 +156,7 @@ def _project(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> _
         answer = ask_agent(runner, "check", _question(plan, node, digests))
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
-        return "project", "bad", f"{text}; run {user_commands.frontend('setup')}"
+        return "project", "bad", f"{text}; run {_set_up()}"
     if answer["differing"]:
         text = f"{len(answer['differing'])} files differ, such as {answer['differing'][0]}"
         return "project", "warning", f"{text}; the launch will copy them"
@@ -187,11 +187,15 @@ def _python(seen: dict[str, Any]) -> _Verdict:
     return "Python", "bad", f"{text}; must be {oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
 
 
+def _set_up() -> str:
+    return f"{user_commands.frontend('setup')} with the same --workers_csv_path"
+
+
 def _packages(pins: dict[str, str], versions: dict[str, str | None]) -> _Verdict:
     wrong = [f"{n} {versions[n] or 'missing'} (must be {v})" for n, v in pins.items()
              if versions[n] != v]  # fmt: skip
     if wrong:
-        return "packages", "bad", f"{'; '.join(wrong)}; run {user_commands.frontend('setup')}"
+        return "packages", "bad", f"{'; '.join(wrong)}; run {_set_up()}"
     return "packages", "ok", f"{len(pins)} as pinned"
 
 
