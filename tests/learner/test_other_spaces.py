@@ -125,7 +125,7 @@ def test_a_deviation_beyond_its_range_comes_back(
     """Outside, it has no gradient: the policy would be almost random, or certain, for ever."""
     spec = EnvironmentSpec("World-v0", *WORLDS["continuous"], 0, 1, "")
     flags = {"algorithm": "impala", "batch_size": 4, "unroll_length": 5, "learning_rate": 0.01}
-    config = configs.replace(Config(), entropy_cost=entropy_cost, minibatches=1, **flags)
+    config = configs.replace(Config(), entropy_cost=entropy_cost, updates_per_batch=1, **flags)
     config = configs.resolve(config, "vector", True)
     agent = agent_of(config.agent, spec)
     learner = Learner(agent, spec, config, SingleLearner())
