@@ -108,6 +108,11 @@ class Agent(snt.Module):
         assert isinstance(self._heads, networks.Heads)
         return self._heads.baseline
 
+    def constrain(self) -> None:
+        """Moves variables that have a range back into it. Call it after every optimizer step."""
+        if isinstance(self._heads, networks.Heads):
+            self._heads.constrain()
+
     def initial_state(self, batch_size: int | tf.Tensor) -> Nest:
         """Returns the core state of `batch_size` environments before their first step."""
         return self._core.initial_state(batch_size)

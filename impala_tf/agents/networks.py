@@ -12,6 +12,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.interface import LSTM_SIZE
+from impala_tf.agents.sampling import LOG_STD_RANGE
 from impala_tf.agents.torsos import USUAL_INITIALIZATION, Initialization
 from impala_tf.types import ActionSpec, Nest, NetworkOutput
 
@@ -146,7 +147,7 @@ class Heads(snt.Module):
     """The policy's parameters and the baseline, each a linear layer on the core's output.
 
     Of a Gaussian, the layer computes the means. The logarithms of the standard deviations are
-    variables that do not depend on the state, 0 at first.
+    variables that do not depend on the state, 0 at first, and stay within LOG_STD_RANGE.
 
     Args:
       actions: of the level.
@@ -175,6 +176,14 @@ class Heads(snt.Module):
     def baseline(self) -> snt.Linear:
         """The layer of the baseline."""
         return self._baseline
+
+    def constrain(self) -> None:
+        """Moves variables that an optimizer's step took out of their range back to its end.
+
+        Outside, policies would not depend on them: they would have no gradient, and stay there.
+        """
+        if self._log_std is not None:
+            self._log_std.assign(tf.clip_by_value(self._log_std, *LOG_STD_RANGE))
 
     def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
         """Maps float32 [M, F] to policy_logits [M, P] and baseline [M], or [M, num_baselines]."""

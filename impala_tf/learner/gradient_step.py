@@ -199,6 +199,7 @@ class GradientStep(abc.ABC):
 
         def step() -> tf.Tensor:
             self.optimizer.apply(gradients, self.agent.trainable_variables)
+            self.agent.constrain()
             add(sums)
             return tf.constant(True)
 

@@ -16,7 +16,8 @@ import tensorflow as tf
 from impala_tf.acting import Codecs, codecs
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.policy import Policy, compile_policy
-from impala_tf.transport import DecodeError, ParameterStore, QueueClosed
+from impala_tf.learner.inspection import Inspector
+from impala_tf.transport import DecodeError, ParameterStore, QueueClosed, RefusedUnroll
 from impala_tf.types import AgentOutput, EnvironmentSpec, Nest
 
 # Environments of one batch: so many fill the processor, and more would make the first wait longer.
@@ -59,6 +60,7 @@ class InferenceService:
         self._seed = seed
         self._together: Callable[[], int] | None = None
         self._codecs: Codecs = codecs(agent.interface, spec)
+        self._inspector = Inspector(spec, max_policy_lag=0)  # there is no lag in a question
         self._policies: dict[int, Policy] = {}  # by environments
         self._version: int | None = None
         self._questions: deque[_Question] = deque()
@@ -138,7 +140,8 @@ class InferenceService:
         for question in questions:
             try:
                 asked = self._codecs.question.decode(question.num_envs, question.tensors)
-            except DecodeError as error:
+                self._inspector.check_steps(asked[0])
+            except (DecodeError, RefusedUnroll) as error:
                 _fail(question, error)
             else:
                 found.append((question, asked))

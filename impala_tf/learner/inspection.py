@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import tree
 
+from impala_tf.environments.observations import parts_of
+from impala_tf.environments.spaces import WORD_BUCKETS
 from impala_tf.transport import RefusedUnroll
-from impala_tf.types import ActorGradient, EnvironmentSpec, Sent, Unroll
+from impala_tf.types import ActorGradient, EnvironmentSpec, EnvOutput, Sent, Unroll
 
 
 class Inspector:
@@ -44,9 +46,24 @@ class Inspector:
         if not isinstance(unroll.td_errors, tuple) and unroll.td_errors.min() < 0:
             raise RefusedUnroll("td_errors: below 0")
         self._check_actions("action", unroll.agent_outputs.action)
-        self._check_actions("last_action", unroll.env_outputs.last_action)
+        self.check_steps(unroll.env_outputs)
         if self._spec.tasks:
             _check_range("level", unroll.level, len(self._spec.tasks))
+
+    def check_steps(self, env_outputs: EnvOutput) -> None:
+        """Checks what a network looks up: an index that does not exist fails in the whole batch.
+
+        Args:
+          env_outputs: arrays [N, ...] of steps, in any layout; shapes and dtypes fit already.
+
+        Raises:
+          RefusedUnroll: saying what is wrong.
+        """
+        self._check_actions("last_action", env_outputs.last_action)
+        seen = parts_of(env_outputs.observation)
+        for name, part in parts_of(self._spec.observation).items():
+            if part.kind == "text":
+                _check_range(f"observation {name}, words", seen[name], WORD_BUCKETS + 1)
 
     def _check_version(self, versions: np.ndarray, current: int) -> None:
         lowest, highest = int(versions.min()), int(versions.max())

@@ -11,15 +11,15 @@ import grpc
 
 from impala_tf.transport import impala_pb2
 from impala_tf.transport.calls import check_environments
-from impala_tf.transport.errors import DecodeError, QueueClosed
+from impala_tf.transport.errors import DecodeError, QueueClosed, RefusedUnroll
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.push_checks import CallError
 
 Infer = Callable[[int, Sequence[bytes]], "Future[tuple[int, list[bytes]]]"]
 """Takes num_environments and the tensors of an InferRequest.
 
-Results in the parameter_version and tensors of an InferReply. May fail with DecodeError, or with
-QueueClosed if the learner stops."""
+Results in the parameter_version and tensors of an InferReply. May fail with DecodeError or
+RefusedUnroll if it cannot be answered, or with QueueClosed if the learner stops."""
 
 # How often it is looked for a new version, and how long: then the unrolls that an update would need
 # are those of a lost actor, and the other actors have to fill the batch.
@@ -72,7 +72,7 @@ class InferenceCalls:
         try:
             found = self._infer(request.num_environments, request.tensors)
             version, tensors = await asyncio.wrap_future(found)
-        except DecodeError as error:
+        except (DecodeError, RefusedUnroll) as error:
             raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
         except QueueClosed as error:
             if self._is_over():

@@ -15,9 +15,9 @@ from impala_tf.agents.policy import compile_policy
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import inference
 from impala_tf.learner.inference import InferenceService
-from impala_tf.transport import DecodeError, ParameterStore, QueueClosed
-from impala_tf.types import EnvOutput, Nest
-from tests.helpers.samples import image_spec
+from impala_tf.transport import DecodeError, ParameterStore, QueueClosed, RefusedUnroll
+from impala_tf.types import EnvOutput, Nest, ObservationSpec
+from tests.helpers.samples import image_spec, vector_spec
 from tests.helpers.unrolls import random_array
 
 pytestmark = pytest.mark.slow
@@ -177,6 +177,29 @@ def test_a_batch_of_lost_actors_is_nobodys(agent: Agent, service: InferenceServi
     time.sleep(2)
     together[0] = 1
     assert service.ask(1, tensors).result(PATIENCE_S)[0] == 3
+
+
+def test_a_word_that_does_not_exist_spoils_no_other_question() -> None:
+    """Its embedding would fail the batch, and with it the actors that ask for something else."""
+    words = ObservationSpec("text", (6,))
+    spec = vector_spec()._replace(observation={"mission": words})
+    agent, store = make_agent("MLPAgent", spec), ParameterStore()
+    published(agent, store, 3)
+    service = InferenceService(make_agent("MLPAgent", spec), spec, store, seed=1)
+    service.wait_for(lambda: 2)
+    specs = layout_of(spec).step_specs(1)
+    step = tf.nest.map_structure(lambda each: np.zeros(each.shape, each.dtype), specs)
+    encode = codecs(agent.interface, spec).question.encode
+    whole = service.ask(1, encode((step, ()))[1])
+    step.observation["mission"][0, 2] = 5000
+    broken = service.ask(1, encode((step, ()))[1])
+    try:
+        problem = "observation mission, words: from 0 to 5000, but there are 1001"
+        with pytest.raises(RefusedUnroll, match=problem):
+            broken.result(PATIENCE_S)
+        assert whole.result(PATIENCE_S)[0] == 3
+    finally:
+        service.close()
 
 
 def test_a_learner_that_stops_leaves_nobody_waiting(

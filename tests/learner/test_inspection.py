@@ -9,9 +9,10 @@ import pytest
 import tree
 
 from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.environments.spaces import WORD_BUCKETS
 from impala_tf.learner.inspection import Inspector
 from impala_tf.transport import RefusedUnroll
-from impala_tf.types import ActionSpec, EnvironmentSpec, Unroll
+from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
 from tests.helpers.samples import vector_spec
 from tests.helpers.unrolls import random_unrolls
 
@@ -95,4 +96,33 @@ def test_levels_that_do_not_exist_are_refused() -> None:
     spec = vector_spec()._replace(tasks=("a", "b"))
     unroll = unrolls(spec)._replace(level=np.array([0, 1, 2], np.int32))
     with pytest.raises(RefusedUnroll, match="level: from 0 to 2, but there are 2"):
+        check(unroll, spec)
+
+
+TEXTS = vector_spec()._replace(
+    observation={
+        "where": ObservationSpec("vector", (3,)),
+        "mission": ObservationSpec("text", (6,)),
+    }
+)
+
+
+@pytest.mark.parametrize("word", [-1, WORD_BUCKETS + 1, 2**31 - 1])
+def test_words_that_do_not_exist_are_refused(word: int) -> None:
+    """The embedding of such a word fails the learner's whole update."""
+    unroll = unrolls(TEXTS)
+    unroll.env_outputs.observation["mission"][1, 4, 5] = WORD_BUCKETS
+    check(unroll, TEXTS)
+    unroll.env_outputs.observation["mission"][1, 4, 5] = word
+    problem = "observation mission, words: from .* but there are 1001"
+    with pytest.raises(RefusedUnroll, match=problem):
+        check(unroll, TEXTS)
+
+
+def test_words_of_a_level_that_shows_nothing_else_are_inspected() -> None:
+    spec = vector_spec()._replace(observation=ObservationSpec("text", (6,)))
+    unroll = unrolls(spec)
+    check(unroll, spec)
+    unroll.env_outputs.observation[0, 0, 0] = 5000
+    with pytest.raises(RefusedUnroll, match="words: from 0 to 5000, but there are 1001"):
         check(unroll, spec)

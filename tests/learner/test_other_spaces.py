@@ -114,3 +114,27 @@ def test_vtrace_of_gaussian_policies_equals_the_paper() -> None:
     np.testing.assert_allclose(found.value_targets, vs, rtol=1e-4, atol=1e-4)
     advantages = paper_advantages(*common, vs, 1.0)
     np.testing.assert_allclose(found.advantages, advantages, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("outside", "entropy_cost", "end"), [(4.0, -10.0, 2.0), (-7.0, 10.0, -5.0)]
+)
+def test_a_deviation_beyond_its_range_comes_back(
+    outside: float, entropy_cost: float, end: float
+) -> None:
+    """Outside, it has no gradient: the policy would be almost random, or certain, for ever."""
+    spec = EnvironmentSpec("World-v0", *WORLDS["continuous"], 0, 1, "")
+    flags = {"algorithm": "impala", "batch_size": 4, "unroll_length": 5, "learning_rate": 0.01}
+    config = configs.replace(Config(), entropy_cost=entropy_cost, updates_per_batch=1, **flags)
+    config = configs.resolve(config, "vector", True)
+    agent = agent_of(config.agent, spec)
+    learner = Learner(agent, spec, config, SingleLearner())
+    (log_std,) = (each for each in agent.trainable_variables if "log_std" in each.name)
+    log_std.assign(tf.fill(log_std.shape, outside))
+    unrolls = tf.nest.map_structure(tf.constant, random_unrolls(unroll_specs(agent, spec, 5), 4))
+    found = []
+    for _ in range(4):
+        learner.update(unrolls, ControlFlags(False, False, False))
+        found.append(log_std.numpy())
+    np.testing.assert_array_equal(found[0], end)
+    assert (found[-1] < end if outside > end else found[-1] > end).all(), found
