@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple, Protocol, cast
 
-from frontend.errors import ClusterError
+from frontend.errors import ClusterError, NoCodeError
 from frontend.plan import NodeSpec
 
 TIMEOUT_S = 60.0
@@ -23,12 +23,24 @@ NOT_FOUND = 127
 """Exit status for a command that does not exist, as in a shell."""
 NO_WORKDIR = 125
 """Exit status if the folder to run in does not exist."""
+NO_CODE = 123
+"""Exit status if a launch has to send the code of its run first."""
 
 # Runs "$@" in the folder "$1". What a login shell prints before (some .bashrc do) is told from the
 # command's own output by a line with "$0". One line without '!', so that csh understands it, too.
 _WRAPPER = (
     r'printf "%s\n" "$0"; if [ -n "$1" ]; then cd -- "$1" || exit 125; fi; shift; '
     'case "$1" in "~/"*) c=$HOME/${1#"~/"}; shift; set -- "$c" "$@";; esac; exec "$@"'
+)
+
+
+# Imports the agent from the folder of the run's code. A run that has ended may have none any more;
+# then the workdir has what it takes to look after what is left. One line, for any login shell.
+_AGENT = (
+    "import os, runpy, sys; code, task = os.path.abspath(sys.argv.pop(1)), sys.argv[1]; "
+    f"there = os.path.isdir(code); there or task != 'check' or sys.exit({NO_CODE}); "
+    "sys.path[0] = code if there else os.getcwd(); "
+    "runpy.run_module('frontend.node.agent', run_name='__main__', alter_sys=True)"
 )
 
 
@@ -139,13 +151,17 @@ def ask_agent(
     """Does a task of `frontend.node.agent` on a machine; returns its answer.
 
     Raises:
+      NoCodeError: if "check" finds no folder of the run's code.
       ClusterError: if the machine is unreachable or the task fails.
     """
     node = runner.node
-    command = [node.python, "-m", "frontend.node.agent", task]
+    module = ["-c", _AGENT, node.code] if node.code else ["-m", "frontend.node.agent"]
+    command = [node.python, *module, task]
     done = runner.run(command, json.dumps(question).encode(), timeout_s)
     if done.status == NO_WORKDIR:
         raise ClusterError(f"{node.name}: {node.workdir}: no such folder")
+    if done.status == NO_CODE:
+        raise NoCodeError(f"{node.name}: {node.code}: no such folder")
     if done.status != 0:
         raise ClusterError(f"{node.name}: {done.last_line}")
     return json.loads(done.stdout)

@@ -9,3 +9,7 @@ class ClusterError(Exception):
     def __init__(self, problems: list[str] | str) -> None:
         self.problems = [problems] if isinstance(problems, str) else list(problems)
         super().__init__("\n".join(self.problems))
+
+
+class NoCodeError(ClusterError):
+    """A machine has no folder with the run's code yet."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from frontend import overview
+from frontend import overview, snapshot
 from frontend.errors import ClusterError
 from frontend.inventory import Row
 from frontend.launcher import Checked, Launcher, end, logdir_of, new_record, plan_of, plan_of_rows
@@ -45,12 +45,14 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
         overview.show_prediction(plan, config.cluster.speed_json, console)
         return 0
     credentials = Path(config.process.credentials or logdir / "credentials")
+    code = snapshot.take(config.environment.level_name)
+    plan = snapshot.with_code(plan, code.digest)
     try:
         with connected(plan.nodes, passwords, config.cluster.accept_new_host_keys) as machines:
             until_s = time.monotonic() + 3600 * (config.cluster.max_hours or 0)
             while True:
                 present, late = _with_those_who_are_there(config, plan, rows, machines)
-                launcher = Launcher(new_record(present, config), credentials, logdir)
+                launcher = Launcher(new_record(present, config), credentials, logdir, code)
                 checked = _check(config, launcher, machines)
                 certificates.renew(credentials, keep_authority=True)
                 launcher.remember(checked)
@@ -58,7 +60,7 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
                 if config.cluster.detach:
                     print(f"started {where_it_runs(launcher.record, logdir)}")
                     return 0
-                whole = Launcher(new_record(plan, config), credentials, logdir)
+                whole = Launcher(new_record(plan, config), credentials, logdir, code)
                 monitor = Monitor(launcher, machines, logdir, make_display, late, whole.check)
                 status = monitor.run()
                 if not monitor.can_grow:

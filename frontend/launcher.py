@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from frontend import project
+from frontend import project, snapshot
 from frontend.connection import CommandRunner, ask_agent
-from frontend.errors import ClusterError
+from frontend.errors import ClusterError, NoCodeError
 from frontend.inventory import Row, Secret, read_workers
 from frontend.node.plain import from_plain, to_plain
 from frontend.node.state import NodeState, Orders
@@ -27,6 +27,7 @@ from frontend.plan import (
     passwords,
 )
 from frontend.record import Record, load, save
+from frontend.snapshot import Snapshot
 from impala_tf import certificates, user_commands
 from impala_tf import config as configs
 from impala_tf.addresses import is_here
@@ -97,22 +98,24 @@ def new_record(plan: Plan, config: Config) -> Record:
 class Launcher:
     """Starts the processes of a run on machines."""
 
-    def __init__(self, record: Record, credentials: Path, logdir: Path) -> None:
+    def __init__(
+        self, record: Record, credentials: Path, logdir: Path, code: Snapshot | None = None
+    ) -> None:
         """Touches no machine yet.
 
         Args:
           record: of the run.
           credentials: folder with the run's certificates, on this machine.
           logdir: the folder on this machine for cluster.json.
+          code: of the run. Default: what was launched.
         """
         self.record = record
         self._credentials = credentials
         self._logdir = logdir
-        self._files = project.files(record.level_name)
-        self._digests = project.digests(self._files)
+        self._code = code or snapshot.load(logdir, record.level_name)
 
     def check(self, runner: CommandRunner) -> Checked:
-        """Checks that a launch is possible on a machine, and copies changed files to it.
+        """Checks that a launch is possible on a machine, and copies the run's code to it.
 
         Raises:
           ClusterError: with every problem.
@@ -126,14 +129,15 @@ class Launcher:
             )
         learners = [process for process in plan.on(node) if process.is_learner]
         question = {
-            "manifest": {} if node.is_local else self._digests,
+            "manifest": {},
             "tmux_sess": plan.tmux_sess,
+            "code": node.code,
             "logdir": node.logdir,
             "addresses": [node.address] if learners and node.address else [],
             "start_at_boot": self.record.start_at_boot,
         }
         try:
-            answer = ask_agent(runner, "check", question)
+            answer = self._ask(runner, question)
         except ClusterError as error:
             if node.is_local:
                 raise
@@ -166,9 +170,14 @@ class Launcher:
             )
         if found:
             raise ClusterError(found)
-        if answer["differing"]:
-            _copy(runner, project.archive(self._files, answer["differing"]))
         return Checked(answer["workdir"], answer["logdir"], answer["machine_id"])
+
+    def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
+        try:
+            return ask_agent(runner, "check", question)
+        except NoCodeError:
+            snapshot.install(runner, self._code)
+            return ask_agent(runner, "check", question)
 
     def start(self, runner: CommandRunner) -> NodeState:
         """Starts the processes of a machine. Raises ClusterError if that fails."""
@@ -211,6 +220,8 @@ class Launcher:
                 self.record = written  # `frontend add` may have added actors meanwhile
         nodes = _with(self.record.plan.nodes, checked)
         self.record = self.record._replace(plan=self.record.plan._replace(nodes=nodes))
+        if not all(node.is_local for node in nodes):
+            snapshot.save(self._code, self._logdir)
         save(self.record, self._logdir)
 
 
@@ -234,6 +245,7 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
         max_hours=record.max_hours,
         end_command=record.end_command,
         start_at_boot=record.start_at_boot,
+        code=node.code,
     )
     plain: dict[str, Any] = to_plain(orders)
     return plain
@@ -296,9 +308,3 @@ def end_processes(
         return answer
 
     return on_all(runners, end_on)
-
-
-def _copy(runner: CommandRunner, archive: bytes) -> None:
-    done = runner.run(["tar", "-x", "-f", "-", "--no-same-owner"], archive, 300.0)
-    if done.status != 0:
-        raise ClusterError(f"{runner.node.name}: tar: {done.last_line}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from frontend import snapshot
 from frontend.connection import CommandRunner, Stream, ask_agent, lines_of, until_input_ends
 from frontend.errors import ClusterError
 from frontend.launcher import STOP_S, Launcher, end, end_processes, orders_for, plan_of
@@ -81,6 +82,7 @@ def add(logdir: Path, parse: Callable[[Sequence[str]], Config]) -> int:
     plan, passwords, _ = plan_of(parse(record.flags), sys.executable)
     new = _new_actors(record, plan)
     nodes = {node.name: node for node in record.plan.nodes}
+    plan = snapshot.with_code(plan, snapshot.load(logdir, record.level_name).digest)
     # A machine that the run has already keeps its files' names and absolute folders.
     unused = (f"node-{number}" for number in itertools.count(len(nodes)))
     plan = plan._replace(nodes=tuple(

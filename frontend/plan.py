@@ -57,6 +57,8 @@ class NodeSpec(NamedTuple):
     """Of the first row that names it."""
     machine_id: str = ""
     """What the machine says it is, once it was asked; see `frontend.node.agent.check`."""
+    code: str = ""
+    """Folder of the run's code, relative to the workdir; '' for the workdir itself."""
 
 
 class Plan(NamedTuple):

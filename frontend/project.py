@@ -98,6 +98,7 @@ def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mode = 0o644
+    member.mtime = 0  # so that equal files make equal archives
     return member
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from frontend import project
-from frontend.node import boot
+from frontend.node import boot, code_folders
 from frontend.node import state as files
 from frontend.node.plain import from_plain, to_plain
 from frontend.node.stacks import stacks
@@ -33,6 +33,7 @@ _WINDOWS_END_S = 5.0
 # Shows a log until the supervisor, which holds the lock, has exited. (tail --pid would wait for
 # ever if tmux did not reap the supervisor.)
 _SHOW_LOG = 'tail -n 200 -F -- "$1" & t=$!; flock -s "$2" true; sleep 1; kill $t'
+_IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
 SUPERVISOR = "supervisor"
 """Name of the supervisor's window."""
 _KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMPDIR", "TZ", "USER",
@@ -61,8 +62,8 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Says what a launch needs to know about this machine; changes nothing.
 
     Args:
-      asked: "manifest" {path: SHA-256}, "tmux_sess", "logdir", "addresses" to listen on,
-        "start_at_boot".
+      asked: "manifest" {path: SHA-256} for files of the project to compare, "tmux_sess", "logdir",
+        "addresses" to listen on, "start_at_boot", "code": folder of the run's code, or ''.
 
     Returns:
       "workdir" and "logdir" (absolute), "differing": paths whose content differs, "windows": names
@@ -72,6 +73,8 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
     _check_owner(logdir)
+    if asked.get("code"):
+        code_folders.touch(Path(asked["code"]))
     if asked["start_at_boot"]:
         boot.check()
     session = RunSession(asked["tmux_sess"])
@@ -120,6 +123,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
     orders: Orders = from_plain(Orders, {
         **asked["orders"], "logdir": str(logdir), "credentials": str(logdir / "credentials"),
         "started_unix_s": time.time(), "environment": clean_environment(),
+        "workdir": str(Path.cwd()), "code": str(Path(asked["orders"]["code"]).absolute()),
     })  # fmt: skip
     with _lock(folder, orders.node):
         known = files.read_state(files.state_path(logdir, orders.node))
@@ -129,6 +133,8 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         files.write(files.orders_path(logdir, orders.node), orders)
         if orders.start_at_boot:
             boot.install(orders)
+        code_folders.mark(orders)
+        code_folders.remove_unused(Path(orders.workdir) / code_folders.PARENT)
         return to_plain(_start(orders))
 
 
@@ -250,11 +256,15 @@ def _start(orders: Orders) -> NodeState:
             session.close(window.run_id)  # of a run that has ended
     is_ours = False
     if "supervisor" not in alive:
+        if not Path(orders.code).is_dir():
+            raise AgentError(f"{orders.code}: the run had ended, and a later launch has removed its"
+                             " code; launch it again, which resumes it")  # fmt: skip
         _end_orphans(known, alive)
         session.close(orders.run_id)
         state_file.unlink(missing_ok=True)
         is_ours = not session.windows()
         _open(session, orders, SUPERVISOR, [
+            "sh", "-c", _IN_FOLDER, "sh", orders.code,
             sys.executable, "-m", "frontend.node.supervisor",
             str(files.orders_path(orders.logdir, orders.node)),
         ])  # fmt: skip

@@ -6,7 +6,6 @@ import json
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 from frontend.node.state import Orders
 
@@ -24,7 +23,7 @@ def install(orders: Orders) -> None:
     """Lets cron start the node's processes at boot, instead of those of earlier runs here."""
     question = json.dumps({"logdir": orders.logdir, "node": orders.node})
     agent = shlex.join([sys.executable, "-m", "frontend.node.agent", "rejoin"])
-    command = f"cd {shlex.quote(str(Path.cwd()))} && echo {shlex.quote(question)} | {agent}"
+    command = f"cd {shlex.quote(orders.code)} && echo {shlex.quote(question)} | {agent}"
     escaped = command.replace("%", "\\%")  # crontab(5): else it ends the command
     lines = [line for line in _crontab() if _mark(orders) not in line]
     _replace([*lines, f"@reboot {escaped} # {_mark(orders)}"])

@@ -82,6 +82,10 @@ class Orders(NamedTuple):
     start_at_boot: bool = False
     environment: Mapping[str, str] = {}
     """The supervisor's, so that a supervisor started at boot has the same one."""
+    workdir: str = ""
+    """The processes' current folder; absolute. '': the supervisor's own."""
+    code: str = ""
+    """Folder of the run's code; absolute. '': the workdir."""
 
 
 class NodeState(NamedTuple):

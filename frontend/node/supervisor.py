@@ -146,10 +146,13 @@ class NodeSupervisor:
         if self._shown is not None:
             log = files.log_path(orders.logdir, spec.name)
             self._shown[spec.name] = log.stat().st_size if log.exists() else 0
+        script, *flags = spec.arguments
+        if script.endswith(".py"):
+            script = str(Path(orders.code, script))
         command = Command(
             spec.name,
-            (sys.executable, *spec.arguments),
-            workdir=str(Path.cwd()),
+            (sys.executable, script, *flags),
+            workdir=orders.workdir or str(Path.cwd()),
             log_path=str(files.log_path(orders.logdir, spec.name)),
             environment=spec.environment,
             max_restarts=spec.max_restarts,

@@ -1,5 +1,6 @@
 """Changing a launched run: restart, add, exec, fetch, stacks, and machines that are missing."""
 
+import functools
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import sys
 import pytest
 from cryptography import x509
 
+from frontend import project
 from frontend.__main__ import main
 from frontend.connection import LocalRunner
 from frontend.errors import ClusterError
@@ -150,6 +152,8 @@ def one_is_missing(run, monkeypatch, tmp_path):
         runner._environment["TMUX_TMPDIR"] = str(tmux)
         return runner
 
+    files_of = functools.partial(project.files, root=run.project)
+    monkeypatch.setattr(project, "files", files_of)
     monkeypatch.setattr("frontend.parallel.SshRunner", open_runner)
     monkeypatch.setattr("frontend.monitor._RETRY_S", 0.2)
     yield door

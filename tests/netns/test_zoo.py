@@ -5,6 +5,7 @@ and prints how long launches take.
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -15,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from frontend import project, snapshot
 from frontend.__main__ import main
 from frontend.launch import launch
 from frontend.launcher import Launcher
+from frontend.node import code_folders
 from frontend.node.state import read_state, state_path
 from frontend.record import load
 from impala_tf.config import Config, replace
@@ -52,9 +55,15 @@ if "--job_name=actor" in sys.argv:
 def network(tmp_path_factory):
     folder = tmp_path_factory.mktemp("zoo")
     with network_of(folder, MACHINES) as (nodes, user_key):
+        code = None
         for node in nodes:
             script = make_project(node.workdir) / "run_experiment.py"
             script.write_text(ACTOR + script.read_text())
+            code = code or snapshot.take("", project.files("", node.workdir))
+            # As an earlier launch has left it, so that all launches take the same commands.
+            folder = node.workdir / code_folders.PARENT / code.digest
+            folder.mkdir(parents=True)
+            subprocess.run(["tar", "-xzC", str(folder)], input=code.archive, check=True)
         yield nodes, user_key
 
 
@@ -129,6 +138,8 @@ def no_display(status):
 def zoo(network, home, tmp_path, monkeypatch):
     """What makes a Zoo of so many machines, which is stopped at the end."""
     made = []
+    files_of = functools.partial(project.files, root=network[0][0].workdir)
+    monkeypatch.setattr(project, "files", files_of)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 

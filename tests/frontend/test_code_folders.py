@@ -1,0 +1,145 @@
+"""The code of a run on another machine: no later launch changes it, and nothing old is left."""
+
+import functools
+import os
+import sys
+
+import pytest
+
+from frontend import project, snapshot
+from frontend.__main__ import main
+from frontend.launch import launch
+from frontend.node import code_folders
+from frontend.node import state as files
+from frontend.node.state import Orders, ProcessSpec
+from impala_tf.config import Config, replace
+from impala_tf.supervision import ProcessState
+from tests.helpers.stand_in import make_project
+from tests.helpers.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+class Remote:
+    """A learner and an actor of the stand-in project, on a machine behind an sshd."""
+
+    def __init__(self, sshd, tmp_path):
+        self.project = make_project(tmp_path / "project")
+        self.work = tmp_path / "work; $(touch x)"
+        self.work.mkdir()
+        for name in ("frontend", "impala_tf"):  # what `frontend setup` has put there
+            (self.work / name).symlink_to(project.ROOT / name)
+        self.logdir = tmp_path / "here" / "logs"
+        self.csv = tmp_path / "w.csv"
+        rest = f"127.0.0.1,{sshd.port},root,{sshd.user_key},{self.work},{sys.executable}"
+        rows = [f"learner,127.0.0.1,8001,-1,{rest}", f"actor,127.0.0.1,,-1,{rest}"]
+        header = "job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_port,ssh_username,key_filename"
+        self.csv.write_text("\n".join([f"{header},workdir,python", *rows]) + "\n")
+
+    def launch(self, logdir="logs"):
+        config = replace(
+            Config(), workers_csv_path=str(self.csv), logdir=logdir, detach=True,
+            accept_new_host_keys=True,
+        )  # fmt: skip
+        return launch(config, make_display=lambda status: pytest.fail("it is detached"))
+
+    def command(self, *words):
+        return main([words[0], f"--logdir={self.logdir}", *words[1:]])
+
+    def edit(self, word):
+        """Lets processes say `word` instead of "up"."""
+        script = self.project / "run_experiment.py"
+        script.write_text(script.read_text().replace("is up with", f"is {word} with"))
+
+    def log(self, logdir="logs"):
+        path = self.work / logdir / "processes" / "actor-0.log"
+        return path.read_text() if path.exists() else ""
+
+    def folders(self):
+        return {path.name: path for path in (self.work / code_folders.PARENT).iterdir()}
+
+
+@pytest.fixture
+def remote(sshd, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = Remote(sshd, tmp_path)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    files_of = functools.partial(project.files, root=made.project)
+    monkeypatch.setattr(project, "files", files_of)
+    yield made
+    if (made.logdir / "cluster.json").exists():
+        made.command("stop", "--timeout_s=20")
+
+
+def test_a_run_keeps_its_code_whatever_is_launched_later(remote, capfd):
+    (remote.project / "README.md").write_text("deleted later")
+    assert remote.launch() == 0, capfd.readouterr().err
+    wait_until(lambda: "actor 0 is up with -1" in remote.log())
+    ((first, folder),) = remote.folders().items()
+    assert (folder / "README.md").exists()
+    remote.edit("new")
+    (remote.project / "README.md").unlink()
+    assert remote.launch("other") == 1, "the tmux session is in use"
+    assert "exists already" in capfd.readouterr().err
+    assert remote.command("restart", "actor-0") == 0
+    wait_until(lambda: remote.log().count("actor 0 is up with -1") == 2)
+    assert "is new" not in remote.log(), "a restart mixed two versions of the code"
+    assert remote.command("stop") == 0
+
+    for path in remote.folders().values():
+        os.utime(path, (0, 0))
+    assert remote.launch() == 0, capfd.readouterr().err
+    wait_until(lambda: "actor 0 is new with -1" in remote.log())
+    ((second, folder),) = remote.folders().items()
+    assert second != first, "the folder of a run that has ended was not removed"
+    assert not (folder / "README.md").exists(), "a file lingers that was deleted"
+    assert folder.name == snapshot.take("").digest
+
+
+def test_a_machine_that_joins_later_gets_the_code_that_was_launched(remote, capfd):
+    assert remote.launch() == 0, capfd.readouterr().err
+    digest = snapshot.take("").digest
+    remote.edit("new")
+    assert snapshot.take("").digest != digest
+    assert snapshot.load(remote.logdir, "").digest == digest
+
+
+def test_what_follows_a_run_works_without_its_code(remote, capfd):
+    assert remote.launch() == 0, capfd.readouterr().err
+    assert remote.command("stop") == 0
+    for path in remote.folders().values():
+        path.rename(remote.work / "elsewhere")
+    capfd.readouterr()
+    assert remote.command("stop") == 0, capfd.readouterr().err
+    assert remote.command("status") == 0
+    assert remote.command("restart", "actor-0") == 1
+    assert "a later launch has removed its code; launch it again" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("state", "stopped", "run_id", "is_kept"),
+    [("running", (), "run", True), ("left", (), "run", True), ("finished", (), "run", False),
+     ("running", ("actor-0",), "run", False), ("running", (), "a later one", False)],
+)  # fmt: skip
+def test_only_folders_of_runs_that_go_on_are_kept(tmp_path, state, stopped, run_id, is_kept):
+    """A machine that is down, or whose supervisor is dead, goes on with its run later."""
+    folder = tmp_path / code_folders.PARENT / "abc"
+    folder.mkdir(parents=True)
+    files.processes_folder(tmp_path).mkdir()
+    orders = Orders(
+        "run", "node-0", "impala", str(tmp_path), "", (ProcessSpec("actor-0", "h", ()),), 0.0,
+        stopped=stopped, workdir=str(tmp_path), code=str(folder),
+    )  # fmt: skip
+    code_folders.mark(orders)
+    files.write(files.orders_path(tmp_path, "node-0"), orders._replace(run_id=run_id))
+    processes = {"actor-0": ProcessState("actor-0", state)}
+    files.write(
+        files.state_path(tmp_path, "node-0"),
+        files.NodeState("run", "node-0", 1, 1, "boot", 0.0, 0.0, processes),
+    )
+    code_folders.remove_unused(folder.parent)
+    assert folder.exists(), "a launch may be about to use it"
+    os.utime(folder, (0, 0))
+    code_folders.remove_unused(folder.parent)
+    assert folder.exists() == is_kept
