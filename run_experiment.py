@@ -77,10 +77,11 @@ def launch(config: Config) -> int:
     """Launches a run on the machines of a workers CSV; returns the exit status."""
     from frontend.launch import launch as launch_run
     from impala_tf.monitoring.live_display import Display
+    from impala_tf.processes import run_folder
     from impala_tf.processes.common import resolve
 
     # Resolved here, so that a wrong level or agent is reported before any machine is touched.
-    resolved, _ = resolve(config)
+    resolved, spec = resolve(config)
     return launch_run(
         configs.replace(
             config,
@@ -89,6 +90,7 @@ def launch(config: Config) -> int:
             acting=resolved.process.acting,
         ),
         make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
+        differences=lambda run, logdir: run_folder.differences(run, logdir, resolved, spec),
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from frontend import overview, snapshot
 from frontend.errors import ClusterError
@@ -17,15 +18,25 @@ from frontend.plan import NodeSpec, Plan
 from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError
+from impala_tf.logdir import moved_aside
+
+Differences = Callable[[Mapping[str, Any], str], list[str]]
+"""Takes "flags" and "sources" of a run and its logdir; returns why it is another run, in lines."""
 
 
-def launch(config: Config, *, make_display: MakeDisplay) -> int:
+def launch(
+    config: Config,
+    *,
+    make_display: MakeDisplay,
+    differences: Differences = lambda run, logdir: [],
+) -> int:
     """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 
     Args:
       config: every flag; `workers_csv_path` is set. `logdir` has a default.
       make_display: makes a display. Its argument returns the newest status, or None if there is
         none yet.
+      differences: compares the run with the one that is in its logdir.
 
     Returns:
       0: all learners finished or were stopped, the run was left running, or --dry_run. 1: a
@@ -34,8 +45,9 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
       (the display's final line says so).
 
     Raises:
-      ConfigError: if the workers CSV is unusable. No connection has been opened, unless it names
-        one machine in two ways, which only the machine can tell.
+      ConfigError: if the workers CSV is unusable (no connection has been opened then, unless it
+        names one machine in two ways, which only the machine can tell), or if the logdir holds
+        another run. Nothing was started.
     """
     plan, passwords, rows = plan_of(config, sys.executable)
     logdir = Path(logdir_of(config)).resolve()
@@ -52,8 +64,14 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
             until_s = time.monotonic() + 3600 * (config.cluster.max_hours or 0)
             while True:
                 present, late = _with_those_who_are_there(config, plan, rows, machines)
-                launcher = Launcher(new_record(present, config), credentials, logdir, code)
+                given = configs.replace(config, fresh=False)
+                launcher = Launcher(new_record(present, given), credentials, logdir, code)
                 checked = _check(config, launcher, machines)
+                if config.run.fresh:
+                    _set_aside(launcher, machines, checked, logdir)
+                    config = configs.replace(config, fresh=False)
+                else:
+                    _refuse_another_run(launcher, checked, differences)
                 certificates.renew(credentials, keep_authority=True)
                 launcher.remember(checked)
                 _start(config, launcher, machines)
@@ -70,6 +88,35 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1
+
+
+def _refuse_another_run(
+    launcher: Launcher, checked: Mapping[str, Checked], differences: Differences
+) -> None:
+    """Raises ConfigError if learner 0's logdir holds another run: it has the checkpoints."""
+    plan = launcher.record.plan
+    for process in plan.processes:
+        if process.name == "learner-0" and process.node in checked:
+            found = checked[process.node]
+            if lines := differences(found.run, found.logdir):
+                raise ConfigError(lines)
+
+
+def _set_aside(
+    launcher: Launcher, machines: Machines, checked: Mapping[str, Checked], logdir: Path
+) -> None:
+    """Moves what an earlier run left in the logdirs aside, here and on all machines."""
+    moved = on_all(
+        machines.reached(),
+        lambda runner: launcher.set_aside(runner, checked[runner.node.name].logdir),
+    )
+    if failed := problems(moved):
+        raise ClusterError(failed)
+    for name, target in good(moved).items():
+        if target:
+            print(f"{name}: the run that was there is now in {target}", file=sys.stderr)
+    if here := moved_aside(logdir):
+        print(f"here: the run that was in {logdir} is now in {here}", file=sys.stderr)
 
 
 def _stop_to_grow(launcher: Launcher, machines: Machines) -> None:

@@ -45,6 +45,12 @@ class Checked(NamedTuple):
     logdir: str
     """Both absolute."""
     machine_id: str
+    run: Mapping[str, Any]
+    """"flags" and "sources" of the run in the logdir; {}: there is none."""
+
+    def of_node(self) -> dict[str, Any]:
+        """Returns what the record keeps of it."""
+        return {"workdir": self.workdir, "logdir": self.logdir, "machine_id": self.machine_id}
 
 
 def plan_of(config: Config, python: str) -> tuple[Plan, dict[str, Secret], list[Row]]:
@@ -170,7 +176,7 @@ class Launcher:
             )
         if found:
             raise ClusterError(found)
-        return Checked(answer["workdir"], answer["logdir"], answer["machine_id"])
+        return Checked(answer["workdir"], answer["logdir"], answer["machine_id"], answer["run"])
 
     def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
         try:
@@ -178,6 +184,10 @@ class Launcher:
         except NoCodeError:
             snapshot.install(runner, self._code)
             return ask_agent(runner, "check", question)
+
+    def set_aside(self, runner: CommandRunner, logdir: str) -> str:
+        """Moves the run in a machine's logdir aside, if there is one; returns where it is now."""
+        return str(ask_agent(runner, "set_aside", {"logdir": logdir})["moved"])
 
     def start(self, runner: CommandRunner) -> NodeState:
         """Starts the processes of a machine. Raises ClusterError if that fails."""
@@ -227,7 +237,7 @@ class Launcher:
 
 def _with(nodes: Sequence[NodeSpec], checked: Mapping[str, Checked]) -> tuple[NodeSpec, ...]:
     return tuple(
-        node._replace(**checked[node.name]._asdict()) if node.name in checked else node
+        node._replace(**checked[node.name].of_node()) if node.name in checked else node
         for node in nodes
     )
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+_OF_A_RUN = ("config.json", "metrics.csv", "checkpoints", "processes", "cluster.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +65,24 @@ class Logdir:
     def credentials(self) -> Path:
         """Folder of the run's certificates, mode 0700, its files 0600."""
         return self.path / "credentials"
+
+
+def moved_aside(path: Path) -> Path | None:
+    """Renames a run's folder to the first of NAME.1, NAME.2, ... that is free.
+
+    Returns:
+      its new path; None if the folder is missing or holds no run.
+
+    Raises:
+      OSError: it cannot be renamed.
+    """
+    path = path.absolute()
+    if not any((path / name).exists() for name in _OF_A_RUN):
+        return None
+    free = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+    target = next(each for each in free if not each.exists())
+    path.rename(target)
+    return target
 
 
 @contextlib.contextmanager

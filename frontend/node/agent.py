@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from frontend import project
-from frontend.node import boot, code_folders
+from frontend.node import boot, code_folders, run_folder
 from frontend.node import state as files
 from frontend.node.plain import from_plain, to_plain
 from frontend.node.stacks import stacks
@@ -69,7 +69,8 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
       "workdir" and "logdir" (absolute), "differing": paths whose content differs, "windows": names
       of those in the session that no ended run left, "running": the logdir's processes that run,
       "foreign": addresses that are not this machine's, "machine_id": equal for two nodes that are
-      the same user of the same machine.
+      the same user of the same machine, "run": "flags" and "sources" of the run whose config.json
+      is in the logdir, or {}.
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
     _check_owner(logdir)
@@ -91,6 +92,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "foreign": [host for host in asked["addresses"] if not is_here(host)],
         "machine_id": session.server(),
+        "run": run_folder.run_in(logdir),
     }
 
 
@@ -380,7 +382,8 @@ def _terminate(alive: Mapping[str, int]) -> None:
 
 
 TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    task.__name__: task for task in (check, launch, add, stop, restart, rejoin, revoke, stacks)
+    task.__name__: task
+    for task in (check, launch, add, stop, restart, rejoin, revoke, stacks, run_folder.set_aside)
 }
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
-from impala_tf.logdir import Logdir
+from impala_tf.logdir import Logdir, moved_aside
 from impala_tf.monitoring.writers import in_use
 from impala_tf.processes import provenance
 from impala_tf.processes.common import resume_message
@@ -29,7 +28,7 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
 
     Args:
       logdir: is created if it is missing.
-      fresh: whether a run that is there is moved aside first (see `moved_aside`).
+      fresh: whether a run that is there is moved aside first (see `logdir.moved_aside`).
 
     Yields:
       where the run that was there is now; None if there was none, or if it stays.
@@ -40,8 +39,8 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
     moved = None
     with contextlib.ExitStack() as locks:
         _lock(locks, logdir)
-        if fresh and _holds_run(logdir):
-            moved = moved_aside(logdir.path)
+        if fresh:
+            moved = _moved_aside(logdir)
             _lock(locks, logdir)  # of the new folder
         yield moved
 
@@ -62,35 +61,17 @@ def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
         raise _in_use(logdir)
 
 
-def _holds_run(logdir: Logdir) -> bool:
-    return any(path.exists() for path in (logdir.config, logdir.metrics, logdir.checkpoints))
+def _moved_aside(logdir: Logdir) -> Path | None:
+    try:
+        return moved_aside(logdir.path)
+    except OSError as error:
+        raise ConfigError(f"--fresh: cannot rename {logdir.path}: {error.strerror}") from None
 
 
 def _in_use(logdir: Logdir) -> ConfigError:
     return ConfigError(
         f"--logdir={logdir.path}: another run is writing there; choose another --logdir"
     )
-
-
-def moved_aside(path: Path) -> Path:
-    """Renames a folder to the first of NAME.1, NAME.2, ... that is free; returns its new path.
-
-    Raises:
-      ConfigError: it cannot be renamed.
-    """
-    path = path.absolute()
-    for number in itertools.count(1):
-        target = path.with_name(f"{path.name}.{number}")
-        if target.exists():
-            continue
-        try:
-            path.rename(target)
-        except OSError as error:
-            raise ConfigError(
-                f"--fresh: cannot rename {path} to {target}: {error.strerror}"
-            ) from None
-        return target
-    raise AssertionError("unreachable")
 
 
 def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
@@ -137,18 +118,33 @@ def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dic
       ConfigError: it is another run's, with one line for each flag that differs.
     """
     described = provenance.read(logdir)
-    saved = described.get("flags", {})
-    sources = provenance.sources(config, spec)
-    differing = configs.differences(saved, described.get("sources", {}), config, sources)
-    if differing:
-        lines = [
-            f"{_shown(name, value)}, but {logdir.path} was trained with {_shown(name, before)}"
-            for name, (before, value) in differing.items()
-        ]
-        theirs = " ".join(_shown(name, before) for name, (before, _) in differing.items())
-        out = "give another --logdir, or --fresh to move that run aside and start a new one"
-        raise ConfigError([*lines, f"--logdir={logdir.path}: holds a run with {theirs}; {out}"])
-    return dict(saved)
+    if found := differences(described, str(logdir.path), config, spec):
+        raise ConfigError(found)
+    return dict(described.get("flags", {}))
+
+
+def differences(
+    described: Mapping[str, Any], where: str, config: Config, spec: EnvironmentSpec
+) -> list[str]:
+    """Returns why the run that config.json describes is another one, in lines for the user.
+
+    Args:
+      described: "flags" and "sources" of config.json; may be empty.
+      where: its folder.
+      config: resolved.
+      spec: of the level.
+    """
+    flags, sources = described.get("flags", {}), described.get("sources", {})
+    differing = configs.differences(flags, sources, config, provenance.sources(config, spec))
+    if not differing:
+        return []
+    lines = [
+        f"{_shown(name, value)}, but {where} was trained with {_shown(name, before)}"
+        for name, (before, value) in differing.items()
+    ]
+    theirs = " ".join(_shown(name, before) for name, (before, _) in differing.items())
+    out = "give another --logdir, or --fresh to move that run aside and start a new one"
+    return [*lines, f"--logdir={where}: holds a run with {theirs}; {out}"]
 
 
 def _shown(name: str, value: Any) -> str:

@@ -1,9 +1,11 @@
 """Launches of a stand-in run on this machine: show it, manage it from outside, stop it."""
 
+import json
 import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -233,6 +235,32 @@ def test_the_default_logdir_of_a_launched_run_names_agent_algorithm_and_seed(
     assert code == 0, err
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["CartPole-v1-MLPAgent-appo-1"]
     assert main(["stop", "--logdir=runs/CartPole-v1-MLPAgent-appo-1"]) == 0
+
+
+def test_a_launch_into_the_folder_of_another_run_is_refused_and_fresh_moves_that_aside(
+    private_tmux, run_here, tmp_path, monkeypatch
+):
+    """The folder is on learner 0's machine, so that machine is asked before anything is started."""
+    csv = write_csv(tmp_path / "w.csv", make_project(tmp_path / "project"))
+    monkeypatch.chdir(tmp_path)
+    logdir = tmp_path / "runs" / "CartPole-v1-MLPAgent-appo-1"
+    logdir.mkdir(parents=True)
+    (logdir / "config.json").write_text(json.dumps({"flags": {"seed": 1, "discounting": 0.5}}))
+    flags = [f"--workers_csv_path={csv}", "--level_name=CartPole-v1", "--detach"]
+    code, _, err = run_here(*flags)
+    assert code == 2
+    difference, advice = err.splitlines()
+    assert f"--discounting=0.99, but {logdir} was trained with --discounting=0.5" in difference
+    assert "holds a run with --discounting=0.5; give another --logdir, or --fresh" in advice
+    assert [path.name for path in logdir.iterdir()] == ["config.json"]
+
+    code, _, err = run_here(*flags, "--fresh")
+    assert code == 0, err
+    assert f"the run that was there is now in {logdir}.1" in err
+    assert (Path(f"{logdir}.1") / "config.json").exists()
+    assert not (logdir / "config.json").exists()
+    assert not any("fresh" in flag for flag in load(logdir).flags)
+    assert main(["stop", f"--logdir={logdir}"]) == 0
 
 
 def test_an_unknown_level_is_refused_before_any_machine_is_used(run, run_here, monkeypatch):
