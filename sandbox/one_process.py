@@ -35,13 +35,11 @@ from impala_tf.config import Config, command_line, resolved  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
 from impala_tf.environments.batched import BatchedEnvironment  # noqa: E402
 from impala_tf.learner.group import SingleLearner  # noqa: E402
-from impala_tf.learner.signals import ControlFlags  # noqa: E402
 from impala_tf.learner.update import Learner  # noqa: E402
 from impala_tf.transport import RunOver  # noqa: E402
 from impala_tf.types import ActorReport, EnvironmentSpec, Episode, Unroll  # noqa: E402
 
 NUM_ACTORS = 2
-NOTHING_TO_DO = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
 class Mailbox:
@@ -101,7 +99,7 @@ def train(config: Config) -> float:
         batch, episodes = mailbox.unrolls.get()
         returns = [*returns, *(episode.episode_return for episode in episodes)][-100:]
         # V-trace corrects for the difference between the actors' parameters and these.
-        stats, _ = learner.update(batch, NOTHING_TO_DO)
+        stats = learner.update(batch)
         mailbox.parameters = (learner.parameter_version, learner.parameters())
         num_batches += 1
         if num_batches % 200 == 0 and stats is not None:

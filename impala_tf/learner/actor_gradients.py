@@ -18,7 +18,7 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.learner.batch_uses import Minibatch
 from impala_tf.learner.gradient_step import GradientStep, StepResult
 from impala_tf.learner.policy_gradients import PolicyGradients, PolicyStats, policy_stats
-from impala_tf.types import ActorGradient, ActorReport, EnvironmentSpec, Episode, Sent, Unroll
+from impala_tf.types import ActorGradient, ActorReport, EnvironmentSpec, Episode, Nest, Sent, Unroll
 
 
 class Learner(Protocol):
@@ -67,38 +67,36 @@ class GradientSender:
 class ActorGradientStep(GradientStep):
     """The steps along gradients of actors. Arguments and attributes as of `GradientStep`."""
 
-    def compile(self, spec: EnvironmentSpec, own_signals: tf.Tensor) -> None:
+    def compile(self, spec: EnvironmentSpec) -> None:
         """See `GradientStep`."""
-        sent = tf.nest.map_structure(
+        version, learners = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32)
+        self.step.get_concrete_function(self._sent(), version, learners)
+
+    def masked(self, spec: EnvironmentSpec) -> ActorGradient:
+        """See `GradientStep`."""
+        return tf.nest.map_structure(lambda each: tf.zeros(each.shape, each.dtype), self._sent())
+
+    def _sent(self) -> ActorGradient:
+        """Returns an ActorGradient [1, ...] of tf.TensorSpec."""
+        return tf.nest.map_structure(
             lambda each: tf.TensorSpec((1, *each.shape), each.dtype), gradient_specs(self.agent)
         )
-        version = tf.TensorSpec((), tf.int64)
-        self.with_batch.get_concrete_function(sent, version, tf.TensorSpec.from_tensor(own_signals))
-
-    def _with_batch(
-        self,
-        sent: ActorGradient,
-        parameter_version: tf.Tensor,
-        own_signals: tf.Tensor,
-    ) -> StepResult:
-        lag = tf.cast(parameter_version - sent.parameter_version[0], tf.float32)
-        norm, result = self._step([each[0] for each in sent.gradients], own_signals)
-        stats = PolicyStats(*tf.unstack(sent.stats[0]))
-        stats = stats._replace(gradient_norm=norm, policy_lag_mean=lag, policy_lag_max=lag)
-        return result._replace(stats=stats)
-
-    def _without_batch(self, own_signals: tf.Tensor) -> StepResult:
-        return self._step(self._no_gradients(), own_signals)[1]
 
     def _step(
-        self, gradients: list[tf.Tensor], own_signals: tf.Tensor
-    ) -> tuple[tf.Tensor, StepResult]:
-        """Returns the gradient's norm, and the result without statistics."""
-        applied = self._apply(gradients, own_signals, [], lambda sums: None)
+        self, sent: ActorGradient, parameter_version: tf.Tensor, learners: tf.Tensor
+    ) -> StepResult:
+        applied = self._apply([each[0] for each in sent.gradients], (), learners)
+        lag = tf.cast(parameter_version - sent.parameter_version[0], tf.float32)
+        stats = PolicyStats(*tf.unstack(sent.stats[0]))
+        stats = stats._replace(
+            gradient_norm=applied.gradient_norm, policy_lag_mean=lag, policy_lag_max=lag
+        )
         # Nothing changes the policy between an actor's steps and its gradient.
         no_kl = tf.constant(np.nan, tf.float32)
-        result = StepResult((), applied.group_signals, applied.taken, no_kl, applied.all_reduce_s)
-        return applied.gradient_norm, result
+        return StepResult(stats, applied.taken, no_kl, applied.all_reduce_s)
+
+    def _add(self, sums: Nest) -> None:
+        """There are no statistics: `sums` is empty."""
 
 
 def gradient_specs(agent: Agent) -> ActorGradient:

@@ -1,7 +1,7 @@
 """How often, and in which order, batches are learned from, or steps of a replay.
 
-All learners of a group take the same number of gradient steps at every arrival, in which each has
-a batch or none; where one has none, the other learners' gradients count alone.
+All learners of a group take the same gradient steps at every arrival. One that has no batch takes
+part with nothing, so that the other learners' gradients count alone.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ class Minibatch(NamedTuple):
 class BatchUses(Protocol):
     """Decides which gradient steps follow the arrival of a batch."""
 
-    def arrival(self, batch: Any) -> Iterator[Any]:
-        """Yields what each gradient step needs: `Minibatch`, `ActorGradient`, `Sample`, or None.
+    def arrival(self, batch: Any, learners: int) -> Iterator[tuple[Any, int]]:
+        """Yields what each gradient step learns from, and how many learners have something.
+
+        The first is a `Minibatch`, `ActorGradient` or `Sample`, or None if this learner has none.
 
         Args:
           batch: Unroll [B, ...], or ActorGradient; None if this learner has none, which makes no
             step fewer.
+          learners: how many have a batch now.
         """
 
     def learned(self, td_errors: Nest) -> None:
@@ -51,18 +54,22 @@ class Repeated(_NotByErrors):
     def __init__(self, uses: int) -> None:
         self._uses = uses
 
-    def arrival(self, batch: Unroll | None) -> Iterator[Minibatch | None]:
+    def arrival(
+        self, batch: Unroll | None, learners: int
+    ) -> Iterator[tuple[Minibatch | None, int]]:
         """Yields the batch again and again."""
         for _ in range(self._uses):
-            yield None if batch is None else Minibatch(batch, ())
+            yield _whole(batch), learners
 
 
 class Once(_NotByErrors):
     """A gradient of an actor is used as it is."""
 
-    def arrival(self, batch: ActorGradient | None) -> Iterator[ActorGradient | None]:
+    def arrival(
+        self, batch: ActorGradient | None, learners: int
+    ) -> Iterator[tuple[ActorGradient | None, int]]:
         """Yields it."""
-        yield batch
+        yield batch, learners
 
 
 class Ring(_NotByErrors):
@@ -74,14 +81,17 @@ class Ring(_NotByErrors):
 
     def __init__(self, uses: int, capacity: int) -> None:
         self._ages = [use * (capacity - 1) // max(uses - 1, 1) for use in range(uses)]
-        self._batches: list[Unroll | None] = []  # newest first
+        # Newest first, with the number of learners that had one of the same age.
+        self._batches: list[tuple[Unroll | None, int]] = []
 
-    def arrival(self, batch: Unroll | None) -> Iterator[Minibatch | None]:
+    def arrival(
+        self, batch: Unroll | None, learners: int
+    ) -> Iterator[tuple[Minibatch | None, int]]:
         """Yields the new batch, then older ones."""
-        self._batches = [batch, *self._batches[: self._ages[-1]]]
+        self._batches = [(batch, learners), *self._batches[: self._ages[-1]]]
         for age in self._ages[: 1 + sum(age < len(self._batches) for age in self._ages[1:])]:
-            used = self._batches[age]
-            yield None if used is None else Minibatch(used, ())
+            used, learners = self._batches[age]
+            yield _whole(used), learners
 
 
 class Epochs(_NotByErrors):
@@ -102,17 +112,19 @@ class Epochs(_NotByErrors):
         self._minibatches = minibatches
         self._rng = np.random.default_rng(seed)
 
-    def arrival(self, batch: Unroll | None) -> Iterator[Minibatch | None]:
+    def arrival(
+        self, batch: Unroll | None, learners: int
+    ) -> Iterator[tuple[Minibatch | None, int]]:
         """Yields the minibatches of all epochs."""
         if batch is None:
-            yield from [None] * (self._epochs * self._minibatches)
+            yield from [(None, learners)] * (self._epochs * self._minibatches)
             return
         whole = Minibatch(batch, self._prepare(batch))
         for _ in range(self._epochs):
             order = self._rng.permutation(len(batch.parameter_version))
             for rows in np.array_split(order, self._minibatches):
                 indices = tf.constant(rows, tf.int32)
-                yield tree.map_structure(lambda a, i=indices: tf.gather(a, i), whole)
+                yield tree.map_structure(lambda a, i=indices: tf.gather(a, i), whole), learners
 
 
 class Replayed:
@@ -143,7 +155,7 @@ class Replayed:
         """Agent steps that have to arrive before anything is learned."""
         return max(0, self._missing)
 
-    def arrival(self, batch: Unroll | None) -> Iterator[Sample | None]:
+    def arrival(self, batch: Unroll | None, learners: int) -> Iterator[tuple[Sample | None, int]]:
         """Yields samples, once there are enough steps; None if the batch is missing."""
         if batch is not None:
             self.buffer.add(tree.map_structure(np.asarray, batch))
@@ -154,15 +166,19 @@ class Replayed:
         while self._owed >= 1.0:
             self._owed -= 1.0
             if batch is None:
-                yield None
+                yield None, learners
             else:
                 self._drawn, sample = self.buffer.draw(self._batch_size)
                 # A compiled step takes half a millisecond longer with arrays.
-                yield tree.map_structure(tf.constant, sample)
+                yield tree.map_structure(tf.constant, sample), learners
 
     def learned(self, td_errors: Nest) -> None:
         """Makes the errors the priorities of what was drawn."""
         self.buffer.set_errors(self._drawn, td_errors.numpy())
+
+
+def _whole(batch: Unroll | None) -> Minibatch | None:
+    return None if batch is None else Minibatch(batch, ())
 
 
 def batch_uses(config: Config, prepare: Callable[[Unroll], Nest], seed: int) -> BatchUses:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import copy
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import sonnet as snt
@@ -14,7 +13,6 @@ from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import ObservationLayout
-from impala_tf.learner import signals
 from impala_tf.learner.compression import Float16Gradients
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.optimizers import make_optimizer
@@ -25,10 +23,9 @@ from impala_tf.types import ActorGradient, EnvironmentSpec, EnvOutput, Nest, Sen
 class StepResult(NamedTuple):
     """What a compiled step returns."""
 
-    stats: Any  # a NamedTuple of float32 scalars, see `monitoring.metrics`; () without a batch
-    group_signals: tf.Tensor  # the sum of all learners' signals
+    stats: Any  # a NamedTuple of float32 scalars, see `monitoring.metrics`
     taken: tf.Tensor  # bool: not if a gradient or statistic of any learner was not finite
-    kl: tf.Tensor  # mean KL divergence over all learners in nats; NaN if nobody had a batch
+    kl: tf.Tensor  # mean KL divergence over all learners in nats; NaN: not known
     all_reduce_s: tf.Tensor  # seconds in the all-reduce, float64; waiting for other learners, too
     td_errors: Nest = ()  # float32 [B]: of Q-values
 
@@ -37,8 +34,7 @@ class Applied(NamedTuple):
     """What came of the learners' mean gradient; the same for all of them."""
 
     gradient_norm: tf.Tensor  # global norm before clipping
-    group_signals: tf.Tensor
-    sums: list[tf.Tensor]  # over all learners
+    sums: Nest  # over all learners
     taken: tf.Tensor
     all_reduce_s: tf.Tensor
 
@@ -57,7 +53,7 @@ class GradientStep(abc.ABC):
       learning_rate, entropy_cost: read by every step.
       optimizer: with its slots.
       target_agent: None: there is none.
-      with_batch, without_batch: `_with_batch` and `_without_batch`, compiled.
+      step: `_step`, compiled.
     """
 
     def __init__(
@@ -83,8 +79,7 @@ class GradientStep(abc.ABC):
         self._observations = observation_statistics(agent.observation_normalizer)
         self._moments = tf.function(self._moments_of, autograph=False)
         self._add_moments = tf.function(self._merge, autograph=False)
-        self.with_batch = tf.function(self._with_batch, autograph=False)
-        self.without_batch = tf.function(self._without_batch, autograph=False)
+        self.step = tf.function(self._step, autograph=False)
 
     def trackables(self) -> dict[str, snt.Module]:
         """Returns what a checkpoint holds, by name."""
@@ -132,8 +127,7 @@ class GradientStep(abc.ABC):
         rows = tf.nest.map_structure(
             lambda part: tf.stack([part if is_own else tf.zeros_like(part) for is_own in mine]), own
         )
-        everyones = self._group.sum(tf.nest.flatten(rows), name="observations")
-        self._add_moments(tf.nest.pack_sequence_as(rows, everyones))
+        self._add_moments(self._group.sum(rows, name="observations"))
 
     def update_target(self) -> None:
         """Makes the target network, if there is one, a copy of the network."""
@@ -143,52 +137,40 @@ class GradientStep(abc.ABC):
             ):
                 target.assign(variable)
 
-    def exchange(self, own_signals: tf.Tensor) -> tf.Tensor:
-        """Returns the sum of all learners' signals, without a step."""
-        return self._group.sum([own_signals], name="signals")[0]
+    @abc.abstractmethod
+    def compile(self, spec: EnvironmentSpec) -> None:
+        """Makes the graph of `step` now, for batches of the level's steps."""
 
     @abc.abstractmethod
-    def compile(self, spec: EnvironmentSpec, own_signals: tf.Tensor) -> None:
-        """Makes the graphs of `with_batch` now, for batches of the level's steps."""
+    def masked(self, spec: EnvironmentSpec) -> Any:
+        """Returns a minibatch without a valid step, from which nothing is learned."""
 
     @abc.abstractmethod
-    def _with_batch(
-        self,
-        minibatch: Any,
-        parameter_version: tf.Tensor,
-        own_signals: tf.Tensor,
+    def _step(
+        self, minibatch: Any, parameter_version: tf.Tensor, learners: tf.Tensor
     ) -> StepResult:
-        """Takes a step with a batch.
+        """Takes a step together with the other learners.
 
         Args:
-          minibatch: what to learn from.
+          minibatch: what to learn from; of a learner that has nothing, `masked`.
           parameter_version: of the parameters before the step, int64.
-          own_signals: of this learner; see `signals`.
+          learners: how many learn from something, float32.
         """
 
     @abc.abstractmethod
-    def _without_batch(self, own_signals: tf.Tensor) -> StepResult:
-        """Takes part in the step of the other learners."""
+    def _add(self, sums: Nest) -> None:
+        """Adds the sums of all learners to the algorithm's statistics, if the step is taken."""
 
-    def _apply(
-        self,
-        gradients: list[tf.Tensor],
-        own_signals: tf.Tensor,
-        own_sums: list[tf.Tensor],
-        add: Callable[[list[tf.Tensor]], None],
-    ) -> Applied:
-        """Steps along the mean gradient of the learners that have a batch.
+    def _apply(self, gradients: list[tf.Tensor], own_sums: Nest, learners: tf.Tensor) -> Applied:
+        """Steps along the mean gradient of the learners that learn from something.
 
         Args:
-          gradients: of this learner; zeros if it has no batch.
-          own_signals: of this learner.
-          own_sums: what else is added up over all learners.
-          add: takes these sums, if the step is taken.
+          gradients: of this learner.
+          own_sums: what else is added up over all learners, for `_add`.
+          learners: see `_step`.
         """
-        gradients, others, all_reduce_s = self._summed(gradients, [own_signals, *own_sums])
-        group_signals, sums = others[0], others[1:]
+        gradients, sums, all_reduce_s = self._summed(gradients, own_sums)
         if self._group.size > 1:
-            learners = tf.maximum(signals.num_batches(group_signals), 1.0)
             gradients = [gradient / learners for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         if self._compression is not None:
@@ -200,33 +182,31 @@ class GradientStep(abc.ABC):
         def step() -> tf.Tensor:
             self.optimizer.apply(gradients, self.agent.trainable_variables)
             self.agent.constrain()
-            add(sums)
+            self._add(sums)
             return tf.constant(True)
 
         # All learners see the same sums, so they decide alike and stay equal.
-        taken = tf.cond(_all_finite([norm, *sums]), step, lambda: tf.constant(False))
-        return Applied(norm, group_signals, sums, taken, all_reduce_s)
+        finite = _all_finite([norm, *tf.nest.flatten(sums)])
+        taken = tf.cond(finite, step, lambda: tf.constant(False))
+        return Applied(norm, sums, taken, all_reduce_s)
 
     def _summed(
-        self, gradients: list[tf.Tensor], others: list[tf.Tensor]
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor], tf.Tensor]:
-        """Returns the sums of gradients and others over all learners, and the seconds it took."""
-        own = [*gradients, *others]
+        self, gradients: list[tf.Tensor], own_sums: Nest
+    ) -> tuple[list[tf.Tensor], Nest, tf.Tensor]:
+        """Returns gradients and sums, added up over all learners, and the seconds it took."""
+        own = (gradients, own_sums)
         if self._group.size == 1:
-            return gradients, others, tf.constant(0.0, tf.float64)
-        with tf.control_dependencies(own):
+            return *own, tf.constant(0.0, tf.float64)
+        with tf.control_dependencies(tf.nest.flatten(own)):
             begun_s = tf.timestamp()
         if self._compression is None:
-            summed = self._group.sum(own)
+            summed = self._group.sum(own, name="update")
         else:
             sent = self._group.sum(self._compression.encode(gradients), name="gradients")
-            summed = [*self._compression.decode(sent), *self._group.sum(others)]
-        with tf.control_dependencies(summed):
+            summed = (self._compression.decode(sent), self._group.sum(own_sums, name="update"))
+        with tf.control_dependencies(tf.nest.flatten(summed)):
             taken_s = tf.timestamp() - begun_s
-        return summed[: len(gradients)], summed[len(gradients) :], taken_s
-
-    def _no_gradients(self) -> list[tf.Tensor]:
-        return [tf.zeros_like(variable) for variable in self.agent.trainable_variables]
+        return *summed, taken_s
 
     def _moments_of(self, env_outputs: EnvOutput) -> list[Moments]:
         """Returns the moments of the observations of unrolls [B, T + 1, ...]."""

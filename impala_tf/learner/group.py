@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from impala_tf.types import Nest
+
 
 class LostPeerError(Exception):
     """Another learner of the group ended or became unreachable; the message names it."""
@@ -22,10 +24,10 @@ class LearnerGroup(Protocol):
     rank: int  # rank 0 writes checkpoints and metrics
     size: int  # learners in the group
 
-    def sum(self, tensors: list[tf.Tensor], name: str = "update") -> list[tf.Tensor]:
-        """Returns the sums over all learners.
+    def sum(self, nest: Nest, name: str) -> Nest:
+        """Returns a nest of tensors, added up over all learners.
 
-        Called inside the update's graph, once per update. Calls with one name have equal shapes.
+        Calls with one name have equal shapes. May be called inside a graph.
         """
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
@@ -47,9 +49,9 @@ class SingleLearner:
     rank = 0
     size = 1
 
-    def sum(self, tensors: list[tf.Tensor], name: str = "update") -> list[tf.Tensor]:
-        """Returns the tensors."""
-        return tensors
+    def sum(self, nest: Nest, name: str) -> Nest:
+        """Returns the nest."""
+        return nest
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
         """Does nothing."""
@@ -81,13 +83,14 @@ class HorovodGroup:
         self.rank: int = hvd.rank()
         self.size: int = hvd.size()
 
-    def sum(self, tensors: list[tf.Tensor], name: str = "update") -> list[tf.Tensor]:
+    def sum(self, nest: Nest, name: str) -> Nest:
         """Returns the sums, from one fused all-reduce."""
-        # Horovod matches operations by name, and the automatic names differ between the graph of a
-        # learner with a batch and that of one without.
-        return self._hvd.grouped_allreduce(
-            tensors, op=self._hvd.Sum, name=name, ignore_name_scope=True
+        # Horovod matches operations by name. The automatic ones depend on how often a graph was
+        # made, which differs between learners.
+        sums = self._hvd.grouped_allreduce(
+            tf.nest.flatten(nest), op=self._hvd.Sum, name=name, ignore_name_scope=True
         )
+        return tf.nest.pack_sequence_as(nest, sums)
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
         """Gives every learner rank 0's values."""

@@ -100,12 +100,11 @@ class PolicyGradients:
             found = self._learned(chosen, valid_steps)
             return part + 1, tf.nest.map_structure(tf.add, before, found)
 
-        start = (tf.constant(0), self.of_nothing())
+        start = (tf.constant(0), self._zeros())
         _, learned = tf.while_loop(lambda part, _: part < parts, add, start, parallel_iterations=1)
         return learned
 
-    def of_nothing(self) -> Learned:
-        """Returns the zeros of a learner without a batch."""
+    def _zeros(self) -> Learned:
         gradients = [tf.zeros_like(each) for each in self._agent.trainable_variables]
         zeros = Losses(*[tf.constant(0.0)] * len(Losses._fields))
         shape = (3, self._agent.num_levels) if self._agent.num_levels else (3,)

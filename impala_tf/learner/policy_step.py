@@ -13,9 +13,9 @@ from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.batch_uses import Minibatch
 from impala_tf.learner.gradient_step import GradientStep, StepResult
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.policy_gradients import Learned, PolicyGradients, policy_stats
+from impala_tf.learner.policy_gradients import PolicyGradients, policy_stats
 from impala_tf.learner.statistics import RunningMoments, ValueNormalizer
-from impala_tf.types import EnvironmentSpec
+from impala_tf.types import EnvironmentSpec, Unroll
 
 # Decay of the running mean square of the advantages, per update.
 _ADVANTAGE_DECAY = 0.99
@@ -27,6 +27,7 @@ class _Sums(NamedTuple):
     steps: tf.Tensor
     squared_advantages: tf.Tensor
     kl: tf.Tensor  # times steps
+    values: tf.Tensor  # [3] or [3, levels]: see `Losses.value_sums`
 
 
 class PolicyStep(GradientStep):
@@ -67,53 +68,50 @@ class PolicyStep(GradientStep):
             if part is not None:
                 part.convert()
 
-    def compile(self, spec: EnvironmentSpec, own_signals: tf.Tensor) -> None:
+    def compile(self, spec: EnvironmentSpec) -> None:
         """See `GradientStep`. Minibatches of ppo have no fixed size."""
         if self._config.loss.algorithm == "ppo":
             return
+        unrolls = self._unrolls(spec, resolved(self._config.optimizer.batch_size))
+        version, learners = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32)
+        self.step.get_concrete_function(Minibatch(unrolls, ()), version, learners)
+
+    def masked(self, spec: EnvironmentSpec) -> Minibatch:
+        """See `GradientStep`."""
         optimizer = self._config.optimizer
-        batch_size = resolved(optimizer.batch_size)
-        specs = unroll_specs(self.agent, spec, resolved(optimizer.unroll_length))
-        batch = tf.nest.map_structure(
-            lambda spec: tf.TensorSpec((batch_size, *spec.shape), spec.dtype), specs
+        of_ppo = self._config.loss.algorithm == "ppo"
+        parts = resolved(optimizer.minibatches) if of_ppo else 1
+        size = -(-resolved(optimizer.batch_size) // parts)
+        unrolls = tf.nest.map_structure(
+            lambda each: tf.zeros(each.shape, each.dtype), self._unrolls(spec, size)
         )
-        version = tf.TensorSpec((), tf.int64)
-        self.with_batch.get_concrete_function(
-            Minibatch(batch, ()), version, tf.TensorSpec.from_tensor(own_signals)
+        resets = tf.ones_like(unrolls.env_outputs.autoreset)
+        unrolls = unrolls._replace(env_outputs=unrolls.env_outputs._replace(autoreset=resets))
+        estimates = tf.zeros((size, resolved(optimizer.unroll_length)))
+        return Minibatch(unrolls, (estimates,) * 3 if of_ppo else ())
+
+    def _unrolls(self, spec: EnvironmentSpec, size: int) -> Unroll:
+        """Returns an Unroll [size, ...] of tf.TensorSpec."""
+        specs = unroll_specs(self.agent, spec, resolved(self._config.optimizer.unroll_length))
+        return tf.nest.map_structure(
+            lambda each: tf.TensorSpec((size, *each.shape), each.dtype), specs
         )
 
-    def _with_batch(
-        self,
-        minibatch: Minibatch,
-        parameter_version: tf.Tensor,
-        own_signals: tf.Tensor,
+    def _step(
+        self, minibatch: Minibatch, parameter_version: tf.Tensor, learners: tf.Tensor
     ) -> StepResult:
         learned = self._gradients.of_batch(minibatch)
-        norm, result = self._step(learned, own_signals)
+        loss = learned.loss
+        own_sums = _Sums(loss.steps, loss.squared_advantages, loss.kl * loss.steps, loss.value_sums)
+        applied = self._apply(learned.gradients, own_sums, learners)
         lag = tf.cast(parameter_version - minibatch.unrolls.parameter_version, tf.float32)
-        return result._replace(stats=policy_stats(learned.loss, norm, lag))
+        stats = policy_stats(loss, applied.gradient_norm, lag)
+        kl = applied.sums.kl / applied.sums.steps
+        return StepResult(stats, applied.taken, kl, applied.all_reduce_s)
 
-    def _without_batch(self, own_signals: tf.Tensor) -> StepResult:
-        return self._step(self._gradients.of_nothing(), own_signals)[1]
-
-    def _step(self, own: Learned, own_signals: tf.Tensor) -> tuple[tf.Tensor, StepResult]:
-        """Returns the gradient's norm, and the result without statistics."""
-
-        def add(sums: list[tf.Tensor]) -> None:
-            self._add_statistics(_Sums(*tf.unstack(sums[0])), sums[1])
-
-        loss = own.loss
-        own_sums = _Sums(loss.steps, loss.squared_advantages, loss.kl * loss.steps)
-        others = [tf.stack(own_sums), loss.value_sums]
-        applied = self._apply(own.gradients, own_signals, others, add)
-        sums = _Sums(*tf.unstack(applied.sums[0]))
-        kl = sums.kl / sums.steps
-        result = StepResult((), applied.group_signals, applied.taken, kl, applied.all_reduce_s)
-        return applied.gradient_norm, result
-
-    def _add_statistics(self, sums: _Sums, value_sums: tf.Tensor) -> None:
+    def _add(self, sums: _Sums) -> None:
         if self._advantages is not None:
             self._advantages.add(sums.steps, tf.constant(0.0), sums.squared_advantages)
         if self._values is not None:
-            count, total, squares = tf.unstack(value_sums)
+            count, total, squares = tf.unstack(sums.values)
             self._values.add(count, total, squares, self.agent.baseline_layer)

@@ -12,7 +12,7 @@ from impala_tf.agents.inputs import tensor_specs, to_network
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.algorithms import dqn
-from impala_tf.learner.gradient_step import Applied, GradientStep, StepResult
+from impala_tf.learner.gradient_step import GradientStep, StepResult
 from impala_tf.learner.gradients import dense_gradients
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.replay.buffer import Sample
@@ -54,22 +54,26 @@ class QStep(GradientStep):
         if self._values is not None:
             self._values.convert()
 
-    def compile(self, spec: EnvironmentSpec, own_signals: tf.Tensor) -> None:
+    def compile(self, spec: EnvironmentSpec) -> None:
         """See `GradientStep`."""
+        version, learners = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32)
+        # Finding the graph for the arguments takes a sixth of a small network's step.
+        self.step = self.step.get_concrete_function(self._sample(), version, learners)
+
+    def masked(self, spec: EnvironmentSpec) -> Sample:
+        """See `GradientStep`. Its weights are 0."""
+        return tf.nest.map_structure(lambda each: tf.zeros(each.shape, each.dtype), self._sample())
+
+    def _sample(self) -> Sample:
+        """Returns a Sample of tf.TensorSpec."""
         size = resolved(self._config.replay.replay_batch_size)
         seen = tensor_specs(self._layout.step_specs(size))
         number, version = tf.TensorSpec((size,), tf.float32), tf.TensorSpec((size,), tf.int64)
         action = tf.TensorSpec((size,), tf.int32)
-        sample = Sample(seen, action, number, number, seen, number, version)
-        others = (tf.TensorSpec((), tf.int64), tf.TensorSpec.from_tensor(own_signals))
-        # Finding the graph for the arguments takes a sixth of a small network's step.
-        self.with_batch = self.with_batch.get_concrete_function(sample, *others)
+        return Sample(seen, action, number, number, seen, number, version)
 
-    def _with_batch(
-        self,
-        minibatch: Sample,
-        parameter_version: tf.Tensor,
-        own_signals: tf.Tensor,
+    def _step(
+        self, minibatch: Sample, parameter_version: tf.Tensor, learners: tf.Tensor
     ) -> StepResult:
         step, next_step = (
             to_network(self._layout, each) for each in (minibatch.step, minibatch.next_step)
@@ -85,7 +89,7 @@ class QStep(GradientStep):
             errors = targets - dqn.of_actions(q_values, minibatch.action)
             loss = tf.reduce_mean(minibatch.weights * dqn.huber(errors / unit))
         gradients = dense_gradients(tape, loss, self.agent.trainable_variables)
-        applied = self._apply(gradients, own_signals, self._sums_of(targets), self._add)
+        applied = self._apply(gradients, self._sums_of(targets, minibatch.weights), learners)
         lag = tf.cast(parameter_version - minibatch.parameter_version, tf.float32)
         stats = QStats(
             loss_total=loss,
@@ -95,25 +99,22 @@ class QStep(GradientStep):
             policy_lag_mean=tf.reduce_mean(lag),
             policy_lag_max=tf.reduce_max(lag),
         )
-        return _result(applied, stats, errors)
+        no_kl = tf.constant(float("nan"))
+        return StepResult(stats, applied.taken, no_kl, applied.all_reduce_s, errors)
 
-    def _without_batch(self, own_signals: tf.Tensor) -> StepResult:
-        sums = self._sums_of(tf.zeros((0,)))
-        applied = self._apply(self._no_gradients(), own_signals, sums, self._add)
-        return _result(applied)
-
-    def _sums_of(self, targets: tf.Tensor) -> list[tf.Tensor]:
-        """Returns what learners exchange of their targets [B], for `_add`."""
+    def _sums_of(self, targets: tf.Tensor, weights: tf.Tensor) -> Nest:
+        """Returns what learners exchange of their targets [B], for `_add`: float32 [3], or ()."""
         if self._values is None:
-            return []
-        count = tf.cast(tf.size(targets), tf.float32)
+            return ()
+        count = tf.cast(weights > 0.0, tf.float32)
         targets = targets - self._values.mean
-        return [tf.stack([count, tf.reduce_sum(targets), tf.reduce_sum(tf.square(targets))])]
+        return tf.stack(
+            [tf.reduce_sum(count * each) for each in (tf.ones_like(count), targets, targets**2)]
+        )
 
-    def _add(self, sums: list[tf.Tensor]) -> None:
-        """Adds the sums of all learners to the statistics of targets."""
+    def _add(self, sums: Nest) -> None:
         if self._values is not None:
-            self._values.add(*tf.unstack(sums[0]))
+            self._values.add(*tf.unstack(sums))
             self.agent.q_heads.set_unit(self._values.mean, self._values.std)
 
 
@@ -121,10 +122,3 @@ def _q_values(agent: Agent | None, step: EnvOutput) -> tf.Tensor:
     assert agent is not None
     outputs, _ = agent.step(step, ())
     return outputs.policy_logits
-
-
-def _result(applied: Applied, stats: QStats | tuple[()] = (), errors: Nest = ()) -> StepResult:
-    no_kl = tf.constant(float("nan"))
-    return StepResult(
-        stats, applied.group_signals, applied.taken, no_kl, applied.all_reduce_s, errors
-    )

@@ -1,8 +1,4 @@
-"""What learners exchange in every update besides gradients: control flags, and who had a batch.
-
-They travel as one float32 vector that is summed over all learners together with the gradients:
-first the control flags, then one entry per rank that is 1 if this learner has a batch.
-"""
+"""What learners tell each other once an arrival, before its gradient steps."""
 
 from __future__ import annotations
 
@@ -10,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from impala_tf.learner.group import LearnerGroup
 
 
 class ControlFlags(NamedTuple):
@@ -20,25 +18,19 @@ class ControlFlags(NamedTuple):
     checkpoint: bool
 
 
-_NUM_FLAGS = len(ControlFlags._fields)
-
-
-def encode(flags: ControlFlags, has_batch: bool, rank: int, size: int) -> tf.Tensor:
-    """Returns one learner's signals, float32 [3 + size]."""
-    batches = [has_batch and other == rank for other in range(size)]
-    return tf.constant([*map(float, flags), *map(float, batches)])
-
-
-def decode(signals: tf.Tensor) -> tuple[ControlFlags, np.ndarray]:
-    """Returns the group's flags, and bool [size]: which ranks had a batch.
+def exchange(
+    group: LearnerGroup, flags: ControlFlags, has_batch: bool
+) -> tuple[ControlFlags, list[bool]]:
+    """Returns the flags of the group, and by rank which learners have a batch.
 
     Args:
-      signals: the sum over all learners, float32 [3 + size].
+      group: all of its learners call this together.
+      flags: of this learner.
+      has_batch: whether this learner has a batch.
     """
-    flags, batches = np.split(signals.numpy(), [_NUM_FLAGS])
-    return ControlFlags(*(bool(flag > 0) for flag in flags)), batches > 0
-
-
-def num_batches(signals: tf.Tensor) -> tf.Tensor:
-    """Returns how many learners had a batch, float32 scalar. For use inside the update's graph."""
-    return tf.reduce_sum(signals[_NUM_FLAGS:])
+    batches = np.zeros(group.size, np.float32)
+    batches[group.rank] = has_batch
+    own = tf.constant(np.concatenate([np.array(flags, np.float32), batches]))
+    sums = np.asarray(group.sum(own, name="signals"))
+    group_flags, batches = np.split(sums, [len(flags)])
+    return ControlFlags(*(bool(flag > 0) for flag in group_flags)), (batches > 0).tolist()

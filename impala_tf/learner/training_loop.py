@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.signals import ControlFlags, exchange
 from impala_tf.learner.update import Learner
 from impala_tf.types import Sent
 
@@ -79,10 +79,8 @@ class TrainingLoop:
         while not learner.done and (batch := next(batches, _NO_MORE)) is not _NO_MORE:
             idle_s = time.monotonic() - asked_at
             own_flags = self._control_flags(stop_requested())
-            if batch is None:
-                stats, flags = None, learner.update_without_batch(own_flags)
-            else:
-                stats, flags = learner.update(batch, own_flags)
+            flags, has_batch = exchange(self._group, own_flags, batch is not None)
+            stats = learner.update(batch, has_batch)
             self._recorder.record_update(stats, idle_s, learner.all_reduce_s)
             self._publish(learner.parameter_version, learner.parameters())
             if flags.write_row or flags.checkpoint:

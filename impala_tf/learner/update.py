@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,15 @@ from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner import signals, statistics
+from impala_tf.learner import statistics
 from impala_tf.learner.actor_gradients import ActorGradientStep
 from impala_tf.learner.batch_uses import BatchUses, Once, Replayed, batch_uses
-from impala_tf.learner.gradient_step import GradientStep
+from impala_tf.learner.gradient_step import GradientStep, StepResult
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.policy_step import PolicyStep
 from impala_tf.learner.q_step import QStep
 from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.learner.schedules import Schedules
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.types import EnvironmentSpec, Sent
 
 # For so many agent steps of all learners, the observations that arrive are added to the statistics
@@ -66,6 +66,7 @@ class Learner:
         self._total_frames = resolved(config.run.total_environment_frames)
         self._schedules = Schedules(config)
         self._step, self._uses = _algorithm(agent, spec, config, group, replay)
+        self._masked: Any = None
         self.learner_updates = 0
         self.agent_steps = 0
         self.environment_frames = 0
@@ -140,69 +141,56 @@ class Learner:
 
     def compile(self) -> None:
         """Makes the graphs of the gradient steps now, while the first batch is on its way."""
-        no_flags = ControlFlags(stop=False, write_row=False, checkpoint=False)
-        self._step.compile(self._spec, self._signals(no_flags, True))
+        self._step.compile(self._spec)
         if self.agent_steps < OBSERVED_AGENT_STEPS:
             self._step.compile_observe(self._spec)
 
-    def update(self, batch: Sent, flags: ControlFlags) -> tuple[Any, ControlFlags]:
-        """Takes the gradient steps that follow the arrival of a batch [B, ...]; a3c: [1, ...].
+    def update(self, batch: Sent | None, has_batch: Sequence[bool] = (True,)) -> Any:
+        """Takes the gradient steps that follow the arrival of a batch, with all other learners.
+
+        Args:
+          batch: [B, ...]; a3c: [1, ...]; None: this learner has none, and takes part with nothing.
+          has_batch: [size]: which learners of the group have a batch (see `signals.exchange`).
 
         Returns:
-          the steps' statistics, their means and greatest policy lag (None if all steps were
-          skipped, or none is due yet), and the group's flags.
+          the steps' statistics, their means and greatest policy lag; None if this learner had
+          nothing, all steps were skipped, or none is due yet.
 
         Raises:
           NotFiniteError: too many steps in a row were skipped.
         """
-        stats, flags = self._arrival(batch, flags)
-        if not stats:
-            return None, flags
-        values = np.array([[value.numpy() for value in each] for each in stats])
-        means = type(stats[0])(*values.mean(axis=0).tolist())
-        return means._replace(policy_lag_max=max(each.policy_lag_max for each in stats)), flags
-
-    def update_without_batch(self, flags: ControlFlags) -> ControlFlags:
-        """Takes part in the other learners' gradient steps; returns the group's control flags.
-
-        For a learner without a batch, so that the others do not wait for it.
-        """
-        return self._arrival(None, flags)[1]
-
-    def _arrival(self, batch: Sent | None, flags: ControlFlags) -> tuple[list[Any], ControlFlags]:
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
         if self.agent_steps < OBSERVED_AGENT_STEPS:
             self._step.observe(batch)
-        found, kls, first_signals = [], [], None
-        all_reduce_s = 0.0
-        for minibatch in self._uses.arrival(batch):
-            own_signals = self._signals(flags, minibatch is not None)
-            if minibatch is None:
-                result = self._step.without_batch(own_signals)
-            else:
-                version = tf.constant(_number(self.parameter_version, np.int64))
-                result = self._step.with_batch(minibatch, version, own_signals)
-                if result.taken:
-                    found.append(result.stats)
-                    self._uses.learned(result.td_errors)
-            if self._group.size > 1:
-                all_reduce_s += float(result.all_reduce_s)
-            self._count_update()
-            self._count_skipped(not result.taken)
+        found, kls = [], []
+        self.all_reduce_s = None if self._group.size == 1 else 0.0
+        for minibatch, learners in self._uses.arrival(batch, sum(has_batch)):
+            if learners == 0:
+                continue  # the same on all learners
+            result = self._take_step(minibatch, learners)
+            if result.taken and minibatch is not None:
+                found.append(result.stats)
+                self._uses.learned(result.td_errors)
             if result.taken and not np.isnan(result.kl):
                 kls.append(float(result.kl))
-            first_signals = result.group_signals if first_signals is None else first_signals
-        if first_signals is None:  # no step is due
-            first_signals = self._step.exchange(self._signals(flags, batch is not None))
-        if self._group.size > 1:
-            self.all_reduce_s = all_reduce_s
         if kls:
             self._schedules.observe_kl(float(np.mean(kls)))
-        return found, self._count_batches(first_signals)
+        self._count_batches(has_batch)
+        return _means(found)
 
-    def _signals(self, flags: ControlFlags, has_batch: bool) -> tf.Tensor:
-        return signals.encode(flags, has_batch, self._group.rank, self._group.size)
+    def _take_step(self, minibatch: Any, learners: int) -> StepResult:
+        if minibatch is None:
+            if self._masked is None:
+                self._masked = self._step.masked(self._spec)
+            minibatch = self._masked
+        version = tf.constant(_number(self.parameter_version, np.int64))
+        result = self._step.step(minibatch, version, tf.constant(_number(learners, np.float32)))
+        if self.all_reduce_s is not None:
+            self.all_reduce_s += float(result.all_reduce_s)
+        self._count_update()
+        self._count_skipped(not result.taken)
+        return result
 
     def _count_update(self) -> None:
         self.learner_updates += 1
@@ -223,14 +211,12 @@ class Learner:
                 f"{self._skipped_in_a_row} updates in a row had gradients that are not finite"
             )
 
-    def _count_batches(self, group_signals: tf.Tensor) -> ControlFlags:
-        flags, has_batch = signals.decode(group_signals)
-        self.ranks_without_batch = tuple(np.flatnonzero(~has_batch).tolist())
+    def _count_batches(self, has_batch: Sequence[bool]) -> None:
+        self.ranks_without_batch = tuple(r for r, has in enumerate(has_batch) if not has)
         optimizer = self._config.optimizer
         steps_per_batch = resolved(optimizer.batch_size) * resolved(optimizer.unroll_length)
-        self.agent_steps += int(has_batch.sum()) * steps_per_batch
+        self.agent_steps += int(sum(has_batch)) * steps_per_batch
         self.environment_frames = self.agent_steps * self._spec.frames_per_step
-        return flags
 
 
 def _algorithm(
@@ -252,6 +238,15 @@ def _algorithm(
         replay = ReplayBuffer(specs, layout, config, config.run.seed)
     kept_steps = min(group.gather(replay.steps))
     return QStep(agent, layout, config, group), Replayed(replay, config, kept_steps)
+
+
+def _means(stats: list[Any]) -> Any:
+    """Returns the means of statistics, with the greatest policy lag; None: there are none."""
+    if not stats:
+        return None
+    values = np.array([[value.numpy() for value in each] for each in stats])
+    means = type(stats[0])(*values.mean(axis=0).tolist())
+    return means._replace(policy_lag_max=max(each.policy_lag_max for each in stats))
 
 
 def _number(value: float, dtype: type[np.number]) -> np.ndarray:

@@ -33,7 +33,6 @@ from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.actor_gradients import gradient_specs, sent_specs
 from impala_tf.learner.group import SingleLearner
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
 from impala_tf.litert.conversion import ConversionError, convert
 from impala_tf.processes import tensorflow_startup
@@ -63,7 +62,6 @@ from impala_tf.types import (
 )
 
 _PLAYED_UNROLLS = 5
-_NO_WISHES = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
 def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -175,7 +173,7 @@ def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
     specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
     batch = noise(specs, resolved(config.optimizer.batch_size))
     tensors = tf.nest.map_structure(tf.constant, batch)
-    return lambda: learner.update(tensors, _NO_WISHES)
+    return lambda: learner.update(tensors)
 
 
 def _agent(config: Config, spec: EnvironmentSpec) -> Agent:

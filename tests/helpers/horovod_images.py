@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.learner.group import HorovodGroup
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
 from impala_tf.types import Unroll
 from tests.helpers.horovod_worker import digest
@@ -22,7 +21,6 @@ from tests.helpers.unrolls import random_unrolls
 SHAPE = (40, 40, 1)  # Catch's
 SPEC = image_spec(SHAPE, num_actions=3)
 B, T, ARRIVALS = 4, 5, 6
-NO_FLAGS = ControlFlags(False, False, False)
 
 
 def batch(specs: Unroll, rank: int, arrival: int) -> Unroll:
@@ -59,11 +57,12 @@ def main(directory: str) -> None:
     specs = unroll_specs(learner.agent, SPEC, T)
     seen, updates = [], []
     for arrival in range(ARRIVALS):
-        if group.rank == 1 and arrival == 1:  # so that arrival 4 is observed, too
-            learner.update_without_batch(NO_FLAGS)
+        has_batch = [arrival != 1 or rank != 1 for rank in range(group.size)]
+        if not has_batch[group.rank]:  # so that arrival 4 is observed, too
+            learner.update(None, has_batch)
         else:
             unrolls = batch(specs, group.rank, arrival)
-            learner.update(tf.nest.map_structure(tf.constant, unrolls), NO_FLAGS)
+            learner.update(tf.nest.map_structure(tf.constant, unrolls), has_batch)
             if arrival < 5:
                 seen.append(unrolls.env_outputs.observation[:, :-1].reshape(-1, *SHAPE))
         updates.append(learner.learner_updates)

@@ -16,7 +16,7 @@ from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.learner.group import HorovodGroup, LearnerGroup
-from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.signals import ControlFlags, exchange
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
 from tests.helpers.unrolls import random_unrolls
@@ -33,7 +33,6 @@ SPEC = EnvironmentSpec(
 PARTS = {"where": ObservationSpec("vector", (3,)), "mission": ObservationSpec("text", (6,))}
 TEXT_SPEC = SPEC._replace(observation=PARTS)
 B, T, UPDATES = 4, 5, 20
-NO_FLAGS = ControlFlags(False, False, False)
 # Everything that depends on more than gradients.
 _STATISTICS = {
     "observation_normalization": "elementwise",
@@ -73,9 +72,8 @@ class MeanOfTwo:
 
     rank, size = 0, 2
 
-    def sum(self, tensors: list[tf.Tensor], name: str = "update") -> list[tf.Tensor]:
-        *gradients, control, sums = tensors
-        return [*gradients, control * 2.0, sums]
+    def sum(self, nest: Any, name: str) -> Any:
+        return nest
 
 
 def learner(group: Any, spec: EnvironmentSpec = SPEC, **flags: Any) -> Learner:
@@ -102,7 +100,7 @@ def train(group: LearnerGroup, mine: Learner, updates: range) -> list[str]:
     specs = unroll_specs(mine.agent, SPEC, T)
     digests = []
     for update in updates:
-        mine.update(batch(specs, group.rank, update), NO_FLAGS)
+        mine.update(batch(specs, group.rank, update), [True, True])
         digests.append(digest(mine))
     return digests
 
@@ -114,10 +112,9 @@ def train_variant(group: LearnerGroup, flags: dict[str, Any]) -> list[str]:
     specs = unroll_specs(mine.agent, flags.get("spec", SPEC), T)
     digests = []
     for update in range(7):
-        if group.rank == 1 and update % 3 == 2:
-            mine.update_without_batch(NO_FLAGS)
-        else:
-            mine.update(batch(specs, group.rank, update), NO_FLAGS)
+        without = update % 3 == 2
+        own = None if without and group.rank == 1 else batch(specs, group.rank, update)
+        mine.update(own, [True, not without])
         digests.append(digest(mine))
     return digests
 
@@ -143,11 +140,11 @@ def flat(of: Learner) -> np.ndarray:
 def one_is_late(group: LearnerGroup, mine: Learner) -> float | None:
     """Returns the seconds of an all-reduce to which learner 1 comes half a second late."""
     batches = [batch(unroll_specs(mine.agent, SPEC, T), group.rank, update) for update in (1, 2)]
-    mine.update(batches[0], NO_FLAGS)  # makes the graph, if it is not there yet
+    mine.update(batches[0], [True, True])  # makes the graph, if it is not there yet
     group.gather(None)
     if group.rank == 1:
         time.sleep(0.5)
-    mine.update(batches[1], NO_FLAGS)
+    mine.update(batches[1], [True, True])
     return mine.all_reduce_s
 
 
@@ -157,7 +154,7 @@ def reference() -> Learner:
     specs = unroll_specs(alone.agent, SPEC, T)
     for update in range(UPDATES):
         both = [batch(specs, rank, update) for rank in (0, 1)]
-        alone.update(tf.nest.map_structure(lambda *p: tf.concat(p, 0), *both), NO_FLAGS)
+        alone.update(tf.nest.map_structure(lambda *p: tf.concat(p, 0), *both), [True, True])
     return alone
 
 
@@ -185,11 +182,9 @@ def main(directory: str) -> None:
     joined = learner(group)
     joined.synchronize()
     specs = unroll_specs(joined.agent, SPEC, T)
-    stop = ControlFlags(True, False, False)
-    if group.rank == 0:
-        _, agreed = joined.update(batch(specs, 0, 0), NO_FLAGS)
-    else:
-        agreed = joined.update_without_batch(stop)
+    own_flags = ControlFlags(group.rank == 1, False, False)
+    agreed, has_batch = exchange(group, own_flags, group.rank == 0)
+    joined.update(batch(specs, 0, 0) if group.rank == 0 else None, has_batch)
 
     found = {
         "rank": group.rank,

@@ -15,7 +15,6 @@ from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.inspection import Inspector
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
 from impala_tf.transport import NestCodec, RefusedUnroll
 from impala_tf.types import ActorGradient, ActorReport, Episode, Sent, Unroll
@@ -24,7 +23,6 @@ from tests.helpers.unrolls import random_unrolls
 
 N, T, A = 3, 5, 4
 SPEC = vector_spec(num_actions=A, frames_per_step=4)
-NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
 class Kept:
@@ -86,7 +84,7 @@ def test_a_gradient_moves_the_learner_like_the_unrolls_it_comes_from(name: str) 
     found = []
     for learner, batch in zip(learners, batches, strict=True):
         learner.restore_counters({"learner_updates": 3, "agent_steps": 0, "environment_frames": 0})
-        found.append(learner.update(tree.map_structure(tf.constant, batch), NO_FLAGS)[0])
+        found.append(learner.update(tree.map_structure(tf.constant, batch)))
         assert learner.agent_steps == N * T
         assert learner.environment_frames == 4 * N * T
         assert learner.parameter_version == 4
@@ -168,10 +166,9 @@ class WithAnother:
 
     rank, size = 0, 2
 
-    def sum(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        *gradients, signals = tensors
-        other = [0.0] * (signals.shape[0] - 1) + [1.0]
-        return [*(each + 2.0 for each in gradients), signals + tf.constant(other)]
+    def sum(self, nest: Any, name: str) -> Any:
+        gradients, sums = nest
+        return [each + 2.0 for each in gradients], sums
 
 
 @pytest.mark.parametrize("has_batch", [True, False])
@@ -184,9 +181,9 @@ def test_several_learners_step_along_the_mean_of_those_that_have_a_gradient(
     learner = Learner(agent, SPEC, settings, WithAnother())  # type: ignore[arg-type]
     before = learner.parameters()
     if has_batch:
-        learner.update(tree.map_structure(tf.constant, sent), NO_FLAGS)
+        learner.update(tree.map_structure(tf.constant, sent), [True, True])
     else:
-        learner.update_without_batch(NO_FLAGS)
+        learner.update(None, [False, True])
     steps = [old - new for old, new in zip(before, learner.parameters(), strict=True)]
     along = [(each[0] + 2.0) / 2 if has_batch else np.full_like(each[0], 2.0)
              for each in sent.gradients]  # fmt: skip

@@ -28,7 +28,7 @@ def used(uses: BatchUses, number: int | None) -> list[int | None]:
     arriving = None if number is None else batch(number)
     return [
         None if each is None else int(each.unrolls.parameter_version[0]) // 100
-        for each in uses.arrival(arriving)
+        for each, _ in uses.arrival(arriving, 1)
     ]
 
 
@@ -73,9 +73,16 @@ def test_learners_with_and_without_a_batch_take_the_same_steps() -> None:
     assert [theirs for _, theirs in steps] == [[0], [None], [2, 0], [3, None], [4, 2], [5, 3]]
 
 
+def test_a_ring_remembers_how_many_learners_had_a_batch_then() -> None:
+    """The mean gradient of an old batch is that of the learners that have one of its age."""
+    uses = Ring(2, 2)
+    learners = [[count for _, count in uses.arrival(batch(n), n)] for n in (3, 1, 2)]
+    assert learners == [[3], [1, 3], [2, 1]]
+
+
 def test_every_epoch_uses_every_unroll_once_in_another_order() -> None:
     uses = Epochs(lambda unrolls: (unrolls.parameter_version * 2,), 3, 2, seed=1)
-    found = list(uses.arrival(batch(1)))
+    found = [each for each, _ in uses.arrival(batch(1), 1)]
     assert len(found) == 6
     rows = [each.unrolls.parameter_version.numpy() for each in found if each is not None]
     epochs = [np.concatenate(rows[k : k + 2]) for k in (0, 2, 4)]
@@ -96,9 +103,9 @@ def test_ppo_prepares_once_per_batch_and_a_learner_without_one_takes_all_steps()
         return ()
 
     uses = Epochs(prepare, 2, 3, seed=1)
-    assert len(list(uses.arrival(batch(1)))) == 6
+    assert len(list(uses.arrival(batch(1), 2))) == 6
     assert len(calls) == 1
-    assert list(uses.arrival(None)) == [None] * 6
+    assert list(uses.arrival(None, 1)) == [(None, 1)] * 6
 
 
 @pytest.mark.parametrize(
@@ -111,6 +118,6 @@ def test_ppo_prepares_once_per_batch_and_a_learner_without_one_takes_all_steps()
 )
 def test_the_flags_decide(flags: dict[str, Any], steps: int) -> None:
     uses = batch_uses(resolved_config(**flags), lambda unrolls: (), seed=1)
-    found = list(uses.arrival(batch(1)))
+    found = [each for each, _ in uses.arrival(batch(1), 1)]
     assert len(found) == steps
     tree.assert_same_structure(found[0].unrolls, batch(1))

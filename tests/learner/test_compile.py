@@ -7,7 +7,7 @@ import pytest
 from impala_tf.agents.agent import agent_of
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import Learner
-from tests.learner.test_update import NO_FLAGS, SPEC, batch, config
+from tests.learner.test_update import SPEC, batch, config
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "appo"])
@@ -16,8 +16,8 @@ def test_a_compiled_learner_traces_no_graph_when_batches_arrive(algorithm: str) 
     settings = config(algorithm=algorithm, observation_normalization="elementwise")
     learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, SingleLearner())
     learner.compile()
-    functions = (learner._step.with_batch, learner._step._moments)
+    functions = (learner._step.step, learner._step._moments)
     traced = [each.experimental_get_tracing_count() for each in functions]
     for seed in range(4):
-        learner.update(batch(learner.agent, seed), NO_FLAGS)
+        learner.update(batch(learner.agent, seed))
     assert [each.experimental_get_tracing_count() for each in functions] == traced == [1, 1]

@@ -12,14 +12,12 @@ from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.learner.algorithms import dqn
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.q_step import QStats
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
 from tests.helpers.samples import resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
 
 B, T, A = 4, 5, 3
 SPEC = vector_spec(num_actions=A)
-NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
 def learner_of(**flags: Any) -> Learner:
@@ -37,8 +35,7 @@ def arrive(learner: Learner, seed: int) -> QStats | None:
     specs = unroll_specs(learner.agent, SPEC, T)
     unrolls = random_unrolls(specs, B, seed)
     unrolls = unrolls._replace(td_errors=np.abs(unrolls.td_errors))
-    stats, _ = learner.update(tf.nest.map_structure(tf.constant, unrolls), NO_FLAGS)
-    return stats
+    return learner.update(tf.nest.map_structure(tf.constant, unrolls))
 
 
 def test_targets_are_those_of_double_q_learning() -> None:
@@ -131,7 +128,7 @@ def test_it_learns_which_action_is_rewarded() -> None:
             terminated=never, truncated=never, autoreset=never,
         )  # fmt: skip
         batch = unrolls._replace(env_outputs=env_outputs, td_errors=np.ones((B, T), np.float32))
-        learner.update(tf.nest.map_structure(tf.constant, batch), NO_FLAGS)
+        learner.update(tf.nest.map_structure(tf.constant, batch))
     one = tf.nest.map_structure(lambda a: tf.constant(a[:1, :A]), batch.env_outputs)
     seen = one._replace(observation=tf.eye(A)[None])
     q_values = learner.agent.unroll(seen, ())[0].policy_logits[0]
@@ -162,7 +159,7 @@ def test_values_are_learned_in_the_unit_of_their_targets() -> None:
         scaled = unrolls.env_outputs._replace(reward=300.0 * unrolls.env_outputs.reward)
         unrolls = unrolls._replace(env_outputs=scaled, td_errors=np.abs(unrolls.td_errors))
         batch = tf.nest.map_structure(tf.constant, unrolls)
-        stats, raw_stats = (each.update(batch, NO_FLAGS)[0] for each in (learner, raw))
+        stats, raw_stats = (each.update(batch) for each in (learner, raw))
     assert float(learner.agent.q_heads.std) > 100.0
     assert float(raw.agent.q_heads.std) == 1.0
     assert stats.loss_total < 2.0 < 50.0 < raw_stats.loss_total

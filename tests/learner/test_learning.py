@@ -8,7 +8,6 @@ import tensorflow as tf
 from impala_tf.agents.agent import make_agent
 from impala_tf.agents.distributions import Categorical
 from impala_tf.learner.group import SingleLearner
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
 from impala_tf.types import AgentOutput, EnvOutput, Unroll
 from tests.helpers.samples import resolved_config, vector_spec
@@ -57,7 +56,6 @@ def test_the_agent_learns_which_action_is_rewarded() -> None:
                 env_outputs=env_outputs._replace(reward=tf.constant(reward)),
                 agent_outputs=AgentOutput(actions, logits),
             ),
-            ControlFlags(stop=False, write_row=False, checkpoint=False),
         )
         paid.append(reward[:, 1:].mean())
     assert paid[0] < 0.6  # chance is 1 / 3

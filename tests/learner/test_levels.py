@@ -11,7 +11,6 @@ from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.config import Config
 from impala_tf.learner.group import SingleLearner
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.statistics import ValueNormalizer
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
@@ -22,7 +21,6 @@ SPEC = EnvironmentSpec(
     ("A", "B", "C"),
 )  # fmt: skip
 B, T = 6, 5
-NO_FLAGS = ControlFlags(False, False, False)
 
 
 def learner(**flags: object) -> Learner:
@@ -74,7 +72,7 @@ def test_statistics_of_a_level_are_those_of_its_values() -> None:
 def test_values_of_each_level_are_normalised_by_its_own_statistics(algorithm: str) -> None:
     one = learner(algorithm=algorithm, value_normalization="running", minibatches=1)
     rewards = np.array([1.0, 1.2, 0.8, 100.0, 120.0, 80.0])
-    stats, _ = one.update(batch(one.agent, rewards, [0, 0, 0, 2, 2, 2]), NO_FLAGS)
+    stats = one.update(batch(one.agent, rewards, [0, 0, 0, 2, 2, 2]))
     assert stats is not None and np.isfinite(stats).all()
     values = one.trackables()["value_normalizer"]
     assert isinstance(values, ValueNormalizer)
@@ -87,6 +85,6 @@ def test_values_of_each_level_are_normalised_by_its_own_statistics(algorithm: st
 def test_an_update_changes_only_the_baselines_of_the_levels_in_the_batch() -> None:
     one = learner(value_normalization="none")
     before = one.agent.baseline_layer.w.numpy()
-    one.update(batch(one.agent, np.ones(B), [0, 0, 0, 2, 2, 2]), NO_FLAGS)
+    one.update(batch(one.agent, np.ones(B), [0, 0, 0, 2, 2, 2]))
     moved = np.any(before != one.agent.baseline_layer.w.numpy(), axis=0)
     assert moved.tolist() == [True, False, True]

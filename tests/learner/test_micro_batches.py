@@ -13,7 +13,6 @@ from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.config import Config, ConfigError
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.policy_gradients import PolicyStats
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec
 from tests.helpers.samples import image_spec, vector_spec
@@ -22,7 +21,6 @@ from tests.helpers.unrolls import random_unrolls
 pytestmark = pytest.mark.slow
 
 B, T = 6, 4
-NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
 def updated(
@@ -39,7 +37,7 @@ def updated(
         unrolls = random_unrolls(specs, B, seed)
         if spec.tasks:
             unrolls = unrolls._replace(level=np.arange(B, dtype=np.int32) % len(spec.tasks))
-        found, _ = learner.update(tf.nest.map_structure(tf.constant, unrolls), NO_FLAGS)
+        found = learner.update(tf.nest.map_structure(tf.constant, unrolls))
         stats.append(found)
     return [v.numpy() for v in learner.parameters_and_slots()], stats
 

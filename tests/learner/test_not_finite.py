@@ -11,7 +11,7 @@ import tensorflow as tf
 from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.learner.update import MAX_SKIPPED_IN_A_ROW, Learner
 from impala_tf.types import Unroll
-from tests.learner.test_update import NO_FLAGS, batch, make
+from tests.learner.test_update import batch, make
 
 STATISTICS = {
     "observation_normalization": "elementwise",
@@ -37,14 +37,14 @@ def everything(learner: Learner) -> list[np.ndarray]:
 def test_an_update_that_is_not_finite_changes_nothing(algorithm: str, value: float) -> None:
     flags: dict[str, Any] = {**STATISTICS, "algorithm": algorithm, "reward_clipping": "none"}
     learner, agent = make("MLPAgent", **flags, minibatches=1)
-    learner.update(batch(agent, seed=1), NO_FLAGS)
+    learner.update(batch(agent, seed=1))
     before = everything(learner)
-    stats, _ = learner.update(poisoned(batch(agent, seed=2), value), NO_FLAGS)
+    stats = learner.update(poisoned(batch(agent, seed=2), value))
     assert stats is None
     assert learner.updates_skipped > 0
     for old, new in zip(before, everything(learner), strict=True):
         np.testing.assert_array_equal(old, new)
-    stats, _ = learner.update(batch(agent, seed=3), NO_FLAGS)
+    stats = learner.update(batch(agent, seed=3))
     assert stats is not None and np.isfinite(stats).all()
     assert learner.not_finite() == []
 
@@ -54,7 +54,7 @@ def test_training_that_has_broken_down_ends() -> None:
     bad = poisoned(batch(agent), float("nan"))
     with pytest.raises(NotFiniteError, match=f"{MAX_SKIPPED_IN_A_ROW} updates in a row"):
         for _ in range(MAX_SKIPPED_IN_A_ROW):
-            learner.update(bad, NO_FLAGS)
+            learner.update(bad)
     assert learner.not_finite() == []
 
 
@@ -62,8 +62,8 @@ def test_good_updates_between_bad_ones_keep_it_going() -> None:
     learner, agent = make(reward_clipping="none")
     for _ in range(2):
         for _ in range(MAX_SKIPPED_IN_A_ROW - 1):
-            learner.update(poisoned(batch(agent), float("nan")), NO_FLAGS)
-        learner.update(batch(agent), NO_FLAGS)
+            learner.update(poisoned(batch(agent), float("nan")))
+        learner.update(batch(agent))
     assert learner.updates_skipped == 2 * (MAX_SKIPPED_IN_A_ROW - 1)
 
 

@@ -16,7 +16,6 @@ from impala_tf.config import Config, resolved
 from impala_tf.learner.algorithms import impala
 from impala_tf.learner.algorithms.transitions import transitions
 from impala_tf.learner.group import SingleLearner
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
 from impala_tf.types import (
     ActionSpec,
@@ -66,9 +65,7 @@ def test_an_update_changes_every_variable(world: str, algorithm: str, core: str)
     before = [variable.numpy() for variable in agent.trainable_variables]
     unrolls = random_unrolls(unroll_specs(agent, spec, 5), 4)
     for _ in range(3):
-        stats, _ = learner.update(
-            tf.nest.map_structure(tf.constant, unrolls), ControlFlags(False, False, False)
-        )
+        stats = learner.update(tf.nest.map_structure(tf.constant, unrolls))
         assert stats is not None and np.isfinite(stats).all(), stats
     for old, variable in zip(before, agent.trainable_variables, strict=True):
         # Biases of words that no text has, and of units that never fire, may stay.

@@ -18,7 +18,6 @@ from impala_tf.types import ActorGradient, ActorReport, Episode, ObservationSpec
 from tests.helpers.losses import compute
 from tests.helpers.samples import randomize, resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
-from tests.learner.test_update import NO_FLAGS
 
 pytestmark = pytest.mark.slow
 
@@ -94,6 +93,6 @@ def test_the_norm_is_that_of_the_whole_gradient(micro_batches: int) -> None:
     settings = config(micro_batches=micro_batches)
     norm = np.sqrt(sum(np.square(each).sum() for each in whole_gradient(agent, unrolls, settings)))
     learner = Learner(agent, SPEC, settings, SingleLearner())
-    stats, _ = learner.update(tf.nest.map_structure(tf.constant, unrolls), NO_FLAGS)
+    stats = learner.update(tf.nest.map_structure(tf.constant, unrolls))
     assert stats is not None
     assert stats.gradient_norm == pytest.approx(norm, rel=1e-4)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from impala_tf.learner.policy_gradients import PolicyStats
@@ -18,13 +19,11 @@ from tests.helpers.clock import Clock
 class FakeLearner:
     """Counts updates; is done after `total`, fails at the update named `fails_at`."""
 
-    def __init__(self, total: int, fails_at: int | None = None, agreed: Any = None) -> None:
+    def __init__(self, total: int, fails_at: int | None = None) -> None:
         self.learner_updates = 0
         self.all_reduce_s = None
         self.total = total
         self.fails_at = fails_at
-        self.agreed: dict[int, ControlFlags] = agreed or {}
-        self.flags: list[ControlFlags] = []
         self.batches: list[Any] = []
         self.joined: list[int] = []
 
@@ -39,20 +38,15 @@ class FakeLearner:
     def parameters(self) -> list[int]:
         return [100 + self.learner_updates]
 
-    def update(self, unrolls: Any, control: ControlFlags) -> tuple[Any, ControlFlags]:
+    def update(self, unrolls: Any, has_batch: list[bool]) -> Any:
         if self.learner_updates == self.fails_at:
             raise FloatingPointError("no update")
-        self.batches.append(unrolls)
-        return f"stats of {self.learner_updates + 1}", self._step(control)
-
-    def update_without_batch(self, control: ControlFlags) -> ControlFlags:
-        self.joined.append(self.learner_updates + 1)
-        return self._step(control)
-
-    def _step(self, control: ControlFlags) -> ControlFlags:
-        self.flags.append(control)
         self.learner_updates += 1
-        return self.agreed.get(self.learner_updates, control)
+        if unrolls is None:
+            self.joined.append(self.learner_updates)
+            return None
+        self.batches.append(unrolls)
+        return f"stats of {self.learner_updates}"
 
 
 class World:
@@ -65,6 +59,7 @@ class World:
         rank: int = 0,
         row_due_at: tuple[int, ...] = (),
         checkpoint_interval_s: float = 60.0,
+        others: dict[int, ControlFlags] | None = None,
     ) -> None:
         self.clock = Clock()
         monkeypatch.setattr(
@@ -73,6 +68,8 @@ class World:
         self.learner = learner
         self.rank, self.size = rank, 2
         self.row_due_at = row_due_at
+        self.others = others or {}  # {update: flags of the other learner}
+        self.flags: list[ControlFlags] = []
         self.events: list[tuple[Any, ...]] = []
         self.published: list[tuple[int, list[Any]]] = []
         self.idle_s: list[float] = []
@@ -114,6 +111,13 @@ class World:
 
     # ... and on its group.
 
+    def sum(self, nest: Any, name: str) -> Any:
+        own = np.array(nest)
+        self.flags.append(ControlFlags(*(bool(flag) for flag in own[:3])))
+        other = self.others.get(self.learner.learner_updates + 1, (0, 0, 0))
+        places = np.array([float(rank != self.rank) for rank in range(self.size)])
+        return own + np.concatenate([np.array(other, float), places])
+
     def gather(self, value: dict[str, Any]) -> list[dict[str, Any]]:
         self.events.append(("gather", self.learner.learner_updates))
         return [value, {"of": "another"}]
@@ -153,7 +157,7 @@ def test_a_stop_request_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.Mon
     world = World(monkeypatch, FakeLearner(total=100))
     world.run(stop_at=4)
     assert world.learner.learner_updates == 4
-    assert [flags.stop for flags in world.learner.flags] == [False, False, False, True]
+    assert [flags.stop for flags in world.flags] == [False, False, False, True]
     assert world.of_kind(*LAST) == [("row", 4), ("checkpoint", 4)]
 
 
@@ -161,7 +165,7 @@ def test_a_stop_request_to_another_learner_ends_this_one_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stop = {3: ControlFlags(stop=True, write_row=False, checkpoint=False)}
-    world = World(monkeypatch, FakeLearner(total=100, agreed=stop))
+    world = World(monkeypatch, FakeLearner(total=100), others=stop)
     world.run()
     assert world.learner.learner_updates == 3
     assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
@@ -207,9 +211,9 @@ def test_only_the_wait_for_batches_counts_as_idle(monkeypatch: pytest.MonkeyPatc
     """learner_idle_fraction must say whether more actors would help."""
 
     class Slow(FakeLearner):
-        def update(self, unrolls: Any, control: ControlFlags) -> tuple[Any, ControlFlags]:
+        def update(self, unrolls: Any, has_batch: list[bool]) -> Any:
             world.clock.now += 100.0
-            return super().update(unrolls, control)
+            return super().update(unrolls, has_batch)
 
     world = World(monkeypatch, Slow(total=3), row_due_at=(1,))
 
@@ -226,12 +230,19 @@ def test_only_rank_0_writes_rows_and_checkpoints(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two writers would damage checkpoints and metrics.csv."""
-    agreed = {2: ControlFlags(stop=False, write_row=True, checkpoint=True)}
-    learner = FakeLearner(total=100, agreed=agreed)
-    world = World(monkeypatch, learner, rank=1, row_due_at=(1, 2, 3), checkpoint_interval_s=1e-9)
+    others = {2: ControlFlags(stop=False, write_row=True, checkpoint=True)}
+    learner = FakeLearner(total=100)
+    world = World(
+        monkeypatch,
+        learner,
+        rank=1,
+        row_due_at=(1, 2, 3),
+        checkpoint_interval_s=1e-9,
+        others=others,
+    )
     world.clock.now += 1.0
     world.run(stop_at=3)
-    assert [tuple(flags) for flags in learner.flags] == [
+    assert [tuple(flags) for flags in world.flags] == [
         (False, False, False),
         (False, False, False),
         (True, False, False),
@@ -248,7 +259,7 @@ def test_without_a_batch_a_learner_joins_the_update_of_the_others(
     world.run(itertools.chain(["a", None], itertools.repeat(None)), stop_at=3)
     assert world.learner.batches == ["a"]
     assert world.learner.joined == [2, 3]
-    assert [flags.stop for flags in world.learner.flags] == [False, False, True]
+    assert [flags.stop for flags in world.flags] == [False, False, True]
     assert [version for version, _ in world.published] == [1, 2, 3]
     assert world.without_batch == [False, True, True]
     assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
@@ -256,7 +267,7 @@ def test_without_a_batch_a_learner_joins_the_update_of_the_others(
 
 def test_a_row_is_written_before_each_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint stores where the rows end. Episodes since the last row would be lost."""
-    agreed = {2: ControlFlags(stop=False, write_row=False, checkpoint=True)}
-    world = World(monkeypatch, FakeLearner(total=3, agreed=agreed))
+    others = {2: ControlFlags(stop=False, write_row=False, checkpoint=True)}
+    world = World(monkeypatch, FakeLearner(total=3), others=others)
     world.run()
     assert world.of_kind(*LAST)[:2] == [("row", 2), ("checkpoint", 2)]

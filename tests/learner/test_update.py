@@ -18,8 +18,6 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.learner.algorithms.losses import explained_variance
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.policy_gradients import time_major
-from impala_tf.learner.policy_step import _Sums
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvOutput, Unroll
@@ -29,7 +27,6 @@ from tests.helpers.unrolls import random_unrolls
 
 B, T = 3, 4
 SPEC = vector_spec(frames_per_step=4)
-NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
 def config(**flags: Any) -> Config:
@@ -107,19 +104,19 @@ def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None
     for theirs, mine in zip(once.parameters_and_slots(), twice.parameters_and_slots(), strict=True):
         theirs.assign(mine)
     unrolls = batch(agent)
-    stats, _ = twice.update(unrolls, NO_FLAGS)
+    stats = twice.update(unrolls)
     start = once.counters()
-    first, _ = once.update(unrolls, NO_FLAGS)
+    first = once.update(unrolls)
     once.restore_counters(start)  # so that the learning rate is the same for the second step
-    second, _ = once.update(unrolls, NO_FLAGS)
+    second = once.update(unrolls)
     counts = (twice.learner_updates, twice.agent_steps, twice.environment_frames)
     assert counts == (2, B * T, 4 * B * T)
     assert stats is not None and first is not None and second is not None
     np.testing.assert_allclose(stats.loss_total, (first.loss_total + second.loss_total) / 2)
     for theirs, mine in zip(once.parameters(), twice.parameters(), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
-    twice.update_without_batch(NO_FLAGS)
-    assert (twice.learner_updates, twice.agent_steps) == (4, B * T)
+    assert twice.update(None, [False]) is None  # nobody has a batch
+    assert (twice.learner_updates, twice.agent_steps) == (2, B * T)
 
 
 @pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent"])
@@ -146,7 +143,7 @@ def test_three_updates_equal_those_by_hand(
         unrolls = batch(agent, seed=update)
         gradients = gradients_of(agent, unrolls, settings)
         assert global_norm(gradients) > 0.5  # above one of the clips, below the other
-        stats, _ = learner.update(unrolls, NO_FLAGS)
+        stats = learner.update(unrolls)
         assert stats is not None
         np.testing.assert_allclose(stats.gradient_norm, global_norm(gradients), rtol=1e-4)
         # Annealed linearly from 0.05 at frame 0 to 0 after 10 updates.
@@ -173,7 +170,7 @@ def test_three_updates_with_adam_equal_those_by_hand() -> None:
             mean = first[k] / (1 - 0.9 ** (update + 1))
             square = second[k] / (1 - 0.999 ** (update + 1))
             arrays[k] = arrays[k] - rate * mean / (np.sqrt(square) + 1e-3)
-        learner.update(unrolls, NO_FLAGS)
+        learner.update(unrolls)
     for got, expected, before in zip(learner.parameters(), arrays, start, strict=True):
         np.testing.assert_allclose(got - before, expected - before, rtol=5e-3, atol=1e-5)
 
@@ -186,9 +183,7 @@ def test_every_statistic_has_its_own_value() -> None:
     outputs, _ = agent.unroll(swapped.env_outputs, swapped.core_state)
     found = compute(outputs, swapped.env_outputs, swapped.agent_outputs, config().loss)
     learner.restore_counters({"learner_updates": 7, "agent_steps": 0, "environment_frames": 0})
-    stats, _ = learner.update(
-        unrolls._replace(parameter_version=tf.constant([7, 4, 2], tf.int64)), NO_FLAGS
-    )
+    stats = learner.update(unrolls._replace(parameter_version=tf.constant([7, 4, 2], tf.int64)))
     for name, expected in {
         "loss_total": found.total,
         "loss_policy_gradient": found.policy_gradient,
@@ -206,54 +201,42 @@ def test_every_statistic_has_its_own_value() -> None:
         np.testing.assert_allclose(getattr(stats, name), expected, rtol=1e-4, err_msg=name)
 
 
-_NO_SUMS = (np.zeros(len(_Sums._fields), np.float32), np.zeros(3, np.float32))
-
-
 class GroupOf:
-    """This learner and others, which send what the test says: gradients and a control vector.
-
-    A control vector says whether a learner has a batch (1 or 0), then holds its three flags.
-    """
+    """This learner and others, which send what the test says: gradients."""
 
     rank = 0
 
     def __init__(self, *others: list[np.ndarray]) -> None:
         self.size = 1 + len(others)
-        self._others = [
-            [*arrays, self._signals(rank, *control), *_NO_SUMS]
-            for rank, (*arrays, control) in enumerate(others, start=1)
-        ]
+        self._others = others
 
-    def _signals(self, rank: int, has_batch: float, *flags: float) -> np.ndarray:
-        """Returns the flags, then one place for every learner; each learner fills its own."""
-        places = [has_batch if place == rank else 0 for place in range(self.size)]
-        return np.array([*flags, *places], np.float32)
-
-    def sum(self, tensors: list[Any]) -> list[Any]:
-        return [sum(column) for column in zip(tensors, *self._others, strict=True)]
+    def sum(self, nest: Any, name: str) -> Any:
+        """The others have no statistics."""
+        gradients, sums = nest
+        everyones = [sum(column) for column in zip(gradients, *self._others, strict=True)]
+        return everyones, sums
 
 
-def sent(agent: Agent, seed: int, *control: float) -> list[np.ndarray]:
-    """Returns what another learner sends; without a batch, its gradients are zero."""
+def sent(agent: Agent, seed: int, scale: float = 1.0) -> list[np.ndarray]:
+    """Returns the gradients of another learner; without a batch, they are zero (the scale is 0)."""
     rng = np.random.default_rng(seed)
     shapes = [variable.shape for variable in agent.trainable_variables]
-    arrays = [control[0] * rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    return [*arrays, np.array(control, np.float32)]
+    return [scale * rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
 def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     """If each clipped its own gradient before the mean, N learners would not equal one."""
     agent = make_agent("MLPLSTMAgent", SPEC)
-    others = [sent(agent, 1, 1, 0, 0, 0), sent(agent, 2, 1, 0, 0, 0), sent(agent, 3, 0, 0, 0, 0)]
+    others = [sent(agent, 1), sent(agent, 2), sent(agent, 3, scale=0.0)]
     settings = config(gradients_clipping=0.5)
     learner = Learner(agent, SPEC, settings, GroupOf(*others))  # type: ignore[arg-type]
     unrolls = batch(agent)
     mine = gradients_of(agent, unrolls, settings)
     # One of the four learners has no batch, and must not make the step of the others smaller.
-    mean = [(a + b + c) / 3 for a, b, c in zip(mine, others[0][:-1], others[1][:-1], strict=True)]
+    mean = [(a + b + c) / 3 for a, b, c in zip(mine, others[0], others[1], strict=True)]
     by_hand = ByHand(settings, learner.parameters())
     by_hand.update(mean, learning_rate=0.05)
-    stats, _ = learner.update(unrolls, NO_FLAGS)
+    stats = learner.update(unrolls, [True, True, True, False])
     assert stats is not None
     np.testing.assert_allclose(stats.gradient_norm, global_norm(mean), rtol=1e-4)
     by_hand.assert_equals(learner)
@@ -267,13 +250,11 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
     """Otherwise it would have another network from then on, and so would its actors."""
     agent = make_agent("MLPAgent", SPEC)
     settings = config()
-    other = sent(agent, 1, 1, 0, 1, 0)
+    other = sent(agent, 1)
     learner = Learner(agent, SPEC, settings, GroupOf(other))  # type: ignore[arg-type]
     by_hand = ByHand(settings, learner.parameters())
-    by_hand.update([array.astype(np.float64) for array in other[:-1]], learning_rate=0.05)
-    assert learner.update_without_batch(NO_FLAGS) == ControlFlags(
-        stop=False, write_row=True, checkpoint=False
-    )
+    by_hand.update([array.astype(np.float64) for array in other], learning_rate=0.05)
+    assert learner.update(None, [False, True]) is None
     by_hand.assert_equals(learner)
     assert learner.ranks_without_batch == (0,)
     assert learner.counters() == {
@@ -285,34 +266,12 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("mine", "others", "agreed"),
-    [
-        ((False, False, False), (0, 0, 0), (False, False, False)),
-        ((True, False, False), (0, 0, 0), (True, False, False)),
-        ((False, True, False), (0, 0, 0), (False, True, False)),
-        ((False, False, True), (0, 0, 0), (False, False, True)),
-        ((False, False, False), (0, 1, 0), (False, True, False)),
-        ((True, False, True), (1, 1, 0), (True, True, True)),
-    ],
-)
-def test_a_flag_of_one_learner_is_set_for_all(
-    mine: tuple[bool, ...], others: tuple[float, ...], agreed: tuple[bool, ...]
-) -> None:
-    """Learners that disagree about the end would wait for each other for ever."""
-    agent = make_agent("MLPAgent", SPEC)
-    group = GroupOf(sent(agent, 1, 1, *others), sent(agent, 2, 0, 0, 0, 0))
-    learner = Learner(agent, SPEC, config(), group)  # type: ignore[arg-type]
-    _, control = learner.update(batch(agent), ControlFlags(*mine))
-    assert control == ControlFlags(*agreed)
-
-
 def test_the_learning_rate_falls_linearly_to_zero_over_the_frames() -> None:
     learner, agent = make()
     rates = []
     while not learner.done:
         rates.append(learner.learning_rate)
-        learner.update(batch(agent), NO_FLAGS)
+        learner.update(batch(agent))
     np.testing.assert_allclose(rates, 0.05 * (1 - np.arange(10) / 10), rtol=1e-6)
     assert learner.learning_rate == 0
     assert learner.counters() == {
@@ -322,7 +281,7 @@ def test_the_learning_rate_falls_linearly_to_zero_over_the_frames() -> None:
         "kl_factor": 1.0,
         "statistics_format": 2,
     }
-    learner.update(batch(agent), NO_FLAGS)  # one more: a group may need it
+    learner.update(batch(agent))  # one more: a group may need it
     assert learner.learning_rate == 0
 
 
@@ -331,11 +290,11 @@ def test_a_learner_resumes_from_its_variables_and_counters() -> None:
     first, agent = make(momentum=0.5)
     unrolls = [batch(agent, seed=k) for k in range(4)]
     for each in unrolls[:2]:
-        first.update(each, NO_FLAGS)
+        first.update(each)
     saved = {name: [v.numpy() for v in part.variables] for name, part in first.trackables().items()}
     counters = first.counters()
     for each in unrolls[2:]:
-        first.update(each, NO_FLAGS)
+        first.update(each)
 
     second, _ = make(momentum=0.5)
     for name, part in second.trackables().items():
@@ -343,7 +302,7 @@ def test_a_learner_resumes_from_its_variables_and_counters() -> None:
             variable.assign(array)
     second.restore_counters(counters)
     for each in unrolls[2:]:
-        second.update(each, NO_FLAGS)
+        second.update(each)
 
     assert second.counters() == first.counters()
     for got, expected in zip(second.parameters(), first.parameters(), strict=True):
@@ -355,7 +314,7 @@ def test_published_parameters_do_not_change_with_the_next_update() -> None:
     learner, agent = make()
     published = learner.parameters()
     before = copy.deepcopy(published)
-    learner.update(batch(agent), NO_FLAGS)
+    learner.update(batch(agent))
     for array, kept in zip(published, before, strict=True):
         np.testing.assert_array_equal(array, kept)
     assert any(np.any(a != b) for a, b in zip(published, learner.parameters(), strict=True))

@@ -13,7 +13,6 @@ import tree
 from impala_tf.agents.agent import make_agent, unroll_specs
 from impala_tf.agents.policy import compile_policy
 from impala_tf.learner.group import SingleLearner
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.update import Learner
 from impala_tf.monitoring.metrics import METRICS
 from impala_tf.monitoring.writers import TensorBoardWriter
@@ -25,7 +24,6 @@ pytestmark = pytest.mark.slow
 
 # A tensor that is kept is 500 bytes.
 BYTES_PER_CALL = 300
-NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)
 
 
 def kept_bytes(call: Callable[[], object], times: int) -> float:
@@ -54,7 +52,7 @@ def test_an_update_leaves_nothing_behind(algorithm: str, times: int) -> None:
     )
     learner = Learner(agent, spec, settings, SingleLearner())
     unrolls = tree.map_structure(tf.constant, random_unrolls(unroll_specs(agent, spec, 4), 4, 0))
-    assert kept_bytes(lambda: learner.update(unrolls, NO_FLAGS), times) < BYTES_PER_CALL
+    assert kept_bytes(lambda: learner.update(unrolls), times) < BYTES_PER_CALL
 
 
 def test_a_row_for_tensorboard_leaves_nothing_behind(tmp_path: Path) -> None:

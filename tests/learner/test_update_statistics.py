@@ -10,7 +10,7 @@ import pytest
 from impala_tf.agents.agent import agent_of, make_agent
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
-from tests.learner.test_update import NO_FLAGS, SPEC, GroupOf, batch, config, make, sent
+from tests.learner.test_update import SPEC, GroupOf, batch, config, make, sent
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def test_a_run_with_all_statistics_continues_from_its_variables_and_counters(
     first = Learner(agent_of(settings.agent, SPEC), SPEC, settings, SingleLearner())
     unrolls = [batch(first.agent, seed=k) for k in range(6)]
     for each in unrolls[:3]:
-        stats, _ = first.update(each, NO_FLAGS)
+        stats = first.update(each)
         assert stats is not None and np.isfinite(stats).all()
     normalizer = first.agent.observation_normalizer
     assert normalizer is not None
@@ -57,8 +57,8 @@ def test_a_run_with_all_statistics_continues_from_its_variables_and_counters(
     if "ring_batches" in flags:
         return
     for each in unrolls[3:]:
-        first.update(each, NO_FLAGS)
-        second.update(each, NO_FLAGS)
+        first.update(each)
+        second.update(each)
     for got, expected in zip(second.parameters(), first.parameters(), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
@@ -71,8 +71,8 @@ def test_appo_with_one_use_no_clip_and_no_target_network_updates_as_impala_does(
         theirs.assign(mine)
     before = one.parameters()
     for seed in range(3):
-        one.update(batch(agent, seed), NO_FLAGS)
-        other.update(batch(agent, seed), NO_FLAGS)
+        one.update(batch(agent, seed))
+        other.update(batch(agent, seed))
     for got, expected, start in zip(one.parameters(), other.parameters(), before, strict=True):
         np.testing.assert_allclose(got - start, expected - start, rtol=1e-3, atol=1e-6)
 
@@ -82,7 +82,7 @@ def test_observations_are_counted_once_and_then_no_longer() -> None:
     settings = config(observation_normalization="elementwise", updates_per_batch=2)
     learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, SingleLearner())
     unrolls = batch(learner.agent)
-    learner.update(unrolls, NO_FLAGS)
+    learner.update(unrolls)
     seen = unrolls.env_outputs.observation.numpy()[:, :-1].reshape(-1, 3)
     normalizer = learner.agent.observation_normalizer
     assert normalizer is not None
@@ -92,7 +92,7 @@ def test_observations_are_counted_once_and_then_no_longer() -> None:
     counters = {**learner.counters(), "agent_steps": OBSERVED_AGENT_STEPS}
     learner.restore_counters(counters)
     before = normalizer.mean.numpy()
-    learner.update(batch(learner.agent, seed=5), NO_FLAGS)
+    learner.update(batch(learner.agent, seed=5))
     np.testing.assert_array_equal(normalizer.mean, before)
 
 
@@ -103,7 +103,7 @@ def test_ppo_observes_every_step_of_a_batch_once() -> None:
     )
     learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, SingleLearner())
     unrolls = batch(learner.agent)
-    learner.update(unrolls, NO_FLAGS)
+    learner.update(unrolls)
     seen = unrolls.env_outputs.observation.numpy()[:, :-1].reshape(-1, 3)
     normalizer = learner.agent.observation_normalizer
     assert normalizer is not None
@@ -114,12 +114,12 @@ def test_an_update_without_any_batch_does_not_change_the_kl_schedule() -> None:
     """No data is no small divergence: every stalled minute would raise the learning rate."""
     agent = make_agent("MLPAgent", SPEC)
     settings = config(learning_rate_schedule="kl")
-    group = GroupOf(sent(agent, 1, 0, 0, 0, 0))
+    group = GroupOf(sent(agent, 1, scale=0.0))
     learner = Learner(agent, SPEC, settings, group)  # type: ignore[arg-type]
     before = learner.learning_rate
-    learner.update_without_batch(NO_FLAGS)
+    learner.update(None, [False, False])
     assert learner.learning_rate == before
-    learner.update(batch(agent), NO_FLAGS)
+    learner.update(batch(agent), [True, False])
     assert learner.learning_rate != before
 
 
@@ -133,7 +133,7 @@ def test_the_target_network_is_a_copy_after_every_interval() -> None:
 
     distances = []
     for seed in range(4):
-        learner.update(batch(agent, seed), NO_FLAGS)
+        learner.update(batch(agent, seed))
         distances.append(distance())
     assert distances[1] == distances[3] == 0
     assert min(distances[0], distances[2]) > 0
