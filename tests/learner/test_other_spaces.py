@@ -131,7 +131,7 @@ def test_a_deviation_beyond_its_range_comes_back(
     unrolls = tf.nest.map_structure(tf.constant, random_unrolls(unroll_specs(agent, spec, 5), 4))
     found = []
     for _ in range(4):
-        learner.update(unrolls, ControlFlags(False, False, False))
+        learner.update(unrolls)
         found.append(log_std.numpy())
     np.testing.assert_array_equal(found[0], end)
     assert (found[-1] < end if outside > end else found[-1] > end).all(), found
