@@ -10,6 +10,7 @@ from impala_tf.transport.errors import (
     QueueClosed,
     RefusedUnroll,
     RunOver,
+    StaleUnroll,
     TransportError,
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity, max_environments
@@ -38,6 +39,7 @@ __all__ = [
     "RunIdentity",
     "RunOver",
     "Snapshot",
+    "StaleUnroll",
     "TensorSpec",
     "TransportError",
     "max_environments",

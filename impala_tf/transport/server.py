@@ -55,6 +55,7 @@ class LearnerServer:
         infer: Infer | None = None,
         networks: Networks | None = None,
         least_grants: int | None = None,
+        on_stale: Callable[[PushReport], None] | None = None,
     ) -> None:
         """Binds the port; `start` serves it.
 
@@ -66,6 +67,7 @@ class LearnerServer:
             threads. Blocks while the queue is full, which makes the actor wait. Raises QueueClosed
             when the learner takes no more unrolls: the actor retries later or, after `finish`,
             ends. Raises RefusedUnroll if the learner does not train on it: the actor is told why.
+            Raises StaleUnroll if it learns from newer parameters only: the actor fetches those.
           parameters: where the learner publishes. Actors wait until there is a first version.
           on_push: called once for every push that was put, from the threads that put.
           on_refused: called with the number of unrolls of every push that was refused.
@@ -75,6 +77,7 @@ class LearnerServer:
             `service.Networks`; None: they have their own.
           least_grants: so many unrolls may always be in the making; how many more depends on how
             long they wait for room in the queue, see `grants`. None: any number.
+          on_stale: called for every push that was stale, from the threads that put.
 
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
         """
@@ -93,6 +96,7 @@ class LearnerServer:
             infer,
             networks,
             least_grants,
+            on_stale,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="serve", daemon=True)

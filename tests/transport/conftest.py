@@ -15,6 +15,7 @@ from impala_tf.transport import (
     Infer,
     LearnerServer,
     Networks,
+    PushReport,
     RunIdentity,
     credentials,
     impala_pb2_grpc,
@@ -47,6 +48,7 @@ def serve(directory: Path) -> Iterator[Serve]:
         infer: Infer | None = None,
         networks: Networks | None = None,
         least_grants: int | None = None,
+        on_stale: Callable[[PushReport], None] | None = None,
     ) -> LearnerServer:
         one = LearnerServer(
             f"127.0.0.1:{port}",
@@ -58,6 +60,7 @@ def serve(directory: Path) -> Iterator[Serve]:
             infer=infer,
             networks=networks,
             least_grants=least_grants,
+            on_stale=on_stale,
         )
         one.start()
         started.append((learner, one))
