@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar, cast
 
+import numpy as np
 import tensorflow as tf
 import tree
 
@@ -25,10 +26,25 @@ class UnrollQueue(Generic[S]):
     Args:
       specs: of what actors send, tf.TensorSpec without the leading dimension.
       capacity: unrolls held; `put` waits while the queue is full.
+      newest_version: returns the learner's parameter_version, if batches may hold only what was
+        made with it: what is older is dropped when it is taken. None: everything is taken.
+      on_stale: called with the number of unrolls that were dropped.
+
+    Attributes:
+      drops_stale: whether there is a `newest_version`.
     """
 
-    def __init__(self, specs: S, capacity: int) -> None:
+    def __init__(
+        self,
+        specs: S,
+        capacity: int,
+        newest_version: Callable[[], int] | None = None,
+        on_stale: Callable[[int], None] = lambda num_unrolls: None,
+    ) -> None:
         self._specs = specs
+        self._newest_version = newest_version
+        self._on_stale = on_stale
+        self.drops_stale = newest_version is not None
         flat = tree.flatten(specs)
         self._queue = tf.queue.FIFOQueue(
             capacity, [spec.dtype for spec in flat], [spec.shape for spec in flat]
@@ -51,6 +67,29 @@ class UnrollQueue(Generic[S]):
         Raises:
           QueueClosed: the queue was closed and holds no whole batch.
         """
+        batch = self._dequeue(batch_size)
+        # While it waited for more, what it had may have become stale.
+        while len(rows := self._fresh_rows(batch)) < batch_size:
+            self._on_stale(batch_size - len(rows))
+            more = self._dequeue(batch_size - len(rows))
+            kept = tree.map_structure(lambda part, fresh=rows: tf.gather(part, fresh), batch)
+            batch = tree.map_structure(lambda *parts: tf.concat(parts, axis=0), kept, more)
+        return batch
+
+    def drops(self, batch: S) -> bool:
+        """Returns whether a batch became stale after it was taken; counts it as dropped then."""
+        is_stale = len(self._fresh_rows(batch)) < len(batch.parameter_version)
+        if is_stale:
+            self._on_stale(len(batch.parameter_version))
+        return is_stale
+
+    def _fresh_rows(self, batch: S) -> np.ndarray:
+        versions = batch.parameter_version.numpy()
+        if self._newest_version is None:
+            return np.arange(len(versions))
+        return np.flatnonzero(versions == self._newest_version())
+
+    def _dequeue(self, batch_size: int) -> S:
         try:
             flat = self._queue.dequeue_many(batch_size)
         except tf.errors.OpError as error:
@@ -70,7 +109,10 @@ class UnrollQueue(Generic[S]):
 
 
 def batches(queue: UnrollQueue[S], batch_size: int) -> Iterator[S]:
-    """Yields batches [B, ...] until the queue is closed, taking one ahead of the update."""
+    """Yields batches [B, ...] until the queue is closed, taking one ahead of the update.
+
+    None is taken ahead if it would be stale after the update.
+    """
     prefetcher = _Prefetcher(queue, batch_size)
     while True:
         try:
@@ -112,23 +154,40 @@ def batches_or_none(
 
 
 class _Prefetcher(Generic[S]):
-    """A thread that takes one batch ahead: more would only make the batches staler."""
+    """A thread that takes one batch ahead: more would only make the batches staler.
+
+    From a queue that drops what is stale, it takes a batch when it is asked for one.
+    """
 
     def __init__(self, queue: UnrollQueue[S], batch_size: int) -> None:
         self._queue = queue
         self._batch_size = batch_size
-        self._wanted = threading.Semaphore(1)
+        self._takes_ahead = not queue.drops_stale
+        self._is_asked = self._takes_ahead
+        self._wanted = threading.Semaphore(int(self._takes_ahead))
         self._taken: queues.SimpleQueue[S | Exception] = queues.SimpleQueue()
         threading.Thread(target=self._run, name="batches", daemon=True).start()
 
     def get(self, timeout_s: float | None) -> S:
         """Returns the next batch. Raises queue.Empty after `timeout_s`, or what `take` raised."""
-        found = self._taken.get(timeout=timeout_s)
-        if isinstance(found, Exception):
-            self._taken.put(found)  # for the next call
-            raise found
-        self._wanted.release()
-        return found
+        while True:
+            self._ask()
+            found = self._taken.get(timeout=timeout_s)
+            if isinstance(found, Exception):
+                self._taken.put(found)  # for the next call
+                raise found
+            self._is_asked = False
+            if self._takes_ahead:
+                self._ask()
+                return found
+            # The group may have had an update without this learner's batch since it was taken.
+            if not self._queue.drops(found):
+                return found
+
+    def _ask(self) -> None:
+        if not self._is_asked:
+            self._is_asked = True
+            self._wanted.release()
 
     def _run(self) -> None:
         while True:

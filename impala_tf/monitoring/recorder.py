@@ -81,7 +81,7 @@ class RunRecorder:
         self._episodes: list[Episode] = []
         self._actor_memory_mb = 0.0
         self._actor_shares: list[dict[str, float]] = []
-        self._refused = 0
+        self._refused = self._stale = 0
         self._wall_time_s = 0.0
         self.last_row: dict[str, Any] | None = None
         self.last_learner_rows: list[dict[str, Any]] = []
@@ -125,6 +125,11 @@ class RunRecorder:
         with self._lock:
             self._refused += num_unrolls
 
+    def record_stale(self, num_unrolls: int) -> None:
+        """Takes unrolls that came too late to be learned from; called from several threads."""
+        with self._lock:
+            self._stale += num_unrolls
+
     def record_update(self, stats: Any, idle_s: float, all_reduce_s: float | None = None) -> None:
         """Takes what is known of an update.
 
@@ -148,7 +153,7 @@ class RunRecorder:
         """Returns this learner's part of the next row, JSON-able, and starts a new interval."""
         with self._lock:
             episodes, self._episodes = self._episodes, []
-            actor_memory_mb, refused = self._actor_memory_mb, self._refused
+            actor_memory_mb, refused, stale = self._actor_memory_mb, self._refused, self._stale
             actor_shares, self._actor_shares = self._actor_shares, []
         elapsed = max(time.monotonic() - self._began_at, 1e-9)
         part = {
@@ -164,6 +169,7 @@ class RunRecorder:
             "actor_memory_mb": actor_memory_mb or None,
             "actor_shares": _reduce(actor_shares),
             "unrolls_refused": refused,
+            "unrolls_stale": stale,
             "replay_steps": None if self._replay_steps is None else self._replay_steps(),
         }
         self._begin_interval()
@@ -190,6 +196,7 @@ class RunRecorder:
             "entropy_cost": learner.entropy_cost,
             "queue_size": sum(part["queue_size"] for part in intervals),
             "unrolls_refused": sum(part["unrolls_refused"] for part in intervals),
+            "unrolls_stale": sum(part["unrolls_stale"] for part in intervals),
             "updates_skipped": learner.updates_skipped,
             "replay_steps": _largest([part.get("replay_steps") for part in intervals]),
             "learner_idle_fraction": float(

@@ -43,6 +43,7 @@ from impala_tf.transport import (
     ParameterStore,
     PushReport,
     RunIdentity,
+    StaleUnroll,
     max_environments,
 )
 from impala_tf.types import EnvironmentSpec, Sent
@@ -88,7 +89,12 @@ def build(
     specs = sent_specs(agent, spec, config)
     replay = _replay(config, spec, agent, logdir, group.rank)
     learner = Learner(agent, spec, config, group, replay)
-    queue = UnrollQueue(specs, resolved(config.process.queue_capacity))
+    queue = UnrollQueue(
+        specs,
+        resolved(config.process.queue_capacity),
+        (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
+        lambda num_unrolls: recorder.record_stale(num_unrolls),
+    )
     recorder = _recorder(config, spec, logdir, queue, group, replay)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
@@ -116,6 +122,7 @@ def build(
         least_grants=_least_grants(config),
         networks=None if networks is None else networks.network,
         run_steps=learner.agent_steps,
+        on_stale=_on_stale(recorder),
     )
     if inference is not None and config.process.synchronization == "step":
         inference.wait_for(server.num_acting)
@@ -174,9 +181,9 @@ def _put(
 ) -> Callable[[Sent], None]:
     """Returns what takes unrolls or gradients from actors, or refuses them.
 
-    Where actors wait for updates, unrolls of older parameters are dropped: they come from actors
+    Where actors wait for updates, unrolls of older parameters are stale: they come from actors
     that had waited so long that they filled the batch of a lost actor, and every later batch would
-    be late with them.
+    be late with them. The queue drops those that became stale in it.
     """
     inspector = Inspector(spec, config.process.max_policy_lag)
     only_new = configs.waits_for_updates(config)
@@ -184,8 +191,9 @@ def _put(
     def put(sent: Sent) -> None:
         version = learner.parameter_version
         inspector.check(sent, version)
-        if not only_new or int(sent.parameter_version.max()) == version:
-            queue.put(sent)
+        if only_new and int(sent.parameter_version.max()) != version:
+            raise StaleUnroll("stale: the learner has newer parameters by now")
+        queue.put(sent)
 
     return put
 
@@ -194,6 +202,14 @@ def _on_push(recorder: RunRecorder) -> Callable[[PushReport], None]:
     def record(report: PushReport) -> None:
         recorder.record_episodes(report.episodes)
         recorder.record_actor(report.about, report.push_wait_fraction, report.memory_mb)
+
+    return record
+
+
+def _on_stale(recorder: RunRecorder) -> Callable[[PushReport], None]:
+    def record(report: PushReport) -> None:
+        recorder.record_episodes(report.episodes)  # the games were played
+        recorder.record_stale(report.num_unrolls)
 
     return record
 

@@ -10,6 +10,7 @@ from impala_tf.transport.errors import (
     QueueClosed,
     RefusedUnroll,
     RunOver,
+    StaleUnroll,
     TransportError,
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity, Start, max_environments
@@ -39,6 +40,7 @@ __all__ = [
     "RunOver",
     "Snapshot",
     "Start",
+    "StaleUnroll",
     "TensorSpec",
     "TransportError",
     "max_environments",

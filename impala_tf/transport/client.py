@@ -90,7 +90,8 @@ class ActorClient:
           on_retry: called with (seconds so far, reason) if a call is being retried: after 5 s, then
             every minute; from the thread that waits.
           on_call: called before every try of a call, from the thread that calls.
-          on_refused: called by `push` with the reason if the learner refused the previous unroll.
+          on_refused: called by `push` with the reason if the learner did not use the previous
+            unroll. If it was stale, newer parameters are there: `fetch_parameters` returns them.
           num_environments: N at most, of all unrolls.
 
         Raises: ConfigError if the credentials cannot be used.
@@ -277,7 +278,7 @@ class ActorClient:
         started = time.monotonic()
         if self._sending is not None:
             reply = self._sending.result()
-            if reply.outcome == impala_pb2.REFUSED:
+            if reply.outcome in (impala_pb2.REFUSED, impala_pb2.STALE):
                 self._on_refused(reply.message)
         if self._closed.is_set():
             raise ClientClosed("push: the client is closed")

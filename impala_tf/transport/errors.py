@@ -30,6 +30,10 @@ class RefusedUnroll(TransportError):
     """The learner does not train on this unroll; the actor should continue with the next one."""
 
 
+class StaleUnroll(TransportError):
+    """The learner learns from the newest parameters only; the actor should fetch them."""
+
+
 class NoNetwork(TransportError):
     """The learner has no network that actors can run without TensorFlow; the message says why."""
 

@@ -12,7 +12,7 @@ from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.transport.grpc_options import MAX_UNROLL_BYTES
 from impala_tf.types import Sent
 
-PROTOCOL_VERSION = 13
+PROTOCOL_VERSION = 14
 
 # What is said of an actor goes to logs and terminals, and the actor wrote it.
 _LONGEST_SHOWN = 80

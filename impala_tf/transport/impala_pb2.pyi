@@ -16,6 +16,7 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUN_OVER: _ClassVar[Outcome]
     SEND: _ClassVar[Outcome]
     WAIT: _ClassVar[Outcome]
+    STALE: _ClassVar[Outcome]
 UNSPECIFIED: Outcome
 OK: Outcome
 DUPLICATE: Outcome
@@ -24,6 +25,7 @@ REFUSED: Outcome
 RUN_OVER: Outcome
 SEND: Outcome
 WAIT: Outcome
+STALE: Outcome
 
 class TensorSpec(_message.Message):
     __slots__ = ("name", "shape", "dtype")

@@ -56,6 +56,7 @@ class LearnerServer:
         networks: Networks | None = None,
         least_grants: int | None = None,
         run_steps: int = 0,
+        on_stale: Callable[[PushReport], None] | None = None,
     ) -> None:
         """Binds the port; `start` serves it.
 
@@ -67,6 +68,7 @@ class LearnerServer:
             threads. Blocks while the queue is full, which makes the actor wait. Raises QueueClosed
             when the learner takes no more unrolls: the actor retries later or, after `finish`,
             ends. Raises RefusedUnroll if the learner does not train on it: the actor is told why.
+            Raises StaleUnroll if it learns from newer parameters only: the actor fetches those.
           parameters: where the learner publishes. Actors wait until there is a first version.
           on_push: called once for every push that was put, from the threads that put.
           on_refused: called with the number of unrolls of every push that was refused.
@@ -77,6 +79,7 @@ class LearnerServer:
           least_grants: so many unrolls may always be in the making; how many more depends on how
             long they wait for room in the queue, see `grants`. None: any number.
           run_steps: agent steps that the run has now, see `handshake.Start`.
+          on_stale: called for every push that was stale, from the threads that put.
 
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
         """
@@ -96,6 +99,7 @@ class LearnerServer:
             networks,
             least_grants,
             run_steps,
+            on_stale,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="serve", daemon=True)

@@ -15,7 +15,13 @@ import grpc
 from impala_tf.transport import callers, impala_pb2
 from impala_tf.transport.calls import answering, check_environments, reply
 from impala_tf.transport.codec import NestCodec, TensorSpec
-from impala_tf.transport.errors import DecodeError, NoNetwork, QueueClosed, RefusedUnroll
+from impala_tf.transport.errors import (
+    DecodeError,
+    NoNetwork,
+    QueueClosed,
+    RefusedUnroll,
+    StaleUnroll,
+)
 from impala_tf.transport.grants import Grants
 from impala_tf.transport.handshake import RunIdentity, mismatches, shown, spec_messages
 from impala_tf.transport.inference import Infer, InferenceCalls
@@ -34,7 +40,7 @@ _LONGEST_TROUBLE = 400
 
 
 class PushReport(NamedTuple):
-    """One accepted push."""
+    """One push that was accepted, or stale."""
 
     actor_id: str
     num_unrolls: int  # N
@@ -64,6 +70,7 @@ class LearnerService:
       networks: converts the network for actors, see `errors.NoNetwork`; None: they have their own.
       least_grants: so many unrolls may always be in the making; None: any number.
       run_steps: agent steps that the run has; the actors are told.
+      on_stale: called for every push that was stale, by the workers.
     """
 
     def __init__(
@@ -81,6 +88,7 @@ class LearnerService:
         networks: Networks | None = None,
         least_grants: int | None = None,
         run_steps: int = 0,
+        on_stale: Callable[[PushReport], None] | None = None,
     ) -> None:
         self._run = run
         self._run_steps = run_steps
@@ -95,6 +103,7 @@ class LearnerService:
         self._revoked = revoked
         self._on_push = on_push
         self._on_refused = on_refused
+        self._on_stale = on_stale
         self._networks = networks
         self._over = threading.Event()
         self._grants = Grants(least_grants)
@@ -251,6 +260,8 @@ class LearnerService:
             await self._put_in_worker(session, request)
         except RefusedUnroll as refused:
             return reply(impala_pb2.PushUnrollReply, impala_pb2.REFUSED, message=str(refused))
+        except StaleUnroll as stale:
+            return reply(impala_pb2.PushUnrollReply, impala_pb2.STALE, message=str(stale))
         except QueueClosed as error:
             if not self._over.is_set():
                 # Stopped before the run was over: the run may resume, so the actor retries.
@@ -307,6 +318,23 @@ class LearnerService:
         except RefusedUnroll as refused:
             self._count_refusal(session, request, str(refused))
             raise
+        except StaleUnroll:
+            self._count(session, request, report, stale=report.num_unrolls)
+            if self._on_stale is not None:
+                self._on_stale(report)
+            raise
+        self._count(session, request, report, unrolls=report.num_unrolls)
+        if self._on_push is not None:
+            self._on_push(report)
+
+    def _count(
+        self,
+        session: Session,
+        request: impala_pb2.PushUnrollRequest,
+        report: PushReport,
+        unrolls: int = 0,
+        stale: int = 0,
+    ) -> None:
         session.last_sequence = request.sequence
         self.sessions.update(
             session,
@@ -316,11 +344,10 @@ class LearnerService:
                 push_wait_fraction=report.push_wait_fraction,
                 memory_mb=report.memory_mb,
                 trouble="",
-                unrolls=view.unrolls + report.num_unrolls,
+                unrolls=view.unrolls + unrolls,
+                stale=view.stale + stale,
             ),
         )
-        if self._on_push is not None:
-            self._on_push(report)
 
     def _decode(self, session: Session, request: impala_pb2.PushUnrollRequest) -> Sent:
         if request.num_environments > session.num_environments:

@@ -34,10 +34,11 @@ class ActorView(NamedTuple):
     about: ActorReport = ActorReport()  # of its last push
     push_wait_fraction: float = 0.0
     memory_mb: float = 0.0  # its peak so far, in MiB; 0: unknown
-    unrolls: int = 0  # accepted
+    unrolls: int = 0  # accepted: put into the queue
     refused: int = 0  # unrolls that were not trained on
     last_refusal: str = ""  # why the last of them was refused
     trouble: str = ""  # what keeps it from acting; '' after a push
+    stale: int = 0  # unrolls of parameters that were too old when they came
     told_run_over: bool = False
 
 
@@ -48,7 +49,7 @@ class Session:
       certificate: the name in the certificate that it showed.
       restarts: how many other processes had the name before.
       view: what is shown of it.
-      last_sequence: of the last push that was accepted or refused; -1: none.
+      last_sequence: of the last push that was accepted, refused or stale; -1: none.
       pushing: the push that is being put into the queue.
     """
 

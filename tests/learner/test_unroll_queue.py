@@ -193,6 +193,8 @@ def test_the_size_is_the_number_of_waiting_unrolls() -> None:
 class HeldQueue:
     """A queue that gives out a batch when the test allows it."""
 
+    drops_stale = False
+
     def __init__(self, *batches: object) -> None:
         self._batches = list(batches)
         self._allowed = threading.Semaphore(0)
@@ -274,3 +276,84 @@ def test_an_error_in_the_queue_is_raised() -> None:
     held.allow(1)
     with pytest.raises(ValueError, match="broken"):
         first_batch(coming)
+
+
+class Newest:
+    """The learner's parameter_version, and what a queue that knows it has dropped."""
+
+    def __init__(self, version: int = 0) -> None:
+        self.version = version
+        self.dropped = 0
+
+    def queue(self, capacity: int = 8) -> UnrollQueue:
+        return UnrollQueue(MLP_SPECS, capacity, lambda: self.version, self._drop)
+
+    def _drop(self, num_unrolls: int) -> None:
+        self.dropped += num_unrolls
+
+
+def of_version(version: int, count: int) -> Unroll:
+    return numbered(0, count)._replace(parameter_version=np.full(count, version, np.int64))
+
+
+def test_what_became_stale_in_the_queue_is_dropped_when_it_is_taken() -> None:
+    """If it stayed, every later batch would hold unrolls of the version before, for good."""
+    newest = Newest(1)
+    queue = newest.queue()
+    coming = batches(queue, batch_size=2)
+    queue.put(of_version(1, 3))  # one actor, that waited too long, sent a second one
+    assert versions(next(coming)) == [1, 1]
+    for version in (2, 3):
+        newest.version = version
+        queue.put(of_version(version, 2))
+        assert versions(next(coming)) == [version] * 2
+    assert newest.dropped == 1
+    assert queue.size() == 0
+    queue.close()
+    assert next(coming, None) is None
+
+
+def test_no_batch_is_taken_ahead_that_the_update_makes_stale() -> None:
+    newest = Newest(1)
+    queue = newest.queue()
+    coming = batches(queue, batch_size=2)
+    queue.put(of_version(1, 4))
+    assert versions(next(coming)) == [1, 1]
+    threading.Event().wait(A_WHILE_S)
+    assert queue.size() == 2
+    newest.version = 2  # the update
+    batch = upcoming(coming)
+    wait_until(lambda: newest.dropped == 2, what="the stale unrolls are dropped")
+    queue.put(of_version(2, 2))
+    assert batch.wait() == [2, 2]
+    queue.close()
+
+
+def test_a_part_of_a_batch_that_became_stale_while_it_waited_is_dropped() -> None:
+    """Other learners of the group go on without one whose batch is not complete."""
+    newest = Newest(1)
+    queue = newest.queue()
+    coming = batches_or_none(queue, 3, patience_s=0.0)
+    queue.put(of_version(1, 2))
+    assert next(coming) is None
+    newest.version = 2  # an update without this learner's batch
+    queue.put(of_version(2, 3))
+    batch = first_batch(coming)
+    assert versions(batch) == [2] * 3
+    assert newest.dropped == 2
+    queue.close()
+
+
+def test_a_whole_batch_that_became_stale_before_it_was_used_is_dropped() -> None:
+    newest = Newest(1)
+    queue = newest.queue()
+    coming = batches_or_none(queue, 2, patience_s=0.0)
+    assert next(coming) is None  # from now on, a batch is taken as soon as it is there
+    queue.put(of_version(1, 2))
+    wait_until(lambda: queue.size() == 0, what="batch taken")
+    threading.Event().wait(A_WHILE_S)
+    newest.version = 2
+    queue.put(of_version(2, 2))
+    assert versions(first_batch(coming)) == [2, 2]
+    assert newest.dropped == 2
+    queue.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,8 @@ from impala_tf.processes.learner_parts import LearnerParts
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Iterator[Callable[[], LearnerParts]]:
-    """Makes a learner's parts; always in the same logdir, so that a second one resumes."""
+def build(tmp_path: Path) -> Iterator[Callable[..., LearnerParts]]:
+    """Makes a learner's parts, with flags; always in the same logdir: a second one resumes."""
     made: list[LearnerParts] = []
 
     def close() -> None:
@@ -27,13 +28,14 @@ def build(tmp_path: Path) -> Iterator[Callable[[], LearnerParts]]:
             parts.recorder.close()
         made.clear()
 
-    def make() -> LearnerParts:
+    def make(**more: Any) -> LearnerParts:
         close()
         flags = configs.replace(
             Config(),
             level_name="CartPole-v1",
             logdir=str(tmp_path / "run"),
             learner_hosts="127.0.0.1:0",
+            **more,
         )
         config, spec = resolve(flags)
         made.append(learner_parts.build(config, spec, logdir_of(config), SingleLearner()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,24 +13,37 @@ from impala_tf import config as configs
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import resolved
+from impala_tf.learner.unroll_queue import batches
 from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.transport import ActorClient
+from impala_tf.types import Episode, Unroll
+from tests.helpers.unrolls import random_unrolls
+from tests.helpers.waiting import wait_until
 
-Build = Callable[[], LearnerParts]
+Build = Callable[..., LearnerParts]
+
+
+def specs_of(parts: LearnerParts) -> Unroll:
+    length = resolved(parts.config.optimizer.unroll_length)
+    return unroll_specs(parts.learner.agent, parts.spec, length)
+
+
+def client_of(parts: LearnerParts, num_environments: int = 1) -> ActorClient:
+    return ActorClient(
+        f"127.0.0.1:{parts.server.port}",
+        credentials_dir(parts.config),
+        "actor-0",
+        specs_of(parts),
+        configs.wire_digest(parts.config),
+        num_environments=num_environments,
+    )
 
 
 def first_parameters(parts: LearnerParts) -> tuple[int, list[np.ndarray]]:
     """Serves, and returns what an actor without parameters gets."""
     assert parts.store.latest is not None, "a server started now would have no parameters"
-    unroll_length = resolved(parts.config.optimizer.unroll_length)
-    actor = ActorClient(
-        f"127.0.0.1:{parts.server.port}",
-        credentials_dir(parts.config),
-        "actor-0",
-        unroll_specs(parts.learner.agent, parts.spec, unroll_length),
-        configs.wire_digest(parts.config),
-    )
+    actor = client_of(parts)
     parts.server.start()
     try:
         found = actor.fetch_parameters(-1)
@@ -77,3 +91,51 @@ def test_a_checkpoint_never_holds_nan(build: Build) -> None:
         parts.run_state.save()
     assert parts.run_state.latest_checkpoint == good
     assert [path.name for path in parts.logdir.checkpoints.iterdir()] == [Path(str(good)).name]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"algorithm": "ppo", "minibatches": 1},
+        {"algorithm": "impala", "synchronization": "trajectory"},
+    ],
+)
+def test_where_actors_wait_nothing_older_is_learned_from_and_all_of_it_is_counted(
+    build: Build, flags: dict[str, Any]
+) -> None:
+    parts = build(num_actors=1, envs_per_actor=2, **flags)
+    actor = client_of(parts, num_environments=2)
+    parts.server.start()
+    coming = batches(parts.queue, 2)
+
+    def push(version: int, episodes: list[Episode]) -> None:
+        made = random_unrolls(specs_of(parts), 2)
+        versions = np.full(2, version, np.int64)
+        before = made.env_outputs.last_action % 2, made.agent_outputs.action % 2
+        actor.push(
+            made._replace(
+                parameter_version=versions,
+                env_outputs=made.env_outputs._replace(last_action=before[0]),
+                agent_outputs=made.agent_outputs._replace(action=before[1]),
+            ),
+            episodes,
+        )
+
+    try:
+        actor.handshake()
+        push(0, [Episode(1.0, 9)])
+        wait_until(lambda: parts.queue.size() == 2, what="unroll in the queue")
+        parts.learner.learner_updates = (
+            5  # one of another actor's unrolls; that in the queue is late
+        )
+        push(0, [Episode(2.0, 9)])
+        push(5, [Episode(3.0, 9)])
+        assert next(coming).parameter_version.numpy().tolist() == [5, 5]
+        wait_until(lambda: parts.server.actors()[0].unrolls == 4, what="unroll counted")
+        assert parts.server.actors()[0].stale == 2
+        part = parts.recorder.interval()
+        assert part["unrolls_stale"] == 4, "two at the door, and two that were in the queue"
+        assert part["unrolls_refused"] == 0
+        assert [episode[0] for episode in part["episodes"]] == [1.0, 2.0, 3.0]
+    finally:
+        actor.close()

@@ -15,6 +15,7 @@ from impala_tf.transport import (
     Infer,
     LearnerServer,
     Networks,
+    PushReport,
     RunIdentity,
     credentials,
     impala_pb2_grpc,
@@ -48,6 +49,7 @@ def serve(directory: Path) -> Iterator[Serve]:
         networks: Networks | None = None,
         least_grants: int | None = None,
         run_steps: int = 0,
+        on_stale: Callable[[PushReport], None] | None = None,
     ) -> LearnerServer:
         one = LearnerServer(
             f"127.0.0.1:{port}",
@@ -60,6 +62,7 @@ def serve(directory: Path) -> Iterator[Serve]:
             networks=networks,
             least_grants=least_grants,
             run_steps=run_steps,
+            on_stale=on_stale,
         )
         one.start()
         started.append((learner, one))

@@ -17,6 +17,7 @@ from impala_tf.transport import (
     HandshakeRefused,
     PushReport,
     RefusedUnroll,
+    StaleUnroll,
     TransportError,
     impala_pb2,
     sessions,
@@ -314,7 +315,7 @@ def test_an_actor_that_does_not_fit_is_refused_with_both_values(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 13"),
+        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 14"),
         ({"run_id": "run-0"}, "run: the actor has run-0, the learner has run-1"),
     ],
 )
@@ -403,3 +404,47 @@ def test_a_retried_push_of_a_refused_unroll_is_a_duplicate(
     stub.Handshake(handshake_request())
     outcomes = [stub.PushUnroll(push_request(0)).outcome for _ in range(2)]
     assert outcomes == [impala_pb2.REFUSED, impala_pb2.DUPLICATE]
+
+
+def test_an_actor_whose_unroll_is_stale_is_told_so_and_gets_newer_parameters(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    """An OK would count what nobody learns from, and the actor would not know."""
+    put = learner.put
+    stale: list[PushReport] = []
+    learner.parameters.publish(3, make_parameters(3.0))
+
+    def only_new(unroll: Unroll) -> None:
+        if unroll.parameter_version[0] < 3:
+            raise StaleUnroll("stale: there are newer parameters")
+        put(unroll)
+
+    learner.put = only_new  # type: ignore[method-assign]
+    one = serve(learner, on_stale=stale.append)
+    actor = connect(one.port)
+    reasons: list[str] = []
+    actor._on_refused = reasons.append
+    actor.push(make_unroll(version=2, n=2), [Episode(1.0, 5)])
+    fetched = actor.fetch_parameters(2)
+    assert fetched is not None and fetched[0] == 3
+    actor.push(make_unroll(version=3, n=2))
+    assert reasons == ["stale: there are newer parameters"]
+    assert learner.reported(1) == [3]
+    (report,) = stale
+    assert (report.num_unrolls, len(report.episodes)) == (2, 1), "the games were played"
+    view = one.actors()[0]
+    assert (view.unrolls, view.stale, view.refused) == (2, 2, 0)
+
+
+def test_a_retried_push_of_a_stale_unroll_is_a_duplicate(
+    serve: Serve, stub_of: StubOf, learner: FakeLearner
+) -> None:
+    learner.failure = StaleUnroll("stale")
+    one = serve(learner)
+    stub = stub_of(one)
+    stub.Handshake(handshake_request())
+    outcomes = [stub.PushUnroll(push_request(0)).outcome for _ in range(2)]
+    assert outcomes == [impala_pb2.STALE, impala_pb2.DUPLICATE]
+    learner.failure = None
+    assert stub.PushUnroll(push_request(1)).outcome == impala_pb2.OK
+    assert one.actors()[0].stale == 2
