@@ -231,6 +231,6 @@ def _wait_for_actors_to_be_told(server: LearnerServer) -> None:
     """Waits until every actor was told that the run is over, for a few seconds at most."""
     deadline = time.monotonic() + _FAREWELL_S
     while time.monotonic() < deadline:
-        if all(actor.told_run_over for actor in server.actors()):
+        if all(actor.told_run_over for actor in server.service.actors()):
             return
         time.sleep(0.1)

@@ -40,6 +40,7 @@ from impala_tf.processes.common import check_replay_fits, credentials_dir, seed_
 from impala_tf.transport import (
     PROTOCOL_VERSION,
     LearnerServer,
+    LearnerService,
     ParameterStore,
     PushReport,
     RunIdentity,
@@ -109,23 +110,23 @@ def build(
     store.publish(learner.parameter_version, learner.parameters())
     inference = _inference(config, spec, dtype, store)
     networks = _networks(config, spec)
-    server = LearnerServer(
-        configs.hosts(config.process.learner_hosts)[config.process.task],
-        credentials_dir(config),
+    service = LearnerService(
         _identity(config, spec, specs, agent, run_state.run_id),
         _put(config, spec, queue, learner),
         store,
         on_push=_on_push(recorder),
         on_refused=recorder.record_refused,
+        on_stale=_on_stale(recorder),
         parameter_lag=1 if configs.waits_for_updates(config) else config.process.parameter_lag,
         infer=None if inference is None else inference.ask,
         least_grants=_least_grants(config),
         networks=None if networks is None else networks.network,
         run_steps=learner.agent_steps,
-        on_stale=_on_stale(recorder),
     )
+    address = configs.hosts(config.process.learner_hosts)[config.process.task]
+    server = LearnerServer(address, credentials_dir(config), service)
     if inference is not None and config.process.synchronization == "step":
-        inference.wait_for(server.num_acting)
+        inference.wait_for(service.num_acting)
     return LearnerParts(
         config=config,
         spec=spec,

@@ -48,6 +48,7 @@ from impala_tf.transport import (
     PROTOCOL_VERSION,
     ActorClient,
     LearnerServer,
+    LearnerService,
     ParameterStore,
     RunIdentity,
 )
@@ -249,7 +250,8 @@ def _loopback(
     )
     store = ParameterStore()
     credentials = Path(folder) / "credentials"
-    server = LearnerServer("127.0.0.1:0", credentials, run, lambda unroll: None, store)
+    service = LearnerService(run, lambda unroll: None, store)
+    server = LearnerServer("127.0.0.1:0", credentials, service)
     server.start()
     address = f"127.0.0.1:{server.port}"
     client = ActorClient(address, credentials, "actor-0", specs, "", num_environments=num_envs)

@@ -58,7 +58,9 @@ class StatusReporter:
         while not self._finished.wait(_INTERVAL_S):
             with self._parts.storage.attempt("status.json"):
                 self._writer.write(self._status(self._state()))
-            self._stall_watch.warn([actor.actor_id for actor in self._parts.server.actors()])
+            self._stall_watch.warn(
+                [actor.actor_id for actor in self._parts.server.service.actors()]
+            )
             if message := self._stall_watch.hung():
                 self._end_hung(message)
 
@@ -115,10 +117,10 @@ class StatusReporter:
             storage_trouble=None
             if trouble is None
             else status.StorageTrouble(since_unix_s=trouble.since_unix_s, text=trouble.text),
-            refused_actor=parts.server.last_refusal(),
+            refused_actor=parts.server.service.last_refusal(),
             replay=self._replay_status(),
             learners=parts.recorder.last_learner_rows,
-            actors=[self._actor_status(actor) for actor in parts.server.actors()],
+            actors=[self._actor_status(actor) for actor in parts.server.service.actors()],
             checkpoint=None
             if checkpoint is None
             else status.CheckpointStatus(

@@ -16,8 +16,9 @@ from impala_tf.transport.errors import (
 from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity, Start, max_environments
 from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
+from impala_tf.transport.pushes import PushReport
 from impala_tf.transport.server import LearnerServer
-from impala_tf.transport.service import Networks, PushReport
+from impala_tf.transport.service import LearnerService, Networks
 from impala_tf.transport.sessions import ActorView
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "HandshakeRefused",
     "Infer",
     "LearnerServer",
+    "LearnerService",
     "NestCodec",
     "Networks",
     "NoNetwork",

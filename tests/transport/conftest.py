@@ -14,6 +14,7 @@ from impala_tf.transport import (
     ActorClient,
     Infer,
     LearnerServer,
+    LearnerService,
     Networks,
     PushReport,
     RunIdentity,
@@ -51,9 +52,7 @@ def serve(directory: Path) -> Iterator[Serve]:
         run_steps: int = 0,
         on_stale: Callable[[PushReport], None] | None = None,
     ) -> LearnerServer:
-        one = LearnerServer(
-            f"127.0.0.1:{port}",
-            folder,
+        service = LearnerService(
             run,
             learner.put,
             learner.parameters,
@@ -64,6 +63,7 @@ def serve(directory: Path) -> Iterator[Serve]:
             run_steps=run_steps,
             on_stale=on_stale,
         )
+        one = LearnerServer(f"127.0.0.1:{port}", folder, service)
         one.start()
         started.append((learner, one))
         return one

@@ -166,7 +166,7 @@ def test_names_that_would_disturb_a_terminal_or_a_log_are_refused(
     reply = stub_of(one).Handshake(handshake_request(actor_id=name))
     assert reply.outcome == impala_pb2.REFUSED
     assert reply.message.startswith("actor_id: expected [A-Za-z0-9_.-]{1,64}, got")
-    assert one.actors() == []
+    assert one.service.actors() == []
     assert len(caplog.text) < 1000
     assert "\x1b" not in caplog.text
 

@@ -73,14 +73,14 @@ def test_an_unroll_and_its_report_arrive_bit_for_bit(
 
 def test_the_learner_sees_its_actors(serve: Serve, connect: Connect, learner: FakeLearner) -> None:
     one = serve(learner)
-    assert one.actors() == []
+    assert one.service.actors() == []
     before = time.monotonic()
     first, second = connect(one.port, "actor-1"), connect(one.port, "actor-0")
     first.handshake()
     second.push(make_unroll(3, n=2), report=ActorReport(10.0))
     second.push(make_unroll(4, n=5), report=ActorReport(20.0))
     assert learner.reported(2) == [3, 4]
-    busy, idle = one.actors()
+    busy, idle = one.service.actors()
     assert (busy.actor_id, busy.host, busy.unrolls) == ("actor-0", "127.0.0.1", 7)
     assert (busy.parameter_version, busy.about.agent_steps_per_s) == (4, 20.0)
     assert (idle.actor_id, idle.unrolls, idle.parameter_version) == ("actor-1", 0, -1)
@@ -96,11 +96,11 @@ def test_what_keeps_an_actor_from_acting_is_known_until_its_next_push(
     actor.report("nobody listens before the handshake, and that is no failure")
     actor.handshake()
     actor.report("its environments broke\x1b[2J" + "!" * 10_000)
-    (seen,) = one.actors()
+    (seen,) = one.service.actors()
     assert seen.trouble.startswith("its environments broke?[2J!!!") and len(seen.trouble) < 1000
     actor.push(make_unroll(0))
     assert learner.reported(1) == [0]
-    wait_until(lambda: one.actors()[0].trouble == "", 10)
+    wait_until(lambda: one.service.actors()[0].trouble == "", 10)
 
 
 def test_an_actor_waits_for_the_first_parameters_and_gets_each_version_once(
@@ -218,9 +218,9 @@ def test_a_retry_waits_for_the_first_attempt_and_counts_once(
     first.cancel()  # as its deadline does
     second = stub.PushUnroll.future(push_request(0), timeout=0.2)
     assert second.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    seen = one.actors()[0].last_contact
+    seen = one.service.actors()[0].last_contact
     retry = stub.PushUnroll.future(push_request(0), timeout=PATIENCE_S)
-    while one.actors()[0].last_contact == seen:
+    while one.service.actors()[0].last_contact == seen:
         time.sleep(0.001)
     assert not retry.done()
     learner.has_room.set()
@@ -301,15 +301,15 @@ def test_an_actor_that_does_not_fit_is_refused_with_both_values(
     serve: Serve, connect: Connect, learner: FakeLearner, differs: dict[str, Any], said: str
 ) -> None:
     one = serve(learner)
-    assert one.last_refusal() == ""
+    assert one.service.last_refusal() == ""
     with pytest.raises(HandshakeRefused) as refused:
         connect(one.port, "misfit", **differs).handshake()
     assert said in str(refused.value)
-    assert one.last_refusal().startswith("refused actor misfit at 127.0.0.1: ")
-    assert said in one.last_refusal()
+    assert one.service.last_refusal().startswith("refused actor misfit at 127.0.0.1: ")
+    assert said in one.service.last_refusal()
     connect(one.port, "good").push(make_unroll(1))
     assert learner.reported(1) == [1]
-    assert [view.actor_id for view in one.actors()] == ["good"]
+    assert [view.actor_id for view in one.service.actors()] == ["good"]
 
 
 @pytest.mark.parametrize(
@@ -347,10 +347,10 @@ def test_an_actor_without_contact_is_hidden_until_it_reconnects(
     actor.push(make_unroll(0))
     learner.reports.get(timeout=PATIENCE_S)
     monkeypatch.setattr(sessions, "_SHOWN_S", -1.0)
-    assert one.actors() == []
+    assert one.service.actors() == []
     monkeypatch.setattr(sessions, "_SHOWN_S", 300.0)
     actor.fetch_parameters(-1)
-    (view,) = one.actors()
+    (view,) = one.service.actors()
     assert view.unrolls == 2  # its earlier unrolls still count
 
 
@@ -376,7 +376,7 @@ def test_an_actor_whose_unroll_is_refused_is_told_why_and_continues(
         actor.push(make_unroll(version=version, n=2))
     assert learner.reported(1) == [3]
     assert reasons[:3] == ["made with version 1"] * 2 + ["made with version 2"]
-    view = one.actors()[0]
+    view = one.service.actors()[0]
     assert (view.refused, view.last_refusal) == (6, "made with version 2")
     assert caplog.text.count("an unroll was refused") == 2  # once for each reason
 
@@ -390,7 +390,7 @@ def test_a_return_that_is_not_finite_is_refused_with_its_unroll(
     actor.push(make_unroll(version=1), [Episode(1.0, 5), Episode(value, 5)])
     actor.push(make_unroll(version=2), [Episode(1.0, 5)])
     assert learner.reported(1) == [2]
-    assert one.actors()[0].refused == 2
+    assert one.service.actors()[0].refused == 2
 
 
 def test_a_retried_push_of_a_refused_unroll_is_a_duplicate(
@@ -432,7 +432,7 @@ def test_an_actor_whose_unroll_is_stale_is_told_so_and_gets_newer_parameters(
     assert learner.reported(1) == [3]
     (report,) = stale
     assert (report.num_unrolls, len(report.episodes)) == (2, 1), "the games were played"
-    view = one.actors()[0]
+    view = one.service.actors()[0]
     assert (view.unrolls, view.stale, view.refused) == (2, 2, 0)
 
 
@@ -447,4 +447,4 @@ def test_a_retried_push_of_a_stale_unroll_is_a_duplicate(
     assert outcomes == [impala_pb2.STALE, impala_pb2.DUPLICATE]
     learner.failure = None
     assert stub.PushUnroll(push_request(1)).outcome == impala_pb2.OK
-    assert one.actors()[0].stale == 2
+    assert one.service.actors()[0].stale == 2

@@ -19,6 +19,7 @@ from impala_tf.config import ConfigError
 from impala_tf.transport import (
     PROTOCOL_VERSION,
     LearnerServer,
+    LearnerService,
     ParameterStore,
     RunIdentity,
     credentials,
@@ -57,7 +58,9 @@ def other_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def port(directory: Path) -> Iterator[int]:
     """The port of a learner that serves with `directory`."""
-    server = LearnerServer("127.0.0.1:0", directory, RUN, lambda unroll: None, ParameterStore())
+    server = LearnerServer(
+        "127.0.0.1:0", directory, LearnerService(RUN, lambda unroll: None, ParameterStore())
+    )
     server.start()
     yield server.port
     server.stop(0)

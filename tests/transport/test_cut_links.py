@@ -55,7 +55,7 @@ def test_a_cut_link_is_noticed_and_the_actor_rejoins(
     actor = connect(link.port, on_retry=lambda seconds, reason: retried.set())
     actor.push(make_unroll(0))
     assert learner.reported(1) == [0]
-    session = one._service.sessions._current["actor-0"]
+    session = one.service.sessions._current["actor-0"]
     wait_until(lambda: session._attending == 1)
     wait_until(lambda: actor._sending is not None and actor._sending.done())
     if in_the_middle_of_a_push:
@@ -79,4 +79,4 @@ def test_a_cut_link_is_noticed_and_the_actor_rejoins(
     assert time.monotonic() - healed < REJOINED_S
     assert learner.versions() == [0, 1, 2], "an unroll was lost, or trained on twice"
     wait_until(lambda: session._attending == 1, 10)
-    assert one._service.sessions._current["actor-0"] is session, "the name was kept"
+    assert one.service.sessions._current["actor-0"] is session, "the name was kept"

@@ -69,7 +69,7 @@ def test_an_actor_that_waits_is_told_that_the_run_is_over(
     threading.Event().wait(0.3)
     one.finish()
     assert isinstance(waiting.wait(), RunOver)
-    assert one.actors()[0].told_run_over
+    assert one.service.actors()[0].told_run_over
 
 
 def test_what_cannot_be_answered_is_refused(

@@ -15,6 +15,7 @@ from impala_tf.transport import (
     ClientClosed,
     HandshakeRefused,
     LearnerServer,
+    LearnerService,
     RunOver,
     TransportError,
     calls,
@@ -175,10 +176,10 @@ def test_every_call_learns_that_the_run_is_over(
     actor.push(make_unroll(0))
     assert learner.reported(1) == [0]
     one.finish()
-    assert not one.actors()[0].told_run_over
+    assert not one.service.actors()[0].told_run_over
     with pytest.raises(RunOver):
         actor.fetch_parameters(-1)
-    assert one.actors()[0].told_run_over
+    assert one.service.actors()[0].told_run_over
     with pytest.raises(RunOver):
         newcomer.handshake()
     actor.push(make_unroll(1))
@@ -199,7 +200,7 @@ def test_a_waiting_push_learns_that_the_run_is_over(
     one.finish()
     learner.close_queue()
     assert isinstance(second.wait(), RunOver)
-    assert one.actors()[0].told_run_over
+    assert one.service.actors()[0].told_run_over
     assert learner.reports.empty()
 
 
@@ -214,7 +215,7 @@ def test_a_push_to_a_stopped_learner_waits_until_it_is_back(
     learner.wait_for_put()
     learner.close_queue()
     learner.wait_for_put()  # a retry
-    assert not one.actors()[0].told_run_over
+    assert not one.service.actors()[0].told_run_over
     learner.failure = None
     actor.push(make_unroll(1))
     assert learner.reported(2) == [0, 1]
@@ -321,7 +322,9 @@ def test_a_learner_behind_nat_listens_on_its_own_addresses(
     directory: Path, learner: FakeLearner, connect: Connect
 ) -> None:
     """Its actors know it by the address of a router."""
-    server = LearnerServer("192.0.2.1:0", directory, RUN, learner.put, learner.parameters)
+    server = LearnerServer(
+        "192.0.2.1:0", directory, LearnerService(RUN, learner.put, learner.parameters)
+    )
     server.start()
     try:
         connect(server.port).handshake()

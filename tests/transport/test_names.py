@@ -71,7 +71,7 @@ def test_a_second_actor_of_the_same_name_is_refused_and_both_hosts_are_named(
     for version in (1, 2):
         first.push(make_unroll(version))
     assert learner.reported(3) == [0, 1, 2]
-    assert one.actors()[0].unrolls == 6
+    assert one.service.actors()[0].unrolls == 6
 
 
 def test_many_that_claim_a_name_do_not_drive_its_owner_out(
@@ -109,7 +109,9 @@ def test_the_name_of_an_actor_that_was_killed_or_hangs_is_free(
     assert process.stdout is not None
     assert process.stdout.readline() == "admitted\n"
     wait_until(lambda: learner.unrolls.qsize() > 3)
-    wait_until(lambda: one.num_acting() == 1)  # its first sign of life is not on its way any more
+    wait_until(
+        lambda: one.service.num_acting() == 1
+    )  # its first sign of life is not on its way any more
     process.send_signal(end)
     began = time.monotonic()
     successor = connect(one.port, "actor-3")
@@ -162,9 +164,9 @@ def test_a_learner_keeps_a_limited_number_of_names_and_sessions(
         reply = stub.Handshake(handshake_request(actor_id=name, session=number))
         assert reply.outcome == impala_pb2.OK
         stub.Handshake(handshake_request(actor_id="one", session=number))
-    assert len(one.actors()) == 5
-    assert len(one._service.sessions._earlier) == 5
-    assert len(one._service.sessions._earlier["one"]) <= sessions._MOST_SESSIONS + 1
+    assert len(one.service.actors()) == 5
+    assert len(one.service.sessions._earlier) == 5
+    assert len(one.service.sessions._earlier["one"]) <= sessions._MOST_SESSIONS + 1
 
 
 def test_an_actor_that_waits_for_room_is_not_shown_as_silent(
@@ -177,7 +179,7 @@ def test_an_actor_that_waits_for_room_is_not_shown_as_silent(
     learner.wait_for_put()
     began = time.monotonic()
     time.sleep(0.5)
-    assert one.actors()[0].last_contact > began + 0.4
+    assert one.service.actors()[0].last_contact > began + 0.4
     learner.has_room.set()
 
 
@@ -208,5 +210,5 @@ def test_actors_killed_at_random_moments_leave_whole_unrolls_each_trained_on_onc
         assert own == list(range(len(own)))
     for unroll, version in zip(unrolls, versions, strict=True):
         assert bits(unroll) == bits(make_unroll(version))
-    one._service.sessions.release()
-    assert len(one.actors()) == 1
+    one.service.sessions.release()
+    assert len(one.service.actors()) == 1

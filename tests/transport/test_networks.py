@@ -121,7 +121,7 @@ def test_an_actor_is_told_that_the_run_is_over(serve: Serve, connect: Connect) -
     one.finish()
     with pytest.raises(RunOver):
         actor.fetch_network(3)
-    assert one.actors()[0].told_run_over
+    assert one.service.actors()[0].told_run_over
 
 
 def test_an_actor_shakes_hands_with_a_learner_that_was_restarted(
