@@ -20,7 +20,7 @@ from impala_tf.transport import (
     TransportError,
     calls,
     client,
-    server,
+    pushes,
 )
 from impala_tf.transport import retry as backoff
 from tests.helpers.wire import (
@@ -88,7 +88,7 @@ def test_other_calls_are_answered_while_more_pushes_wait_than_there_are_workers(
 def test_pushes_beyond_the_memory_for_them_are_told_to_retry(
     serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_max_waiting_bytes", lambda: 1000)
+    monkeypatch.setattr(pushes, "_max_waiting_bytes", lambda: 1000)
     monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
     refused = threading.Event()
 
@@ -287,7 +287,7 @@ def test_an_unroll_is_sent_again_only_when_there_is_room_for_it(
     serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise actors that wait would fill the learner's link with what it has to refuse."""
-    monkeypatch.setattr(server, "_max_waiting_bytes", lambda: 1000)  # one push, not two
+    monkeypatch.setattr(pushes, "_max_waiting_bytes", lambda: 1000)  # one push, not two
     monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
     monkeypatch.setattr(backoff, "REPORT_INTERVAL_S", 0.0)
     monkeypatch.setattr(backoff, "LONGEST_PAUSE_S", 0.2)
