@@ -86,7 +86,12 @@ def _parser() -> argparse.ArgumentParser:
         commands.choices[name].add_argument(
             "-f", "--follow", action="store_true", help="keep showing what is new"
         )
-    commands.choices["logs"].add_argument("name", metavar="NAME", help="a process, such as actor-2")
+    commands.choices["logs"].add_argument(
+        "name", metavar="NAME", help="a process, such as actor-2, or supervisor"
+    )
+    commands.choices["logs"].add_argument(
+        "host", metavar="HOST", nargs="?", help="the machine of the supervisor"
+    )
     commands.choices["stop"].add_argument(
         "--timeout_s", type=float, default=STOP_S, help="how long to wait for the processes"
     )
@@ -208,7 +213,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    return status.follow_logs(_run_of(options), options.name, options.follow)
+    return status.follow_logs(_run_of(options), options.name, options.follow, options.host)
 
 
 def _stop(options: argparse.Namespace) -> int:

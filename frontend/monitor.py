@@ -12,6 +12,7 @@ from frontend.connection import CommandRunner, ask_agent
 from frontend.errors import ClusterError
 from frontend.launcher import STOP_S, Launcher, end_processes
 from frontend.look import Look, Status, look
+from frontend.node.state import NodeState
 from frontend.parallel import Machines, good, problems
 from frontend.plan import NodeSpec
 from frontend.record import NAME, Record, load
@@ -23,6 +24,8 @@ _UPDATE_S = 0.25
 _FIRST_LEARNER_S = 1.0
 _LOOK_S = 5.0
 _RETRY_S = 30.0
+_REVIVE_S = 60.0
+"""How often a launcher tries to start a supervisor that is silent."""
 _ACTORS_END_S = 30.0
 """When a run ends, the learners tell their actors, which then have this long to exit."""
 
@@ -88,6 +91,7 @@ class Monitor:
         self._logdir = logdir
         self._status: Status | None = None
         self._states: dict[str, ProcessState] = {}
+        self._silent: dict[str, tuple[int, float]] = {}
         self._record_changed_ns = 0
         self._failure: BaseException | None = None
         self._notes: list[str] = []
@@ -235,6 +239,23 @@ class Monitor:
             raise
         self._notes.append(f"{name}: joined the run")
 
+    def _revive(self, name: str, runner: CommandRunner, seen: Look, state: NodeState) -> None:
+        """Starts a supervisor again that is silent, unless the machine itself does."""
+        known = self._silent.get(name)
+        if not seen.is_silent or all(each.state in OVER for each in state.processes.values()):
+            if self._silent.pop(name, None) is not None:
+                again = known is not None and known[0] != state.pid
+                what = "was started again" if again else "is there again"
+                self._notes.append(f"{name}: its supervisor {what}")
+            return
+        if known is None:
+            text = "its supervisor is silent, so its processes may have ended; starting it again"
+            self._notes.append(f"{name}: {text}")
+        if known is None or time.monotonic() - known[1] > _REVIVE_S:
+            self._silent[name] = state.pid, time.monotonic()
+            ask_agent(runner, "rejoin", {"logdir": runner.node.logdir, "node": runner.node.id},
+                      STOP_S)  # fmt: skip
+
     def _take_note(self, name: str, runner: CommandRunner, seen: Look) -> None:
         if seen.state is None:
             return
@@ -243,6 +264,7 @@ class Monitor:
             ask_agent(runner, "rejoin", question, STOP_S)
             self._notes.append(f"{name}: has rebooted; its processes were started again")
             return
+        self._revive(name, runner, seen, seen.state)
         for process in seen.state.processes.values():
             before = self._states.get(process.name)
             if process.restarts > (before.restarts if before else 0):

@@ -17,7 +17,7 @@ from rich.text import Text
 from frontend.connection import CommandRunner, until_input_ends
 from frontend.errors import ClusterError
 from frontend.look import Look, Status, look
-from frontend.node.state import log_path
+from frontend.node.state import log_path, supervisor_log
 from frontend.parallel import Machines, connected
 from frontend.plan import NodeSpec
 from frontend.record import Record, load
@@ -28,6 +28,7 @@ from impala_tf.supervision import OVER
 
 _COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
             "last contact", "detail")  # fmt: skip
+_SUPERVISOR = "supervisor"
 _RECENT_BYTES = 20_000
 _POLL_S = 2.0
 _FOLLOW_S = 2.0
@@ -86,19 +87,24 @@ def _ask_all(
     return _answers(asked, before)
 
 
-def follow_logs(logdir: Path, name: str, follow: bool) -> int:
-    """Prints the end of a process's log. With `follow`, also what is added until it is over."""
+def follow_logs(logdir: Path, name: str, follow: bool, host: str | None = None) -> int:
+    """Prints the end of a log. With `follow`, also what is added until the process is over.
+
+    Args:
+      logdir: of the run, on this machine.
+      name: of a process, or "supervisor".
+      follow: whether to go on.
+      host: the machine whose supervisor is meant, if there are several.
+    """
     record = load(logdir)
-    process = next((p for p in record.plan.processes if p.name == name), None)
-    if process is None:
-        names = ", ".join(p.name for p in record.plan.processes)
-        raise ConfigError(f"{name}: no such process; this run has {names}")
-    node = record.plan.node(process.node)
+    node = _machine_with(record, name, host)
     with connected([node], record.passwords()) as machines:
         runner = machines.found[node.name]
         if isinstance(runner, ClusterError):
             raise runner
-        path = str(log_path(node.logdir, name))
+        is_supervisor = name == _SUPERVISOR
+        log = supervisor_log(node.logdir, node.id) if is_supervisor else log_path(node.logdir, name)
+        path = str(log)
         command = ["tail", "-c", str(_RECENT_BYTES), *(["-F"] if follow else []), "--", path]
         if not follow:
             done = runner.run(command)
@@ -121,11 +127,33 @@ def follow_logs(logdir: Path, name: str, follow: bool) -> int:
     return 0
 
 
+def _machine_with(record: Record, name: str, host: str | None) -> NodeSpec:
+    """Returns the machine that has a log. Raises ConfigError if there is none, or are several."""
+    plan = record.plan
+    machines = ", ".join(node.name for node in plan.nodes)
+    if host is not None and name != _SUPERVISOR:
+        raise ConfigError(f"{host}: name a machine only after {_SUPERVISOR}")
+    if name != _SUPERVISOR:
+        process = next((p for p in plan.processes if p.name == name), None)
+        if process is None:
+            names = ", ".join(p.name for p in plan.processes)
+            raise ConfigError(f"{name}: no such process; this run has {names}")
+        return plan.node(process.node)
+    if host is None and len(plan.nodes) > 1:
+        raise ConfigError(f"{_SUPERVISOR}: each machine has one; add one of {machines}")
+    found = [node for node in plan.nodes if host in (None, node.name, node.ssh_host)]
+    if not found:
+        raise ConfigError(f"{host}: no such machine; this run has {machines}")
+    return found[0]
+
+
 def _is_over(runner: CommandRunner, record: Record, name: str) -> bool:
     try:
         state = look(runner, record).state
     except ClusterError:
         return False
+    if name == _SUPERVISOR and state is not None:
+        return all(process.state in OVER for process in state.processes.values())
     return state is not None and name in state.processes and state.processes[name].state in OVER
 
 

@@ -18,24 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from frontend import project
-from frontend.node import boot, code_folders, run_folder
+from frontend.node import boot, code_folders, recovery, run_folder
 from frontend.node import state as files
 from frontend.node.plain import from_plain, to_plain
+from frontend.node.private import ForeignFolderError, check_owner, write_credentials
 from frontend.node.stacks import stacks
 from frontend.node.state import NodeState, Orders
 from frontend.node.tmux import RunSession, TmuxError, Window
+from frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
 from impala_tf.addresses import is_here
-from impala_tf.supervision import OVER
+from impala_tf.supervision import OVER, STOP_TIMEOUT_S
 
 _START_TIMEOUT_S = 60.0
 _SUPERVISOR_ENDS_S = 5.0
 _WINDOWS_END_S = 5.0
-# Shows a log until the supervisor, which holds the lock, has exited. (tail --pid would wait for
-# ever if tmux did not reap the supervisor.)
-_SHOW_LOG = 'tail -n 200 -F -- "$1" & t=$!; flock -s "$2" true; sleep 1; kill $t'
-_IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
-SUPERVISOR = "supervisor"
-"""Name of the supervisor's window."""
 _KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMPDIR", "TZ", "USER",
          "XDG_RUNTIME_DIR")  # fmt: skip
 _KEPT_BEGINNINGS = ("CUDA_", "HOROVOD_", "IMPALA_TF_", "KMP_", "LC_", "LD_LIBRARY_", "NCCL_",
@@ -73,7 +69,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
       is in the logdir, or {}.
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
-    _check_owner(logdir)
+    check_owner(logdir)
     if asked.get("code"):
         code_folders.touch(Path(asked["code"]))
     if asked["start_at_boot"]:
@@ -119,7 +115,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
       The node's state.
     """
     logdir = Path(asked["orders"]["logdir"]).expanduser().absolute()
-    _check_owner(logdir)
+    check_owner(logdir)
     folder = files.processes_folder(logdir)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     orders: Orders = from_plain(Orders, {
@@ -131,7 +127,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         known = files.read_state(files.state_path(logdir, orders.node))
         if known is not None and files.living_pids(known):
             raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")
-        _write_credentials(logdir / "credentials", asked["credentials"])
+        write_credentials(logdir / "credentials", asked["credentials"])
         files.write(files.orders_path(logdir, orders.node), orders)
         if orders.start_at_boot:
             boot.install(orders)
@@ -230,7 +226,9 @@ def restart(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rejoin(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Starts the supervisor of a node again, after the machine was down.
+    """Starts the supervisor of a node again, after the machine was down or all of it was killed.
+
+    Processes that had ended stay so. Changes nothing if the supervisor's window still starts it.
 
     Args:
       asked: "logdir", "node".
@@ -244,56 +242,56 @@ def rejoin(asked: Mapping[str, Any]) -> dict[str, Any]:
         boot.remove(orders)
         return to_plain(state)  # The run ended before the machine did.
     with _lock(files.processes_folder(orders.logdir), orders.node):
-        return to_plain(_start(orders))
+        windows = RunSession(orders.tmux_sess).windows()
+        mine = [each for each in windows if each.run_id == orders.run_id and not each.dead]
+        if state is not None and SUPERVISOR in [each.name for each in mine]:
+            return to_plain(state)
+        return to_plain(_start(orders, is_new=False))
 
 
-def _start(orders: Orders) -> NodeState:
-    """Starts the supervisor, unless it runs, and opens the windows that are missing."""
+def _start(orders: Orders, is_new: bool = True) -> NodeState:
+    """Starts the supervisor, unless it runs, and opens the windows that are missing.
+
+    Args:
+      orders: of the node.
+      is_new: whether a supervisor forgets what one before it knew, and starts all processes.
+    """
     session = RunSession(orders.tmux_sess)
     state_file = files.state_path(orders.logdir, orders.node)
     known = files.read_state(state_file)
-    alive = files.living_pids(known) if known is not None else {}
+    runs = known is not None and "supervisor" in files.living_pids(known)
     for window in session.windows():
         if window.dead and window.run_id not in ("", orders.run_id):
             session.close(window.run_id)  # of a run that has ended
     is_ours = False
-    if "supervisor" not in alive:
+    if not runs:
         if not Path(orders.code).is_dir():
             raise AgentError(f"{orders.code}: the run had ended, and a later launch has removed its"
                              " code; launch it again, which resumes it")  # fmt: skip
-        _end_orphans(known, alive)
-        session.close(orders.run_id)
-        state_file.unlink(missing_ok=True)
+        session.close(orders.run_id)  # It might start the supervisor at the same time.
+        _await_end_of_supervisor(orders)
+        if is_new:
+            recovery.end_orphans(recovery.before(orders), _START_TIMEOUT_S, lambda: None)
+            state_file.unlink(missing_ok=True)
         is_ours = not session.windows()
-        _open(session, orders, SUPERVISOR, [
-            "sh", "-c", _IN_FOLDER, "sh", orders.code,
-            sys.executable, "-m", "frontend.node.supervisor",
-            str(files.orders_path(orders.logdir, orders.node)),
-        ])  # fmt: skip
+        open_supervisor(session, orders)
     names = {spec.name for spec in orders.processes} - {*orders.stopped}
-    state = _await_start(session, orders, state_file, names)
-    present = {each.name for each in session.windows() if each.run_id == orders.run_id}
-    for name in (spec.name for spec in orders.processes if spec.name not in present):
-        log, lock = files.log_path(orders.logdir, name), files.lock_path(orders.logdir, orders.node)
-        _open(session, orders, name, ["sh", "-c", _SHOW_LOG, "sh", str(log), str(lock)])
+    state = _await_start(session, orders, state_file, names, None if runs else known)
+    open_missing(session, orders)
     if is_ours and orders.processes:
         session.show(orders.processes[0].name)
     return state
 
 
-def _open(session: RunSession, orders: Orders, window: str, command: list[str]) -> None:
-    # A tmux server that runs already would give its own, older environment to its windows.
-    variables = [f"{name}={value}" for name, value in orders.environment.items()]
-    kept = ["TMUX", "TMUX_PANE", "TERM"]
-    script = 'exec env -i TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" TERM="$TERM" "$@"'
-    variables = [each for each in variables if each.split("=")[0] not in kept]
-    session.open(window, ["sh", "-c", script, "sh", *variables, *command], orders.run_id)
-
-
 def _await_start(
-    session: RunSession, orders: Orders, state_file: Path, names: set[str]
+    session: RunSession,
+    orders: Orders,
+    state_file: Path,
+    names: set[str],
+    earlier: NodeState | None,
 ) -> NodeState:
-    """Waits until the supervisor has started `names`; returns its state."""
+    """Waits until the supervisor has started `names`; returns its state, not that of an earlier."""
+    old = (earlier.pid, earlier.pid_ticks, earlier.boot_id) if earlier is not None else None
     until_s = time.monotonic() + _START_TIMEOUT_S
     while True:
         # In this order: the supervisor may write its state and end between the two questions.
@@ -302,6 +300,7 @@ def _await_start(
         if (
             state is not None
             and state.run_id == orders.run_id
+            and (state.pid, state.pid_ticks, state.boot_id) != old
             and all(
                 name in state.processes and state.processes[name].state != "starting"
                 for name in names
@@ -337,22 +336,6 @@ def _lock(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
-def _check_owner(logdir: Path) -> None:
-    """Raises AgentError if another user could read the run's keys, or replace its files."""
-    for folder in (logdir, logdir / "credentials", files.processes_folder(logdir)):
-        with contextlib.suppress(FileNotFoundError):
-            owner = folder.stat().st_uid
-            if owner not in (os.geteuid(), 0):
-                raise AgentError(f"{folder} belongs to another user (uid {owner})")
-
-
-def _write_credentials(folder: Path, contents: Mapping[str, str]) -> None:
-    folder.mkdir(mode=0o700, exist_ok=True)
-    folder.chmod(0o700)
-    for name, text in contents.items():
-        files.replace_file(folder / name, text.encode())
-
-
 def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Gives a learner's machine the newest names that learners are to refuse.
 
@@ -360,19 +343,21 @@ def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:
       asked: "logdir", "credentials" {file name: text}.
     """
     logdir = Path(asked["logdir"])
-    _check_owner(logdir)
-    _write_credentials(logdir / "credentials", asked["credentials"])
+    check_owner(logdir)
+    write_credentials(logdir / "credentials", asked["credentials"])
     return {}
 
 
-def _end_orphans(state: NodeState | None, alive: Mapping[str, int]) -> None:
-    """Ends processes whose supervisor was killed, and waits for that."""
-    _terminate(alive)
-    until_s = time.monotonic() + _START_TIMEOUT_S
-    while state is not None and (left := files.living_pids(state)):
-        if time.monotonic() > until_s:
-            raise AgentError(f"still running without a supervisor: {', '.join(left)}")
-        time.sleep(0.1)
+def _await_end_of_supervisor(orders: Orders) -> None:
+    """Waits until no supervisor of the node holds its lock."""
+    with files.lock_path(orders.logdir, orders.node).open("a") as file:
+        until_s = time.monotonic() + STOP_TIMEOUT_S + _START_TIMEOUT_S
+        while time.monotonic() < until_s:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(0.1)
+    raise AgentError("another supervisor of this run does not end")
 
 
 def _terminate(alive: Mapping[str, int]) -> None:
@@ -394,7 +379,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         answer = TASKS[arguments[0]](json.load(sys.stdin))
-    except (AgentError, TmuxError, boot.CronError, OSError) as error:
+    except (AgentError, ForeignFolderError, TmuxError, boot.CronError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     print(json.dumps(answer))

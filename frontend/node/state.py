@@ -2,7 +2,7 @@
 
     LOGDIR/processes/NODE.orders.json   written by the agent
     LOGDIR/processes/NODE.state.json    written by the supervisor, at every change and every 2 s
-    LOGDIR/processes/NAME.log           what a process printed
+    LOGDIR/processes/NAME.log           what a process printed; supervisor-NODE.log: the supervisor
 
 Machines that share a home folder share the logdir, so the names of their files differ.
 """
@@ -126,6 +126,11 @@ def lock_path(logdir: str | Path, node: str) -> Path:
 def log_path(logdir: str | Path, name: str) -> Path:
     """Returns the path of a process's log."""
     return processes_folder(logdir) / f"{name}.log"
+
+
+def supervisor_log(logdir: str | Path, node: str) -> Path:
+    """Returns the path of the log of a node's supervisor."""
+    return log_path(logdir, f"supervisor-{node}")
 
 
 def read_orders(path: Path) -> Orders:

@@ -1,7 +1,8 @@
 """Keeps the processes of a node running: `python -m frontend.node.supervisor ORDERS`.
 
 One supervisor runs on each machine, in a tmux window, and continues when the launcher exits. It
-reads its orders again whenever they change, and writes its state; see `frontend.node.state`.
+reads its orders again whenever they change, and writes its state; see `frontend.node.state`. If it
+is killed, its window starts another one, which goes on from that state; see `windows.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from frontend.node import recovery
 from frontend.node import state as files
 from frontend.node.state import NodeState, ProcessSpec, RankInfo
+from impala_tf import process_logs
 from impala_tf.forking import Template
 from impala_tf.supervision import (
     ENDED_WELL,
@@ -61,7 +65,9 @@ class NodeSupervisor:
         self._alive = files.lock_path(self._orders.logdir, self._orders.node).open("w")
         fcntl.flock(self._alive, fcntl.LOCK_EX)
         self._orders_changed_ns = orders_file.stat().st_mtime_ns
-        self._processes: dict[str, SupervisedProcess] = {}
+        self._before = recovery.before(self._orders)
+        self._processes: dict[str, SupervisedProcess | recovery.EndedBefore] = {}
+        self._processes.update(recovery.ended(self._before, self._orders))
         self._members: dict[str, Membership] = {}
         self._template: Template | None = None
         self._restarts = dict(self._orders.restarts)
@@ -86,6 +92,7 @@ class NodeSupervisor:
     def run(self) -> int:
         """Runs until everything is over; returns the exit status."""
         try:
+            self._take_over()
             while not self._over():
                 self._read_orders()
                 self._start_new()
@@ -93,9 +100,12 @@ class NodeSupervisor:
                 self._write_state()
                 self._echo_logs()
                 time.sleep(_TICK_S)
+        except BaseException:
+            self._leaving = True  # The next supervisor goes on with what has not ended.
+            raise
         finally:
             for process in self._processes.values():
-                process.stop()
+                process.stop(leaving=self._leaving)
             for process in self._processes.values():
                 process.join()
             self._write_state(always=True)
@@ -111,6 +121,13 @@ class NodeSupervisor:
         if states <= {*ENDED_WELL, "left"}:
             return 0
         return UNUSABLE_INPUT if "refused" in states and "failed" not in states else 1
+
+    def _take_over(self) -> None:
+        """Waits until nothing is left that an earlier supervisor started and this one will, too."""
+        if not self._before:
+            return
+        self._say("the supervisor starts again: the one before was killed")
+        recovery.end_orphans(self._before, self._stop_timeout_s, self._write_state)
 
     def _over(self) -> bool:
         wanted = {spec.name for spec in self._orders.processes} - {*self._orders.stopped}
@@ -161,6 +178,11 @@ class NodeSupervisor:
             process = self._supervised(command, starter=self._starter(spec))
         else:
             process = self._supervised_in_group(command, spec.rank_info)
+        earlier = self._before.pop(spec.name, None)
+        if earlier is not None:
+            process.state = process.state._replace(
+                restarts=earlier.restarts + 1, detail="its supervisor was started again"
+            )
         self._processes[spec.name] = process
         process.start()
 
@@ -224,7 +246,8 @@ class NodeSupervisor:
                 process.stop(leaving=self._leaving and not told)
 
     def _write_state(self, always: bool = False) -> None:
-        states = {name: process.state for name, process in self._processes.items()}
+        states = {name: state._replace(state="waiting") for name, state in self._before.items()}
+        states |= {name: process.state for name, process in self._processes.items()}
         now_s = time.monotonic()
         if not always and states == self._written and now_s - self._written_s < files.HEARTBEAT_S:
             return
@@ -247,6 +270,7 @@ class NodeSupervisor:
         subprocess.run(
             ["sh", "-c", self._orders.end_command],
             stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,  # which is the supervisor's log
             env={
                 **os.environ,
                 "IMPALA_TF_LOGDIR": self._orders.logdir,
@@ -271,8 +295,13 @@ class NodeSupervisor:
                 self._shown[name] = log.tell()
 
     def _say(self, text: str) -> None:
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
         with contextlib.suppress(OSError):  # The window may have been closed.
-            print(time.strftime("%Y-%m-%d %H:%M:%S"), text, flush=True)
+            print(line, flush=True)
+        path = files.supervisor_log(self._orders.logdir, self._orders.node)
+        with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
+        process_logs.limit(path)
 
     def _say_once(self, text: str) -> None:
         if text != self._trouble:
@@ -285,11 +314,15 @@ def main(arguments: list[str]) -> int:
     if len(arguments) not in (1, 2) or arguments[1:] not in ([], ["--echo"]):
         print("usage: python -m frontend.node.supervisor ORDERS [--echo]", file=sys.stderr)
         return UNUSABLE_INPUT
-    supervisor = NodeSupervisor(Path(arguments[0]), echo=len(arguments) == 2)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, supervisor.stop)
-    signal.signal(signal.SIGTERM, supervisor.leave)  # what a machine that goes down sends
-    return supervisor.run()
+    try:
+        supervisor = NodeSupervisor(Path(arguments[0]), echo=len(arguments) == 2)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, supervisor.stop)
+        signal.signal(signal.SIGTERM, supervisor.leave)  # what a machine that goes down sends
+        return supervisor.run()
+    except Exception:
+        traceback.print_exc()
+        return os.EX_SOFTWARE
 
 
 if __name__ == "__main__":
