@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from frontend.node import state as files
+from frontend.node.state import NodeState
 from frontend.node.tmux import RunSession
 from impala_tf.supervision import ProcessState
 from tests.frontend.test_agent import Node
@@ -118,7 +119,7 @@ def run(private_tmux, tmp_path, monkeypatch):
 
 def test_an_attached_launcher_starts_what_the_machine_cannot(run, capfd):
     """The kernel killed everything in the session; the learner stayed "running" for ever."""
-    killed: list[int] = []
+    killed: list[NodeState] = []
 
     def kill_then_finish(status):
         if status is None:
