@@ -14,13 +14,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # This project reports a port in use or an unreachable learner itself.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from impala_tf import installation, user_commands
+from impala_tf.config import installation, user_commands
 
 installation.require(user_commands.SCRIPT)  # before the imports that need packages
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, command_line
-from impala_tf.process_lifetime import (
+from impala_tf.machine.process_lifetime import (
     ignore_stop_requests,
     print_stacks_on_request,
     stop_with_parent,
@@ -51,11 +51,11 @@ def run(config: Config, given: Collection[str]) -> int:
 
         return export_main.main(config, given)
     if config.run.mode == "describe":
-        from impala_tf.processes import describe_main
+        from impala_tf.measure import describe_main
 
         return describe_main.main(config)
     if config.run.mode == "benchmark":
-        from impala_tf.processes import benchmark_main
+        from impala_tf.measure import benchmark_main
 
         return benchmark_main.main(config)
     if config.process.job_name == "learner":

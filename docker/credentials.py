@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from impala_tf import certificates
 from impala_tf.config import ConfigError
+from impala_tf.machine import certificates
 from impala_tf.transport import credentials
 
 

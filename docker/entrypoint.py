@@ -19,9 +19,9 @@ from pathlib import Path
 
 import health
 
-from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, command_line
+from impala_tf.machine import certificates
 
 ROOT = Path(__file__).resolve().parent.parent
 _TASKS = 2**31 - 1

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from impala_tf import installation, user_commands
+from impala_tf.config import installation, user_commands
 
 installation.require(user_commands.FRONTEND)  # before the imports that need packages
 

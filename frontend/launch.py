@@ -15,10 +15,10 @@ from frontend.launcher import Checked, Launcher, end, logdir_of, new_record, pla
 from frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from frontend.parallel import Machines, connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
-from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError
 from impala_tf.logdir import moved_aside
+from impala_tf.machine import certificates
 
 Differences = Callable[[Mapping[str, Any], str], list[str]]
 """Takes "flags" and "sources" of a run and its logdir; returns why it is another run, in lines."""

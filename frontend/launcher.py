@@ -28,11 +28,11 @@ from frontend.plan import (
 )
 from frontend.record import Record, load, save
 from frontend.snapshot import Snapshot
-from impala_tf import certificates, user_commands
 from impala_tf import config as configs
-from impala_tf.addresses import is_here
-from impala_tf.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, user_commands
+from impala_tf.machine import certificates
+from impala_tf.machine.addresses import is_here
+from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 
 _LAUNCH_S = 120.0
 STOP_S = 120.0

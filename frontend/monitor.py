@@ -16,9 +16,8 @@ from frontend.node.state import NodeState
 from frontend.parallel import Machines, good, problems
 from frontend.plan import NodeSpec
 from frontend.record import NAME, Record, load
-from impala_tf import user_commands
-from impala_tf.config import ConfigError
-from impala_tf.supervision import ENDED_WELL, OVER, ProcessState
+from impala_tf.config import ConfigError, user_commands
+from impala_tf.machine.supervision import ENDED_WELL, OVER, ProcessState
 
 _UPDATE_S = 0.25
 _FIRST_LEARNER_S = 1.0

@@ -23,8 +23,8 @@ from frontend.look import look
 from frontend.parallel import connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
 from frontend.record import Record, load, save
-from impala_tf import certificates, user_commands
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, user_commands
+from impala_tf.machine import certificates
 
 _CREDENTIALS = "credentials"
 _REVOKED_AFTER_S = 5  # see impala_tf.transport.credentials.Revoked

@@ -23,7 +23,7 @@ from frontend.inventory import Secret
 from frontend.node import probe
 from frontend.parallel import connected, good, on_all
 from frontend.plan import NodeSpec, Plan, host_port, named_twice
-from impala_tf import user_commands
+from impala_tf.config import user_commands
 
 _SOURCE = Path(probe.__file__).read_bytes()
 _GIB = 1 << 30

@@ -11,8 +11,7 @@ from frontend.inventory import Secret, read_workers
 from frontend.node.plain import from_plain, to_plain
 from frontend.node.state import replace_file
 from frontend.plan import NodeSpec, Plan, passwords
-from impala_tf import user_commands
-from impala_tf.config import ConfigError
+from impala_tf.config import ConfigError, user_commands
 
 NAME = "cluster.json"
 _STATUS = "status.json"  # of a learner

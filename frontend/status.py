@@ -22,9 +22,8 @@ from frontend.parallel import Machines, connected
 from frontend.plan import NodeSpec
 from frontend.record import Record, load
 from frontend.ssh_login import SshConnector
-from impala_tf import user_commands
-from impala_tf.config import ConfigError
-from impala_tf.supervision import OVER
+from impala_tf.config import ConfigError, user_commands
+from impala_tf.machine.supervision import OVER
 
 _COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
             "last contact", "detail")  # fmt: skip

@@ -31,7 +31,7 @@ from impala_tf.agents import precision  # noqa: E402
 from impala_tf.agents.agent import make_agent  # noqa: E402
 from impala_tf.config import Config  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
-from impala_tf.processes import measured_speed  # noqa: E402
+from impala_tf.measure import learning  # noqa: E402
 
 AGENTS = ("ShallowConvNetAgent", "SimpleConvNetAgent", "ResNetLSTMAgent", "ImpoolaAgent")
 PRECISIONS = ("float32", "bfloat16")
@@ -45,7 +45,7 @@ def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[]
     config = configs.resolve(config, "atari")
     spec = suites.spec(config.environment)
     agent = make_agent(agent_name, spec, precision.torso_dtype(config.agent))
-    return measured_speed.updates(agent, spec, config), measured_speed.answers(agent, spec, config)
+    return learning.updates(agent, spec, config), learning.answers(agent, spec, config)
 
 
 def rate(work: Callable[[], object], steps: int) -> float:

@@ -120,8 +120,8 @@ def stand_ins(
 
     tensorflow_startup.import_tensorflow()
     from impala_tf.agents.agent import agent_of, unroll_specs
+    from impala_tf.measure.learning import _played_unroll
     from impala_tf.processes.common import resolve
-    from impala_tf.processes.measured_speed import _played_unroll
     from impala_tf.transport import ActorClient, ClientClosed
 
     tensorflow_startup.use_one_cpu_thread()

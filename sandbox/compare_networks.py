@@ -29,7 +29,7 @@ from compare_progress import RunProgress, Watcher
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, command_line, resolved
-from impala_tf.process_lifetime import StopRequest
+from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.processes.common import resolve
 
 _OWN = {"agent_name": "agent_names", "seed": "seeds", "logdir": "folder"}

@@ -15,8 +15,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
 
 from impala_tf.logdir import Logdir  # noqa: E402
+from impala_tf.machine.process_lifetime import PARENT_VARIABLE, StopRequest  # noqa: E402
 from impala_tf.monitoring.status import read_status  # noqa: E402
-from impala_tf.process_lifetime import PARENT_VARIABLE, StopRequest  # noqa: E402
 
 _POLL_S = 0.25
 SCRIPT = PROJECT / "run_experiment.py"

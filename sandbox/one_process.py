@@ -27,8 +27,8 @@ tensorflow_startup.import_tensorflow()
 import tensorflow as tf  # noqa: E402
 
 from impala_tf import config as configs  # noqa: E402
-from impala_tf.acting import OwnActing  # noqa: E402
-from impala_tf.actor import Actor  # noqa: E402
+from impala_tf.actor.acting import OwnActing  # noqa: E402
+from impala_tf.actor.actor import Actor  # noqa: E402
 from impala_tf.agents.agent import agent_of  # noqa: E402
 from impala_tf.agents.policy import OwnNetwork  # noqa: E402
 from impala_tf.config import Config, command_line, resolved  # noqa: E402

@@ -31,7 +31,7 @@ from many_runs import PROJECT  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 
 from impala_tf.config import slug  # noqa: E402
-from impala_tf.process_lifetime import StopRequest  # noqa: E402
+from impala_tf.machine.process_lifetime import StopRequest  # noqa: E402
 from impala_tf.processes import provenance  # noqa: E402
 
 MILESTONES = 8

@@ -56,7 +56,7 @@ def test_an_actor_imports_tensorflow_only_if_it_computes_with_it() -> None:
     loaded = loaded_by("impala_tf.processes.actor_main")
     assert "grpc" in loaded
     assert not loaded & HEAVY
-    assert not loaded_by("impala_tf.processes.measured_acting") & HEAVY
+    assert not loaded_by("impala_tf.measure.acting") & HEAVY
 
 
 def test_one_learner_needs_no_horovod() -> None:

@@ -26,8 +26,8 @@ from frontend.node.stacks import stacks
 from frontend.node.state import NodeState, Orders
 from frontend.node.tmux import RunSession, TmuxError, Window
 from frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
-from impala_tf.addresses import is_here
-from impala_tf.supervision import OVER, STOP_TIMEOUT_S
+from impala_tf.machine.addresses import is_here
+from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 
 _START_TIMEOUT_S = 60.0
 _SUPERVISOR_ENDS_S = 5.0

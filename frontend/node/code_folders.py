@@ -12,7 +12,7 @@ from pathlib import Path
 
 from frontend.node import state as files
 from frontend.node.state import Orders
-from impala_tf.supervision import OVER
+from impala_tf.machine.supervision import OVER
 
 PARENT = ".code"
 _MARK = ".run-"

@@ -17,7 +17,7 @@ from frontend.node import uts_namespace
 from frontend.node.addresses import interface_of
 from frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
 from frontend.node.state import RankInfo
-from impala_tf.supervision import Command, GiveUpError, ProcessState, SupervisedProcess
+from impala_tf.machine.supervision import Command, GiveUpError, ProcessState, SupervisedProcess
 
 POLL_S = 0.5
 PATIENCE_S = 600.0

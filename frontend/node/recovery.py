@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from frontend.node import state as files
 from frontend.node.state import NodeState, Orders
-from impala_tf.supervision import OVER, ProcessState
+from impala_tf.machine.supervision import OVER, ProcessState
 
 _TICK_S = 0.25
 

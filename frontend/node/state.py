@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from frontend.node.plain import from_plain, to_plain
-from impala_tf.supervision import ProcessState, start_ticks
+from impala_tf.machine.supervision import ProcessState, start_ticks
 
 HEARTBEAT_S = 2.0
 SILENT_S = 15.0

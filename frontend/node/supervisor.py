@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from frontend.node import recovery
 from frontend.node import state as files
 from frontend.node.state import NodeState, ProcessSpec, RankInfo
-from impala_tf import process_logs
-from impala_tf.forking import Template
-from impala_tf.supervision import (
+from impala_tf.machine import process_logs
+from impala_tf.machine.forking import Template
+from impala_tf.machine.supervision import (
     ENDED_WELL,
     STOP_TIMEOUT_S,
     UNUSABLE_INPUT,

@@ -6,8 +6,8 @@ import numpy as np
 
 from impala_tf.agents import exploration
 from impala_tf.agents.interface import AgentInterface
+from impala_tf.agents.returns import n_step_returns
 from impala_tf.config import Config, resolved
-from impala_tf.returns import n_step_returns
 from impala_tf.types import Episode, Unroll
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from impala_tf import user_commands
+from impala_tf.config import user_commands
 
 # {package, as Python imports it: extra in pyproject.toml}
 _EXTRAS = {

@@ -16,7 +16,7 @@ import tree
 
 from impala_tf.config import ConfigError
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.supervision import RestartBudget
+from impala_tf.machine.supervision import RestartBudget
 from impala_tf.types import EnvOutput, Episode
 
 MAX_RESTARTS = 5
@@ -24,7 +24,7 @@ MAX_RESTARTS = 5
 _POLL_S = 0.1
 _FIRST_PAUSE_S = 2.0
 
-_log = logging.getLogger("impala_tf.actor")
+_log = logging.getLogger("impala_tf.actor.actor")
 
 
 class BrokenEnvironmentError(Exception):

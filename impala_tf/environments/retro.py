@@ -20,8 +20,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
-from impala_tf import user_commands
-from impala_tf.config import ConfigError, EnvironmentConfig
+from impala_tf.config import ConfigError, EnvironmentConfig, user_commands
 from impala_tf.environments.extras import missing_package
 from impala_tf.environments.worker_process import ends_with_parent
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec

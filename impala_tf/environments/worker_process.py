@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
-from impala_tf.process_lifetime import die_with_parent
+from impala_tf.machine.process_lifetime import die_with_parent
 
 _CLOSE_S = 1.0
 """How long closing waits for a step that was not finished. It comes never if a worker has gone."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from impala_tf.acting import Codecs, codecs
+from impala_tf.actor.acting import Codecs, codecs
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.policy import Policy, compile_policy
 from impala_tf.learner.inspection import Inspector

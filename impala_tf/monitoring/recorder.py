@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from impala_tf.machine.process_memory import peak_mib
 from impala_tf.monitoring.learner_rows import LearnerRows
 from impala_tf.monitoring.level_rows import LevelRows
 from impala_tf.monitoring.metrics import EpisodeWindow, Rates
 from impala_tf.monitoring.writers import CsvWriter, Writer
-from impala_tf.process_memory import peak_mib
 from impala_tf.types import ActorReport, Episode
 
 _MAXIMA = ("policy_lag_max",)

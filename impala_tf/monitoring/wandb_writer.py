@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf import user_commands
-from impala_tf.config import ConfigError
+from impala_tf.config import ConfigError, user_commands
 from impala_tf.logdir import write_atomically
 from impala_tf.monitoring.metrics import TENSORBOARD_TAGS, Row
 

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf import process_memory, user_commands
-from impala_tf.acting import Acting, LearnerActing, Network, OwnActing, codecs
-from impala_tf.actor import Actor
+from impala_tf.actor.acting import Acting, LearnerActing, Network, OwnActing, codecs
+from impala_tf.actor.actor import Actor
+from impala_tf.actor.model import ActingModel
+from impala_tf.actor.network import LiteRtPolicy
 from impala_tf.agents.interface import array_specs, interface_of_config
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.agents.sampling import sampler_of
-from impala_tf.config import Config, ConfigError, resolved
+from impala_tf.config import Config, ConfigError, resolved, user_commands
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
 from impala_tf.environments.observations import layout_of
-from impala_tf.litert.model import ActingModel
-from impala_tf.litert.network import LiteRtActing
-from impala_tf.process_lifetime import run_interruptibly
+from impala_tf.machine import process_memory
+from impala_tf.machine.process_lifetime import run_interruptibly
+from impala_tf.machine.supervision import USELESS
 from impala_tf.processes import tensorflow_startup
 from impala_tf.processes.common import begin, credentials_dir, seed_of
 from impala_tf.processes.heartbeat import Heartbeat
-from impala_tf.supervision import USELESS
 from impala_tf.transport import (
     ActorClient,
     ClientClosed,
@@ -41,7 +41,7 @@ from impala_tf.types import EnvironmentSpec, Sent
 if TYPE_CHECKING:
     from impala_tf.processes.tensorflow_actor import TensorFlowActor
 
-_log = logging.getLogger("impala_tf.actor")
+_log = logging.getLogger("impala_tf.actor.actor")
 
 
 def main(config: Config) -> int:
@@ -206,7 +206,7 @@ def _litert_network(
 ) -> Network:
     data = client.fetch_network(resolved(config.process.envs_per_actor))
     sampler = sampler_of(spec.actions, np.random.default_rng(seed))
-    return LiteRtActing(ActingModel.from_bytes(data), layout_of(spec), sampler)
+    return LiteRtPolicy(ActingModel.from_bytes(data), layout_of(spec), sampler)
 
 
 def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:

@@ -12,8 +12,8 @@ from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
-from impala_tf.process_lifetime import StopRequest
-from impala_tf.process_memory import available_bytes
+from impala_tf.machine.process_lifetime import StopRequest
+from impala_tf.machine.process_memory import available_bytes
 from impala_tf.types import EnvironmentSpec
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from impala_tf import user_commands
-from impala_tf.config import Config
+from impala_tf.config import Config, user_commands
 from impala_tf.environments import suites
 from impala_tf.evaluation.export import export
 from impala_tf.processes import trained_agent

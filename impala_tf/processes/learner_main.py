@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from impala_tf import certificates, process_memory
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.run_state import NotFiniteError
@@ -22,7 +21,8 @@ from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import batches, batches_or_none
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir, write_atomically
-from impala_tf.process_lifetime import (
+from impala_tf.machine import certificates, process_memory
+from impala_tf.machine.process_lifetime import (
     StopRequest,
     raise_descriptor_limit,
     run_interruptibly,

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, parameter_specs, unroll_specs
@@ -23,12 +22,13 @@ from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inference import InferenceService
 from impala_tf.learner.inspection import Inspector
+from impala_tf.learner.networks import NetworkService
 from impala_tf.learner.replay import arrays, buffer
 from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
-from impala_tf.litert.service import NetworkService
 from impala_tf.logdir import Logdir
+from impala_tf.machine import certificates
 from impala_tf.monitoring.learner_rows import LEARNER_METRICS
 from impala_tf.monitoring.level_rows import LEVEL_METRICS, LevelRows
 from impala_tf.monitoring.recorder import RunRecorder

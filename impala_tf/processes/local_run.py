@@ -12,15 +12,16 @@ import sys
 import time
 from pathlib import Path
 
-from impala_tf import certificates, process_logs, user_commands
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, command_line, resolved
+from impala_tf.config import Config, ConfigError, command_line, resolved, user_commands
 from impala_tf.environments import suites
-from impala_tf.forking import Template
 from impala_tf.logdir import Logdir
+from impala_tf.machine import certificates, process_logs
+from impala_tf.machine.forking import Template
+from impala_tf.machine.process_lifetime import StopRequest
+from impala_tf.machine.supervision import Command, StartProcess, SupervisedProcess, start_process
 from impala_tf.monitoring import status, wandb_writer
 from impala_tf.monitoring.live_display import Display
-from impala_tf.process_lifetime import StopRequest
 from impala_tf.processes import run_folder, tensorflow_startup
 from impala_tf.processes.common import (
     check_replay_fits,
@@ -28,7 +29,6 @@ from impala_tf.processes.common import (
     logdir_of,
     resolve,
 )
-from impala_tf.supervision import Command, StartProcess, SupervisedProcess, start_process
 from impala_tf.types import EnvironmentSpec
 
 _SCRIPT = user_commands.PROJECT / user_commands.SCRIPT

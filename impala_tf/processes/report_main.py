@@ -12,9 +12,8 @@ from pathlib import Path
 import gymnasium
 
 from impala_tf import config as configs
-from impala_tf import user_commands
 from impala_tf.agents import description
-from impala_tf.config import Config, ConfigError, resolved
+from impala_tf.config import Config, ConfigError, resolved, user_commands
 from impala_tf.logdir import write_atomically
 from impala_tf.processes import trained_agent
 from impala_tf.processes.common import resolve

@@ -12,9 +12,9 @@ from typing import overload
 
 from impala_tf.config import resolved
 from impala_tf.learner.stall_watch import StallWatch
+from impala_tf.machine.process_lifetime import STDERR, StopRequest
 from impala_tf.monitoring import status
 from impala_tf.monitoring.metrics import Row
-from impala_tf.process_lifetime import STDERR, StopRequest
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.transport import ActorView
 

@@ -2,7 +2,7 @@
 
     python -m impala_tf.processes.template SOCKET [tensorflow]
 
-The other side is `impala_tf.forking`. It imports what an actor imports and, with the second
+The other side is `impala_tf.machine.forking`. It imports what an actor imports and, with the second
 argument, TensorFlow. It starts no thread of TensorFlow, so its copies can start their own.
 """
 
@@ -21,8 +21,8 @@ from typing import Any
 
 import setproctitle
 
-from impala_tf.process_lifetime import stop_with_parent
-from impala_tf.process_memory import unmap_library_pages
+from impala_tf.machine.process_lifetime import stop_with_parent
+from impala_tf.machine.process_memory import unmap_library_pages
 
 _ADOPTION_S = 10.0
 

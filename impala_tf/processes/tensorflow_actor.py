@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from impala_tf.actor import Learner
+from impala_tf.actor.actor import Learner
 from impala_tf.agents import precision
 from impala_tf.agents.agent import agent_of
 from impala_tf.agents.policy import OwnNetwork

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from impala_tf import user_commands
-from impala_tf.config import ConfigError
-from impala_tf.silence import silenced_stderr
+from impala_tf.config import ConfigError, user_commands
+from impala_tf.machine.silence import silenced_stderr
 
 _log = logging.getLogger("impala_tf.device")
 _NVIDIA = Path("/dev/nvidiactl")

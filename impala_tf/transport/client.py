@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 import numpy as np
 
-from impala_tf import certificates
-from impala_tf.process_memory import PeakMemory
+from impala_tf.machine import certificates
+from impala_tf.machine.process_memory import PeakMemory
 from impala_tf.transport import credentials, impala_pb2, impala_pb2_grpc
 from impala_tf.transport.codec import NestCodec, TensorSpec, decode_all
 from impala_tf.transport.errors import (

@@ -1,4 +1,4 @@
-"""The two sides' TLS credentials, from the files of a run (see `impala_tf.certificates`)."""
+"""The two sides' TLS credentials, from the files of a run (see `machine.certificates`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc
 from cryptography import x509
 
-from impala_tf.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 from impala_tf.config import ConfigError
+from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 
 _READ_AGAIN_S = 2.0
 _log = logging.getLogger("impala_tf.learner")

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from impala_tf.addresses import is_here
 from impala_tf.config import ConfigError
+from impala_tf.machine.addresses import is_here
 from impala_tf.transport import credentials
 from impala_tf.transport.codec import NestCodec
 from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES, SERVER_OPTIONS

@@ -11,9 +11,9 @@ from impala_tf.agents.agent import make_agent, unroll_specs
 from impala_tf.agents.networks import QHeads
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.types import Episode
+from tests.agents.test_returns import slow
 from tests.helpers.samples import randomize, resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
-from tests.test_returns import slow
 
 A, T, N = 4, 6, 3
 

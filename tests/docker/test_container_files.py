@@ -19,9 +19,9 @@ import yaml
 
 from frontend import requirements
 from frontend.node.state import Orders, read_orders
-from impala_tf import certificates
 from impala_tf import config as configs
 from impala_tf.config import command_line
+from impala_tf.machine import certificates
 from impala_tf.processes.heartbeat import Heartbeat
 from impala_tf.transport import credentials as run_credentials
 from tests.helpers.ports import free_port

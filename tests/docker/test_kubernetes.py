@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from impala_tf import config as configs
-from impala_tf.certificates import ACTOR_FILES, LEARNER_FILES
 from impala_tf.config import command_line
+from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "k8s"

@@ -8,8 +8,7 @@ import sys
 import gymnasium
 import pytest
 
-from impala_tf import user_commands
-from impala_tf.config import ConfigError
+from impala_tf.config import ConfigError, user_commands
 from impala_tf.environments import suites
 from impala_tf.environments.rendering import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec

@@ -13,7 +13,7 @@ from frontend.node import code_folders
 from frontend.node import state as files
 from frontend.node.state import Orders, ProcessSpec
 from impala_tf.config import Config, replace
-from impala_tf.supervision import ProcessState
+from impala_tf.machine.supervision import ProcessState
 from tests.helpers.stand_in import make_project
 from tests.helpers.waiting import wait_until
 

@@ -9,7 +9,7 @@ import pytest
 from frontend.node import state as files
 from frontend.node.state import NodeState
 from frontend.node.tmux import RunSession
-from impala_tf.supervision import ProcessState
+from impala_tf.machine.supervision import ProcessState
 from tests.frontend.test_agent import Node
 from tests.frontend.test_launch import Run
 from tests.frontend.test_supervisor import ACTOR, shell, supervise  # noqa: F401

@@ -16,7 +16,7 @@ from frontend.node.rendezvous import Address, Gathering, RendezvousServer, Store
 from frontend.node.state import Orders, ProcessSpec, RankInfo, orders_path, write
 from frontend.node.supervisor import NodeSupervisor
 from frontend.project import ROOT
-from impala_tf.supervision import GiveUpError
+from impala_tf.machine.supervision import GiveUpError
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
 

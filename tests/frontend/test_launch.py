@@ -14,8 +14,7 @@ from frontend.__main__ import main
 from frontend.launch import launch
 from frontend.node.state import living_pids, read_state, state_path
 from frontend.record import Record, load, save
-from impala_tf import user_commands
-from impala_tf.config import Config, ConfigError, replace
+from impala_tf.config import Config, ConfigError, replace, user_commands
 from tests.helpers.stand_in import make_project, write_csv
 from tests.helpers.waiting import wait_until
 

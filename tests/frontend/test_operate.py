@@ -16,8 +16,8 @@ from frontend.connection import LocalRunner
 from frontend.errors import ClusterError
 from frontend.node.state import living_pids
 from frontend.record import load
-from impala_tf import certificates
-from impala_tf.supervision import start_ticks
+from impala_tf.machine import certificates
+from impala_tf.machine.supervision import start_ticks
 from tests.frontend.test_launch import Run, windows
 from tests.helpers.runs import PROJECT
 from tests.helpers.stand_in import write_csv

@@ -13,7 +13,7 @@ import pytest
 from frontend.node import state as files
 from frontend.node.state import Orders, ProcessSpec
 from frontend.project import ROOT
-from impala_tf.supervision import OVER, start_ticks
+from impala_tf.machine.supervision import OVER, start_ticks
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.acting import LearnerActing, codecs
+from impala_tf.actor.acting import LearnerActing, codecs
 from impala_tf.agents.agent import Agent, make_agent, unroll_specs
 from impala_tf.agents.policy import compile_policy
 from impala_tf.environments.observations import layout_of

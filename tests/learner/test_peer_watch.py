@@ -19,7 +19,7 @@ from tests.helpers.waiting import wait_until
 TLS_SERVER = """
 import sys, time
 from pathlib import Path
-from impala_tf import certificates
+from impala_tf.machine import certificates
 from impala_tf.transport import credentials
 import grpc
 from concurrent import futures

@@ -17,8 +17,7 @@ from frontend.plan import NodeSpec
 from frontend.record import load
 from frontend.ssh import SshRunner
 from frontend.ssh_login import SshConnector
-from impala_tf import user_commands
-from impala_tf.config import Config, replace
+from impala_tf.config import Config, replace, user_commands
 from impala_tf.monitoring.live_display import Display
 from tests.helpers.netns import HERE, know, network_of
 from tests.helpers.sshd import fingerprint, make_key, public_key

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf import certificates, user_commands
-from impala_tf.process_lifetime import PARENT_VARIABLE
+from impala_tf.config import user_commands
+from impala_tf.machine import certificates
+from impala_tf.machine.process_lifetime import PARENT_VARIABLE
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 from tests.helpers.waiting import wait_until
 

@@ -9,8 +9,8 @@ import pytest
 
 from impala_tf.config import resolved
 from impala_tf.learner.stall_watch import StallWatch
+from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.monitoring.status import read_status
-from impala_tf.process_lifetime import StopRequest
 from impala_tf.processes import status_reporter
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.processes.status_reporter import StatusReporter

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from impala_tf import certificates
+from impala_tf.machine import certificates
 from impala_tf.transport import (
     ActorClient,
     Infer,

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from impala_tf import certificates
-from impala_tf.process_memory import peak_mib
+from impala_tf.machine import certificates
+from impala_tf.machine.process_memory import peak_mib
 from impala_tf.transport import LearnerServer, credentials, impala_pb2, server
 from tests.helpers.wire import (
     CODEC,

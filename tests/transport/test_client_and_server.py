@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tree
 
-from impala_tf.process_memory import peak_mib
+from impala_tf.machine.process_memory import peak_mib
 from impala_tf.transport import (
     HandshakeRefused,
     PushReport,

@@ -14,8 +14,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from impala_tf import certificates
 from impala_tf.config import ConfigError
+from impala_tf.machine import certificates
 from impala_tf.transport import (
     PROTOCOL_VERSION,
     LearnerServer,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf import certificates
 from impala_tf.config import ConfigError
+from impala_tf.machine import certificates
 from impala_tf.transport import ActorClient, HandshakeRefused
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import RUN, SPECS, FakeLearner, Serve, make_unroll

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tree
 
+from impala_tf.agents.returns import NStepReturns, n_step_returns
 from impala_tf.config import Config, replay_slots, resolved
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.replay.arrays import MakeArray, in_memory
 from impala_tf.learner.replay.sum_tree import SumTree
-from impala_tf.returns import NStepReturns, n_step_returns
 from impala_tf.types import EnvOutput, Unroll
 
 _TINY = 1e-6  # keeps a step with no error from never being drawn again

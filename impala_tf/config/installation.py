@@ -9,7 +9,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from impala_tf import user_commands
+from impala_tf.config import user_commands
 
 _OLDEST = (3, 11)
 # An interpreter that has these has the others, too: see `dependencies` in pyproject.toml.

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from impala_tf.actor.model import ActingModel, Weights, input_name
+from impala_tf.actor.network import LiteRtNetwork
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.environments.observations import layout_of
-from impala_tf.litert.model import ActingModel, Weights, input_name
-from impala_tf.litert.network import LiteRtNetwork
-from impala_tf.silence import silenced_stderr
+from impala_tf.machine.silence import silenced_stderr
 from impala_tf.types import EnvironmentSpec, Nest
 
 # The bits of -8192.0. Labels go on from there, towards larger negative numbers.

@@ -11,10 +11,11 @@ import pytest
 
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
+from impala_tf.measure import acting as measured_acting
+from impala_tf.measure import benchmark_main
+from impala_tf.measure.acting import Measured
+from impala_tf.measure.benchmark_main import Part, ceiling
 from impala_tf.monitoring.limits import ADVICE
-from impala_tf.processes import benchmark_main, measured_acting
-from impala_tf.processes.benchmark_main import Part, ceiling
-from impala_tf.processes.measured_acting import Measured
 from tests.helpers.samples import resolved_config
 
 RunHere = Callable[..., tuple[int, str, str]]

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.process_lifetime import run_interruptibly
+from impala_tf.machine.process_lifetime import run_interruptibly
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 ORPHAN = """
 import signal
-from impala_tf.process_lifetime import die_with_parent
+from impala_tf.machine.process_lifetime import die_with_parent
 die_with_parent(parent_pid={pid}, signal_number=signal.SIGTERM)
 """
 

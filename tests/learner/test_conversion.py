@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from impala_tf.actor.model import ActingModel
+from impala_tf.actor.network import LiteRtPolicy
 from impala_tf.agents.agent import Agent, make_agent
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.environments.observations import layout_of
-from impala_tf.litert import conversion
-from impala_tf.litert.conversion import ConversionError, convert
-from impala_tf.litert.model import ActingModel
-from impala_tf.litert.network import LiteRtActing
-from impala_tf.litert.service import NetworkService
+from impala_tf.learner import conversion
+from impala_tf.learner.conversion import ConversionError, convert
+from impala_tf.learner.networks import NetworkService
 from impala_tf.transport import NoNetwork
 from impala_tf.types import ActionSpec, EnvironmentSpec, EnvOutput, Nest, ObservationSpec
 from tests.agents.test_agent import NETWORKS, spec_for
@@ -65,14 +65,14 @@ def numpy_state(agent: Agent) -> Nest:
     return tf.nest.map_structure(lambda zeros: zeros.numpy(), agent.initial_state(N))
 
 
-def acting(agent: Agent, spec: EnvironmentSpec) -> LiteRtActing:
+def acting(agent: Agent, spec: EnvironmentSpec) -> LiteRtPolicy:
     """Converts the agent and sends the model as a learner does."""
     model = ActingModel.from_bytes(convert(agent, spec, N).to_bytes())
     sample = sampler_of(spec.actions, np.random.default_rng(0))
-    return LiteRtActing(model, layout_of(spec), sample)
+    return LiteRtPolicy(model, layout_of(spec), sample)
 
 
-def assert_answers_as(agent: Agent, converted: LiteRtActing, spec: EnvironmentSpec) -> None:
+def assert_answers_as(agent: Agent, converted: LiteRtPolicy, spec: EnvironmentSpec) -> None:
     """Asserts that several steps from the first state have the same logits and states."""
     converted.set_parameters(parameters(agent))
     state = expected_state = numpy_state(agent)

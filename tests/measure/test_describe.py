@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from impala_tf.processes import describe_main
-from impala_tf.processes.measured_acting import Measured
+from impala_tf.measure import describe_main
+from impala_tf.measure.acting import Measured
 
 CATCH = "--level_name=tests.helpers.worlds:Catch-v0"
 

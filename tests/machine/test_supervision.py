@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from impala_tf import process_logs, supervision
-from impala_tf.supervision import (
+from impala_tf.machine import process_logs, supervision
+from impala_tf.machine.supervision import (
     Command,
     GiveUpError,
     RestartBudget,

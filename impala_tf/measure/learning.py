@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from impala_tf import certificates
 from impala_tf import config as configs
-from impala_tf.acting import OwnActing
-from impala_tf.actor import Actor
+from impala_tf.actor.acting import OwnActing
+from impala_tf.actor.actor import Actor
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, parameter_specs, unroll_specs
 from impala_tf.agents.inputs import tensor_specs
@@ -32,11 +31,11 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.actor_gradients import gradient_specs, sent_specs
+from impala_tf.learner.conversion import ConversionError, convert
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import Learner
-from impala_tf.litert.conversion import ConversionError, convert
-from impala_tf.processes import tensorflow_startup
-from impala_tf.processes.measured_acting import (
+from impala_tf.machine import certificates
+from impala_tf.measure.acting import (
     ONE_THREAD,
     Converted,
     Measured,
@@ -44,6 +43,7 @@ from impala_tf.processes.measured_acting import (
     peak_memory,
     rate,
 )
+from impala_tf.processes import tensorflow_startup
 from impala_tf.transport import (
     PROTOCOL_VERSION,
     ActorClient,

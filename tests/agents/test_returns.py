@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impala_tf.returns import n_step_returns
+from impala_tf.agents.returns import n_step_returns
 from impala_tf.types import EnvOutput
 
 GAMMA = 0.9

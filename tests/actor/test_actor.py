@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf.acting import OwnActing
-from impala_tf.actor import Actor
+from impala_tf.actor.acting import OwnActing
+from impala_tf.actor.actor import Actor
 from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent, make_agent
 from impala_tf.agents.policy import OwnNetwork
@@ -231,7 +231,7 @@ def test_the_reported_rate_is_that_of_the_previous_unroll(monkeypatch: pytest.Mo
     """`frontend status` shows it: agent steps per second, including waits."""
     times = itertools.count(step=2.0)
     patched = SimpleNamespace(monotonic=lambda: next(times), perf_counter=time.perf_counter)
-    monkeypatch.setattr("impala_tf.actor.time", patched)
+    monkeypatch.setattr("impala_tf.actor.actor.time", patched)
     reports = play(CARTPOLE, "MLPAgent", 3).learner.reports
     assert reports[0] == ActorReport()
     assert [report.agent_steps_per_s for report in reports[1:]] == [3 * T / 2.0] * (UNROLLS - 1)
@@ -276,7 +276,7 @@ def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
 
 def test_an_actor_that_has_waited_long_acts_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch may lack the unrolls of a lost actor, and would never be complete."""
-    monkeypatch.setattr("impala_tf.acting._PATIENCE_S", 0.05)
+    monkeypatch.setattr("impala_tf.actor.acting._PATIENCE_S", 0.05)
     env = EnvironmentConfig(level_name=CARTPOLE.level_name)
     spec = suites.spec(env)
     agent = make_agent("MLPAgent", spec)

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from impala_tf.process_lifetime import PARENT_VARIABLE
-from impala_tf.supervision import Command, start_process
+from impala_tf.machine.process_lifetime import PARENT_VARIABLE
+from impala_tf.machine.supervision import Command, start_process
 
 _MODULE = "impala_tf.processes.template"
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -126,7 +126,7 @@ class Template:
 def _with_this_package(environment: Mapping[str, str]) -> dict[str, str]:
     """Lets Python find this package, wherever the current folder is."""
     before = environment.get("PYTHONPATH")
-    paths = [str(Path(__file__).parents[1]), *([before] if before else [])]
+    paths = [str(Path(__file__).parents[2]), *([before] if before else [])]
     return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
 
 

@@ -16,8 +16,8 @@ from impala_tf.config import Config, resolved
 from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import Learner
+from impala_tf.measure.in_processes import What, measure
 from impala_tf.processes.common import resolve
-from impala_tf.processes.measurement import What, measure
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
 from impala_tf.types import EnvironmentSpec
 

@@ -17,13 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from impala_tf import config as configs
-from impala_tf import user_commands
-from impala_tf.config import Config, ConfigError, resolved
+from impala_tf.config import Config, ConfigError, resolved, user_commands
 from impala_tf.logdir import Logdir
+from impala_tf.measure.acting import Measured
+from impala_tf.measure.in_processes import What, measure
 from impala_tf.monitoring.limits import ADVICE
 from impala_tf.processes.common import resolve
-from impala_tf.processes.measured_acting import Measured
-from impala_tf.processes.measurement import What, measure
 from impala_tf.types import EnvironmentSpec
 
 _SCRIPT = user_commands.PROJECT / user_commands.SCRIPT

@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
+PROJECT = Path(__file__).resolve().parents[2]
 SCRIPT = "run_experiment.py"
 FRONTEND = "-m frontend"
 

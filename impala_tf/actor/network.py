@@ -9,10 +9,10 @@ import numpy as np
 import tree
 from ai_edge_litert.interpreter import Interpreter
 
+from impala_tf.actor.model import ActingModel, input_number
 from impala_tf.agents.sampling import Sampler
 from impala_tf.environments.observations import ObservationLayout
-from impala_tf.litert.model import ActingModel, input_number
-from impala_tf.silence import silenced_stderr
+from impala_tf.machine.silence import silenced_stderr
 from impala_tf.types import AgentOutput, EnvOutput, Nest
 
 _is_announced = False
@@ -54,7 +54,7 @@ class LiteRtNetwork:
         return [self._interpreter.get_tensor(index) for index in self._outputs]
 
 
-class LiteRtActing:
+class LiteRtPolicy:
     """A converted network as what an actor acts with (see `acting.Network`).
 
     Args:

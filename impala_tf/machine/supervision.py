@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, TypeAlias
 
-from impala_tf import process_logs
-from impala_tf.process_lifetime import PARENT_VARIABLE
+from impala_tf.machine import process_logs
+from impala_tf.machine.process_lifetime import PARENT_VARIABLE
 
 STOP_TIMEOUT_S = 90.0
 """A learner takes about 20 s to stop and write its checkpoint, up to a minute on a busy machine. A
@@ -125,7 +125,7 @@ class SupervisedProcess(threading.Thread):
     """Runs a command, and restarts it when it fails, until it is done or told to stop.
 
     Start it like any thread. The kernel ends the command if this process dies, see
-    `impala_tf.process_lifetime.stop_with_parent`.
+    `impala_tf.machine.process_lifetime.stop_with_parent`.
     """
 
     def __init__(

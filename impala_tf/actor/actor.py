@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import tree
 
-from impala_tf.acting import Acting
+from impala_tf.actor.acting import Acting
 from impala_tf.agents.interface import AgentInterface, array_specs
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.environments.observations import ObservationLayout, layout_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from impala_tf.agents.agent import Agent
-from impala_tf.litert.conversion import ConversionError, convert
+from impala_tf.learner.conversion import ConversionError, convert
 from impala_tf.transport import NoNetwork
 from impala_tf.types import EnvironmentSpec
 

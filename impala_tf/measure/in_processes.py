@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Literal
 
 from impala_tf.config import Config, ConfigError
-from impala_tf.process_lifetime import die_with_parent
-from impala_tf.processes.measured_acting import Measured
+from impala_tf.machine.process_lifetime import die_with_parent
+from impala_tf.measure.acting import Measured
 from impala_tf.types import EnvironmentSpec
 
 What = Literal["environment", "inference", "transport", "update", "checkpoint"]
@@ -25,7 +25,7 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
     """Measures what an actor or a learner of a run would compute.
 
     Args:
-      what: a function of `measured_acting` or `measured_speed`.
+      what: a function of `acting` or `learning`.
       config: resolved.
       spec: of the level.
       seconds: to measure for; compiling comes on top.
@@ -37,11 +37,11 @@ def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -
     found: Measured
     process = config.process
     if what == "inference" and (process.inference, process.acting) == ("actor", "litert"):
-        converted = _in_new_process("measured_speed", "converted", config, spec)
+        converted = _in_new_process("learning", "converted", config, spec)
         if converted is not None:
-            found = _in_new_process("measured_acting", what, config, spec, seconds, converted)
+            found = _in_new_process("acting", what, config, spec, seconds, converted)
             return found
-    module = "measured_acting" if what == "environment" else "measured_speed"
+    module = "acting" if what == "environment" else "learning"
     found = _in_new_process(module, what, config, spec, seconds)
     return found
 
@@ -75,11 +75,11 @@ def _send(
     die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
     logging.disable(logging.WARNING)  # the parent has warned
-    if module != "measured_acting":
+    if module != "acting":
         from impala_tf.processes import tensorflow_startup
 
         tensorflow_startup.import_tensorflow()
-    functions = importlib.import_module(f"impala_tf.processes.{module}")
+    functions = importlib.import_module(f"impala_tf.measure.{module}")
     try:
         sender.send(getattr(functions, function)(*arguments))
     except ConfigError as error:

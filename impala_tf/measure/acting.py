@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import tree
 
+from impala_tf.actor.model import ActingModel
+from impala_tf.actor.network import LiteRtPolicy
 from impala_tf.agents.interface import interface_of_config
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.config import Config, resolved
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
-from impala_tf.litert.model import ActingModel
-from impala_tf.litert.network import LiteRtActing
-from impala_tf.process_memory import cpu_seconds
+from impala_tf.machine.process_memory import cpu_seconds
 from impala_tf.types import EnvironmentSpec, Nest
 
 ONE_THREAD = "CPU, 1 thread"
@@ -78,7 +78,7 @@ def inference(
     """Measures an actor's answers with LiteRT to its environments, without the environments."""
     num_envs, layout = resolved(config.process.envs_per_actor), layout_of(spec)
     sampler = sampler_of(spec.actions, np.random.default_rng(config.run.seed))
-    network = LiteRtActing(ActingModel.from_bytes(converted.network), layout, sampler)
+    network = LiteRtPolicy(ActingModel.from_bytes(converted.network), layout, sampler)
     network.set_parameters(converted.parameters)
     env_output = noise(layout.step_specs(num_envs))
     state = interface_of_config(config.agent, spec).initial_state(num_envs)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.process_memory import PeakMemory, available_bytes, peak_mib
+from impala_tf.machine.process_memory import PeakMemory, available_bytes, peak_mib
 from tests.helpers.clock import Clock
 
 MIB = 2**20
@@ -17,7 +17,7 @@ MIB = 2**20
 def test_memory_that_was_freed_still_counts() -> None:
     """A process that needed it once will need it again."""
     script = f"""if True:
-        from impala_tf.process_memory import peak_mib
+        from impala_tf.machine.process_memory import peak_mib
         before = peak_mib()
         block = b"x" * {100 * MIB}
         del block
@@ -79,7 +79,7 @@ def test_threads_share_one_arena(call: str, arenas: int) -> None:
     """Four threads that allocate at once have an arena each otherwise, and keep what they free."""
     script = f"""if True:
         import ctypes, threading
-        from impala_tf.process_memory import *
+        from impala_tf.machine.process_memory import *
         {call}
         libc = ctypes.CDLL(None)
         libc.malloc.restype = ctypes.c_void_p
@@ -101,7 +101,7 @@ def test_memory_is_given_back_a_while_after_the_start() -> None:
     script = f"""if True:
         import time
         from pathlib import Path
-        from impala_tf import process_memory
+        from impala_tf.machine import process_memory
         def resident():
             line = next(l for l in Path("/proc/self/status").open() if l.startswith("VmRSS"))
             return int(line.split()[1]) / 1024

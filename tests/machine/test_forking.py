@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf import forking
-from impala_tf.forking import Template
-from impala_tf.supervision import Command, SupervisedProcess
+from impala_tf.machine import forking
+from impala_tf.machine.forking import Template
+from impala_tf.machine.supervision import Command, SupervisedProcess
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -153,6 +153,6 @@ def test_a_copy_that_comes_too_late_does_not_run(
     for folder in folders:
         first, *found = (folder / "log").read_text().splitlines()
         assert first.startswith("without a template: ")
-        assert sum('"arguments"' in line for line in found) == 1, found
+        assert sum(line.startswith('{"arguments"') for line in found) == 1, found
     assert "timed out" in (folders[0] / "log").read_text()
     assert "did not answer before" in (folders[1] / "log").read_text()

@@ -1,0 +1,1 @@
+"""The actor: steps environments, gets actions, sends unrolls, with TensorFlow or without."""

@@ -1,1 +1,0 @@
-"""Acting without TensorFlow: learners convert the network once, actors run it with LiteRT."""
