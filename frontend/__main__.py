@@ -18,7 +18,7 @@ from frontend.launcher import STOP_S, plan_of
 from frontend.record import find
 from impala_tf.config import ClusterConfig, Config, ConfigError, RunConfig, command_line
 
-_EXTRAS = ("worlds", "procgen", "retro", "tensorflow")
+_EXTRAS = ("worlds", "procgen", "retro", "wandb", "tensorflow")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -128,7 +128,8 @@ def _add_machines(command: argparse.ArgumentParser) -> None:
 def _add_setup(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--extras", default="", metavar="NAME[,NAME...]",
-        help="packages that levels need: worlds, procgen, retro; tensorflow: for actors, too",
+        help="packages that levels need: worlds, procgen, retro; wandb: for --track=wandb; "
+        "tensorflow: for actors, too",
     )  # fmt: skip
     command.add_argument(
         "--wheelhouse", action="store_true",

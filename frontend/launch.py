@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -38,6 +39,9 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
         one machine in two ways, which only the machine can tell.
     """
     plan, passwords, rows = plan_of(config, sys.executable)
+    if missing := [name for name in config.cluster.secret if name not in os.environ]:
+        raise ConfigError([f"--secret={name}: not set in this shell; export it first"
+                           for name in missing])  # fmt: skip
     logdir = Path(default_logdir(config)).resolve()
     if config.cluster.dry_run:
         console = overview.wide_console()

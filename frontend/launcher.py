@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import secrets
 import signal
 import time
@@ -89,6 +90,7 @@ def new_record(plan: Plan, config: Config) -> Record:
         max_hours=cluster.max_hours,
         end_command=cluster.end_command,
         start_at_boot=cluster.start_at_boot,
+        secrets=cluster.secret,
     )
 
 
@@ -177,9 +179,17 @@ class Launcher:
         question = {
             "orders": orders_for(self.record, runner.node),
             "credentials": self._credentials_of(runner.node),
+            "secrets": self._secrets(runner.node),
         }
         state: NodeState = from_plain(NodeState, ask_agent(runner, "launch", question, _LAUNCH_S))
         return state
+
+    def _secrets(self, node: NodeSpec) -> dict[str, str]:
+        found = secrets_here(self.record)
+        for name in self.record.secrets:
+            if name not in found:
+                raise ClusterError(f"{node.name}: --secret={name}: not set in this shell")
+        return found
 
     def _credentials_of(self, node: NodeSpec) -> dict[str, str]:
         """Returns {file name: text}. A machine that only has actors gets its own certificate."""
@@ -225,6 +235,11 @@ def _with(nodes: Sequence[NodeSpec], checked: Mapping[str, Checked]) -> tuple[No
     )
 
 
+def secrets_here(record: Record) -> dict[str, str]:
+    """Returns {name: value} of a run's secrets that this shell has. They travel as input only."""
+    return {name: os.environ[name] for name in record.secrets if name in os.environ}
+
+
 def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
     """Returns a node's orders, without what only that machine knows."""
     orders = Orders(
@@ -238,6 +253,7 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
         max_hours=record.max_hours,
         end_command=record.end_command,
         start_at_boot=record.start_at_boot,
+        secrets=record.secrets,
         code=node.code,
     )
     plain: dict[str, Any] = to_plain(orders)

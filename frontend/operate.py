@@ -18,7 +18,15 @@ from rich.console import Console
 from frontend import snapshot
 from frontend.connection import CommandRunner, Stream, ask_agent, lines_of, until_input_ends
 from frontend.errors import ClusterError
-from frontend.launcher import STOP_S, Launcher, end, end_processes, orders_for, plan_of
+from frontend.launcher import (
+    STOP_S,
+    Launcher,
+    end,
+    end_processes,
+    orders_for,
+    plan_of,
+    secrets_here,
+)
 from frontend.look import look
 from frontend.parallel import connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
@@ -61,7 +69,8 @@ def restart(logdir: Path, target: str) -> int:
                 launcher.bring_in(runner)
                 return
             mine = [p.name for p in record.plan.on(runner.node) if p.name in names]
-            ask_agent(runner, "restart", _about(runner.node, names=mine), 120.0)
+            question = _about(runner.node, names=mine, secrets=secrets_here(record))
+            ask_agent(runner, "restart", question, 120.0)
 
         found = on_all(machines.reached(), restart_on)
         lines = problems(machines.found) + problems(found)

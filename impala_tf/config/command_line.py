@@ -42,7 +42,7 @@ def parse(arguments: Sequence[str]) -> Config:
                 args=list(arguments),
                 return_unknown_args=True,
                 use_underscores=True,
-                config=(tyro.conf.OmitArgPrefixes,),
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.UseAppendAction),
             )
     except SystemExit as end:
         if not end.code:

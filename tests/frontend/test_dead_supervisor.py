@@ -118,7 +118,7 @@ def run(private_tmux, tmp_path, monkeypatch):
 
 def test_an_attached_launcher_starts_what_the_machine_cannot(run, capfd):
     """The kernel killed everything in the session; the learner stayed "running" for ever."""
-    killed = []
+    killed: list[files.NodeState] = []
 
     def kill_then_finish(status):
         if status is None:
