@@ -43,6 +43,8 @@ def launch(config: Config, *, make_display: MakeDisplay) -> int:
         raise ConfigError([f"--secret={name}: not set in this shell; export it first"
                            for name in missing])  # fmt: skip
     logdir = Path(default_logdir(config)).resolve()
+    for line in overview.warnings(plan):
+        print(line, file=sys.stderr)
     if config.cluster.dry_run:
         console = overview.wide_console()
         overview.show(plan, console)

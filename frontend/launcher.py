@@ -279,7 +279,11 @@ def end(
     with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
     learners = [process.name for process in plan.processes if process.is_learner]
     end_processes(record, with_learners, learners, timeout_s, False, is_final)
-    found = end_processes(record, machines.reached(), None, timeout_s, True, is_final)
+    return left_running(end_processes(record, machines.reached(), None, timeout_s, True, is_final))
+
+
+def left_running(found: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:
+    """Returns one line for each process that `end_processes` could not stop cleanly."""
     lines = problems(found)
     for name, answer in good(found).items():
         lines += [f"{name}: {process} is still running (pid {pid})"

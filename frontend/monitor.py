@@ -54,7 +54,7 @@ def where_it_runs(record: Record, logdir: Path) -> str:
     flag = shlex.join([f"--logdir={logdir}"])
     return (
         f"{len(record.plan.processes)} processes on {len(record.plan.nodes)} machine(s); "
-        f"see python -m frontend status|logs|stop {flag}, "
+        f"see python -m frontend watch|status|logs|stop {flag}, "
         f"or tmux attach -t {record.plan.tmux_sess} on a machine"
     )
 
@@ -233,6 +233,8 @@ class Monitor:
         if isinstance(found, ClusterError):
             raise found
         try:
+            if look(found, self._launcher.record).state is not None:
+                return  # It is part of the run already, as `frontend watch` finds it.
             self._launcher.bring_in(found)
         except ClusterError as error:
             self._machines.found[name] = error
