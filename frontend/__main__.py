@@ -19,11 +19,11 @@ from rich.console import Console
 from frontend import bootstrap, machine_lists, operate, overview, preflight, status
 from frontend.errors import ClusterError
 from frontend.launcher import STOP_S, plan_of
-from frontend.record import find
+from frontend.record import find, load
 from impala_tf import __version__
 from impala_tf.config import ClusterConfig, Config, ConfigError, RunConfig, command_line
 
-_EXTRAS = ("worlds", "procgen", "retro", "tensorflow")
+_EXTRAS = ("worlds", "procgen", "retro", "wandb", "tensorflow")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name, run, text in (
         ("status", _status, "show the state of every process of a run"),
+        ("watch", _watch, "show a run until it ends, as the terminal that launched it does"),
         ("logs", _logs, "print the output of a process"),
         ("stop", _stop, "stop the processes of a run, and nothing else"),
         ("restart", _restart, "restart a process, or all processes of a machine"),
@@ -92,6 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     commands.choices["logs"].add_argument(
         "host", metavar="HOST", nargs="?", help="the machine of the supervisor"
     )
+    commands.choices["stop"].add_argument(
+        "target", metavar="NAME|HOST", nargs="?",
+        help="a process, such as actor-2, or a machine; default: the whole run",
+    )  # fmt: skip
     commands.choices["stop"].add_argument(
         "--timeout_s", type=float, default=STOP_S, help="how long to wait for the processes"
     )
@@ -134,7 +139,8 @@ def _add_machines(command: argparse.ArgumentParser) -> None:
 def _add_setup(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--extras", default="", metavar="NAME[,NAME...]",
-        help="packages that levels need: worlds, procgen, retro; tensorflow: for actors, too",
+        help="packages that levels need: worlds, procgen, retro; wandb: for --track=wandb; "
+        "tensorflow: for actors, too",
     )  # fmt: skip
     command.add_argument(
         "--wheelhouse", action="store_true",
@@ -212,12 +218,21 @@ def _status(options: argparse.Namespace) -> int:
     return status.show_status(_run_of(options), overview.wide_console(), options.follow)
 
 
+def _watch(options: argparse.Namespace) -> int:
+    # Imported here: no other command needs it.
+    from impala_tf.monitoring.live_display import Display
+
+    logdir = _run_of(options)
+    interval_s = command_line.parse(load(logdir).flags).run.metrics_interval_s
+    return operate.watch(logdir, lambda status: Display(status, interval_s=interval_s))
+
+
 def _logs(options: argparse.Namespace) -> int:
     return status.follow_logs(_run_of(options), options.name, options.follow, options.host)
 
 
 def _stop(options: argparse.Namespace) -> int:
-    return operate.stop(_run_of(options), options.timeout_s)
+    return operate.stop(_run_of(options), options.timeout_s, options.target)
 
 
 def _restart(options: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -50,7 +51,12 @@ def launch(
         another run. Nothing was started.
     """
     plan, passwords, rows = plan_of(config, sys.executable)
+    if missing := [name for name in config.cluster.secret if name not in os.environ]:
+        raise ConfigError([f"--secret={name}: not set in this shell; export it first"
+                           for name in missing])  # fmt: skip
     logdir = Path(logdir_of(config)).resolve()
+    for line in overview.warnings(plan):
+        print(line, file=sys.stderr)
     if config.cluster.dry_run:
         console = overview.wide_console()
         overview.show(plan, console)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import secrets
 import signal
 import time
@@ -98,6 +99,7 @@ def new_record(plan: Plan, config: Config) -> Record:
         max_hours=cluster.max_hours,
         end_command=cluster.end_command,
         start_at_boot=cluster.start_at_boot,
+        secrets=cluster.secret,
     )
 
 
@@ -194,9 +196,17 @@ class Launcher:
         question = {
             "orders": orders_for(self.record, runner.node),
             "credentials": self._credentials_of(runner.node),
+            "secrets": self._secrets(runner.node),
         }
         state: NodeState = from_plain(NodeState, ask_agent(runner, "launch", question, _LAUNCH_S))
         return state
+
+    def _secrets(self, node: NodeSpec) -> dict[str, str]:
+        found = secrets_here(self.record)
+        for name in self.record.secrets:
+            if name not in found:
+                raise ClusterError(f"{node.name}: --secret={name}: not set in this shell")
+        return found
 
     def _credentials_of(self, node: NodeSpec) -> dict[str, str]:
         """Returns {file name: text}. A machine that only has actors gets its own certificate."""
@@ -242,6 +252,11 @@ def _with(nodes: Sequence[NodeSpec], checked: Mapping[str, Checked]) -> tuple[No
     )
 
 
+def secrets_here(record: Record) -> dict[str, str]:
+    """Returns {name: value} of a run's secrets that this shell has. They travel as input only."""
+    return {name: os.environ[name] for name in record.secrets if name in os.environ}
+
+
 def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
     """Returns a node's orders, without what only that machine knows."""
     orders = Orders(
@@ -255,6 +270,7 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
         max_hours=record.max_hours,
         end_command=record.end_command,
         start_at_boot=record.start_at_boot,
+        secrets=record.secrets,
         code=node.code,
     )
     plain: dict[str, Any] = to_plain(orders)
@@ -280,7 +296,11 @@ def end(
     with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
     learners = [process.name for process in plan.processes if process.is_learner]
     end_processes(record, with_learners, learners, timeout_s, False, is_final)
-    found = end_processes(record, machines.reached(), None, timeout_s, True, is_final)
+    return left_running(end_processes(record, machines.reached(), None, timeout_s, True, is_final))
+
+
+def left_running(found: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:
+    """Returns one line for each process that `end_processes` could not stop cleanly."""
     lines = problems(found)
     for name, answer in good(found).items():
         lines += [f"{name}: {process} is still running (pid {pid})"

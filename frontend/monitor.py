@@ -53,7 +53,7 @@ def where_it_runs(record: Record, logdir: Path) -> str:
     status = user_commands.frontend("status", f"--logdir={logdir}")
     return (
         f"{len(record.plan.processes)} processes on {len(record.plan.nodes)} machine(s); "
-        f"see {status} (or logs NAME, or stop), "
+        f"see {status} (or watch, logs NAME, stop), "
         f"or tmux attach -t {record.plan.tmux_sess} on a machine"
     )
 
@@ -232,6 +232,8 @@ class Monitor:
         if isinstance(found, ClusterError):
             raise found
         try:
+            if look(found, self._launcher.record).state is not None:
+                return  # It is part of the run already, as `frontend watch` finds it.
             self._launcher.bring_in(found)
         except ClusterError as error:
             self._machines.found[name] = error

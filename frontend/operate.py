@@ -18,8 +18,18 @@ from rich.console import Console
 from frontend import snapshot
 from frontend.connection import CommandRunner, Stream, ask_agent, lines_of, until_input_ends
 from frontend.errors import ClusterError
-from frontend.launcher import STOP_S, Launcher, end, end_processes, orders_for, plan_of
+from frontend.launcher import (
+    STOP_S,
+    Launcher,
+    end,
+    end_processes,
+    left_running,
+    orders_for,
+    plan_of,
+    secrets_here,
+)
 from frontend.look import look
+from frontend.monitor import MakeDisplay, Monitor
 from frontend.parallel import connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
 from frontend.record import Record, load, save
@@ -30,17 +40,40 @@ _CREDENTIALS = "credentials"
 _REVOKED_AFTER_S = 5  # see impala_tf.transport.credentials.Revoked
 
 
-def stop(logdir: Path, timeout_s: float) -> int:
+def stop(logdir: Path, timeout_s: float, target: str | None = None) -> int:
     """Stops the processes of a run, and nothing else.
 
-    Returns 1 if a process still runs or had to be killed, or if a machine is unreachable, else 0.
+    Learners of a group stop together.
+
+    Args:
+      logdir: of the run, on this machine.
+      timeout_s: how long to wait for the learners, and then for all.
+      target: a process, or a machine whose processes are meant. Default: all.
+
+    Returns:
+      1 if a process still runs or had to be killed, or if a machine is unreachable, else 0.
     """
     record = load(logdir)
+    if target is not None:
+        return _stop_some(record, timeout_s, _processes_called(record.plan, target))
     with connected(record.plan.nodes, record.passwords()) as machines:
         lines = problems(machines.found) + end(record, machines, timeout_s)
     if lines:
         return _report(lines)
     print(f"stopped {len(record.plan.processes)} processes on {len(record.plan.nodes)} machine(s)")
+    return 0
+
+
+def _stop_some(record: Record, timeout_s: float, names: set[str]) -> int:
+    plan = record.plan
+    nodes = [node for node in plan.nodes if any(each.name in names for each in plan.on(node))]
+    with connected(nodes, record.passwords()) as machines:
+        reached = machines.reached()
+        found = end_processes(record, reached, sorted(names), timeout_s, close=True)
+        lines = problems(machines.found) + left_running(found)
+    if lines:
+        return _report(lines)
+    print(f"stopped {', '.join(sorted(names))}; python -m frontend restart starts them again")
     return 0
 
 
@@ -61,7 +94,8 @@ def restart(logdir: Path, target: str) -> int:
                 launcher.bring_in(runner)
                 return
             mine = [p.name for p in record.plan.on(runner.node) if p.name in names]
-            ask_agent(runner, "restart", _about(runner.node, names=mine), 120.0)
+            question = _about(runner.node, names=mine, secrets=secrets_here(record))
+            ask_agent(runner, "restart", question, 120.0)
 
         found = on_all(machines.reached(), restart_on)
         lines = problems(machines.found) + problems(found)
@@ -249,6 +283,24 @@ class _Reader(io.RawIOBase):
         return taken
 
 
+def watch(logdir: Path, make_display: MakeDisplay) -> int:
+    """Shows a run until it ends, as the launcher does; Ctrl-C leaves it running.
+
+    Args:
+      logdir: of the run, on this machine.
+      make_display: as for `frontend.launch.launch`.
+
+    Returns:
+      0: all learners finished or were stopped, or the run was left running; 1: one failed.
+    """
+    record = load(logdir)
+    with connected(record.plan.nodes, record.passwords()) as machines:
+        for line in problems(machines.found):
+            print(line, file=sys.stderr)
+        launcher = Launcher(record, logdir / _CREDENTIALS, logdir)
+        return Monitor(launcher, machines, logdir.resolve(), make_display).run()
+
+
 def attach(logdir: Path, host: str) -> int:
     """Attaches this terminal to the run's tmux session on a machine, with OpenSSH."""
     record = load(logdir)
@@ -297,7 +349,8 @@ def _about(node: NodeSpec, **more: Any) -> dict[str, Any]:
 
 def _processes_called(plan: Plan, target: str) -> set[str]:
     """Returns the names of the processes that `target` means: itself, or a machine's."""
-    names = {p.name for p in plan.processes if target in (p.name, p.node)}
+    hosts = [node.name for node in plan.nodes if target in (node.name, node.ssh_host)]
+    names = {p.name for p in plan.processes if p.name == target or p.node in hosts}
     if not names:
         known = [*(node.name for node in plan.nodes), *(p.name for p in plan.processes)]
         raise ConfigError(f"{target}: no such machine or process; this run has {', '.join(known)}")

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frontend import cost_model
+from frontend.inventory import is_loopback
 from frontend.node.state import ProcessSpec
 from frontend.plan import NodeSpec, Plan
 
@@ -47,6 +48,32 @@ def show(plan: Plan, console: Console) -> None:
         f"{learners} learner(s) and {actors} actor(s) on {len(plan.nodes)} machine(s), "
         f"{_environments(plan.processes)} environments"
     )
+
+
+def warnings(plan: Plan) -> list[str]:
+    """Returns one line for each learner that other machines of the plan probably cannot reach.
+
+    A machine behind a forwarded port has a loopback address here, so the CSV itself looks right.
+    """
+    found = []
+    learners = len(plan.learner_hosts)
+    for number, address in enumerate(plan.learner_hosts):
+        host = address.rpartition(":")[0].strip("[]")
+        if not is_loopback(host):
+            continue
+        home = next(each.node for each in plan.processes if each.name == f"learner-{number}")
+        others = {
+            each.node
+            for each in plan.processes
+            if each.is_learner or int(each.name.removeprefix("actor-")) % learners == number
+        } - {home}
+        if others:
+            found.append(
+                f"warning: learner-{number} is at {host}, which is another machine on "
+                f"{', '.join(sorted(others))}: give as ip the address at which they reach it "
+                "(unless a tunnel of your own carries that port there)"
+            )
+    return found
 
 
 def show_prediction(

@@ -153,7 +153,10 @@ def make_plan(config: Config, rows: list[Row], local: LocalNode) -> Plan:
             name=f"{job}-{task}",
             node=nodes[_key(row)].name,
             arguments=_arguments(config, shared, task, nodes[_key(row)], row),
-            environment=_environment(row),
+            environment={
+                **dict(each.split("=", 1) for each in config.cluster.env),
+                **_environment(row),
+            },
             max_restarts=config.cluster.max_restarts if job == "learner" else None,
             rank_info=ranks[task] if job == "learner" else None,
         )
@@ -309,7 +312,7 @@ def _is_local(row: Row, local: LocalNode) -> bool:
 # Flags that only the launcher uses: its processes get the defaults.
 _LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys", "max_restarts",
                 "rendezvous_port", "credentials", "min_actors", "min_learners", "max_hours",
-                "end_command", "start_at_boot", "dry_run")  # fmt: skip
+                "end_command", "env", "secret", "start_at_boot", "dry_run")  # fmt: skip
 
 
 def _arguments(

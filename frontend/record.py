@@ -31,6 +31,9 @@ class Record(NamedTuple):
     max_hours: float | None = None
     end_command: str | None = None
     start_at_boot: bool = False
+    secrets: tuple[str, ...] = ()
+    """Names of variables whose values the processes get; the values are in no file of this
+    machine."""
 
     def passwords(self) -> dict[str, Secret]:
         """Returns {name of the node: password}, from the workers CSV if that still exists."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -47,7 +49,7 @@ def show_status(logdir: Path, console: Console, follow: bool = False) -> int:
     with Live(console=console, auto_refresh=False, transient=True) as live:
         answers = _ask_all(record, machines, console, live)
         while follow:
-            live.update(_table(record, answers), refresh=True)
+            live.update(_table_that_fits(record, answers, console), refresh=True)
             time.sleep(_FOLLOW_S)
             record = load(logdir)
             answers = _ask_all(record, machines, console, live, answers)
@@ -81,7 +83,8 @@ def _ask_all(
         asked = {node.name: pool.submit(ask, node) for node in record.plan.nodes}
         while not all(each.done() for each in asked.values()):
             if console.is_terminal:
-                live.update(_table(record, _answers(asked, before)), refresh=True)
+                known = _answers(asked, before)
+                live.update(_table_that_fits(record, known, console), refresh=True)
             time.sleep(0.05)
     return _answers(asked, before)
 
@@ -175,22 +178,58 @@ def _answers(asked: Mapping[str, Future[Look]], before: Answers | None) -> Answe
 
 
 def _table(record: Record, answers: Answers) -> Table:
+    return _table_of(_rows(record, answers))
+
+
+def _table_that_fits(record: Record, answers: Answers, console: Console) -> Table | Group:
+    """Returns the table, without rows that the terminal has no lines for: most of them are fine."""
+    rows = _rows(record, answers)
+    # A table that is wider than the terminal takes several lines a row.
+    lines_of_a_row = -(-console.width // max(1, shutil.get_terminal_size().columns))
+    fitting = (console.height - 1) // lines_of_a_row - 2  # the header, and the line below
+    if len(rows) <= fitting + 1:
+        return _table_of(rows)
+    ordered = sorted(rows, key=_rank)
+    shown, rest = ordered[: max(fitting, 1)], ordered[max(fitting, 1) :]
+    words = Counter(row[2] for row in rest)
+    counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
+    return Group(_table_of(shown), Text(f"... and {len(rest)} more: {counts}"))
+
+
+def _rank(row: Sequence[str]) -> int:
+    """Returns 0 for what somebody has to look at, and more for what is fine."""
+    name, _, state, *_, detail = row
+    if state in ("finished", "stopped"):
+        return 3
+    if state == "running" and not detail:
+        return 1 if name.startswith("learner-") else 2
+    return 0
+
+
+def _table_of(rows: Iterable[Sequence[str]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in _COLUMNS:
         table.add_column(column, no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row), style=_STYLES.get(row[2]))  # not as markup
+    return table
+
+
+def _rows(record: Record, answers: Answers) -> list[list[str]]:
+    """Returns the cells of every process."""
     rates, contacts, troubles = _rates(answers), _contacts(answers), _actors_troubles(answers)
+    found = []
     for process in record.plan.processes:
         answer = answers[process.node]
         if answer is None:
-            row = ["asking ..."]
+            row = ["asking ...", "", "", "", "", "", ""]
         elif isinstance(answer, ClusterError):
             row = ["unknown", "", "", "", "", "", "unreachable"]
         else:
             row = _row(answer, process.name, rates, contacts)
             row[-1] = row[-1] or troubles.get(process.name, "")
-        cells = map(Text, (process.name, process.node, *row))  # not as markup
-        table.add_row(*cells, style=_STYLES.get(row[0]))
-    return table
+        found.append([process.name, process.node, *row])
+    return found
 
 
 def _row(

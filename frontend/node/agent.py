@@ -13,15 +13,23 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from frontend import project
 from frontend.node import boot, code_folders, recovery, run_folder
 from frontend.node import state as files
+from frontend.node.orders_file import AgentError, changed_orders, locked
 from frontend.node.plain import from_plain, to_plain
-from frontend.node.private import ForeignFolderError, check_owner, write_credentials
+from frontend.node.private import (
+    PrivateError,
+    check_owner,
+    remove_secrets,
+    renew_secrets,
+    write_credentials,
+    write_secrets,
+)
 from frontend.node.stacks import stacks
 from frontend.node.state import NodeState, Orders
 from frontend.node.tmux import RunSession, TmuxError, Window
@@ -36,10 +44,6 @@ _KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMP
          "XDG_RUNTIME_DIR")  # fmt: skip
 _KEPT_BEGINNINGS = ("CUDA_", "HOROVOD_", "IMPALA_TF_", "KMP_", "LC_", "LD_LIBRARY_", "NCCL_",
                     "NVIDIA_", "OMP_", "ROCM_", "TF_", "XLA_")  # fmt: skip
-
-
-class AgentError(Exception):
-    """The task cannot be done; the message says why."""
 
 
 def clean_environment() -> dict[str, str]:
@@ -109,7 +113,8 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Starts a node's processes: writes credentials and orders, opens windows, waits for the start.
 
     Args:
-      asked: "orders" without what only this machine knows, "credentials" {file name: text}.
+      asked: "orders" without what only this machine knows, "credentials" {file name: text},
+        "secrets" {name: value} of those that the orders name.
 
     Returns:
       The node's state.
@@ -123,7 +128,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         "started_unix_s": time.time(), "environment": clean_environment(),
         "workdir": str(Path.cwd()), "code": str(Path(asked["orders"]["code"]).absolute()),
     })  # fmt: skip
-    with _lock(folder, orders.node):
+    with locked(folder, orders.node):
         known = files.read_state(files.state_path(logdir, orders.node))
         if known is not None and files.living_pids(known):
             raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")
@@ -133,7 +138,14 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
             boot.install(orders)
         code_folders.mark(orders)
         code_folders.remove_unused(Path(orders.workdir) / code_folders.PARENT)
-        return to_plain(_start(orders))
+        if not orders.secrets:
+            return to_plain(_start(orders))
+        write_secrets(orders, asked["secrets"])
+        try:
+            return to_plain(_start(orders))
+        except BaseException:
+            remove_secrets(orders)
+            raise
 
 
 def add(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +156,7 @@ def add(asked: Mapping[str, Any]) -> dict[str, Any]:
     """
     fields = asked["orders"]
     path = files.orders_path(Path(fields["logdir"]).expanduser().absolute(), fields["node"])
-    with _changed_orders(path) as (orders, change):
+    with changed_orders(path) as (orders, change):
         more: Orders = from_plain(Orders, {**to_plain(orders), "processes": fields["processes"]})
         change(orders._replace(processes=more.processes))
     return to_plain(_start(files.read_orders(path)))
@@ -169,7 +181,7 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"stopped": {}, "left": {}}
     names = set(state.processes if asked["names"] is None else asked["names"])
     running = [name for name in files.living_pids(state) if name in names]
-    with _changed_orders(path) as (orders, change):
+    with changed_orders(path) as (orders, change):
         known = {spec.name for spec in orders.processes}
         command = orders.end_command if asked["is_final"] else None
         stopped = tuple(sorted({*orders.stopped, *(names & known)}))
@@ -184,6 +196,8 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
         if _have_ended(state, alive, names) or time.monotonic() > until_s:
             break
         time.sleep(0.1)
+    if "supervisor" not in alive and not left and names >= {*state.processes}:
+        remove_secrets(orders)
     if orders.start_at_boot and names >= {*state.processes}:
         boot.remove(orders)
     if asked["close"] and names >= {*state.processes} and _supervisor_ends(state):
@@ -211,13 +225,15 @@ def restart(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Restarts processes of a node, and its supervisor if that has ended.
 
     Args:
-      asked: "logdir", "node", "names" or null for all.
+      asked: "logdir", "node", "names" or null for all, "secrets" {name: value} of those that the
+        launcher's shell has, in case the run had ended.
 
     Returns:
       The node's state.
     """
     path = files.orders_path(asked["logdir"], asked["node"])
-    with _changed_orders(path) as (orders, change):
+    with changed_orders(path) as (orders, change):
+        renew_secrets(orders, asked.get("secrets", {}))
         names = set(asked["names"] or (spec.name for spec in orders.processes))
         counts = {name: orders.restarts.get(name, 0) + 1 for name in names}
         stopped = tuple(name for name in orders.stopped if name not in names)
@@ -241,7 +257,7 @@ def rejoin(asked: Mapping[str, Any]) -> dict[str, Any]:
     if state is not None and all(each.state in OVER for each in state.processes.values()):
         boot.remove(orders)
         return to_plain(state)  # The run ended before the machine did.
-    with _lock(files.processes_folder(orders.logdir), orders.node):
+    with locked(files.processes_folder(orders.logdir), orders.node):
         windows = RunSession(orders.tmux_sess).windows()
         mine = [each for each in windows if each.run_id == orders.run_id and not each.dead]
         if state is not None and SUPERVISOR in [each.name for each in mine]:
@@ -318,24 +334,6 @@ def _states(logdir: Path) -> list[NodeState]:
     return [state for state in found if state is not None]
 
 
-@contextlib.contextmanager
-def _changed_orders(path: Path) -> Iterator[tuple[Orders, Callable[[Orders], None]]]:
-    """Yields a node's orders, and what replaces them; nobody else changes them meanwhile."""
-    with _lock(path.parent, path.name):
-        try:
-            orders = files.read_orders(path)
-        except FileNotFoundError as error:
-            raise AgentError(f"{path}: this machine has no part in the run") from error
-        yield orders, lambda changed: files.write(path, changed)
-
-
-@contextlib.contextmanager
-def _lock(folder: Path, name: str) -> Iterator[None]:
-    with (folder / f".{name.removesuffix('.orders.json')}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Gives a learner's machine the newest names that learners are to refuse.
 
@@ -379,7 +377,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         answer = TASKS[arguments[0]](json.load(sys.stdin))
-    except (AgentError, ForeignFolderError, TmuxError, boot.CronError, OSError) as error:
+    except (AgentError, PrivateError, TmuxError, boot.CronError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     print(json.dumps(answer))

@@ -25,19 +25,23 @@ def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
     state = files.read_state(files.state_path(asked["logdir"], asked["node"]))
     if state is None:
         return {}
-    found = {}
-    for name, pid in files.living_pids(state).items():
-        if name == "supervisor" or (asked["names"] and name not in asked["names"]):
-            continue
-        if not _handles(pid, signal.SIGUSR1):
-            found[name] = "has not started yet"
-            continue
-        with files.log_path(asked["logdir"], name).open(errors="replace") as log:
+    found: dict[str, str] = {}
+    with contextlib.ExitStack() as opened:
+        logs = {}
+        for name, pid in files.living_pids(state).items():
+            if name == "supervisor" or (asked["names"] and name not in asked["names"]):
+                continue
+            if not _handles(pid, signal.SIGUSR1):
+                found[name] = "has not started yet"
+                continue
+            path = files.log_path(asked["logdir"], name)
+            log = logs[name] = opened.enter_context(path.open(errors="replace"))
             log.seek(0, os.SEEK_END)
-            os.kill(pid, signal.SIGUSR1)
-            time.sleep(_WRITTEN_S)
-            found[name] = log.read()
-    return found
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+        if logs:
+            time.sleep(_WRITTEN_S)  # for all at once: a machine may have a hundred
+        return found | {name: log.read() for name, log in logs.items()}
 
 
 def _handles(pid: int, number: signal.Signals) -> bool:

@@ -80,6 +80,8 @@ class Orders(NamedTuple):
     max_hours: float | None = None
     end_command: str | None = None
     start_at_boot: bool = False
+    secrets: tuple[str, ...] = ()
+    """Names of variables of the processes; see `frontend.node.private`."""
     environment: Mapping[str, str] = {}
     """The supervisor's, so that a supervisor started at boot has the same one."""
     workdir: str = ""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontend.node import recovery
 from frontend.node import state as files
+from frontend.node.private import read_secrets, remove_secrets
 from frontend.node.state import NodeState, ProcessSpec, RankInfo
 from impala_tf.machine import process_logs
 from impala_tf.machine.forking import Template
@@ -117,6 +118,7 @@ class NodeSupervisor:
             self._alive.close()
         states = {process.state.state for process in self._processes.values()}
         if not self._leaving:
+            remove_secrets(self._orders)
             self._run_end_command()
         if states <= {*ENDED_WELL, "left"}:
             return 0
@@ -166,12 +168,18 @@ class NodeSupervisor:
         script, *flags = spec.arguments
         if script.endswith(".py"):
             script = str(Path(orders.code, script))
+        try:
+            secrets = read_secrets(orders)
+        except (OSError, ValueError) as error:
+            # Without them, it would fail in ways that are hard to understand.
+            self._say(f"{spec.name} starts without {', '.join(orders.secrets)}: {error}")
+            secrets = {}
         command = Command(
             spec.name,
             (sys.executable, script, *flags),
             workdir=orders.workdir or str(Path.cwd()),
             log_path=str(files.log_path(orders.logdir, spec.name)),
-            environment=spec.environment,
+            environment={**secrets, **spec.environment},
             max_restarts=spec.max_restarts,
         )
         if spec.rank_info is None:

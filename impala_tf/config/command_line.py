@@ -67,7 +67,7 @@ def _read(arguments: Sequence[str]) -> Config:
         description=_DESCRIPTION,
         args=list(arguments),
         use_underscores=True,
-        config=(tyro.conf.OmitArgPrefixes,),
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.UseAppendAction),
     )
 
 

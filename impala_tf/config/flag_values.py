@@ -40,6 +40,8 @@ def to_flags(config: Config) -> list[str]:
             continue
         if isinstance(value, bool):
             flags.append(f"--{name}" if value else f"--no_{name}")
+        elif isinstance(value, (tuple, list)):
+            flags += [f"--{name}={each}" for each in value]
         else:
             flags.append(f"--{name}={value}")
     return flags

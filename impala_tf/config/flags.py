@@ -344,6 +344,12 @@ class ClusterConfig:
     end_command: str | None = None
     """Shell command that every machine runs when all of its processes have ended, such as one
     that switches it off."""
+    env: tuple[str, ...] = ()
+    """NAME=VALUE: a variable for all processes of a launch with --workers_csv_path.
+    They get no others of this shell."""
+    secret: tuple[str, ...] = ()
+    """NAME: as --env, but the value is that of this shell's variable, and is shown and
+    written nowhere but in a file that only you can read, on each machine, until the run ends."""
     start_at_boot: bool = False
     """Let cron start the processes of a machine again when it has rebooted."""
     rendezvous_port: int | None = None

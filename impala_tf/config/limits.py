@@ -291,6 +291,31 @@ def _synchronization_problems(flags: dict[str, Any]) -> list[str]:
     return []
 
 
+def _variable_problems(flags: dict[str, Any]) -> list[str]:
+    """Repeats no value: it may be a secret that was given to the wrong flag."""
+    found, names = [], list[str]()
+    for flag in ("env", "secret"):
+        for text in flags[flag]:
+            name, equals, _ = text.partition("=")
+            good = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name, re.ASCII) is not None
+            names.append(name)
+            if flag == "env" and not (good and equals):
+                hint = "" if equals else " (a level is --level_name)"
+                found.append(f"--env={name}: must be NAME=VALUE, with a variable's name{hint}")
+            elif flag == "secret" and equals:
+                found.append(f"--secret={name}: give the name alone; its value is that of this"
+                             " shell's variable")  # fmt: skip
+            elif not good:
+                found.append(f"--secret={name}: must be the name of a variable")
+        if flags[flag] and not flags["workers_csv_path"]:
+            found.append(
+                f"--{flag}: only for a launch with --workers_csv_path; a run on this machine has"
+                " the variables of this shell, so leave the flag out"
+            )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    return found + [f"--env and --secret: {name} is given twice; give it once" for name in twice]
+
+
 def _cluster_problems(flags: dict[str, Any]) -> list[str]:
     found = []
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", flags["tmux_sess"]) is None:
@@ -302,6 +327,7 @@ def _cluster_problems(flags: dict[str, Any]) -> list[str]:
             f"--speed_json={flags['speed_json']}: the model does not know that a3c's actors compute"
             " gradients; leave it out"
         )
+    found += _variable_problems(flags)
     port = flags["rendezvous_port"]
     if port is not None and not 1 <= port <= 65535:
         found.append(f"--rendezvous_port={port}: must be a port from 1 to 65535")

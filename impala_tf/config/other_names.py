@@ -9,7 +9,7 @@ _TEST = "give --mode=test --logdir=DIR"
 
 OTHER_NAMES = {
     **dict.fromkeys(
-        ("level", "levels", "env", "env_id", "env_name", "environment", "game", "gym_id"),
+        ("level", "levels", "env_id", "env_name", "environment", "game", "gym_id"),
         "--level_name",
     ),
     **dict.fromkeys(

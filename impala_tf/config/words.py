@@ -89,7 +89,8 @@ def _wrong_value(kind: Any, text: str) -> str | None:
         choices = typing.get_args(kind)
         named = [choice for choice in choices if choice]
         return None if text in choices else f"one of {', '.join(named)}"
-    if kind is str or text == "None":
+    is_repeated = typing.get_origin(kind) is tuple  # limits.py says what they must be
+    if kind is str or text == "None" or is_repeated:
         return None
     number = _number(text)
     if number is None:

@@ -39,6 +39,8 @@ OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
 SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "agent_name": st.sampled_from(["auto", *configs.AGENTS]),
     "learner_hosts": st.sampled_from(["", "a:1", "a:1,[::1]:2"]),
+    "env": st.sampled_from([(), (), ("A=1",), ("A=b=c d", "B=")]),
+    "secret": st.sampled_from([(), (), ("C",), ("C", "D")]),
     "tmux_sess": st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,9}", fullmatch=True),
 }
 
@@ -85,6 +87,10 @@ def test_defaults_are_left_out_of_the_flags() -> None:
         (["--video", "--no_video"], {"video": False}),
         (["--learner_hosts=a:1,b:2"], {"learner_hosts": "a:1,b:2"}),
         (["--logdir=a", "--logdir=b"], {"logdir": "b"}),
+        (
+            ["--workers_csv_path=w", "--env=A=1", "--env", "B=2,3 4=5", "--secret=C"],
+            {"workers_csv_path": "w", "env": ("A=1", "B=2,3 4=5"), "secret": ("C",)},
+        ),
         (["--mode=report", "--logdir=a", "--logdir", "b,c"], {"mode": "report", "logdir": "a,b,c"}),
     ],
 )
@@ -136,7 +142,7 @@ def test_an_unknown_flag_is_refused_with_the_nearest_one(
     ("arguments", "hint"),
     [
         ("--level Pong", "did you mean --level_name?"),
-        ("--env=Pong", "did you mean --level_name?"),
+        ("--env_id=Pong", "did you mean --level_name?"),
         ("--env-id=Pong", "did you mean --level_name?"),
         ("--lr=1", "did you mean --learning_rate?"),
         ("--gamma=0.9", "did you mean --discounting?"),
@@ -249,8 +255,9 @@ def test_every_flag_has_a_help_text(
     for name, default in DEFAULTS.items():
         assert len(texts[name].split()) >= 2
         shown = default if not isinstance(default, str) else default or "''"
+        end_of_text = "repeatable" if default == () else f"default: {shown}"
         assert re.search(
-            rf"--{name}[ ,].{{0,90}} {re.escape(texts[name])} \(default: {re.escape(str(shown))}",
+            rf"--{name}[ ,].{{0,90}} {re.escape(texts[name])} \({re.escape(end_of_text)}",
             help_text,
         ), name
 

@@ -112,6 +112,9 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
 }
 
 
+LAUNCH = {"workers_csv_path": "w.csv"}
+
+
 def changed(**flags: Any) -> Config:
     return configs.replace(Config(), **flags)
 
@@ -222,6 +225,16 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
             {"synchronization": "trajectory", "algorithm": "a3c"},
             "--synchronization=trajectory: a3c is asynchronous",
         ),
+        ({"env": ("A=1",)}, "--env: only for a launch with --workers_csv_path"),
+        ({"secret": ("A",)}, "--secret: only for a launch with --workers_csv_path"),
+        ({"env": ("Pong",), **LAUNCH}, "--env=Pong: must be NAME=VALUE, with a variable's name (a"),
+        ({"env": ("1A=canary",), **LAUNCH}, "--env=1A: must be NAME=VALUE, with a variable's name"),
+        ({"secret": ("A=canary",), **LAUNCH}, "--secret=A: give the name alone; its value is"),
+        ({"secret": ("a b",), **LAUNCH}, "--secret=a b: must be the name of a variable"),
+        (
+            {"env": ("A=1", "B=2"), "secret": ("A",), **LAUNCH},
+            "--env and --secret: A is given twice",
+        ),
         ({"tmux_sess": "a.b"}, "--tmux_sess='a.b': letters, digits, _ and - only"),
         ({"tmux_sess": "-a"}, "--tmux_sess='-a': "),
         ({"tmux_sess": ""}, "--tmux_sess='': "),
@@ -231,6 +244,7 @@ def test_a_contradiction_is_named(flags: dict[str, Any], start: str) -> None:
     (line,) = configs.problems(changed(**flags))
     assert line.startswith(start)
     assert "\n" not in line
+    assert "canary" not in line
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -343,6 +357,8 @@ def another(name: str) -> Any:
     if name in OTHER_VALUES:
         return OTHER_VALUES[name]
     default = DEFAULTS[name]
+    if isinstance(default, tuple):
+        return ("x",)
     if isinstance(default, bool):
         return not default
     if isinstance(default, str):

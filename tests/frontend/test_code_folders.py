@@ -36,10 +36,10 @@ class Remote:
         header = "job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_port,ssh_username,key_filename"
         self.csv.write_text("\n".join([f"{header},workdir,python", *rows]) + "\n")
 
-    def launch(self, logdir="logs"):
+    def launch(self, logdir="logs", **flags):
         config = replace(
             Config(), workers_csv_path=str(self.csv), logdir=logdir, detach=True,
-            accept_new_host_keys=True,
+            accept_new_host_keys=True, **flags,
         )  # fmt: skip
         return launch(config, make_display=lambda status: pytest.fail("it is detached"))
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from cryptography import x509
@@ -125,6 +126,31 @@ def test_a_run_whose_tmux_server_was_killed_has_stopped(launched, capfd):
     capfd.readouterr()
     assert launched.command("status") == 0
     assert "stopped" in capfd.readouterr().out
+
+
+def test_one_process_or_those_of_a_machine_can_be_stopped(launched, capfd):
+    assert launched.command("stop", "actor-1") == 0
+    assert "stopped actor-1; python -m frontend restart starts" in capfd.readouterr().out
+    states = {name: each.state for name, each in launched.node().processes.items()}
+    assert states == {"learner-0": "running", "actor-0": "running", "actor-1": "stopped"}
+    assert launched.command("restart", "actor-1") == 0
+    wait_until(lambda: launched.state("actor-1").state == "running")
+    assert launched.command("stop", "this machine") == 0
+    assert {each.state for each in launched.node().processes.values()} == {"stopped"}
+    assert launched.command("stop", "actor-9") == 2
+    assert capfd.readouterr().err.startswith("actor-9: no such machine or process; this run has ")
+
+
+def test_stacks_of_many_processes_take_no_longer_than_those_of_one(run, capfd):
+    """They were asked one after another, 2 s each, and 30 of them took too long."""
+    write_csv(run.csv, run.project, actors=5)
+    assert run.launch(detach=True) == 0
+    wait_until(lambda: all("is up" in log(run, f"actor-{number}") for number in range(5)))
+    began_s = time.monotonic()
+    assert run.command("stacks") == 0
+    took_s = time.monotonic() - began_s
+    assert capfd.readouterr().out.count("most recent call first") == 6
+    assert took_s < 6 * 2
 
 
 # --- machines that are missing ---

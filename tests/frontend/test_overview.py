@@ -1,5 +1,7 @@
 """--dry_run and doctor: what a launch would start, before anything is touched."""
 
+from pathlib import Path
+
 import pytest
 from rich.console import Console
 
@@ -60,3 +62,18 @@ def test_a_dry_run_on_this_machine_starts_nothing(tmp_path):
     assert "one learner and 3 actors with 5 environments each, on this machine" in out
     assert "0 of 1,500,000 frames so far" in out
     assert not (tmp_path / "logs").exists()
+
+
+def test_a_learner_on_loopback_is_named_if_others_must_reach_it(config, capfd, monkeypatch):
+    """Machines behind forwarded ports have loopback addresses, so the CSV looked right."""
+    monkeypatch.setattr("frontend.launch.connected", unexpected)
+    rows = ["job,ip,tf_port,ssh_port", "learner,127.0.0.1,8001,2201", "actor,127.0.0.1,,2201"]
+    path = Path(str(config.cluster.workers_csv_path))
+    path.write_text("\n".join(rows) + "\n")
+    assert launch(config, make_display=unexpected) == 0
+    assert capfd.readouterr().err == ""
+    path.write_text("\n".join([*rows, "actor,127.0.0.1,,2202"]) + "\n")
+    assert launch(config, make_display=unexpected) == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("warning: learner-0 is at 127.0.0.1, which is another machine on ")
+    assert "@127.0.0.1:2202: give as ip the address at which they reach it" in line

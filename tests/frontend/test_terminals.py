@@ -25,13 +25,13 @@ def launched(private_tmux, tmp_path):
 class Terminal:
     """A command of the front end on a terminal of its own."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, lines=40):
         self._master, slave = pty.openpty()
         self.shown = b""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "frontend", *words], cwd=PROJECT, stdin=slave, stdout=slave,
             stderr=slave, start_new_session=True,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "40"},
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": str(lines)},
         )  # fmt: skip
         os.close(slave)
         threading.Thread(target=self._read, daemon=True).start()
@@ -61,6 +61,35 @@ def test_status_follows_the_run_until_ctrl_c(launched):
     assert terminal.process.wait(20) == 130
     assert b"Traceback" not in terminal.shown
     assert launched.state("learner-0").state == "running"
+
+
+def test_status_on_a_low_terminal_shows_what_needs_attention(launched):
+    """What did not fit was cut, whatever it was."""
+    launched.command("stop", "learner-0")
+    launched.command("stop", "actor-0")
+    terminal = Terminal("status", "-f", f"--logdir={launched.logdir}", lines=4)
+    terminal.wait_for(b"... and 2 more: 2 stopped")
+    assert b"actor-1" in terminal.shown
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.process.wait(20) == 130
+
+
+def test_watch_shows_the_run_and_leaves_it_running(launched):
+    terminal = Terminal("watch", f"--logdir={launched.logdir}")
+    terminal.wait_for(b"Stand-in-v0")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.process.wait(30) == 0
+    terminal.wait_for(b"left running: 3 processes on 1 machine(s)")
+    assert b"Traceback" not in terminal.shown
+    assert launched.state("learner-0").state == "running"
+
+
+def test_watch_ends_with_the_run(launched):
+    terminal = Terminal("watch", f"--logdir={launched.logdir}")
+    terminal.wait_for(b"Stand-in-v0")
+    (launched.project / "finish").touch()
+    assert terminal.process.wait(60) == 0
+    terminal.wait_for(b"done; logdir ")
 
 
 def test_attach_shows_the_windows_of_the_run(launched):

@@ -22,9 +22,14 @@ while not stopping:
     if job == "learner" and os.path.exists("fail"):
         sys.exit(3)
     if job == "learner":
-        row = {"agent_steps_per_s": 5678.0, "policy_lag_mean": 3.25} if task == 0 else None
+        row = {"agent_steps_per_s": 5678.0, "policy_lag_mean": 3.25, "policy_lag_max": 9.0,
+               "frames_per_s": 5678.0, "episodes": 1, "episode_return_mean": 1.0,
+               "queue_size": 1, "learner_idle_fraction": 0.0} if task == 0 else None
         status = {"state": "training", "updated_unix_s": time.time(), "actors": actors,
-                  "row": row, "learners": []}
+                  "row": row, "learners": [], "level_name": "Stand-in-v0", "agent_name": "a",
+                  "logdir": logdir, "agent_steps": 1, "environment_frames": 1,
+                  "total_environment_frames": 9, "frames_per_step": 1, "queue_capacity": 1,
+                  "checkpoint": None, "pid": os.getpid(), "updated_uptime_s": time.monotonic()}
         with open(f"{logdir}/.{name}", "w") as file:
             json.dump(status, file)
         os.rename(f"{logdir}/.{name}", f"{logdir}/{name}")
