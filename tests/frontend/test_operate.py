@@ -222,7 +222,8 @@ def test_a_missing_machine_refuses_the_launch_and_says_what_would_start_it(
     run, one_is_missing, capfd
 ):
     assert run.launch(detach=True) == 1
-    said = capfd.readouterr().err.splitlines()
+    warning, *said = capfd.readouterr().err.splitlines()
+    assert warning.startswith("warning: learner-0 is at localhost, which is another machine on ")
     assert said[0].startswith(f"{NOBODY}: nothing answers")
     assert said[1].startswith("2 actor(s) could start: --min_actors=2 starts them")
     assert not (run.logdir / "cluster.json").exists()
