@@ -41,7 +41,8 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
         _lock(locks, logdir)
         if fresh:
             moved = _moved_aside(logdir)
-            _lock(locks, logdir)  # of the new folder
+            if moved is not None:
+                _lock(locks, logdir)  # of the new folder
         yield moved
 
 
