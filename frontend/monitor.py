@@ -45,6 +45,10 @@ class Display(Protocol):
         """Stops showing the run and prints `final_line`."""
 
 
+_FAILED = ("failed", "refused")
+# What makes all actors fail may make the learner fail a moment later: that says more.
+_LEARNER_FAILS_S = 2.0
+
 MakeDisplay = Callable[[Callable[[], Any]], Display]
 
 
@@ -124,7 +128,8 @@ class Monitor:
         plan = self._launcher.record.plan
         names = {process.name for process in plan.processes}
         learners = {process.name for process in plan.processes if process.is_learner}
-        over_since_s: float | None = None
+        actors = names - learners
+        over_since_s = no_actor_since_s = 0.0
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -144,6 +149,10 @@ class Monitor:
                 late = time.monotonic() - over_since_s > _ACTORS_END_S
                 if names <= over or late or not good_end:
                     return self._result(good_end, {n: states[n] for n in sorted(learners)})
+            elif actors and all(n in states and states[n].state in _FAILED for n in actors):
+                no_actor_since_s = no_actor_since_s or time.monotonic()
+                if time.monotonic() - no_actor_since_s > _LEARNER_FAILS_S:
+                    return self._result(False, {n: states[n] for n in sorted(actors)})
             time.sleep(_UPDATE_S)
 
     def _result(self, ended_well: bool, learners: Mapping[str, ProcessState]) -> tuple[int, str]:
@@ -270,6 +279,8 @@ class Monitor:
             before = self._states.get(process.name)
             if process.restarts > (before.restarts if before else 0):
                 self._notes.append(f"{process.name} on {name} exited: {process.detail}")
+            if process.state in _FAILED and (before is None or before.state not in _FAILED):
+                self._notes.append(f"{process.name} on {name} {process.state}: {process.detail}")
             self._states[process.name] = process
         if 0 in seen.statuses:
             self._status = seen.statuses[0]

@@ -194,6 +194,16 @@ def test_a_launcher_does_not_show_the_run_of_a_later_launch(run):
     save(records[0], run.logdir)
 
 
+def test_a_run_whose_actors_have_all_failed_ends_and_names_the_cause(run):
+    """Its learner would wait for unrolls for ever."""
+    (run.project / "broken").touch()
+    assert run.launch() == 1
+    cause = "exit status 3 after 0 s: the level is broken"
+    assert run.display.final.startswith(f"failed: actor-0 failed: {cause}; actor-1 failed:")
+    assert f"actor-0 on this machine failed: {cause}" in run.display.notes
+    assert run.state("learner-0").state == "stopped"
+
+
 def test_a_project_that_cannot_start_is_reported(run, capfd):
     (run.project / "run_experiment.py").unlink()
     (run.project / "run_experiment.py").write_text("import sys; sys.exit(2)")

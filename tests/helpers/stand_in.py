@@ -19,6 +19,9 @@ actors = [{"name": f"actor-{k}", "host": "h", "agent_steps_per_s": 1234.0, "para
 while not stopping:
     if os.path.exists("finish"):
         sys.exit(int(open("finish").read() or 0) if job == "learner" else 0)
+    if job == "actor" and os.path.exists("broken"):
+        print("the level is broken", flush=True)
+        sys.exit(3)
     if job == "learner" and os.path.exists("fail"):
         sys.exit(3)
     if job == "learner":
