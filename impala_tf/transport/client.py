@@ -16,7 +16,7 @@ import numpy as np
 
 from impala_tf.machine import certificates
 from impala_tf.machine.process_memory import PeakMemory
-from impala_tf.transport import credentials, impala_pb2, impala_pb2_grpc
+from impala_tf.transport import credentials, impala_pb2
 from impala_tf.transport.codec import NestCodec, TensorSpec, decode_all
 from impala_tf.transport.errors import (
     ClientClosed,
@@ -41,6 +41,7 @@ from impala_tf.transport.handshake import (
     specs_from_messages,
 )
 from impala_tf.transport.retry import Backoff
+from impala_tf.transport.stub import Stub
 from impala_tf.types import ActorReport, Episode, Sent
 
 # The learner is unreachable, slow or shutting down: all of these pass.
@@ -103,7 +104,7 @@ class ActorClient:
             credentials.channel_credentials(credentials_dir),
             [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", certificates.LEARNER_NAME)],
         )
-        self._stub = impala_pb2_grpc.LearnerStub(self._channel)
+        self._stub = Stub(self._channel)
         self._actor_id = actor_id
         self._session = secrets.randbits(64)
         self._config_digest = config_digest

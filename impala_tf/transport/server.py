@@ -20,6 +20,7 @@ from impala_tf.transport.codec import NestCodec
 from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES, SERVER_OPTIONS
 from impala_tf.transport.handshake import RunIdentity
 from impala_tf.transport.service import LearnerService
+from impala_tf.transport.stub import SERVICE
 
 _METHODS = ("Handshake", "Attend", "GetParameters", "GetNetwork", "Infer", "PushUnroll", "Report")
 
@@ -84,7 +85,7 @@ class LearnerServer:
             name: grpc.unary_unary_rpc_method_handler(getattr(self.service, name))
             for name in _METHODS
         }
-        service = grpc.method_handlers_generic_handler("impala.Learner", handlers)
+        service = grpc.method_handlers_generic_handler(SERVICE, handlers)
         server.add_generic_rpc_handlers((service,))
         return server
 

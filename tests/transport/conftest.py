@@ -19,8 +19,8 @@ from impala_tf.transport import (
     PushReport,
     RunIdentity,
     credentials,
-    impala_pb2_grpc,
 )
+from impala_tf.transport.stub import Stub
 from impala_tf.types import Unroll
 from tests.helpers.wire import RUN, SPECS, Connect, FakeLearner, Serve, StubOf
 
@@ -105,7 +105,7 @@ def stub_of(directory: Path) -> Iterator[StubOf]:
         options = [("grpc.ssl_target_name_override", certificates.LEARNER_NAME)]
         with_certificate = credentials.channel_credentials(directory)
         channels.append(grpc.secure_channel(f"127.0.0.1:{one.port}", with_certificate, options))
-        return impala_pb2_grpc.LearnerStub(channels[-1])
+        return Stub(channels[-1])
 
     yield stub
     for channel in channels:

@@ -24,8 +24,8 @@ from impala_tf.transport import (
     RunIdentity,
     credentials,
     impala_pb2,
-    impala_pb2_grpc,
 )
+from impala_tf.transport.stub import SERVICE, Stub
 from impala_tf.types import AgentOutput, EnvOutput, Unroll
 
 SCALAR = ((), "float32")
@@ -77,7 +77,7 @@ def shake_hands(
         if channel_credentials
         else grpc.insecure_channel(address)
     ) as channel:
-        stub = impala_pb2_grpc.LearnerStub(channel)
+        stub = Stub(channel)
         return stub.Handshake(impala_pb2.HandshakeRequest(), timeout=20)
 
 
@@ -134,13 +134,9 @@ def test_a_learners_certificate_cannot_be_used_as_an_actors(port: int, directory
     assert_refused(port, grpc.ssl_channel_credentials(authority, key, certificate))
 
 
-class AnswersAll(impala_pb2_grpc.LearnerServicer):
-    """A learner that accepts every actor."""
-
-    def Handshake(  # noqa: N802
-        self, request: impala_pb2.HandshakeRequest, context: grpc.ServicerContext
-    ) -> impala_pb2.HandshakeReply:
-        return impala_pb2.HandshakeReply(outcome=impala_pb2.OK)
+def admits(data: bytes, context: grpc.ServicerContext) -> bytes:
+    """The handshake of a learner that accepts every actor."""
+    return impala_pb2.HandshakeReply(outcome=impala_pb2.OK).SerializeToString()
 
 
 @pytest.mark.parametrize(("role", "accepted"), [("learner", True), ("actor", False)])
@@ -155,7 +151,9 @@ def test_an_actors_certificate_cannot_be_used_by_a_server(
         (directory / name).read_bytes() for name in ("ca.pem", f"{role}.key", f"{role}.pem")
     )
     server = grpc.server(futures.ThreadPoolExecutor(2))
-    impala_pb2_grpc.add_LearnerServicer_to_server(AnswersAll(), server)
+    handlers = {"Handshake": grpc.unary_unary_rpc_method_handler(admits)}
+    service = grpc.method_handlers_generic_handler(SERVICE, handlers)
+    server.add_generic_rpc_handlers((service,))
     port = server.add_secure_port(
         "127.0.0.1:0", grpc.ssl_server_credentials([(key, certificate)], authority, True)
     )
