@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
 
 from tests.helpers.clock import Clock
@@ -18,6 +19,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 # The front end's tests start processes that train nothing, and should not import TensorFlow.
 os.environ.setdefault("IMPALA_TF_SEPARATE_PROCESSES", "1")
+
+# A busy machine is slow, and that is no failure.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
