@@ -42,7 +42,7 @@ def take(level_name: str, paths: Mapping[str, Path] | None = None) -> Snapshot:
     """Reads the project's files as they are now.
 
     Args:
-      level_name: as --level_name; a module of one's own is included, see `project.files`.
+      level_name: as --level_name; a module of your own is included, see `project.files`.
       paths: {name: file}. Default: `project.files`.
     """
     paths = paths or project.files(level_name)

@@ -2,7 +2,7 @@
 
 One supervisor runs on each machine, in a tmux window, and continues when the launcher exits. It
 reads its orders again whenever they change, and writes its state; see `frontend.node.state`. If it
-is killed, its window starts another one, which goes on from that state; see `windows.py`.
+is killed, its window starts another one, which resumes from that state; see `windows.py`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class NodeSupervisor:
                 self._echo_logs()
                 time.sleep(_TICK_S)
         except BaseException:
-            self._leaving = True  # The next supervisor goes on with what has not ended.
+            self._leaving = True  # The next supervisor resumes what has not ended.
             raise
         finally:
             for process in self._processes.values():

@@ -98,7 +98,7 @@ def _fork_orphan() -> int:
 
 
 def _wait_to_begin(descriptor: int) -> None:
-    """Ends this process if whoever asked for it no longer wants it."""
+    """Ends this process if the process that asked for it no longer wants it."""
     with os.fdopen(descriptor, "rb") as begin:
         if not begin.read(1):
             sys.exit("the process that asked for this one no longer waits for it")

@@ -1,4 +1,4 @@
-"""A level in a module of one's own, in the folder where the run is started."""
+"""A level in a module of your own, in the folder where the run is started."""
 
 from __future__ import annotations
 
