@@ -54,7 +54,7 @@ def test_two_seeds_are_two_runs_and_a_resume_is_written_down(start: Start, tmp_p
     assert second["git_commit"] == now["git_commit"]
 
 
-@pytest.mark.end_to_end
+@pytest.mark.long
 def test_fresh_moves_the_run_aside_and_starts_again(start: Start, tmp_path: Path) -> None:
     code, out, err = start(*SHORT, cwd=tmp_path).wait()
     assert code == 0, err + out
@@ -94,7 +94,7 @@ def test_runs_that_start_at_once_never_share_a_folder(start: Start, tmp_path: Pa
     assert len(described(tmp_path / FOLDER)["history"]) == 1
 
 
-@pytest.mark.end_to_end
+@pytest.mark.long
 def test_fresh_does_not_move_a_run_that_trains(start: Start, tmp_path: Path) -> None:
     run = start(*ENDLESS, cwd=tmp_path)
     run.wait_until(lambda: checkpointed_frames(tmp_path / FOLDER) > 0)
@@ -107,7 +107,7 @@ def test_fresh_does_not_move_a_run_that_trains(start: Start, tmp_path: Path) -> 
     assert not (tmp_path / f"{FOLDER}.1").exists()
 
 
-@pytest.mark.end_to_end
+@pytest.mark.long
 def test_a_learner_by_hand_refuses_the_folder_of_another_run(start: Start, tmp_path: Path) -> None:
     """A machine of a launched run has the folder, not the machine that launches."""
     code, out, err = start(*SHORT, cwd=tmp_path).wait()

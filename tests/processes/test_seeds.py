@@ -19,6 +19,7 @@ pytestmark = pytest.mark.end_to_end
 NUM_ENVS = 2
 
 
+@pytest.mark.long
 def test_a_resumed_run_and_a_restarted_actor_play_other_games(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
