@@ -15,7 +15,6 @@ from impala_tf.processes.common import seed_of
 from impala_tf.transport import Start
 from tests.helpers.runs import Run, checkpointed_frames
 
-pytestmark = pytest.mark.end_to_end
 NUM_ENVS = 2
 
 
