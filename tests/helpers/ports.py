@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 
-# Below the range from which the kernel takes ports for outgoing connections: those come at any time.
+# Below the range from which the kernel takes ports for outgoing connections, at any time.
 _FIRST, _END = 12_000, 32_000
 
 
