@@ -50,6 +50,7 @@ def unroll_specs(observation_shape: tuple[int, ...] = (4, 4, 1)) -> Unroll:
             last_action=((T + 1,), "int32"),
         ),
         agent_outputs=AgentOutput(action=((T,), "int32"), policy_logits=((T, A), "float32")),
+        level=((), "int32"),
     )
 
 

@@ -33,7 +33,7 @@ RUN = RunIdentity(
     protocol_version=PROTOCOL_VERSION,
     run_id="run",
     config_digest="digest",
-    unroll_specs=Unroll(SCALAR, (), EnvOutput(*[SCALAR] * 7), AgentOutput(SCALAR, SCALAR)),
+    unroll_specs=Unroll(SCALAR, (), EnvOutput(*[SCALAR] * 7), AgentOutput(SCALAR, SCALAR), SCALAR),
     parameter_specs=[],
     most_episodes=3,
 )
