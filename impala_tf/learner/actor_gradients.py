@@ -7,7 +7,7 @@ chosen by the parameters of its gradient, so every pi / mu is 1, and V-trace is 
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -21,27 +21,24 @@ from impala_tf.learner.policy_gradients import PolicyGradients, PolicyStats, pol
 from impala_tf.types import ActorGradient, ActorReport, EnvironmentSpec, Episode, Nest, Sent, Unroll
 
 
-class Learner(Protocol):
-    """Where gradients go (see `transport.ActorClient`)."""
-
-    def push(self, sent: ActorGradient, /, episodes: list[Episode], report: ActorReport) -> None:
-        """Sends a gradient; its arrays may be overwritten after the call."""
+PushGradient = Callable[[ActorGradient, list[Episode], ActorReport], None]
+"""Sends a gradient, whose arrays may be overwritten after the call. See `ActorClient.push`."""
 
 
 class GradientSender:
     """Sends the gradient of an unroll instead of the unroll.
 
     Args:
-      learner: where gradients go.
+      push_gradient: sends it to the learner.
       agent: with the parameters that acted; they must not change before `push` returns.
       spec: of the level.
       config: resolved.
     """
 
     def __init__(
-        self, learner: Learner, agent: Agent, spec: EnvironmentSpec, config: Config
+        self, push_gradient: PushGradient, agent: Agent, spec: EnvironmentSpec, config: Config
     ) -> None:
-        self._learner = learner
+        self._push_gradient = push_gradient
         self._gradients = PolicyGradients(
             agent, layout_of(spec), config, resolved(config.loss.entropy_cost)
         )
@@ -55,7 +52,7 @@ class GradientSender:
             tuple(gradient.numpy()[np.newaxis] for gradient in gradients),
             stats.numpy()[np.newaxis],
         )
-        self._learner.push(sent, episodes, report)
+        self._push_gradient(sent, episodes, report)
 
     def _of_unroll(self, unroll: Unroll) -> tuple[list[tf.Tensor], tf.Tensor]:
         learned = self._gradients.of_batch(Minibatch(unroll, ()))

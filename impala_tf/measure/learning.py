@@ -203,9 +203,9 @@ def _played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unrol
     network = OwnNetwork(agent, spec, num_envs, config.run.seed, epsilons)
     actor = Actor(
         agent.interface,
-        OwnActing(network, kept),
+        OwnActing(network, kept.fetch_parameters),
         environments,
-        kept,
+        kept.push,
         spec,
         num_envs,
         length,

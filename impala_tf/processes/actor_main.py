@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.actor.acting import Acting, LearnerActing, Network, OwnActing, codecs
+from impala_tf.actor.acting import Acting, Codecs, LearnerActing, Network, OwnActing
 from impala_tf.actor.actor import Actor
-from impala_tf.actor.model import ActingModel
-from impala_tf.actor.network import LiteRtPolicy
+from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.interface import array_specs, interface_of_config
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.agents.sampling import sampler_of
@@ -99,7 +98,7 @@ def main(config: Config) -> int:
             interface,
             _acting(config, spec, client, own, seed(), q_learning),
             environment,
-            client if own is None else own.learner(client),
+            client.push if own is None else own.push(client),
             spec,
             num_envs,
             length,
@@ -185,7 +184,7 @@ def _acting(
     waits = configs.waits_for_updates(config)
     if config.process.inference == "learner":
         interface = interface_of_config(config.agent, spec)
-        return LearnerActing(client, codecs(interface, spec), waits)
+        return LearnerActing(client.infer, Codecs(interface, spec), waits)
     network: Network
     if own is None:
         try:
@@ -195,7 +194,7 @@ def _acting(
             own = _tensorflow_actor(config, spec)
     if own is not None:
         network = own.network(seed, None if q_learning is None else q_learning.epsilons)
-    return OwnActing(network, client, waits)
+    return OwnActing(network, client.fetch_parameters, waits)
 
 
 def _litert_network(

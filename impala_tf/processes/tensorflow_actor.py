@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from impala_tf.actor.actor import Learner
+from impala_tf.actor.actor import Push
 from impala_tf.agents import precision
 from impala_tf.agents.agent import agent_of
 from impala_tf.agents.policy import OwnNetwork
@@ -41,8 +41,8 @@ class TensorFlowActor:
         num_envs = resolved(self._config.process.envs_per_actor)
         return OwnNetwork(self._agent, self._spec, num_envs, seed, epsilons)
 
-    def learner(self, client: ActorClient) -> Learner:
+    def push(self, client: ActorClient) -> Push:
         """Returns what takes unrolls: in a3c, only their gradients go to the learner."""
         if self._config.loss.algorithm != "a3c":
-            return client
-        return GradientSender(client, self._agent, self._spec, self._config)
+            return client.push
+        return GradientSender(client.push, self._agent, self._spec, self._config).push
