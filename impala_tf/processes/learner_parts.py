@@ -39,6 +39,8 @@ from impala_tf.processes import run_folder
 from impala_tf.processes.common import check_replay_fits, credentials_dir, seed_of
 from impala_tf.transport import (
     PROTOCOL_VERSION,
+    GrantLimit,
+    Grants,
     LearnerServer,
     LearnerService,
     ParameterStore,
@@ -119,7 +121,7 @@ def build(
         on_stale=_on_stale(recorder),
         parameter_lag=1 if configs.waits_for_updates(config) else config.process.parameter_lag,
         infer=None if inference is None else inference.ask,
-        least_grants=_least_grants(config),
+        grants=_grants(config),
         networks=None if networks is None else networks.network,
         run_steps=learner.agent_steps,
     )
@@ -274,12 +276,12 @@ def _normalizer(config: Config) -> Callable[[int, float], float | None]:
     return normalized
 
 
-def _least_grants(config: Config) -> int | None:
-    """Returns how many unrolls may be in the making at least: those of a batch, and two more."""
+def _grants(config: Config) -> Grants:
+    """At least as many unrolls may be in the making as a batch has, and two more."""
     if configs.waits_for_updates(config):
-        return None
+        return Grants()
     of_batch = configs.sent_per_batch(config) / configs.sent_per_push(config)
-    return 2 + math.ceil(of_batch)
+    return Grants(GrantLimit(2 + math.ceil(of_batch)))
 
 
 def _most_episodes(config: Config) -> int:

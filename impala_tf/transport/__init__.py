@@ -13,13 +13,15 @@ from impala_tf.transport.errors import (
     StaleUnroll,
     TransportError,
 )
+from impala_tf.transport.grants import GrantLimit, Grants
 from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity, Start, max_environments
 from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.pushes import PushReport
+from impala_tf.transport.retry import RetryTimes
 from impala_tf.transport.server import LearnerServer
 from impala_tf.transport.service import LearnerService, Networks
-from impala_tf.transport.sessions import ActorView
+from impala_tf.transport.sessions import ActorView, Sessions
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -27,6 +29,8 @@ __all__ = [
     "ActorView",
     "ClientClosed",
     "DecodeError",
+    "GrantLimit",
+    "Grants",
     "HandshakeRefused",
     "Infer",
     "LearnerServer",
@@ -38,8 +42,10 @@ __all__ = [
     "PushReport",
     "QueueClosed",
     "RefusedUnroll",
+    "RetryTimes",
     "RunIdentity",
     "RunOver",
+    "Sessions",
     "Snapshot",
     "Start",
     "StaleUnroll",

@@ -40,7 +40,7 @@ from impala_tf.transport.handshake import (
     spec_messages,
     specs_from_messages,
 )
-from impala_tf.transport.retry import Backoff
+from impala_tf.transport.retry import Backoff, RetryTimes
 from impala_tf.transport.stub import Stub
 from impala_tf.types import ActorReport, Episode, Sent
 
@@ -53,6 +53,7 @@ _RETRIED = (
 
 
 _ATTEND_AGAIN_S = 1.0
+_RETRY_TIMES = RetryTimes()
 _NO_REPORT = ActorReport()
 
 
@@ -79,6 +80,8 @@ class ActorClient:
         on_call: Callable[[], None] | None = None,
         on_refused: Callable[[str], None] = lambda reason: None,
         num_environments: int = 1,
+        retry: RetryTimes = _RETRY_TIMES,
+        push_deadline_s: float = PUSH_DEADLINE_S,
     ) -> None:
         """Connects at the first call.
 
@@ -88,12 +91,14 @@ class ActorClient:
           actor_id: unique among the learner's actors.
           unroll_specs: of (shape, dtype), without the leading N; a3c: of gradients.
           config_digest: `impala_tf.config.wire_digest`.
-          on_retry: called with (seconds so far, reason) if a call is being retried: after 5 s, then
-            every minute; from the thread that waits.
+          on_retry: called with (seconds so far, reason) if a call is being retried, at the times
+            that `retry` gives; from the thread that waits.
           on_call: called before every try of a call, from the thread that calls.
           on_refused: called by `push` with the reason if the learner did not use the previous
             unroll. If it was stale, newer parameters are there: `fetch_parameters` returns them.
           num_environments: N at most, of all unrolls.
+          retry: when calls are retried.
+          push_deadline_s: seconds that one try of a push may take.
 
         Raises: ConfigError if the credentials cannot be used.
         """
@@ -112,6 +117,8 @@ class ActorClient:
         self._on_retry = on_retry
         self._on_call = on_call
         self._on_refused = on_refused
+        self._retry = retry
+        self._push_deadline_s = push_deadline_s
         self._run_id = ""
         self.start = Start()
         self._parameter_specs: list[TensorSpec] = []
@@ -251,7 +258,7 @@ class ActorClient:
         self._next_sequence += 1
         try:
             self._sending = self._sender.submit(
-                self._call, self._stub.PushUnroll, request, PUSH_DEADLINE_S, asking
+                self._call, self._stub.PushUnroll, request, self._push_deadline_s, asking
             )
         except RuntimeError as error:  # how the executor reports that `close` came first
             raise ClientClosed("push: the client is closed") from error
@@ -308,7 +315,7 @@ class ActorClient:
         asking: Any | None = None,
     ) -> Any:
         """Calls until there is a reply; if there is `asking`, a retry sends that first."""
-        backoff = Backoff(self._on_retry)
+        backoff = Backoff(self._on_retry, self._retry)
         sent = request
         while not self._closed.is_set():
             sent.run_id = self._run_id

@@ -12,7 +12,7 @@ import collections
 import time
 from collections.abc import Callable, Hashable
 
-_FIRST = 32.0  # grants, until it is known how long unrolls take and wait
+FIRST_GRANTS = 32.0  # until it is known how long unrolls take and wait
 _WEIGHT = 0.1  # of an unroll in the running means
 # Shares of the time that an unroll takes, for which it may wait for room: below the first one, more
 # grants are given, above the second one, fewer. Some must wait, or the learner would starve.
@@ -23,8 +23,6 @@ _STEP_UP, _STEP_DOWN = 0.5, 0.1
 # A grant whose unroll has not come after so many times the mean is that of a lost actor.
 _LOST_AFTER = 5.0
 _LOST_AFTER_S = 30.0  # at least
-# Longer calls could end at their deadline.
-_HOLD_S = 15.0
 
 Grant = tuple[Hashable, int]  # session, and the number of the unroll in it
 
@@ -34,15 +32,16 @@ class GrantLimit:
 
     Args:
       least: always so many.
+      first: so many at first, or `least` if that is more.
 
     Attributes:
       limit: now.
       unroll_s: mean seconds that an unroll takes to be made and sent; 0 before the first one.
     """
 
-    def __init__(self, least: int) -> None:
+    def __init__(self, least: int, first: float = FIRST_GRANTS) -> None:
         self._least = float(least)
-        self.limit = max(self._least, _FIRST)
+        self.limit = max(self._least, first)
         self.unroll_s = self._waited_s = 0.0
 
     def observe(self, unroll_s: float, waited_s: float, more_wanted: bool) -> None:
@@ -66,13 +65,20 @@ class Grants:
     """The grants of one learner's actors. Call it in one event loop.
 
     Args:
-      least: there may always be so many at once; None: any number.
+      limit: how many there may be at once; None: any number.
       clock: seconds.
+      hold_s: seconds that a call waits at most; longer calls could end at their deadline.
     """
 
-    def __init__(self, least: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = None if least is None else GrantLimit(least)
+    def __init__(
+        self,
+        limit: GrantLimit | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        hold_s: float = 15.0,
+    ) -> None:
+        self._limit = limit
         self._clock = clock
+        self._hold_s = hold_s
         self._given: dict[Grant, float] = {}  # when; the oldest first
         self._arrived: dict[Grant, float] = {}  # when, of those that wait for room
         self._waiting: collections.OrderedDict[Grant, asyncio.Future[bool]] = (
@@ -95,7 +101,7 @@ class Grants:
             future = self._waiting[grant] = asyncio.get_running_loop().create_future()
         self._give()
         try:
-            await asyncio.wait([future], timeout=_HOLD_S)
+            await asyncio.wait([future], timeout=self._hold_s)
         finally:
             if not future.done():
                 self._waiting.pop(grant, None)

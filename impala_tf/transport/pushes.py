@@ -60,6 +60,7 @@ class Pushes:
         on_push: Callable[[PushReport], None] | None,
         on_refused: Callable[[int], None] | None,
         on_stale: Callable[[PushReport], None] | None,
+        most_waiting_bytes: int | None,
     ) -> None:
         self._run = run
         self._put = put
@@ -70,7 +71,7 @@ class Pushes:
         self._on_stale = on_stale
         self._codec = NestCodec(run.unroll_specs)
         self._workers = futures.ThreadPoolExecutor(_WORKERS, thread_name_prefix="put")
-        self._max_waiting_bytes = _max_waiting_bytes()
+        self._most_waiting_bytes = most_waiting_bytes or _share_of_memory()
         self._waiting_bytes = 0
 
     @property
@@ -143,7 +144,7 @@ class Pushes:
         return max(request.ByteSize(), unrolls * self._codec.nbytes)
 
     def _check_room(self, size: int) -> None:
-        if self._waiting_bytes + size > self._max_waiting_bytes:
+        if self._waiting_bytes + size > self._most_waiting_bytes:
             raise CallError(
                 grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
             )
@@ -238,5 +239,5 @@ class Pushes:
             logger.warning("%s: an unroll was refused: %s", request.actor_id, reason)
 
 
-def _max_waiting_bytes() -> int:
+def _share_of_memory() -> int:
     return int(_WAITING_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

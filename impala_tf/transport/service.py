@@ -15,9 +15,7 @@ import grpc
 from impala_tf.transport import callers, impala_pb2
 from impala_tf.transport.calls import answering, check_environments, reply
 from impala_tf.transport.codec import TensorSpec
-from impala_tf.transport.errors import (
-    NoNetwork,
-)
+from impala_tf.transport.errors import NoNetwork
 from impala_tf.transport.grants import Grants
 from impala_tf.transport.handshake import RunIdentity, mismatches, shown, spec_messages
 from impala_tf.transport.inference import Infer, InferenceCalls
@@ -55,8 +53,10 @@ class LearnerService:
       infer: chooses actions for actors, see `inference.Infer`; None: they do it themselves.
       networks: converts the network for actors that run it without TensorFlow; None: they have
         their own.
-      least_grants: so many unrolls may always be in the making; how many more depends on how long
-        they wait for room in the queue, see `grants`. None: any number.
+      grants: how many unrolls may be in the making; None: any number.
+      sessions: which actors there are, and how long they are remembered.
+      most_waiting_bytes: of unrolls that wait for room in the queue; pushes beyond it are told to
+        retry. None: a quarter of the machine's memory.
       run_steps: agent steps that the run has now, see `handshake.Start`.
 
     Attributes:
@@ -75,7 +75,9 @@ class LearnerService:
         parameter_lag: int = 1,
         infer: Infer | None = None,
         networks: Networks | None = None,
-        least_grants: int | None = None,
+        grants: Grants | None = None,
+        sessions: Sessions | None = None,
+        most_waiting_bytes: int | None = None,
         run_steps: int = 0,
     ) -> None:
         self.run = run
@@ -86,11 +88,20 @@ class LearnerService:
         self._parameter_lag = parameter_lag
         self._networks = networks
         self._over = threading.Event()
-        self._grants = Grants(least_grants)
+        self._grants = grants or Grants()
         self._warned_at: dict[str, float] = {}
         self._last_refusal = (float("-inf"), "")
-        self.sessions = Sessions()
-        self._pushes = Pushes(run, put, self.sessions, self._grants, on_push, on_refused, on_stale)
+        self.sessions = sessions or Sessions()
+        self._pushes = Pushes(
+            run,
+            put,
+            self.sessions,
+            self._grants,
+            on_push,
+            on_refused,
+            on_stale,
+            most_waiting_bytes,
+        )
         self._inference = InferenceCalls(infer, parameters, self._over.is_set)
 
     def close(self) -> None:
@@ -107,7 +118,7 @@ class LearnerService:
         return self.sessions.num_present() - self._inference.num_held
 
     def actors(self) -> list[ActorView]:
-        """Returns every actor that called in the last 5 minutes, ordered by id."""
+        """Returns every actor that called in the last minutes, see `Sessions`; ordered by id."""
         return self.sessions.views()
 
     def last_refusal(self) -> str:

@@ -14,14 +14,8 @@ from impala_tf.types import ActorReport
 
 logger = logging.getLogger(__name__)
 
-# An actor without contact for this long is hidden (perhaps scaled down) and reappears when it
-# reconnects.
-_SHOWN_S = 300.0
 # How soon an actor that holds a name must answer when another process claims it.
 _ANSWER_S = 3.0
-# Names that are remembered: an actor that was cut off for hours may repeat its last push.
-_MOST_NAMES = 10_000
-_MOST_SESSIONS = 16  # of one name
 
 
 class ActorView(NamedTuple):
@@ -103,9 +97,21 @@ class Session:
 
 
 class Sessions:
-    """The actors of one learner. `views`, `num_present` and `update` are thread-safe."""
+    """The actors of one learner. `views`, `num_present` and `update` are thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+      shown_s: an actor without contact for this many seconds is hidden (perhaps scaled down) and
+        reappears when it reconnects.
+      most_names: that are remembered: an actor that was cut off for hours may repeat its last push.
+      most_sessions: of one name that are remembered, besides the present one.
+    """
+
+    def __init__(
+        self, shown_s: float = 300.0, most_names: int = 10_000, most_sessions: int = 16
+    ) -> None:
+        self._shown_s = shown_s
+        self._most_names = most_names
+        self._most_sessions = most_sessions
         self._lock = threading.Lock()  # of the table and the views in it
         self._current: collections.OrderedDict[str, Session] = collections.OrderedDict()
         # {name: {number: session}} that were replaced; a push of theirs may still be on its way.
@@ -141,12 +147,12 @@ class Sessions:
             holder.release()
             session.restarts = 1 + max(each.restarts for each in earlier.values())
         session = earlier.pop(session.number, session)  # it remembers what was pushed
-        while len(earlier) > _MOST_SESSIONS:
+        while len(earlier) > self._most_sessions:
             del earlier[next(iter(earlier))]
         with self._lock:
             self._current[name] = session
             self._current.move_to_end(name)
-            while len(self._current) > _MOST_NAMES:
+            while len(self._current) > self._most_names:
                 gone, _ = self._current.popitem(last=False)
                 self._earlier.pop(gone, None)
 
@@ -180,11 +186,11 @@ class Sessions:
             session.release()
 
     def views(self) -> list[ActorView]:
-        """Returns every actor that called in the last 5 minutes, ordered by name."""
+        """Returns every actor that called in the last `shown_s` seconds, ordered by name."""
         now = time.monotonic()
         with self._lock:
             views = [_seen(session, now) for session in self._current.values()]
-        return sorted(view for view in views if view.last_contact > now - _SHOWN_S)
+        return sorted(view for view in views if view.last_contact > now - self._shown_s)
 
 
 def _view(name: str, host: str) -> ActorView:

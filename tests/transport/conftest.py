@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,8 @@ import pytest
 from impala_tf.machine import certificates
 from impala_tf.transport import (
     ActorClient,
-    Infer,
     LearnerServer,
     LearnerService,
-    Networks,
-    PushReport,
     RunIdentity,
     credentials,
 )
@@ -46,22 +43,10 @@ def serve(directory: Path) -> Iterator[Serve]:
         port: int = 0,
         run: RunIdentity = RUN,
         folder: Path = directory,
-        infer: Infer | None = None,
-        networks: Networks | None = None,
-        least_grants: int | None = None,
-        run_steps: int = 0,
-        on_stale: Callable[[PushReport], None] | None = None,
+        **options: Any,
     ) -> LearnerServer:
         service = LearnerService(
-            run,
-            learner.put,
-            learner.parameters,
-            learner.reports.put,
-            infer=infer,
-            networks=networks,
-            least_grants=least_grants,
-            run_steps=run_steps,
-            on_stale=on_stale,
+            run, learner.put, learner.parameters, learner.reports.put, **options
         )
         one = LearnerServer(f"127.0.0.1:{port}", folder, service)
         one.start()
@@ -83,10 +68,11 @@ def connect(directory: Path) -> Iterator[Connect]:
         actor_id: str = "actor-0",
         specs: Unroll = SPECS,
         digest: str = RUN.config_digest,
-        on_retry: Callable[[float, str], None] | None = None,
+        **options: Any,
     ) -> ActorClient:
+        address = f"127.0.0.1:{port}"
         one = ActorClient(
-            f"127.0.0.1:{port}", directory, actor_id, specs, digest, on_retry, num_environments=8
+            address, directory, actor_id, specs, digest, num_environments=8, **options
         )
         clients.append(one)
         return one

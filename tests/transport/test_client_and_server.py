@@ -16,9 +16,9 @@ from impala_tf.machine.process_memory import peak_mib
 from impala_tf.transport import (
     HandshakeRefused,
     PushReport,
+    Sessions,
     TransportError,
     impala_pb2,
-    sessions,
 )
 from impala_tf.types import ActorReport, EnvOutput, Episode, Unroll
 from tests.helpers.waiting import wait_until
@@ -336,17 +336,16 @@ def test_tensors_in_another_order_are_refused(
 
 
 def test_an_actor_without_contact_is_hidden_until_it_reconnects(
-    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:
-    one = serve(learner)
+    one = serve(learner, sessions=Sessions(shown_s=1.0))
     actor = connect(one.port)
     learner.parameters.publish(0, make_parameters(0.0))
     actor.handshake()
     actor.push(make_unroll(0))
     learner.reports.get(timeout=PATIENCE_S)
-    monkeypatch.setattr(sessions, "_SHOWN_S", -1.0)
-    assert one.service.actors() == []
-    monkeypatch.setattr(sessions, "_SHOWN_S", 300.0)
+    assert len(one.service.actors()) == 1
+    wait_until(lambda: one.service.actors() == [])
     actor.fetch_parameters(-1)
     (view,) = one.service.actors()
     assert view.unrolls == 2  # its earlier unrolls still count

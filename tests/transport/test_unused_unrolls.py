@@ -36,8 +36,7 @@ def test_an_actor_whose_unroll_is_refused_is_told_why_and_continues(
 
     learner.put = picky  # type: ignore[method-assign]
     one = serve(learner)
-    actor = connect(one.port)
-    actor._on_refused = reasons.append
+    actor = connect(one.port, on_refused=reasons.append)
     for version in (1, 1, 2, 3, 4):
         actor.push(make_unroll(version=version, n=2))
     assert learner.reported(1) == [3]
@@ -87,9 +86,8 @@ def test_an_actor_whose_unroll_is_stale_is_told_so_and_gets_newer_parameters(
 
     learner.put = only_new  # type: ignore[method-assign]
     one = serve(learner, on_stale=stale.append)
-    actor = connect(one.port)
     reasons: list[str] = []
-    actor._on_refused = reasons.append
+    actor = connect(one.port, on_refused=reasons.append)
     actor.push(make_unroll(version=2, n=2), [Episode(1.0, 5)])
     fetched = actor.fetch_parameters(2)
     assert fetched is not None and fetched[0] == 3
