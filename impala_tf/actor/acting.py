@@ -136,7 +136,7 @@ class LearnerActing(Acting):
         self._is_first = True
 
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
-        """Lets the learner answer. In a synchronous run, an unroll's first step may have to wait."""
+        """Lets the learner answer; in a synchronous run, the first step waits for its update."""
         known_version = self.parameter_version if self._waits and self._is_first else -1
         num_envs, question = self._codecs.question.encode((env_output, core_state))
         version, tensors = self._infer(num_envs, question, known_version)

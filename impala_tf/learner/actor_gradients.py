@@ -20,7 +20,6 @@ from impala_tf.learner.gradient_step import GradientStep, StepResult
 from impala_tf.learner.policy_gradients import PolicyGradients, PolicyStats, policy_stats
 from impala_tf.types import ActorGradient, ActorReport, EnvironmentSpec, Episode, Nest, Sent, Unroll
 
-
 PushGradient = Callable[[ActorGradient, list[Episode], ActorReport], None]
 """Sends a gradient, whose arrays may be overwritten after the call. See `ActorClient.push`."""
 

@@ -32,7 +32,6 @@ from impala_tf.transport import (
     HandshakeRefused,
     NoNetwork,
     RunOver,
-    Start,
     max_environments,
 )
 from impala_tf.types import EnvironmentSpec, Sent
@@ -66,7 +65,7 @@ def main(config: Config) -> int:
     stop.on_request(client.close)
 
     def seed() -> int:  # once there was a handshake
-        return seed_of_start(first_seed, client.start)
+        return seed_of_start(first_seed, client.run_steps, client.restarts)
 
     def seed_of_attempt(attempt: int) -> int:
         return seed_of(seed(), "environment", attempt) if attempt else seed()
@@ -125,14 +124,14 @@ def main(config: Config) -> int:
     return 0
 
 
-def seed_of_start(seed: int, start: Start) -> int:
+def seed_of_start(seed: int, run_steps: int, restarts: int) -> int:
     """Returns the seed of one start of an actor; `seed` itself for the first one of a run.
 
     An actor of a resumed run, or one that was restarted, would play the same games again.
     """
-    if start.run_steps:
-        seed = seed_of(seed, "resumed", start.run_steps)
-    return seed_of(seed, "restarted", start.restarts) if start.restarts else seed
+    if run_steps:
+        seed = seed_of(seed, "resumed", run_steps)
+    return seed_of(seed, "restarted", restarts) if restarts else seed
 
 
 def _num_actors(config: Config) -> int:

@@ -14,12 +14,15 @@ from impala_tf.transport import (
     ActorClient,
     LearnerServer,
     LearnerService,
-    RunIdentity,
+    Pushes,
+    RunTerms,
     credentials,
+    wire,
 )
-from impala_tf.transport.stub import Stub
 from impala_tf.types import Unroll
 from tests.helpers.wire import RUN, SPECS, Connect, FakeLearner, Serve, StubOf
+
+_PUSHES_OPTIONS = {"on_refused", "grants", "sessions", "most_waiting_bytes"}
 
 
 @pytest.fixture(scope="session")
@@ -41,13 +44,13 @@ def serve(directory: Path) -> Iterator[Serve]:
     def start(
         learner: FakeLearner,
         port: int = 0,
-        run: RunIdentity = RUN,
+        terms: RunTerms = RUN,
         folder: Path = directory,
         **options: Any,
     ) -> LearnerServer:
-        service = LearnerService(
-            run, learner.put, learner.parameters, learner.reports.put, **options
-        )
+        of_pushes = {name: options.pop(name) for name in _PUSHES_OPTIONS & options.keys()}
+        pushes = Pushes(terms, learner.put, **of_pushes)
+        service = LearnerService(pushes, learner.parameters, **options)
         one = LearnerServer(f"127.0.0.1:{port}", folder, service)
         one.start()
         started.append((learner, one))
@@ -91,7 +94,7 @@ def stub_of(directory: Path) -> Iterator[StubOf]:
         options = [("grpc.ssl_target_name_override", certificates.LEARNER_NAME)]
         with_certificate = credentials.channel_credentials(directory)
         channels.append(grpc.secure_channel(f"127.0.0.1:{one.port}", with_certificate, options))
-        return Stub(channels[-1])
+        return wire.stub(channels[-1])
 
     yield stub
     for channel in channels:

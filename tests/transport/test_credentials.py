@@ -19,23 +19,22 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from impala_tf.config import ConfigError
 from impala_tf.machine import certificates
 from impala_tf.transport import (
-    PROTOCOL_VERSION,
     LearnerServer,
     LearnerService,
     ParameterStore,
-    RunIdentity,
+    Pushes,
+    RunTerms,
     credentials,
     impala_pb2,
 )
-from impala_tf.transport.stub import SERVICE, Stub
-from impala_tf.types import AgentOutput, EnvOutput, Unroll
+from impala_tf.transport.wire import SERVICE, stub
+from impala_tf.types import AgentOutput, ArraySpec, EnvOutput, Unroll
 
-SCALAR = ((), "float32")
-RUN = RunIdentity(
-    protocol_version=PROTOCOL_VERSION,
+SCALAR = ArraySpec((), "float32")
+RUN = RunTerms(
     run_id="run",
     config_digest="digest",
-    unroll_specs=Unroll(SCALAR, (), EnvOutput(*[SCALAR] * 7), AgentOutput(SCALAR, SCALAR)),
+    sent_specs=Unroll(SCALAR, (), EnvOutput(*[SCALAR] * 7), AgentOutput(SCALAR, SCALAR)),
     parameter_specs=[],
     most_episodes=3,
 )
@@ -61,7 +60,9 @@ def other_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def port(directory: Path) -> Iterator[int]:
     """The port of a learner that serves with `directory`."""
     server = LearnerServer(
-        "127.0.0.1:0", directory, LearnerService(RUN, lambda unroll: None, ParameterStore())
+        "127.0.0.1:0",
+        directory,
+        LearnerService(Pushes(RUN, lambda sent, report: None), ParameterStore()),
     )
     server.start()
     yield server.port
@@ -79,8 +80,7 @@ def shake_hands(
         if channel_credentials
         else grpc.insecure_channel(address)
     ) as channel:
-        stub = Stub(channel)
-        return stub.Handshake(impala_pb2.HandshakeRequest(), timeout=20)
+        return stub(channel).Handshake(impala_pb2.HandshakeRequest(), timeout=20)
 
 
 def assert_refused(port: int, channel_credentials: grpc.ChannelCredentials | None) -> None:
