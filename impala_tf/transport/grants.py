@@ -20,7 +20,7 @@ _LEAST_WAIT, _MOST_WAIT = 0.5, 1.0
 # Of the limit, for each unroll that comes in. Slower down than up: too many grants make unrolls a
 # little older, too few let the learner starve.
 _STEP_UP, _STEP_DOWN = 0.5, 0.1
-# A grant whose unroll has not come after so many times the mean is that of a lost actor.
+# A grant this many mean unroll times old belongs to a lost actor.
 _LOST_AFTER = 5.0
 _LOST_AFTER_S = 30.0  # at least
 

@@ -11,9 +11,9 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import unroll_specs
-from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import resolved
 from impala_tf.learner.unroll_queue import batches
+from impala_tf.learner.update import NotFiniteError
 from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.transport import ActorClient
