@@ -101,8 +101,8 @@ class Codecs:
       spec: the level's specification.
 
     Attributes:
-      question: of (EnvOutput, core state before the step).
-      answer: of (AgentOutput, core state after it).
+      question: encodes (EnvOutput, core state before the step).
+      answer: encodes (AgentOutput, core state after it).
     """
 
     def __init__(self, interface: AgentInterface, spec: EnvironmentSpec) -> None:

@@ -137,10 +137,10 @@ class NestCodec:
     """Encodes and decodes nests of one structure; all tensors share a leading dimension N.
 
     Args:
-      nest: of ArraySpec or tf.TensorSpec, without N.
+      nest: the specs, ArraySpec or tf.TensorSpec, without N.
 
     Attributes:
-      specs: of the tensors, in the order in which they are sent.
+      specs: the specs in the order in which their tensors are sent.
 
     Raises:
       ValueError: naming a dtype or shape that cannot be sent.

@@ -24,10 +24,7 @@ class ClientClosed(TransportError):
 
 
 class QueueClosed(TransportError):
-    """The learner takes no more unrolls.
-
-    The service answers RUN_OVER if the run is over, else UNAVAILABLE: the learner may come back.
-    """
+    """The learner takes no more unrolls: the run is over, or the learner may come back."""
 
 
 class RefusedUnroll(TransportError):

@@ -1,7 +1,7 @@
 """Which actors may act: no more than the learner can use.
 
-Actors beyond that would wait after acting, with unrolls that get older and older. So they wait
-before it, and then act with the newest parameters. An actor gets a grant with the parameters for an
+The other actors would wait after acting, with unrolls that get older and older. So they wait before
+it, and then act with the newest parameters. An actor gets a grant with the parameters for an
 unroll, and gives it back when the unroll is in the learner's queue.
 """
 
@@ -31,12 +31,12 @@ class GrantLimit:
     """How many grants there may be at once.
 
     Args:
-      least: always so many.
-      first: so many at first, or `least` if that is more.
+      least: the limit never falls below this.
+      first: the limit at first, or `least` if that is more.
 
     Attributes:
-      limit: now.
-      unroll_s: mean seconds that an unroll takes to be made and sent; 0 before the first one.
+      limit: the limit now.
+      unroll_s: mean seconds in which an unroll is made and sent; 0 before the first one.
     """
 
     def __init__(self, least: int, first: float = FIRST_GRANTS) -> None:
@@ -45,11 +45,11 @@ class GrantLimit:
         self.unroll_s = self._waited_s = 0.0
 
     def observe(self, unroll_s: float, waited_s: float, more_wanted: bool) -> None:
-        """Takes an unroll that is in the queue now.
+        """Adjusts the limit to an unroll that has got into the queue.
 
         Args:
-          unroll_s: seconds that it took to be made and sent.
-          waited_s: seconds until there was room.
+          unroll_s: seconds in which it was made and sent.
+          waited_s: seconds that it then waited for room.
           more_wanted: whether an actor waits for a grant.
         """
         weight = _WEIGHT if self.unroll_s else 1.0
@@ -79,18 +79,21 @@ class Grants:
         self._limit = limit
         self._clock = clock
         self._hold_s = hold_s
-        self._given: dict[Grant, float] = {}  # when; the oldest first
-        self._arrived: dict[Grant, float] = {}  # when, of those that wait for room
+        self._given: dict[Grant, float] = {}  # when each was given; the oldest first
+        self._arrived: dict[Grant, float] = {}  # when the unrolls came that wait for room
         self._waiting: collections.OrderedDict[Grant, asyncio.Future[bool]] = (
             collections.OrderedDict()
         )
 
     async def wait(self, session: Hashable, sequence: int) -> bool:
-        """Returns whether an actor may make an unroll; False: it should ask again.
+        """Waits for a grant.
 
         Args:
-          session: of the actor.
-          sequence: the unroll's number in this session.
+          session: the actor's session.
+          sequence: the unroll's number in it.
+
+        Returns:
+          whether the actor may make the unroll; False: it should ask again.
         """
         grant = session, sequence
         if self._limit is None or grant in self._given:
@@ -119,10 +122,11 @@ class Grants:
         """Takes a grant back.
 
         Args:
-          session: of the actor.
-          sequence: the unroll's number.
-          in_queue: False: the unroll was refused.
-          blocked_s: seconds that the unroll was ready, but the one before it not in the queue.
+          session: the actor's session.
+          sequence: the unroll's number in it.
+          in_queue: whether the unroll got into the queue; False: it was refused.
+          blocked_s: seconds between the unroll being made and being sent, because the one before it
+            was not in the queue yet.
         """
         grant = session, sequence
         given, arrived = self._given.pop(grant, None), self._arrived.pop(grant, None)
@@ -136,8 +140,8 @@ class Grants:
 
     def lost(self, session: Hashable) -> None:
         """Takes back the grants of an actor that has gone, but for unrolls that have arrived."""
-        for grant in [each for each in self._given if each[0] is session]:
-            if grant not in self._arrived:
+        for grant in list(self._given):
+            if grant[0] is session and grant not in self._arrived:
                 del self._given[grant]
         if self._limit is not None:
             self._give()

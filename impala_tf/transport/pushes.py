@@ -56,12 +56,12 @@ class Pushes:
       on_refused: called with the number of unrolls of every push that was refused.
       grants: how many unrolls may be in the making; None: any number.
       sessions: which actors there are, and how long they are remembered.
-      most_waiting_bytes: of unrolls that wait for room in the queue; pushes beyond it are told to
-        retry. None: a quarter of the machine's memory.
+      most_waiting_bytes: how large the unrolls that wait for room in the queue may be together;
+        pushes beyond that are told to retry. None: a quarter of the machine's memory.
 
     Attributes:
       terms, grants, sessions: as given.
-      codec: of what is pushed.
+      codec: decodes what is pushed.
     """
 
     def __init__(

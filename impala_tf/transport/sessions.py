@@ -39,7 +39,7 @@ class Session:
       certificate: the name in the certificate that it showed.
       view: what is shown of it.
       restarts: how many other processes had the name before.
-      last_sequence: of the last push that was accepted, refused or stale; -1: none.
+      last_sequence: the number of the last push that was accepted, refused or stale; -1: none.
       last_refusal: why an unroll was last refused; '': none was.
       pushing: the push that is being put into the queue.
     """
@@ -100,8 +100,9 @@ class Sessions:
     Args:
       shown_s: an actor without contact for this many seconds is hidden (perhaps scaled down) and
         reappears when it reconnects.
-      most_names: that are remembered: an actor that was cut off for hours may repeat its last push.
-      most_sessions: of one name that are remembered, besides the present one.
+      most_names: how many names are remembered: an actor that was cut off for hours may repeat its
+        last push.
+      most_sessions: how many earlier sessions of a name are remembered.
     """
 
     def __init__(
