@@ -18,12 +18,11 @@ from impala_tf.transport.wire import MAX_HANDSHAKE_BYTES
 
 logger = logging.getLogger(__name__)
 
-Answer = Callable[..., Awaitable[bytes]]
 _LARGE = ("PushUnroll", "Infer")
 _LONGEST_SHOWN = 80
 
 
-def answering(method: Callable[..., Awaitable[Message | bytes]]) -> Answer:
+def answering(method: Callable[..., Awaitable[Message | bytes]]) -> Callable[..., Awaitable[bytes]]:
     """Makes a method that takes and returns messages take and return bytes, for gRPC.
 
     The method's name is that of the call. It may return a reply that is encoded already. RunOver is

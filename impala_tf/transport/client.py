@@ -57,9 +57,8 @@ class ActorClient:
     closed. `close` may be called from any thread, everything else from one thread.
 
     Attributes:
-      run_steps: agent steps that the run had when the learner started that answered the first
-        handshake. An actor of a resumed run must not play the same games again.
-      restarts: how often this actor had been restarted since then.
+      run_steps: agent steps that the run had when its learner started, from the first handshake.
+      restarts: how often this actor was restarted between that start and its own.
       push_wait_fraction: fraction of the time between the last two pushes that the actor waited for
         parameters, or to push.
     """
