@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Collection
 
 # Set before TensorFlow is imported. Without a GPU it logs harmless messages as errors; real errors
 # are raised as exceptions.
@@ -18,8 +17,7 @@ from impala_tf.config import installation, user_commands
 
 installation.require(user_commands.SCRIPT)  # before the imports that need packages
 
-from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, command_line
+from impala_tf.config import ConfigError, Given, command_line
 from impala_tf.machine.process_lifetime import (
     ignore_stop_requests,
     print_stacks_on_request,
@@ -27,53 +25,51 @@ from impala_tf.machine.process_lifetime import (
 )
 
 
-def run(config: Config, given: Collection[str]) -> int:
-    """Does what the flags ask for; returns the exit status.
-
-    `given`: the flags on the command line.
-    """
+def run(given: Given) -> int:
+    """Does what the flags ask for; returns the exit status."""
     # Imported where needed: the parent process of a local run does not load TensorFlow, and actors
     # decide for themselves.
-    if config.run.mode != "train" or config.process.job_name == "learner":
+    mode, job_name = given["mode"], given["job_name"]
+    if mode != "train" or job_name == "learner":
         from impala_tf.processes import tensorflow_startup
 
         tensorflow_startup.import_tensorflow()
-    if config.run.mode == "test":
+    if mode == "test":
         from impala_tf.processes import evaluate_main
 
-        return evaluate_main.main(config, given)
-    if config.run.mode == "report":
+        return evaluate_main.main(given)
+    if mode == "report":
         from impala_tf.processes import report_main
 
-        return report_main.main(config, given)
-    if config.run.mode == "export":
+        return report_main.main(given)
+    if mode == "export":
         from impala_tf.processes import export_main
 
-        return export_main.main(config, given)
-    if config.run.mode == "describe":
+        return export_main.main(given)
+    if mode == "describe":
         from impala_tf.measure import describe_main
 
-        return describe_main.main(config)
-    if config.run.mode == "benchmark":
+        return describe_main.main(given)
+    if mode == "benchmark":
         from impala_tf.measure import benchmark_main
 
-        return benchmark_main.main(config)
-    if config.process.job_name == "learner":
+        return benchmark_main.main(given)
+    if job_name == "learner":
         from impala_tf.processes import learner_main
 
-        return learner_main.main(config)
-    if config.process.job_name == "actor":
+        return learner_main.main(given)
+    if job_name == "actor":
         from impala_tf.processes import actor_main
 
-        return actor_main.main(config)
-    if config.cluster.workers_csv_path:
-        return launch(config)
+        return actor_main.main(given)
+    if given.cluster.workers_csv_path:
+        return launch(given)
     from impala_tf.processes import local_run
 
-    return local_run.main(config)
+    return local_run.main(given)
 
 
-def launch(config: Config) -> int:
+def launch(given: Given) -> int:
     """Launches a run on the machines of a workers CSV; returns the exit status."""
     from frontend.launch import launch as launch_run
     from impala_tf.monitoring.live_display import Display
@@ -81,16 +77,16 @@ def launch(config: Config) -> int:
     from impala_tf.processes.common import resolve
 
     # Resolved here, so that a wrong level or agent is reported before any machine is touched.
-    resolved, spec = resolve(config)
+    config, spec = resolve(given)
     return launch_run(
-        configs.replace(
-            config,
-            logdir=resolved.run.logdir,
-            envs_per_actor=resolved.process.envs_per_actor,
-            acting=resolved.process.acting,
+        given.replace(
+            logdir=config.run.logdir,
+            envs_per_actor=config.process.envs_per_actor,
+            acting=config.process.acting,
+            algorithm=config.loss.algorithm,
         ),
         make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
-        differences=lambda run, logdir: run_folder.differences(run, logdir, resolved, spec),
+        differences=lambda run, logdir: run_folder.differences(run, logdir, config, spec),
     )
 
 
@@ -99,8 +95,7 @@ def main() -> int:
     stop_with_parent()
     print_stacks_on_request()
     try:
-        arguments = sys.argv[1:]
-        return run(command_line.parse(arguments), command_line.given(arguments))
+        return run(command_line.parse(sys.argv[1:]))
     except ConfigError as error:
         return command_line.fail(error)
     except KeyboardInterrupt:

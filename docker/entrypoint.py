@@ -20,7 +20,7 @@ from pathlib import Path
 import health
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, command_line
+from impala_tf.config import ConfigError, Given, command_line
 from impala_tf.machine import certificates
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,14 +70,14 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
     from impala_tf.logdir import Logdir
 
     added = ["--job_name=learner"]
-    config = command_line.parse([*added, *arguments])
-    if config.run.logdir is None:
+    given = command_line.parse([*added, *arguments])
+    if "logdir" not in given:
         raise ConfigError(
             "--logdir: name a folder on a volume, or the run is lost with its container"
         )
-    logdir, task = Logdir(Path(config.run.logdir)), config.process.task
-    hosts = configs.hosts(config.process.learner_hosts)
-    authority = Path(config.process.credentials or logdir.credentials) / "ca.pem"
+    logdir, task = Logdir(Path(given["logdir"])), given["task"]
+    hosts = configs.hosts(given["learner_hosts"])
+    authority = Path(given["credentials"] or logdir.credentials) / "ca.pem"
     _leave(
         health.learner_note(logdir.status(task), hosts[task], authority, certificates.LEARNER_NAME)
     )
@@ -87,16 +87,16 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
         # This container is in two networks, and its name may mean its address in either.
         everywhere = f"0.0.0.0:{hosts[task].rpartition(':')[2]}"
         listening = ",".join([*hosts[:task], everywhere, *hosts[task + 1 :]])
-        config = configs.replace(config, learner_hosts=listening)
-    return _in_a_group(_run_experiment(*configs.to_flags(config)), config, hosts)
+        given = given.replace(learner_hosts=listening)
+    return _in_a_group(_run_experiment(*configs.to_flags(given)), given, hosts)
 
 
-def _in_a_group(command: list[str], config: Config, hosts: Sequence[str]) -> list[str]:
+def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[str]:
     """Returns the command of a learner that waits for the others before each start."""
     from frontend.node import state
     from frontend.plan import rank_infos
 
-    rank, logdir = config.process.task, Path(str(config.run.logdir)).absolute()
+    rank, logdir = given["task"], Path(given["logdir"]).absolute()
     # Where the learners reach each other, if that is a network without actors.
     apart = os.environ.get(_GROUP_HOSTS, "")
     names = apart.split(",") if apart else [host.rpartition(":")[0] for host in hosts]
@@ -104,7 +104,7 @@ def _in_a_group(command: list[str], config: Config, hosts: Sequence[str]) -> lis
         raise ConfigError(f"{_GROUP_HOSTS}={apart}: name {len(hosts)}, as --learner_hosts does")
     ports = [int(host.rpartition(":")[2]) for host in hosts]
     # Each learner has a container, and so a machine, of its own.
-    ranks = rank_infos(names, ports, list(hosts), config.cluster.rendezvous_port)
+    ranks = rank_infos(names, ports, list(hosts), given.cluster.rendezvous_port)
     name = f"learner-{rank}"
     orders = state.Orders(
         # Tells this group from others at the rendezvous.
@@ -112,13 +112,13 @@ def _in_a_group(command: list[str], config: Config, hosts: Sequence[str]) -> lis
         node=f"node-{name}",
         tmux_sess="",
         logdir=str(logdir),
-        credentials=str(config.process.credentials or logdir / "credentials"),
+        credentials=str(given["credentials"] or logdir / "credentials"),
         processes=(
             state.ProcessSpec(
                 name,
                 "",
                 tuple(command[1:]),
-                max_restarts=config.cluster.max_restarts,
+                max_restarts=given.cluster.max_restarts,
                 rank_info=ranks[rank],
             ),
         ),

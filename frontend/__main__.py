@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from frontend.errors import ClusterError
 from frontend.launcher import STOP_S, plan_of
 from frontend.record import find, load
 from impala_tf import __version__
-from impala_tf.config import ClusterConfig, Config, ConfigError, RunConfig, command_line
+from impala_tf.config import ClusterConfig, ConfigError, Given, command_line
 
 _EXTRAS = ("worlds", "procgen", "retro", "wandb", "tensorflow")
 
@@ -173,13 +172,13 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
     command.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
 
 
-def _launch_config(options: argparse.Namespace) -> Config:
-    cluster = ClusterConfig(
-        workers_csv_path=options.workers_csv_path,
-        accept_new_host_keys=options.accept_new_host_keys,
-        rendezvous_port=options.rendezvous_port,
-    )
-    return dataclasses.replace(Config(), run=RunConfig(logdir=options.logdir), cluster=cluster)
+_SOME_LOGDIR = "runs"
+
+
+def _given(options: argparse.Namespace) -> Given:
+    names = ("workers_csv_path", "accept_new_host_keys", "rendezvous_port")
+    flags = {name: getattr(options, name) for name in names}
+    return Given({**flags, "logdir": options.logdir or _SOME_LOGDIR})
 
 
 def _setup(options: argparse.Namespace) -> int:
@@ -187,7 +186,7 @@ def _setup(options: argparse.Namespace) -> int:
     for name in extras:
         if name not in _EXTRAS:
             raise ConfigError(f"--extras={name}: must be some of {', '.join(_EXTRAS)}")
-    plan, passwords, _ = plan_of(_launch_config(options), sys.executable)
+    plan, passwords, _ = plan_of(_given(options), sys.executable)
     settings = bootstrap.SetupOptions(extras, options.wheelhouse, options.install_python)
     return bootstrap.set_up(
         plan, passwords, options.accept_new_host_keys, Console(), settings, options.level_name
@@ -195,7 +194,7 @@ def _setup(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    plan, passwords, _ = plan_of(_launch_config(options), sys.executable)
+    plan, passwords, _ = plan_of(_given(options), sys.executable)
     console = overview.wide_console()
     overview.show(plan, console)
     findings = preflight.examine(
@@ -223,7 +222,7 @@ def _watch(options: argparse.Namespace) -> int:
     from impala_tf.monitoring.live_display import Display
 
     logdir = _run_of(options)
-    interval_s = command_line.parse(load(logdir).flags).run.metrics_interval_s
+    interval_s = command_line.parse(load(logdir).flags)["metrics_interval_s"]
     return operate.watch(logdir, lambda status: Display(status, interval_s=interval_s))
 
 

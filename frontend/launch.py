@@ -12,12 +12,11 @@ from typing import Any
 from frontend import overview, snapshot
 from frontend.errors import ClusterError
 from frontend.inventory import Row
-from frontend.launcher import Checked, Launcher, end, logdir_of, new_record, plan_of, plan_of_rows
+from frontend.launcher import Checked, Launcher, end, new_record, plan_of, plan_of_rows
 from frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from frontend.parallel import Machines, connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
-from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import ConfigError, Given
 from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
 
@@ -26,7 +25,7 @@ Differences = Callable[[Mapping[str, Any], str], list[str]]
 
 
 def launch(
-    config: Config,
+    given: Given,
     *,
     make_display: MakeDisplay,
     differences: Differences = lambda run, logdir: [],
@@ -34,7 +33,7 @@ def launch(
     """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 
     Args:
-      config: every flag; `workers_csv_path` is set. `logdir` has a default.
+      given: all that the run needs; `workers_csv_path` and `logdir` are among them.
       make_display: makes a display. Its argument returns the newest status, or None if there is
         none yet.
       differences: compares the run with the one that is in its logdir.
@@ -50,47 +49,47 @@ def launch(
         names one machine in two ways, which only the machine can tell), or if the logdir holds
         another run. Nothing was started.
     """
-    plan, passwords, rows = plan_of(config, sys.executable)
-    if missing := [name for name in config.cluster.secret if name not in os.environ]:
+    plan, passwords, rows = plan_of(given, sys.executable)
+    if missing := [name for name in given.cluster.secret if name not in os.environ]:
         raise ConfigError([f"--secret={name}: not set in this shell; export it first"
                            for name in missing])  # fmt: skip
-    logdir = Path(logdir_of(config)).resolve()
+    logdir = Path(given["logdir"]).resolve()
     for line in overview.warnings(plan):
         print(line, file=sys.stderr)
-    if config.cluster.dry_run:
+    if given.cluster.dry_run:
         console = overview.wide_console()
         overview.show(plan, console)
-        overview.show_prediction(plan, config.cluster.speed_json, console)
+        overview.show_prediction(plan, given.cluster.speed_json, console)
         return 0
-    credentials = Path(config.process.credentials or logdir / "credentials")
-    code = snapshot.take(config.environment.level_name)
+    credentials = Path(given["credentials"] or logdir / "credentials")
+    code = snapshot.take(given["level_name"])
     plan = snapshot.with_code(plan, code.digest)
     try:
-        with connected(plan.nodes, passwords, config.cluster.accept_new_host_keys) as machines:
-            until_s = time.monotonic() + 3600 * (config.cluster.max_hours or 0)
+        with connected(plan.nodes, passwords, given.cluster.accept_new_host_keys) as machines:
+            until_s = time.monotonic() + 3600 * (given.cluster.max_hours or 0)
             while True:
-                present, late = _with_those_who_are_there(config, plan, rows, machines)
-                given = configs.replace(config, fresh=False)
-                launcher = Launcher(new_record(present, given), credentials, logdir, code)
-                checked = _check(config, launcher, machines)
-                if config.run.fresh:
+                present, late = _with_those_who_are_there(given, plan, rows, machines)
+                resuming = given.without("fresh")
+                launcher = Launcher(new_record(present, resuming), credentials, logdir, code)
+                checked = _check(given, launcher, machines)
+                if given["fresh"]:
                     _set_aside(launcher, machines, checked, logdir)
-                    config = configs.replace(config, fresh=False)
+                    given = resuming
                 else:
                     _refuse_another_run(launcher, checked, differences)
                 certificates.renew(credentials, keep_authority=True)
                 launcher.remember(checked)
-                _start(config, launcher, machines)
-                if config.cluster.detach:
+                _start(given, launcher, machines)
+                if given.cluster.detach:
                     print(f"started {where_it_runs(launcher.record, logdir)}")
                     return 0
-                whole = Launcher(new_record(plan, config), credentials, logdir, code)
+                whole = Launcher(new_record(plan, given), credentials, logdir, code)
                 monitor = Monitor(launcher, machines, logdir, make_display, late, whole.check)
                 status = monitor.run()
                 if not monitor.can_grow:
                     return status
                 _stop_to_grow(launcher, machines)
-                config = _with_hours_left(config, until_s)
+                given = _with_hours_left(given, until_s)
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1
@@ -132,15 +131,15 @@ def _stop_to_grow(launcher: Launcher, machines: Machines) -> None:
         print(line, file=sys.stderr)
 
 
-def _with_hours_left(config: Config, until_s: float) -> Config:
-    if config.cluster.max_hours is None:
-        return config
+def _with_hours_left(given: Given, until_s: float) -> Given:
+    if given.cluster.max_hours is None:
+        return given
     left_h = max(0.0, until_s - time.monotonic()) / 3600
-    return configs.replace(config, max_hours=left_h)
+    return given.replace(max_hours=left_h)
 
 
 def _with_those_who_are_there(
-    config: Config, plan: Plan, rows: list[Row], machines: Machines
+    given: Given, plan: Plan, rows: list[Row], machines: Machines
 ) -> tuple[Plan, list[NodeSpec]]:
     """Returns the plan without learners that cannot be reached, and their machines, if it may.
 
@@ -148,16 +147,16 @@ def _with_those_who_are_there(
     """
     lost = {name for name, each in machines.found.items() if isinstance(each, ClusterError)}
     missing = [process for process in plan.processes if process.is_learner and process.node in lost]
-    if not missing or config.cluster.min_learners is None:
+    if not missing or given.cluster.min_learners is None:
         return plan, []
     places = iter(process.node for process in plan.processes if process.is_learner)
     kept = [row for row in rows if row.job == "actor" or next(places) not in lost]
     present = sum(row.job == "learner" for row in kept)
-    flag = f"--min_learners={config.cluster.min_learners}"
+    flag = f"--min_learners={given.cluster.min_learners}"
     if missing[0].name == "learner-0":
         text = f"{flag}: learner-0 is needed, because its machine has the run's checkpoints"
         raise ClusterError([*problems(machines.found), text])
-    if present < max(1, config.cluster.min_learners):
+    if present < max(1, given.cluster.min_learners):
         raise ClusterError([*problems(machines.found), f"{flag}: only {present} can be reached"])
     for process in missing:
         print(
@@ -166,28 +165,28 @@ def _with_those_who_are_there(
         )
     # The machines that are connected keep their names and the names of their files.
     known = {node.name: node for node in plan.nodes}
-    smaller = plan_of_rows(config, kept, sys.executable)
+    smaller = plan_of_rows(given, kept, sys.executable)
     smaller = smaller._replace(nodes=tuple(known[node.name] for node in smaller.nodes))
     return smaller, list(dict.fromkeys(known[process.node] for process in missing))
 
 
-def _check(config: Config, launcher: Launcher, machines: Machines) -> dict[str, Checked]:
+def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Checked]:
     found = on_all(machines.reached(), launcher.check)
     failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
     if twice := launcher.named_twice(good(found)):
         raise ConfigError(twice)
-    _require_enough(config, launcher.record.plan, {**machines.found, **failed})
+    _require_enough(given, launcher.record.plan, {**machines.found, **failed})
     machines.found.update(failed)
     for line in problems(machines.found):
         print(f"{line}; the run starts without it", file=sys.stderr)
     return good(found)
 
 
-def _start(config: Config, launcher: Launcher, machines: Machines) -> None:
+def _start(given: Given, launcher: Launcher, machines: Machines) -> None:
     try:
         found = on_all(machines.reached(), launcher.start)
         failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
-        _require_enough(config, launcher.record.plan, {**machines.found, **failed})
+        _require_enough(given, launcher.record.plan, {**machines.found, **failed})
         machines.found.update(failed)
         for line in problems(failed):
             print(f"{line}; the run started without it", file=sys.stderr)
@@ -196,14 +195,14 @@ def _start(config: Config, launcher: Launcher, machines: Machines) -> None:
         raise
 
 
-def _require_enough(config: Config, plan: Plan, found: Mapping[str, object]) -> None:
+def _require_enough(given: Given, plan: Plan, found: Mapping[str, object]) -> None:
     """Raises ClusterError unless the machines that can be used are enough to start with."""
     lost = {name: each for name, each in found.items() if isinstance(each, ClusterError)}
     if not lost:
         return
     actors = [p for p in plan.processes if not p.is_learner and p.node not in lost]
     learners_lost = [p for p in plan.processes if p.is_learner and p.node in lost]
-    enough = config.cluster.min_actors is not None and len(actors) >= config.cluster.min_actors
+    enough = given.cluster.min_actors is not None and len(actors) >= given.cluster.min_actors
     if learners_lost or not enough:
         hint = []
         if actors and not learners_lost:

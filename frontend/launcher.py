@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import secrets
 import signal
@@ -30,7 +29,7 @@ from frontend.plan import (
 from frontend.record import Record, load, save
 from frontend.snapshot import Snapshot
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, user_commands
+from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.machine import certificates
 from impala_tf.machine.addresses import is_here
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
@@ -54,47 +53,40 @@ class Checked(NamedTuple):
         return {"workdir": self.workdir, "logdir": self.logdir, "machine_id": self.machine_id}
 
 
-def plan_of(config: Config, python: str) -> tuple[Plan, dict[str, Secret], list[Row]]:
+def plan_of(given: Given, python: str) -> tuple[Plan, dict[str, Secret], list[Row]]:
     """Returns the plan of a launch, {name of the node: password}, and the CSV's rows.
 
     Opens no connection.
 
     Args:
-      config: `workers_csv_path` is set.
+      given: the flags of the launch; `workers_csv_path` and `logdir` are among them.
       python: the interpreter for rows of this machine that name none.
 
     Raises:
       ConfigError: with every problem of the workers CSV.
     """
-    if not config.cluster.workers_csv_path:
+    if not given.cluster.workers_csv_path:
         raise ConfigError("--workers_csv_path: name the CSV of the machines")
-    rows = read_workers(Path(config.cluster.workers_csv_path))
-    plan = plan_of_rows(config, rows, python)
+    rows = read_workers(Path(given.cluster.workers_csv_path))
+    plan = plan_of_rows(given, rows, python)
     return plan, passwords(plan, rows), rows
 
 
-def logdir_of(config: Config) -> str:
-    """Returns --logdir, or the default folder if it is not set."""
-    return config.run.logdir or configs.default_logdir(config)
-
-
-def plan_of_rows(config: Config, rows: list[Row], python: str) -> Plan:
+def plan_of_rows(given: Given, rows: list[Row], python: str) -> Plan:
     """Returns the plan of a launch of some rows. Raises ConfigError if they do not fit together."""
-    logdir = logdir_of(config)
-    local = LocalNode(project.ROOT, python, Path(logdir).resolve(), is_here)
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, logdir=logdir))
-    return make_plan(config, rows, local)
+    local = LocalNode(project.ROOT, python, Path(given["logdir"]).resolve(), is_here)
+    return make_plan(given, rows, local)
 
 
-def new_record(plan: Plan, config: Config) -> Record:
+def new_record(plan: Plan, given: Given) -> Record:
     """Returns the record of a launch that is about to happen."""
-    cluster = config.cluster
+    cluster = given.cluster
     return Record(
         run_id=secrets.token_hex(8),
         launched_unix_s=time.time(),
         workers_csv_path=str(Path(cluster.workers_csv_path or "").resolve()),
-        flags=tuple(configs.to_flags(config)),
-        level_name=config.environment.level_name,
+        flags=tuple(configs.to_flags(given)),
+        level_name=given["level_name"],
         plan=plan,
         max_hours=cluster.max_hours,
         end_command=cluster.end_command,

@@ -33,7 +33,7 @@ from frontend.monitor import MakeDisplay, Monitor
 from frontend.parallel import connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
 from frontend.record import Record, load, save
-from impala_tf.config import Config, ConfigError, user_commands
+from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.machine import certificates
 
 _CREDENTIALS = "credentials"
@@ -105,12 +105,12 @@ def restart(logdir: Path, target: str) -> int:
     return 0
 
 
-def add(logdir: Path, parse: Callable[[Sequence[str]], Config]) -> int:
+def add(logdir: Path, parse: Callable[[Sequence[str]], Given]) -> int:
     """Starts the actors of rows that were appended to the workers CSV since the launch.
 
     Args:
       logdir: of the run, on this machine.
-      parse: turns the flags of the launch into a config.
+      parse: reads the command line of the launch's flags.
     """
     record = load(logdir)
     plan, passwords, _ = plan_of(parse(record.flags), sys.executable)

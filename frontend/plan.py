@@ -15,7 +15,7 @@ from frontend import requirements
 from frontend.inventory import Row, Secret, is_loopback
 from frontend.node.state import ProcessSpec, RankInfo
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import ConfigError, Given
 
 REMOTE_WORKDIR = "impala_tf"
 """Folder of the project on other machines if the CSV names none; relative to the home folder."""
@@ -114,7 +114,7 @@ def _memory_gib(process: ProcessSpec) -> float:
     return requirements.ACTOR_GIB
 
 
-def make_plan(config: Config, rows: list[Row], local: LocalNode) -> Plan:
+def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
     """Returns which process runs on which machine, with which flags.
 
     Actors are assigned to learners round robin: actor K to learner K % learners. Each process gets
@@ -122,7 +122,7 @@ def make_plan(config: Config, rows: list[Row], local: LocalNode) -> Plan:
     logdir.
 
     Args:
-      config: the launch's flags; `logdir` is set.
+      given: the flags of the launch; `logdir` is among them.
       rows: as `inventory.read_workers` gives them.
       local: the interpreter and folders for rows that name this machine. A relative --logdir is
         relative to the current folder here, and to the workdir on other machines.
@@ -130,7 +130,7 @@ def make_plan(config: Config, rows: list[Row], local: LocalNode) -> Plan:
     Raises:
       ConfigError: if rows of this machine disagree about its interpreter or folder.
     """
-    nodes = _nodes(config, rows, local)
+    nodes = _nodes(given, rows, local)
     learners = [row for row in rows if row.job == "learner"]
     actors = [row for row in rows if row.job == "actor"]
     learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
@@ -140,31 +140,32 @@ def make_plan(config: Config, rows: list[Row], local: LocalNode) -> Plan:
         "learner_hosts": ",".join(learner_hosts),
         "num_actors": len(actors),
     }
-    if configs.waits_for_updates(config) and config.optimizer.batch_size is None:
-        shared["batch_size"] = _unrolls_of_all(config, len(learners), actors)
+    waits = configs.actors_wait(given["algorithm"], given["synchronization"])
+    if waits and given["batch_size"] is None:
+        shared["batch_size"] = _unrolls_of_all(given, len(learners), actors)
     ranks = rank_infos(
         [row.ip for row in learners],
         [row.tf_port or 0 for row in learners],
         [nodes[_key(row)].name for row in learners],
-        config.cluster.rendezvous_port,
+        given.cluster.rendezvous_port,
     )
     processes = [
         ProcessSpec(
             name=f"{job}-{task}",
             node=nodes[_key(row)].name,
-            arguments=_arguments(config, shared, task, nodes[_key(row)], row),
+            arguments=_arguments(given, shared, task, nodes[_key(row)], row),
             environment={
-                **dict(each.split("=", 1) for each in config.cluster.env),
+                **dict(each.split("=", 1) for each in given.cluster.env),
                 **_environment(row),
             },
-            max_restarts=config.cluster.max_restarts if job == "learner" else None,
+            max_restarts=given.cluster.max_restarts if job == "learner" else None,
             rank_info=ranks[task] if job == "learner" else None,
         )
         for job, members in (("learner", learners), ("actor", actors))
         for task, row in enumerate(members)
     ]
     return Plan(
-        tmux_sess=config.cluster.tmux_sess,
+        tmux_sess=given.cluster.tmux_sess,
         nodes=tuple(dict.fromkeys(nodes.values())),
         processes=tuple(processes),
         learner_hosts=learner_hosts,
@@ -231,7 +232,7 @@ def _key(row: Row) -> _Key:
     return row.ssh_host or row.ip, row.ssh_port or SSH_PORT, row.ssh_username
 
 
-def _nodes(config: Config, rows: list[Row], local: LocalNode) -> dict[_Key, NodeSpec]:
+def _nodes(given: Given, rows: list[Row], local: LocalNode) -> dict[_Key, NodeSpec]:
     nodes: dict[_Key, NodeSpec] = {}
     number = 0
     for row in rows:
@@ -260,7 +261,7 @@ def _nodes(config: Config, rows: list[Row], local: LocalNode) -> dict[_Key, Node
             is_local=False,
             workdir=(row.workdir or REMOTE_WORKDIR).removeprefix("~/"),
             python=row.python or REMOTE_PYTHON,
-            logdir=config.run.logdir or "",
+            logdir=given["logdir"],
             ssh_host=host,
             ssh_port=row.ssh_port,
             ssh_username=row.ssh_username,
@@ -273,7 +274,7 @@ def _nodes(config: Config, rows: list[Row], local: LocalNode) -> dict[_Key, Node
         number += 1
     if len({node for node in nodes.values() if node.is_local}) > 1:
         raise ConfigError(
-            f"--workers_csv_path={config.cluster.workers_csv_path}: rows on this machine differ in "
+            f"--workers_csv_path={given.cluster.workers_csv_path}: rows on this machine differ in "
             "python or workdir; give all of them the same"
         )
     return nodes
@@ -316,19 +317,17 @@ _LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys
 
 
 def _arguments(
-    config: Config, shared: dict[str, Any], task: int, node: NodeSpec, row: Row
+    given: Given, shared: dict[str, Any], task: int, node: NodeSpec, row: Row
 ) -> tuple[str, ...]:
-    defaults = dict(configs.flat_items(Config()))
     own: dict[str, Any] = {
         **shared,
-        **{name: defaults[name] for name in _LAUNCH_ONLY},
         "job_name": row.job,
         "task": task,
         "logdir": node.logdir,
     }
     if row.envs is not None:
         own["envs_per_actor"] = row.envs
-    return ("run_experiment.py", *configs.to_flags(configs.replace(config, **own)))
+    return ("run_experiment.py", *configs.to_flags(given.without(*_LAUNCH_ONLY).replace(**own)))
 
 
 def _environment(row: Row) -> dict[str, str]:
@@ -337,8 +336,8 @@ def _environment(row: Row) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": row.cuda_visible_devices}
 
 
-def _unrolls_of_all(config: Config, num_learners: int, actors: list[Row]) -> int:
+def _unrolls_of_all(given: Given, num_learners: int, actors: list[Row]) -> int:
     """Returns how many unrolls every learner gets if each of its actors sends once."""
-    usual = configs.resolved(config.process.envs_per_actor)
+    usual: int = given["envs_per_actor"]
     envs = [usual if row.envs is None else row.envs for row in actors]
     return max(1, min(sum(envs[rank::num_learners]) for rank in range(num_learners)))

@@ -29,7 +29,7 @@ import tensorflow as tf  # noqa: E402
 from impala_tf import config as configs  # noqa: E402
 from impala_tf.agents import precision  # noqa: E402
 from impala_tf.agents.agent import make_agent  # noqa: E402
-from impala_tf.config import Config  # noqa: E402
+from impala_tf.config import Given  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
 from impala_tf.measure import learning  # noqa: E402
 
@@ -41,8 +41,8 @@ TURNS, TURN_S = 5, 2.0
 
 def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[], object]]:
     """Returns an update of a learner and an answer to an actor, ready to be timed."""
-    config = configs.replace(Config(), preset="paper", agent_name=agent_name, precision=kind)
-    config = configs.resolve(config, "atari")
+    given = Given().replace(preset="paper", agent_name=agent_name, precision=kind)
+    config = configs.resolve(given, "atari")
     spec = suites.spec(config.environment)
     agent = make_agent(agent_name, spec, precision.torso_dtype(config.agent))
     return learning.updates(agent, spec, config), learning.answers(agent, spec, config)

@@ -22,9 +22,8 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.config import Config
+from impala_tf.config import Config, Given
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.processes.common import resolve
@@ -149,8 +148,8 @@ def main() -> None:
     options = parser.parse_args()
     flags = {"algorithm": "dqn", "level_name": LEVEL, "replay_capacity": options.capacity,
              "replay_start_steps": 0}  # fmt: skip
-    config, spec = resolve(configs.replace(Config(), **flags))
-    length = configs.resolved(config.optimizer.unroll_length)
+    config, spec = resolve(Given().replace(**flags))
+    length = config.optimizer.unroll_length
     specs = unroll_specs(agent_of(config.agent, spec), spec, length)
     batches = [unrolls_of(specs, seed) for seed in range(8)]
     found: dict[str, list[Found]] = {"impala_tf": [], "cpprb": []}

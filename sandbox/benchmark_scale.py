@@ -127,7 +127,7 @@ def stand_ins(
     tensorflow_startup.use_one_cpu_thread()
     config, spec = resolve(command_line.parse(flags))
     agent = agent_of(config.agent, spec)
-    length = configs.resolved(config.optimizer.unroll_length)
+    length = config.optimizer.unroll_length
     specs = unroll_specs(agent, spec, length)
     unroll = _played_unroll(config, spec, agent)
     num_envs = len(unroll.parameter_version)

@@ -28,7 +28,7 @@ import many_runs
 from compare_progress import RunProgress, Watcher
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, command_line, resolved
+from impala_tf.config import ConfigError, Given, command_line
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.processes.common import resolve
 
@@ -104,10 +104,9 @@ def _is_of_report(flag: str) -> bool:
     return flag.startswith(("--report_", "--no_report_"))
 
 
-def _folder(config: Config) -> Path:
-    algorithm = config.loss.algorithm
-    suffix = "" if algorithm == "auto" else f"-{algorithm}"
-    return Path("runs", "compare", configs.slug(config.environment.level_name) + suffix)
+def _folder(given: Given) -> Path:
+    suffix = f"-{given['algorithm']}" if "algorithm" in given else ""
+    return Path("runs", "compare", configs.slug(given["level_name"]) + suffix)
 
 
 def _run(folder: Path, shared: Sequence[str], compared: _Compared, seed: int) -> RunProgress:
@@ -115,7 +114,7 @@ def _run(folder: Path, shared: Sequence[str], compared: _Compared, seed: int) ->
     named = [*compared.flags(), f"--seed={seed}", f"--logdir={logdir}"]
     config, _ = resolve(command_line.parse([*shared, *named]))
     configs.check_batches(config)
-    frames = resolved(config.run.total_environment_frames)
+    frames = config.run.total_environment_frames
     return RunProgress(compared.name, seed, logdir, frames, named, config.run.metrics_interval_s)
 
 

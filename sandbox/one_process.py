@@ -31,7 +31,7 @@ from impala_tf.actor.acting import OwnActing  # noqa: E402
 from impala_tf.actor.actor import Actor  # noqa: E402
 from impala_tf.agents.agent import agent_of  # noqa: E402
 from impala_tf.agents.policy import OwnNetwork  # noqa: E402
-from impala_tf.config import Config, command_line, resolved  # noqa: E402
+from impala_tf.config import Config, Given, command_line  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
 from impala_tf.environments.batched import BatchedEnvironment  # noqa: E402
 from impala_tf.learner.group import SingleLearner  # noqa: E402
@@ -67,10 +67,10 @@ class Mailbox:
 
 def act(config: Config, spec: EnvironmentSpec, mailbox: Mailbox, task: int) -> None:
     """Steps N environments with parameters that may be some updates old, and sends unrolls."""
-    num_envs = resolved(config.optimizer.batch_size)  # so that what one actor sends is one batch
+    num_envs = config.optimizer.batch_size  # so that what one actor sends is one batch
     agent = agent_of(config.agent, spec)
     environment = BatchedEnvironment(suites.make(config.environment, num_envs, seed=task))
-    unroll_length = resolved(config.optimizer.unroll_length)
+    unroll_length = config.optimizer.unroll_length
     acting = OwnActing(OwnNetwork(agent, spec, num_envs, task), mailbox.fetch_parameters)
     actor = Actor(agent.interface, acting, environment, mailbox.push, spec, num_envs, unroll_length)
     try:
@@ -79,10 +79,10 @@ def act(config: Config, spec: EnvironmentSpec, mailbox: Mailbox, task: int) -> N
         environment.close()
 
 
-def train(config: Config) -> float:
+def train(given: Given) -> float:
     """Trains to the end of the run's frames; returns the mean return of the last 100 episodes."""
-    spec = suites.spec(config.environment)
-    config = configs.resolve(config, spec.kind, spec.actions.kind == "continuous")
+    spec = suites.spec(given.environment)
+    config = configs.resolve(given, spec.kind, spec.actions.kind == "continuous")
     tf.random.set_seed(config.run.seed)
     learner = Learner(agent_of(config.agent, spec), spec, config, SingleLearner())
     mailbox = Mailbox()
@@ -105,7 +105,7 @@ def train(config: Config) -> float:
         if num_batches % 200 == 0 and stats is not None:
             print(
                 f"{learner.environment_frames:9,} of"
-                f" {resolved(config.run.total_environment_frames):,} frames,"
+                f" {config.run.total_environment_frames:,} frames,"
                 f" return {np.mean(returns):6.1f}, entropy {stats.entropy:.2f},"
                 f" policy lag {stats.policy_lag_mean:.1f} updates"
             )

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from impala_tf.config import command_line, resolved
+from impala_tf.config import command_line
 from impala_tf.processes.common import resolve
 from impala_tf.transport.grants import FIRST_GRANTS, GrantLimit
 
@@ -234,9 +234,9 @@ def constants_of(speed: Path, flags: list[str], options: argparse.Namespace) -> 
     config, _ = resolve(command_line.parse(flags))
     found = json.loads(speed.read_text())
     core_s = {part["name"]: 1e-6 * part["core_us_per_step"] for part in found["parts"]}
-    environments = resolved(config.process.envs_per_actor)
-    length = resolved(config.optimizer.unroll_length)
-    batch_size = resolved(config.optimizer.batch_size)
+    environments = config.process.envs_per_actor
+    length = config.optimizer.unroll_length
+    batch_size = config.optimizer.batch_size
     pushed = environments * length
     sent = found["bytes_up"], found["bytes_down"]
     serving = core_s["transport"] / 2 * pushed  # of a push and a fetch
@@ -251,8 +251,8 @@ def constants_of(speed: Path, flags: list[str], options: argparse.Namespace) -> 
         environments=environments,
         batch_size=batch_size,
         unroll_length=length,
-        updates_per_batch=resolved(config.optimizer.updates_per_batch),
-        queue_capacity=resolved(config.process.queue_capacity),
+        updates_per_batch=config.optimizer.updates_per_batch,
+        queue_capacity=config.process.queue_capacity,
         learner_cores=options.learner_cores,
         bytes_per_s=options.mbit * 1e6 / 8,
         parameter_lag=options.parameter_lag,

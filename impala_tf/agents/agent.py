@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import sonnet as snt
 import tensorflow as tf
 
@@ -200,8 +198,8 @@ def make_agent(
     observation_normalization: str = "none",
     initialization: str = "default",
     width_scale: int = 1,
-    core: CoreName | Literal["auto"] = "auto",
-    heads: HeadsName | Literal["auto"] = "policy",
+    core: CoreName | None = None,
+    heads: HeadsName = "policy",
 ) -> Agent:
     """Returns the named agent with its variables made.
 
@@ -209,8 +207,7 @@ def make_agent(
       agent_name: a key of `config.AGENTS`.
       spec: of the level.
       torso_dtype: what the torso computes in on images; see `agents.precision`.
-      observation_normalization, initialization, width_scale, core, heads: see these flags; heads
-        is resolved.
+      observation_normalization, initialization, width_scale, core, heads: see these flags.
 
     Raises:
       ConfigError: the agent cannot take the level's observations.
@@ -222,7 +219,7 @@ def make_agent(
         torsos.initialization(initialization),
         observation_normalization == "elementwise",
         width_scale,
-        "policy" if heads == "auto" else heads,
+        heads,
         name=agent_name,
     )
     zeros = tf.nest.map_structure(

@@ -48,8 +48,7 @@ def interface_of(core: CoreName, heads: HeadsName, actions: ActionSpec) -> Agent
 def interface_of_config(config: AgentConfig, spec: EnvironmentSpec) -> AgentInterface:
     """Returns the interface of the agent that a resolved config describes."""
     composition = AGENTS[config.agent_name].with_core(config.core)
-    heads = "policy" if config.heads == "auto" else config.heads
-    return interface_of(composition.core, heads, spec.actions)
+    return interface_of(composition.core, config.heads, spec.actions)
 
 
 def array_specs(interface: AgentInterface, spec: EnvironmentSpec, unroll_length: int) -> Unroll:

@@ -7,7 +7,7 @@ import numpy as np
 from impala_tf.agents import exploration
 from impala_tf.agents.interface import AgentInterface
 from impala_tf.agents.returns import n_step_returns
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.types import Episode, Unroll
 
 
@@ -38,7 +38,7 @@ class QLearning:
         """
         if not interface.has_q_values:
             return None
-        replay, num_envs = config.replay, resolved(config.process.envs_per_actor)
+        replay, num_envs = config.replay, config.process.envs_per_actor
         return cls(
             config,
             exploration.epsilon_ladder(
@@ -63,8 +63,8 @@ class QLearning:
         """
         targets = n_step_returns(
             unroll.env_outputs,
-            resolved(self._loss.n_step),
-            resolved(self._loss.discounting),
+            self._loss.n_step,
+            self._loss.discounting,
             self._loss.reward_clipping,
         )
         seen = unroll.agent_outputs.policy_logits

@@ -5,9 +5,7 @@ Standard library only, apart from `command_line`, so that `frontend/` starts wit
 
 from impala_tf.config.compositions import AGENTS, AgentComposition, CoreName, HeadsName
 from impala_tf.config.defaults import (
-    default_logdir,
     resolve,
-    resolved,
     sent_per_batch,
     sent_per_push,
     slug,
@@ -15,7 +13,10 @@ from impala_tf.config.defaults import (
 )
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import (
+    BUILT_IN,
+    Given,
     actors_use_tensorflow,
+    actors_wait,
     flat_items,
     hosts,
     replace,
@@ -51,6 +52,7 @@ from impala_tf.config.schedule import linear, schedule_change, schedule_line
 
 __all__ = [
     "AGENTS",
+    "BUILT_IN",
     "PRESETS",
     "AgentComposition",
     "AgentConfig",
@@ -60,6 +62,7 @@ __all__ = [
     "CoreName",
     "EnvironmentConfig",
     "EvaluationConfig",
+    "Given",
     "HeadsName",
     "LossConfig",
     "OptimizerConfig",
@@ -68,11 +71,11 @@ __all__ = [
     "ReportConfig",
     "RunConfig",
     "actors_use_tensorflow",
+    "actors_wait",
     "check_algorithm",
     "check_batches",
     "check_observation",
     "check_width_scale",
-    "default_logdir",
     "differences",
     "flat_items",
     "hosts",
@@ -82,7 +85,6 @@ __all__ = [
     "replay_bytes",
     "replay_slots",
     "resolve",
-    "resolved",
     "schedule_change",
     "schedule_line",
     "sent_per_batch",

@@ -1,4 +1,4 @@
-"""Command line -> Config: tyro builds the parser from the dataclasses in `flags`."""
+"""Command line -> Given: tyro builds the parser from the dataclasses in `flags`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ import tyro
 from impala_tf import __version__
 from impala_tf.config import presets, tf_config, words
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import replace
+from impala_tf.config.flag_values import Given, flat_items
 from impala_tf.config.flags import Config
 from impala_tf.config.limits import problems
-from impala_tf.config.words import given
-
-__all__ = ["PROBLEM_PREFIX", "fail", "given", "parse"]
 
 PROBLEM_PREFIX = "run_experiment.py: "
 _DESCRIPTION = (
@@ -31,8 +28,8 @@ _DESCRIPTION = (
 _PRINTING = ("-h", "--help", "--version")
 
 
-def parse(arguments: Sequence[str]) -> Config:
-    """Returns the config that the flags describe.
+def parse(arguments: Sequence[str]) -> Given:
+    """Returns the flags that a command line gives.
 
     `--help` prints help and the presets, `--version` the versions, and both end the process.
 
@@ -48,16 +45,17 @@ def parse(arguments: Sequence[str]) -> Config:
     errors = io.StringIO()
     try:
         with _captured(errors):
-            config = _read(arguments)
+            values = dict(flat_items(_read(words.without_defaults(arguments))))
     except SystemExit:
         raise ConfigError(_one_line(errors.getvalue())) from None
-    config = tf_config.applied(config, given(arguments), os.environ)
-    if config.run.mode == "report" and config.run.logdir is not None:
+    given = Given({name: values[name] for name in words.given(arguments)})
+    given = tf_config.applied(given, os.environ)
+    if given["mode"] == "report" and "logdir" in given:
         logdirs = [word.value for word in words.read(arguments) if word.name == "logdir"]
-        config = replace(config, logdir=",".join(map(str, logdirs)))
-    if found := problems(config):
+        given = given.replace(logdir=",".join(map(str, logdirs)))
+    if found := problems(given):
         raise ConfigError(found)
-    return config
+    return given
 
 
 def _read(arguments: Sequence[str]) -> Config:

@@ -18,12 +18,12 @@ class AgentComposition(NamedTuple):
     core: CoreName
     observes_last_action_and_reward: bool
 
-    def with_core(self, core: CoreName | Literal["auto"]) -> AgentComposition:
-        """Returns this composition with the core that --core names; "auto": its own.
+    def with_core(self, core: CoreName | None) -> AgentComposition:
+        """Returns this composition with the core that --core names; None: its own.
 
         The inputs stay: whether the agent sees the last action and reward belongs to its name.
         """
-        if core == "auto":
+        if core is None:
             return self
         return self._replace(core=core)
 

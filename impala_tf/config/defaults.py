@@ -6,38 +6,32 @@ import os
 import re
 import zlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from impala_tf.config import presets
 from impala_tf.config.compositions import AGENTS
-from impala_tf.config.flag_values import flat_items, hosts, replace
+from impala_tf.config.flag_values import BUILT_IN, Given, flat_items, hosts, replace
 from impala_tf.config.flags import Config
 from impala_tf.types import Kind
 
-T = TypeVar("T")
-
 _LONGEST_NAME = 100  # file systems allow 255 bytes
-_NOT_GIVEN = (None, "auto")
 _GRADIENTS = 2  # that wait: each is as large as all parameters, and is stale soon
 # The end of a schedule, and where it starts.
 _SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy_cost"}
 
 
-def resolve(config: Config, kind: Kind, continuous: bool = False) -> Config:
-    """Fills in every flag that depends on the preset, the level or the machine.
-
-    Given flags stay, so resolving twice changes nothing.
+def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
+    """Returns the config of a run: the given flags, and a value for each of the others.
 
     Args:
-      config: the given flags.
-      kind: of the level.
-      continuous: whether the level's actions are.
+      given: the given flags.
+      kind: the level's kind.
+      continuous: whether the level's actions are continuous.
     """
-    given = dict(flat_items(config))
     preset = presets.values(given["preset"], kind, given["algorithm"], continuous)
-    flags = {
-        name: preset[name] if name in preset and value in _NOT_GIVEN else value
-        for name, value in given.items()
+    flags: dict[str, Any] = {
+        name: preset.get(name) if value is None else value
+        for name, value in given.everything().items()
     }
     for end, start in _SCHEDULES.items():
         if given[end] is None and preset[start]:
@@ -53,7 +47,7 @@ def resolve(config: Config, kind: Kind, continuous: bool = False) -> Config:
         )
     if flags["micro_batches"] is None:
         flags["micro_batches"] = _micro_batches(flags)
-    if flags["acting"] == "auto":
+    if flags["acting"] is None:
         flags["acting"] = "tensorflow" if flags["algorithm"] in ("a3c", "dqn") else "litert"
     if flags["queue_capacity"] is None:
         unrolls = max(flags["batch_size"], flags["envs_per_actor"])
@@ -61,56 +55,46 @@ def resolve(config: Config, kind: Kind, continuous: bool = False) -> Config:
     if flags["schedule_frames"] is None:
         flags["schedule_frames"] = flags["total_environment_frames"]
     if flags["logdir"] is None:
-        flags["logdir"] = default_logdir(replace(config, **flags))
-    return replace(config, **flags)
+        flags["logdir"] = _default_logdir(flags)
+    return replace(Config(), **flags)
 
 
 def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, str]:
-    """Returns where each flag of a resolved config has its value from.
+    """Returns where each flag of a config has its value from.
 
     Returns:
       {flag: "given", "preset", "default" (the same for every run), or "derived" (from other flags
       or the machine)}. A given flag that changes nothing does not count as given.
     """
-    values, built_in = dict(flat_items(config)), dict(flat_items(Config()))
+    values = dict(flat_items(config))
+    everything = Given.of(config)
     preset = presets.values(values["preset"], kind, values["algorithm"], continuous)
 
     def source(name: str) -> str:
-        otherwise = resolve(replace(config, **{name: built_in[name]}), kind, continuous)
+        otherwise = resolve(everything.without(name), kind, continuous)
         if dict(flat_items(otherwise))[name] != values[name]:
             return "given"
-        if values[name] == built_in[name]:
+        if values[name] == BUILT_IN[name]:
             return "default"
         return "preset" if preset.get(name) == values[name] else "derived"
 
     return {name: source(name) for name in values}
 
 
-def resolved(value: T | None) -> T:
-    """Returns the value of a flag of a resolved config, for the type checker and for readers.
-
-    Raises:
-      ValueError: the flag still has no value: `resolve` was not called.
-    """
-    if value is None:
-        raise ValueError("a flag that depends on the level was read before `resolve`")
-    return value
-
-
 def sent_per_push(config: Config) -> int:
-    """Returns how many unrolls an actor of a resolved config sends at once; a3c: one gradient."""
-    return 1 if config.loss.algorithm == "a3c" else resolved(config.process.envs_per_actor)
+    """Returns how many unrolls an actor sends at once; a3c: one gradient."""
+    return 1 if config.loss.algorithm == "a3c" else config.process.envs_per_actor
 
 
 def sent_per_batch(config: Config) -> int:
-    """Returns how many unrolls make a batch of a resolved config; a3c: one gradient."""
-    return 1 if config.loss.algorithm == "a3c" else resolved(config.optimizer.batch_size)
+    """Returns how many unrolls make a batch; a3c: one gradient."""
+    return 1 if config.loss.algorithm == "a3c" else config.optimizer.batch_size
 
 
-def default_logdir(config: Config) -> str:
+def _default_logdir(flags: Mapping[str, Any]) -> str:
     """Returns the folder of a run for which no --logdir is given: what tells it from others."""
-    level = slug(config.environment.level_name)
-    return f"runs/{level}-{config.agent.agent_name}-{config.loss.algorithm}-{config.run.seed}"
+    level = slug(flags["level_name"])
+    return f"runs/{level}-{flags['agent_name']}-{flags['algorithm']}-{flags['seed']}"
 
 
 def slug(level_name: str) -> str:

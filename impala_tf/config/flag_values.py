@@ -1,14 +1,17 @@
-"""The values of all flags together: by name, as a command line, as JSON."""
+"""The values of all flags together: those that were given, and those of a resolved config."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
-from impala_tf.config.flags import Config
+from impala_tf.config.flags import ClusterConfig, Config, EnvironmentConfig
+from impala_tf.config.mode_flags import BenchmarkConfig, EvaluationConfig, ReportConfig
+
+Group = TypeVar("Group")
 
 
 def flat_items(config: Config) -> Iterator[tuple[str, Any]]:
@@ -17,6 +20,83 @@ def flat_items(config: Config) -> Iterator[tuple[str, Any]]:
         values = getattr(config, group.name)
         for field in dataclasses.fields(values):
             yield field.name, getattr(values, field.name)
+
+
+BUILT_IN: Mapping[str, Any] = dict(flat_items(Config()))
+"""{flag: default}; None if it depends on other flags, or stands for "none"."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """The flags that somebody gave, in a command line or a file. `resolve` fills in the others.
+
+    Args:
+      flags: {flag: value}.
+
+    Raises:
+      TypeError: there is no such flag.
+    """
+
+    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if unknown := self.flags.keys() - BUILT_IN.keys():
+            raise TypeError(f"no such flags: {', '.join(sorted(unknown))}")
+
+    @classmethod
+    def of(cls, config: Config) -> Given:
+        """Returns all flags of a config, as if they had been given."""
+        return cls(dict(flat_items(config)))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.flags
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns a flag's value, or its built-in default (see `BUILT_IN`)."""
+        return self.flags.get(name, BUILT_IN[name])
+
+    def everything(self) -> dict[str, Any]:
+        """Returns {flag: value} of all flags, as `__getitem__` returns them."""
+        return {**BUILT_IN, **self.flags}
+
+    def replace(self, **flags: Any) -> Given:
+        """Returns these flags with some changed or added."""
+        return Given({**self.flags, **flags})
+
+    def without(self, *names: str) -> Given:
+        """Returns these flags without some, as if they had not been given."""
+        return Given({name: value for name, value in self.flags.items() if name not in names})
+
+    # The groups of flags that depend on nothing else:
+
+    @property
+    def environment(self) -> EnvironmentConfig:
+        """The level and its protocol."""
+        return self._group(EnvironmentConfig)
+
+    @property
+    def cluster(self) -> ClusterConfig:
+        """What a launch needs."""
+        return self._group(ClusterConfig)
+
+    @property
+    def evaluation(self) -> EvaluationConfig:
+        """What --mode=test needs."""
+        return self._group(EvaluationConfig)
+
+    @property
+    def report(self) -> ReportConfig:
+        """What --mode=report needs."""
+        return self._group(ReportConfig)
+
+    @property
+    def benchmark(self) -> BenchmarkConfig:
+        """What --mode=benchmark needs."""
+        return self._group(BenchmarkConfig)
+
+    def _group(self, group: type[Group]) -> Group:
+        fields = dataclasses.fields(group)  # type: ignore[arg-type]
+        return group(**{field.name: self[field.name] for field in fields})
 
 
 def replace(config: Config, **flags: Any) -> Config:
@@ -31,12 +111,12 @@ def replace(config: Config, **flags: Any) -> Config:
     return Config(**groups)
 
 
-def to_flags(config: Config) -> list[str]:
-    """Returns the command line that gives `config` back: every flag that is not at its default."""
-    defaults = dict(flat_items(Config()))
+def to_flags(given: Given) -> list[str]:
+    """Returns the command line that gives these flags; those at their default are left out."""
     flags = []
-    for name, value in flat_items(config):
-        if value == defaults[name]:
+    for name, default in BUILT_IN.items():
+        value = given[name]
+        if value == default:
             continue
         if isinstance(value, bool):
             flags.append(f"--{name}" if value else f"--no_{name}")
@@ -59,11 +139,16 @@ def hosts(text: str) -> tuple[str, ...]:
 
 def waits_for_updates(config: Config) -> bool:
     """Returns whether actors wait for the update that uses their last unroll."""
-    return config.loss.algorithm == "ppo" or config.process.synchronization != "none"
+    return actors_wait(config.loss.algorithm, config.process.synchronization)
+
+
+def actors_wait(algorithm: str | None, synchronization: str) -> bool:
+    """Returns `waits_for_updates` of flags; an algorithm that is not given does not make it so."""
+    return algorithm == "ppo" or synchronization != "none"
 
 
 def actors_use_tensorflow(config: Config) -> bool:
-    """Returns whether actors of a resolved config import TensorFlow."""
+    """Returns whether actors import TensorFlow."""
     return config.process.inference == "actor" and config.process.acting == "tensorflow"
 
 

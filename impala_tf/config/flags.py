@@ -1,16 +1,28 @@
 """The flags, grouped as `--help` shows them. A field's docstring is its help text.
 
-`--help` keeps the line breaks of these texts, so they break where a sentence ends. A default of
-``None`` or ``auto`` depends on the preset, the level or the machine: `defaults.resolve` fills it
-in, and `--help` ends with a table of what the presets hold (`presets.table`).
+`--help` keeps the line breaks of these texts, so they break where a sentence ends.
+
+A `Config` has a value for every flag. What a command line gives is a `flag_values.Given`;
+`defaults.resolve` makes the one of the other. `Derived` flags get their values there, from the
+preset, the level or the machine, if they are not given; `--help` ends with a table of what the
+presets hold (`presets.table`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from impala_tf.config.mode_flags import BenchmarkConfig, EvaluationConfig, ReportConfig
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    Derived = Annotated[T, "derived"]
+else:  # the parser sees that the flag may be left out
+    Derived = Annotated[T | None, "derived"]
+DERIVED: Any = None
+"""The default of a flag whose value follows from others, until it is resolved."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +35,7 @@ class RunConfig:
     describe: print the agent's layers, memory and speed on this machine, without a run;
     benchmark: measure every part of a run on this machine, and the whole: what limits it?
     export: write the policy in --logdir as a TensorFlow SavedModel, with a player."""
-    logdir: str | None = None
+    logdir: Derived[str] = DERIVED
     """Folder of the run: config, metrics, checkpoints, logs.
     If it holds this run, the run resumes. If it holds another run, this one is refused.
     report: several runs, repeated or comma separated; a folder stands for all runs below it.
@@ -37,9 +49,9 @@ class RunConfig:
     preset: Literal["tuned", "paper"] = "tuned"
     """Set of default values; the table below shows both.
     tuned: learns most from few frames; paper: table G.1 of the IMPALA paper."""
-    total_environment_frames: int | None = None
+    total_environment_frames: Derived[int] = DERIVED
     """Frames to train for, counted over all learners. Default: preset."""
-    schedule_frames: int | None = None
+    schedule_frames: Derived[int] = DERIVED
     """The frame at which the learning rate and the entropy cost reach their last values. They keep
     these afterwards. Default: --total_environment_frames."""
     track: Literal["none", "wandb"] = "none"
@@ -99,23 +111,23 @@ class EnvironmentConfig:
 class AgentConfig:
     """The network."""
 
-    agent_name: str = "auto"
-    """A name from the table in docs/levels_and_agents.md. auto: preset."""
+    agent_name: Derived[str] = DERIVED
+    """A name from the table in docs/levels_and_agents.md. Default: preset."""
     width_scale: int = 1
     """Multiplies the channels of the convolutions; the other layers keep their size."""
-    core: Literal["auto", "feedforward", "lstm"] = "auto"
+    core: Derived[Literal["feedforward", "lstm"]] = DERIVED
     """The agent's memory: an LSTM, or none. What the agent sees does not change.
-    auto: the named agent's own."""
-    heads: Literal["auto", "policy", "q_values", "dueling"] = "auto"
+    Default: the named agent's own."""
+    heads: Derived[Literal["policy", "q_values", "dueling"]] = DERIVED
     """policy: a policy and a baseline; q_values: a value of each action, for dqn; dueling: the
     same, as a state's value and each action's advantage (arXiv 1511.06581).
-    auto: what --algorithm needs."""
-    observation_normalization: Literal["auto", "none", "elementwise"] = "auto"
+    Default: what --algorithm needs."""
+    observation_normalization: Derived[Literal["none", "elementwise"]] = DERIVED
     """elementwise: subtract the mean and divide by the standard deviation of each pixel and
-    channel (or component), taken from the first 50,000 agent steps. auto: preset."""
-    initialization: Literal["auto", "default", "orthogonal"] = "auto"
+    channel (or component), taken from the first 50,000 agent steps. Default: preset."""
+    initialization: Derived[Literal["default", "orthogonal"]] = DERIVED
     """orthogonal: gain sqrt(2), 1 for the baseline and 0.01 for the policy head, which starts
-    almost uniform; default: each layer's usual one. auto: preset."""
+    almost uniform; default: each layer's usual one. Default: preset."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the torso computes in on images; everything else is float32.
     auto: bfloat16 on processors that have it (AVX512_BF16) and on which it measures faster.
@@ -126,44 +138,44 @@ class AgentConfig:
 class LossConfig:
     """The algorithm and its losses."""
 
-    algorithm: Literal["auto", "impala", "appo", "ppo", "a3c", "dqn"] = "auto"
+    algorithm: Derived[Literal["impala", "appo", "ppo", "a3c", "dqn"]] = DERIVED
     """impala: V-trace policy gradient (arXiv 1802.01561); appo: V-trace advantages in a clipped
     surrogate, on batches that are used several times (arXiv 1912.00167); ppo: clipped surrogate
     with GAE; actors wait for new parameters (arXiv 1707.06347); a3c: actors compute gradients and
     send these (arXiv 1602.01783); dqn: double DQN with n-step returns and replay (arXiv 1509.06461,
-    1803.00933). auto: preset."""
-    discounting: float | None = None
+    1803.00933). Default: preset."""
+    discounting: Derived[float] = DERIVED
     """Discount factor gamma of an agent step. Default: preset."""
-    baseline_cost: float | None = None
+    baseline_cost: Derived[float] = DERIVED
     """Weight of the baseline (value) loss. Default: preset."""
-    entropy_cost: float | None = None
+    entropy_cost: Derived[float] = DERIVED
     """Weight of the entropy bonus, at frame 0. Default: preset."""
-    entropy_cost_end: float | None = None
+    entropy_cost_end: Derived[float] = DERIVED
     """Weight of the entropy bonus from --schedule_frames on; linear before.
     Default: preset; if --entropy_cost is given, the same share of it as in the preset."""
-    loss_reduction: Literal["auto", "sum", "mean"] = "auto"
-    """Losses are summed over the steps of a batch, or averaged. auto: preset."""
-    reward_clipping: Literal["auto", "abs_one", "soft_asymmetric", "none"] = "auto"
-    """abs_one: clip to [-1, 1]; soft_asymmetric: 5 tanh(r / 5), negative ones times 0.3 (DMLab);
-    auto: preset."""
-    advantage_scaling: Literal["auto", "none", "rms", "batch"] = "auto"
+    loss_reduction: Derived[Literal["sum", "mean"]] = DERIVED
+    """Losses are summed over the steps of a batch, or averaged. Default: preset."""
+    reward_clipping: Derived[Literal["abs_one", "soft_asymmetric", "none"]] = DERIVED
+    """abs_one: clip to [-1, 1]; soft_asymmetric: 5 tanh(r / 5), negative ones times 0.3 (DMLab).
+    Default: preset."""
+    advantage_scaling: Derived[Literal["none", "rms", "batch"]] = DERIVED
     """rms: divide by the running root mean square of the advantages; batch: subtract the mean and
-    divide by the standard deviation of those in the batch. auto: preset."""
-    value_normalization: Literal["auto", "none", "running"] = "auto"
+    divide by the standard deviation of those in the batch. Default: preset."""
+    value_normalization: Derived[Literal["none", "running"]] = DERIVED
     """running: the network predicts values in units of their running mean and standard deviation
-    (PopArt, arXiv 1809.04474), so that large returns need no clipping. auto: preset."""
-    surrogate_clipping: float | None = None
+    (PopArt, arXiv 1809.04474), so that large returns need no clipping. Default: preset."""
+    surrogate_clipping: Derived[float] = DERIVED
     """appo, ppo: epsilon of the clipped probability ratio; 0 switches it off. Default: preset."""
     value_clipping: float = 0.0
     """ppo: a value may move this far from the one before the batch's first step; 0: any distance.
     In units of the normalised values if --value_normalization is on."""
     gae_lambda: float = 0.95
     """ppo: lambda of the generalised advantage estimates (arXiv 1506.02438)."""
-    target_update_interval: int | None = None
+    target_update_interval: Derived[int] = DERIVED
     """appo, dqn: learner updates after which the target network becomes a copy of the network.
     appo: 0 means no target network; the ratio is clipped against the policy that acted.
     Default: preset."""
-    n_step: int | None = None
+    n_step: Derived[int] = DERIVED
     """dqn: rewards in a target, before the value of the state that follows. Default: preset."""
     clip_rho_threshold: float = 1.0
     """rho-bar: clips the importance weights of the temporal differences."""
@@ -171,7 +183,7 @@ class LossConfig:
     """Clips the importance weights of the policy gradient."""
     clip_c_threshold: float = 1.0
     """c-bar: clips the trace coefficients."""
-    vtrace_lambda: float | None = None
+    vtrace_lambda: Derived[float] = DERIVED
     """impala, appo: decay of the traces (remark 2 of the paper). Default: preset."""
 
 
@@ -179,35 +191,35 @@ class LossConfig:
 class OptimizerConfig:
     """The optimizer, its schedule, and how batches are used."""
 
-    batch_size: int | None = None
+    batch_size: Derived[int] = DERIVED
     """Unrolls per batch, for each learner (B).
     Default: preset; ppo: one unroll of every environment; a3c: those of one actor."""
-    unroll_length: int | None = None
+    unroll_length: Derived[int] = DERIVED
     """Agent steps per unroll (T). Default: preset."""
-    updates_per_batch: int | None = None
+    updates_per_batch: Derived[int] = DERIVED
     """How often each batch is learned from; ppo: epochs. Default: preset.
     More learns more from a frame and takes more time; V-trace corrects for the policy lag."""
-    ring_batches: int | None = None
+    ring_batches: Derived[int] = DERIVED
     """appo: batches that are kept. The uses of a batch are spread over the arrivals of so many
     batches, so that consecutive updates use different ones. Default: preset."""
-    minibatches: int | None = None
+    minibatches: Derived[int] = DERIVED
     """ppo: parts of whole unrolls that a batch is split into, shuffled in every epoch.
     Default: preset."""
     gradient_compression: Literal["none", "fp16"] = "none"
     """How learners send each other gradients: as float32, or as float16 in half the bytes."""
-    micro_batches: int | None = None
+    micro_batches: Derived[int] = DERIVED
     """Parts of a batch whose gradients are computed one after another and added up: the same
     update, but the activations of one part in memory. dqn: no effect.
     Default: at most 4 for the residual networks, else 1."""
-    optimizer: Literal["auto", "rmsprop", "adam"] = "auto"
-    """The optimizer. auto: preset."""
-    learning_rate: float | None = None
+    optimizer: Derived[Literal["rmsprop", "adam"]] = DERIVED
+    """Default: preset."""
+    learning_rate: Derived[float] = DERIVED
     """At frame 0. Default: preset."""
-    learning_rate_schedule: Literal["auto", "linear", "constant", "kl"] = "auto"
+    learning_rate_schedule: Derived[Literal["linear", "constant", "kl"]] = DERIVED
     """linear: to --learning_rate_end at --schedule_frames; constant; kl: divided by 1.5 while the
     KL divergence from the policy that acted is above twice --kl_target, multiplied by 1.5 while it
-    is below half of it, within a factor of 10 from --learning_rate. auto: preset."""
-    learning_rate_end: float | None = None
+    is below half of it, within a factor of 10 from --learning_rate. Default: preset."""
+    learning_rate_end: Derived[float] = DERIVED
     """linear: the learning rate from --schedule_frames on.
     Default: preset; if --learning_rate is given, the same share of it as in the preset."""
     kl_target: float = 0.01
@@ -220,9 +232,9 @@ class OptimizerConfig:
     """Adam's decay of the gradients."""
     adam_beta2: float = 0.999
     """Adam's decay of the squared gradients."""
-    epsilon: float | None = None
+    epsilon: Derived[float] = DERIVED
     """Added to the root of the squared gradients (Adam), or under it (RMSProp). Default: preset."""
-    gradients_clipping: float | None = None
+    gradients_clipping: Derived[float] = DERIVED
     """Gradients are clipped to this global norm; 0 switches clipping off. Default: preset."""
 
 
@@ -230,18 +242,18 @@ class OptimizerConfig:
 class ReplayConfig:
     """--algorithm=dqn: replay and exploration."""
 
-    replay_capacity: int | None = None
+    replay_capacity: Derived[int] = DERIVED
     """Newest agent steps that each learner keeps in memory. Default: preset.
     A run says how much memory they need before it starts."""
-    replay_start_steps: int | None = None
+    replay_start_steps: Derived[int] = DERIVED
     """Agent steps in the replay before anything is learned from it. Default: preset."""
-    replay_batch_size: int | None = None
+    replay_batch_size: Derived[int] = DERIVED
     """Agent steps drawn for each gradient step, for each learner. Default: preset."""
-    replay_ratio: float | None = None
+    replay_ratio: Derived[float] = DERIVED
     """Gradient steps for each agent step that a learner receives. Default: preset."""
-    replay_sampling: Literal["auto", "uniform", "prioritized"] = "auto"
+    replay_sampling: Derived[Literal["uniform", "prioritized"]] = DERIVED
     """prioritized: steps with a large error are drawn more often (arXiv 1511.05952), first by the
-    errors that their actors computed. auto: preset."""
+    errors that their actors computed. Default: preset."""
     priority_exponent: float = 0.6
     """prioritized: probabilities are proportional to the error to the power of this (alpha)."""
     importance_exponent: float = 0.4
@@ -260,21 +272,21 @@ class ReplayConfig:
 class ProcessConfig:
     """The processes of a run on this machine, or one process of a cluster."""
 
-    num_actors: int | None = None
+    num_actors: Derived[int] = DERIVED
     """Actor processes of a run on this machine. Default: one per core."""
-    envs_per_actor: int | None = None
+    envs_per_actor: Derived[int] = DERIVED
     """Environments that an actor steps as one batch (N). Default: preset."""
-    queue_capacity: int | None = None
+    queue_capacity: Derived[int] = DERIVED
     """Unrolls, or gradients of a3c, that the learner's queue holds; when it is full, actors wait.
     Default: enough for a batch and for what an actor sends at once."""
     inference: Literal["actor", "learner"] = "actor"
     """Where actions are chosen. actor: by each actor, with the parameters it fetched; learner: by
     the learner, for all of its actors that wait, with the newest parameters (the paper's dynamic
     batching). Actors need less memory then."""
-    acting: Literal["auto", "tensorflow", "litert"] = "auto"
+    acting: Derived[Literal["tensorflow", "litert"]] = DERIVED
     """What --inference=actor computes with. litert: LiteRT runs a network that the learner has
     converted, in float32. Actors then start in half the time and need half of the memory.
-    tensorflow: a3c and dqn need it. auto: litert, except for a3c and dqn."""
+    tensorflow: a3c and dqn need it. Default: litert, except for a3c and dqn."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
     """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
     unroll, for the update that uses it (batched A2C); step: in addition, all environments

@@ -7,9 +7,8 @@ import re
 from typing import Any
 
 from impala_tf.config.compositions import AGENTS
-from impala_tf.config.defaults import resolved
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import flat_items, hosts, waits_for_updates
+from impala_tf.config.flag_values import Given, flat_items, hosts, waits_for_updates
 from impala_tf.config.flags import Config
 from impala_tf.types import EnvironmentSpec
 
@@ -38,9 +37,9 @@ _BELOW_ONE = ("adam_beta1", "adam_beta2")
 _LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and the engine adds one
 
 
-def problems(config: Config) -> list[str]:
+def problems(given: Given) -> list[str]:
     """Returns one line for every flag that is out of range or contradicts another."""
-    flags = dict(flat_items(config))
+    flags = given.everything()
     found = [
         f"--{name}={flags[name]}: give a number"
         for name in flags
@@ -159,8 +158,8 @@ def _a3c_problems(config: Config) -> list[str]:
 
 def _replay_problems(config: Config) -> list[str]:
     replay, optimizer = config.replay, config.optimizer
-    capacity, start = resolved(replay.replay_capacity), resolved(replay.replay_start_steps)
-    batch = resolved(optimizer.batch_size) * resolved(optimizer.unroll_length)
+    capacity, start = replay.replay_capacity, replay.replay_start_steps
+    batch = optimizer.batch_size * optimizer.unroll_length
     if capacity < batch:
         return [
             f"--replay_capacity={capacity}: a batch of {optimizer.batch_size} unrolls already has"
@@ -194,8 +193,8 @@ def check_batches(config: Config) -> None:
     Args:
       config: resolved.
     """
-    batch_size, parts = resolved(config.optimizer.batch_size), config.optimizer.minibatches or 1
-    micro = resolved(config.optimizer.micro_batches)
+    batch_size, parts = config.optimizer.batch_size, config.optimizer.minibatches or 1
+    micro = config.optimizer.micro_batches
     if batch_size % micro:
         raise ConfigError(
             f"--micro_batches={micro}: does not divide the {batch_size} unrolls of a batch; give a"
@@ -213,7 +212,7 @@ def check_batches(config: Config) -> None:
             f"--minibatches={parts}: a batch has only {batch_size} unrolls; give at most as many,"
             " or more --envs_per_actor"
         )
-    environments = resolved(config.process.num_actors) * resolved(config.process.envs_per_actor)
+    environments = config.process.num_actors * config.process.envs_per_actor
     if not config.process.job_name and batch_size != environments:
         raise ConfigError(
             f"--batch_size={batch_size}: actors wait for the update that uses their unrolls"
@@ -238,8 +237,8 @@ def _level_problems(flags: dict[str, Any]) -> list[str]:
     ]
 
 
-def _agent_problems(name: str) -> list[str]:
-    if name == "auto" or name in AGENTS:
+def _agent_problems(name: str | None) -> list[str]:
+    if name is None or name in AGENTS:
         return []
     return [f"--agent_name={name}: no such agent; use one of {', '.join(sorted(AGENTS))}"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from impala_tf.config.defaults import resolved
 from impala_tf.config.flags import Config
 from impala_tf.types import EnvironmentSpec, ObservationSpec
 
@@ -17,8 +16,8 @@ _UNROLL_BYTES = 16  # its version, and when it came
 
 def replay_slots(config: Config) -> int:
     """Returns how many unrolls a replay of --replay_capacity agent steps holds."""
-    capacity = resolved(config.replay.replay_capacity)
-    return max(1, capacity // resolved(config.optimizer.unroll_length))
+    capacity = config.replay.replay_capacity
+    return max(1, capacity // config.optimizer.unroll_length)
 
 
 def replay_bytes(config: Config, spec: EnvironmentSpec) -> int:
@@ -28,7 +27,7 @@ def replay_bytes(config: Config, spec: EnvironmentSpec) -> int:
       config: resolved, of dqn.
       spec: of the level.
     """
-    length, slots = resolved(config.optimizer.unroll_length), replay_slots(config)
+    length, slots = config.optimizer.unroll_length, replay_slots(config)
     unroll = (
         _observations(spec, length)
         + (length + 1) * _STEP_BYTES

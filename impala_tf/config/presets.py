@@ -1,6 +1,6 @@
 """--preset: the values of the flags that are not given, by preset, kind of level and algorithm.
 
-Every flag of a preset is ``None`` or ``auto`` in `flags`, so that a given one is told apart.
+Every flag of a preset is `Derived` in `flags`, so that a given one is told apart.
 """
 
 from __future__ import annotations
@@ -191,19 +191,21 @@ FOR_CONTINUOUS: Flags = {
 bonus would make its deviation grow for ever."""
 
 
-def values(preset: str, kind: Kind, algorithm: str, continuous: bool = False) -> dict[str, Any]:
+def values(
+    preset: str, kind: Kind, algorithm: str | None, continuous: bool = False
+) -> dict[str, Any]:
     """Returns {flag: value} of a preset for a kind of level.
 
     Args:
       preset: a key of PRESETS.
       kind: of the level.
-      algorithm: as given; "auto" means the preset's own.
+      algorithm: as given; None: the preset's own.
       continuous: whether the level's actions are.
     """
     preset_values = dict(PRESETS[preset][kind])
     if continuous:
         preset_values.update(FOR_CONTINUOUS)
-    if algorithm != "auto":
+    if algorithm is not None:
         of_algorithm = FOR_ALGORITHM[algorithm][kind] if algorithm in FOR_ALGORITHM else {}
         preset_values.update(of_algorithm, algorithm=algorithm)
     return preset_values

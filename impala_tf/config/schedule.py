@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from impala_tf.config.defaults import resolved
 from impala_tf.config.flags import Config
 
 
@@ -19,7 +18,7 @@ def schedule_line(config: Config) -> str:
     changes = [f"{what} goes from {start:g} to {end:g}" for what, start, end in _scheduled(config)]
     if not changes:
         return "learning rate and entropy cost are constant"
-    last = resolved(config.run.schedule_frames)
+    last = config.run.schedule_frames
     return f"{' and '.join(changes)} at {last:,} frames (--schedule_frames)"
 
 
@@ -34,7 +33,7 @@ def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> st
     before = saved.get("schedule_frames") or saved.get("total_environment_frames")
     if not isinstance(before, int):
         return ""
-    after = resolved(config.run.schedule_frames)
+    after = config.run.schedule_frames
     changes = [
         f"{what} from {linear(start, end, frames, before):.3g} to"
         f" {linear(start, end, frames, after):.3g}"
@@ -53,8 +52,8 @@ def _scheduled(config: Config) -> list[tuple[str, float, float]]:
     optimizer, loss = config.optimizer, config.loss
     found = []
     if optimizer.learning_rate_schedule == "linear":
-        start, end = resolved(optimizer.learning_rate), resolved(optimizer.learning_rate_end)
+        start, end = optimizer.learning_rate, optimizer.learning_rate_end
         found.append(("the learning rate", start, end))
-    start, end = resolved(loss.entropy_cost), resolved(loss.entropy_cost_end)
+    start, end = loss.entropy_cost, loss.entropy_cost_end
     found.append(("the entropy cost", start, end))
     return [each for each in found if each[1] != each[2]]

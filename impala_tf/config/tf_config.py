@@ -9,38 +9,35 @@ stands for --job_name=actor --task=1 --learner_hosts=10.0.0.1:8001 --actor_hosts
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import replace
-from impala_tf.config.flags import Config
+from impala_tf.config.flag_values import Given
 from impala_tf.config.limits import valid_host_port
 
 VARIABLE = "TF_CONFIG"
 _JOBS = ("learner", "actor")
 
 
-def applied(config: Config, given: Collection[str], environment: Mapping[str, str]) -> Config:
-    """Returns `config` with the role from TF_CONFIG, unless the command line gives one.
+def applied(given: Given, environment: Mapping[str, str]) -> Given:
+    """Returns the given flags with the role from TF_CONFIG, unless they have one.
 
     Flags on the command line take precedence. TF_CONFIG is ignored with --job_name,
     --workers_csv_path or another --mode than train.
 
     Args:
-      config: from the command line.
-      given: the flags that the command line gives.
-      environment: of the process.
+      given: the flags of the command line.
+      environment: the process's variables.
 
     Raises:
       ConfigError: TF_CONFIG is malformed.
     """
     text = environment.get(VARIABLE, "").strip()
-    has_role = config.process.job_name or config.cluster.workers_csv_path
-    if not text or has_role or config.run.mode != "train":
-        return config
-    flags = _flags(text)
-    return replace(config, **{n: value for n, value in flags.items() if n not in given})
+    has_role = given["job_name"] or given["workers_csv_path"]
+    if not text or has_role or given["mode"] != "train":
+        return given
+    return Given({**_flags(text), **given.flags})
 
 
 def _flags(text: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from impala_tf.config.flags import Config
 from impala_tf.config.other_names import OTHER_NAMES
 
 _ALIKE = 0.7
+_DEFAULTS = ("auto", "None")
 _SHORTEST_BEGINNING = 4
 
 
@@ -60,8 +61,35 @@ def read(arguments: Sequence[str]) -> list[Word]:
 
 
 def given(arguments: Sequence[str]) -> frozenset[str]:
-    """Returns the names of the flags that a command line gives."""
-    return frozenset(word.name for word in read(arguments) if word.name in types())
+    """Returns the names of the flags that a command line gives a value."""
+    known = types()
+    words = (word for word in read(arguments) if not _asks_for_default(word))
+    return frozenset(word.name for word in words if word.name in known)
+
+
+def without_defaults(arguments: Sequence[str]) -> list[str]:
+    """Returns a command line without the flags that ask for their default, as --agent_name=auto."""
+    kept = [word for word in read(arguments) if not _asks_for_default(word)]
+    apart = [word.value is not None and "=" not in word.text for word in kept]
+    return [
+        f"{word.text}={word.value}" if is_apart else word.text
+        for word, is_apart in zip(kept, apart, strict=True)
+    ]
+
+
+def _asks_for_default(word: Word) -> bool:
+    return word.value in _DEFAULTS and word.name in _derived()
+
+
+@functools.cache
+def _derived() -> frozenset[str]:
+    """Returns the names of the flags whose default follows from others (see `flags.Derived`)."""
+    return frozenset(
+        name
+        for group in typing.get_type_hints(Config).values()
+        for name, hint in typing.get_type_hints(group, include_extras=True).items()
+        if typing.get_origin(hint) is typing.Annotated
+    )
 
 
 def problems(arguments: Sequence[str]) -> list[str]:
@@ -79,6 +107,8 @@ def _problem(word: Word) -> str | None:
         return f"{word.text}: takes no value; give --{word.name} or --no_{word.name}"
     if word.value is None:
         return f"--{word.name}: needs a value, as in --{word.name}=VALUE"
+    if _asks_for_default(word):
+        return None
     wrong = _wrong_value(types()[word.name], word.value)
     return wrong and f"--{word.name}={word.value}: must be {wrong}"
 

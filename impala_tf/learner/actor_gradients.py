@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.batch_uses import Minibatch
 from impala_tf.learner.gradient_step import GradientStep, StepResult
@@ -38,9 +38,7 @@ class GradientSender:
         self, push_gradient: PushGradient, agent: Agent, spec: EnvironmentSpec, config: Config
     ) -> None:
         self._push_gradient = push_gradient
-        self._gradients = PolicyGradients(
-            agent, layout_of(spec), config, resolved(config.loss.entropy_cost)
-        )
+        self._gradients = PolicyGradients(agent, layout_of(spec), config, config.loss.entropy_cost)
         self._compute = tf.function(self._of_unroll, autograph=False)
 
     def push(self, unroll: Unroll, episodes: list[Episode], report: ActorReport) -> None:
@@ -114,4 +112,4 @@ def sent_specs(agent: Agent, spec: EnvironmentSpec, config: Config) -> Sent:
     """
     if config.loss.algorithm == "a3c":
         return gradient_specs(agent)
-    return unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
+    return unroll_specs(agent, spec, config.optimizer.unroll_length)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.learner.replay.buffer import ReplayBuffer, Sample
 from impala_tf.types import ActorGradient, Nest, Unroll
 
@@ -141,12 +141,12 @@ class Replayed:
 
     def __init__(self, replay: ReplayBuffer, config: Config, kept_steps: int) -> None:
         self.buffer = replay
-        self._batch_size = resolved(config.replay.replay_batch_size)
+        self._batch_size = config.replay.replay_batch_size
         optimizer = config.optimizer
-        self._steps_per_batch = resolved(optimizer.batch_size) * resolved(optimizer.unroll_length)
-        self._ratio = resolved(config.replay.replay_ratio)
+        self._steps_per_batch = optimizer.batch_size * optimizer.unroll_length
+        self._ratio = config.replay.replay_ratio
         # All learners count alike, so that they begin at the same arrival.
-        self._missing = resolved(config.replay.replay_start_steps) - kept_steps
+        self._missing = config.replay.replay_start_steps - kept_steps
         self._owed = 0.0  # gradient steps
         self._drawn = np.empty(0, np.int64)
 
@@ -183,9 +183,9 @@ def _whole(batch: Unroll | None) -> Minibatch | None:
 
 def batch_uses(config: Config, prepare: Callable[[Unroll], Nest], seed: int) -> BatchUses:
     """Returns how a resolved config's algorithm uses batches; `prepare` and `seed` are for ppo."""
-    uses = resolved(config.optimizer.updates_per_batch)
+    uses = config.optimizer.updates_per_batch
     if config.loss.algorithm == "appo":
-        return Ring(uses, resolved(config.optimizer.ring_batches))
+        return Ring(uses, config.optimizer.ring_batches)
     if config.loss.algorithm == "ppo":
-        return Epochs(prepare, uses, resolved(config.optimizer.minibatches), seed)
+        return Epochs(prepare, uses, config.optimizer.minibatches, seed)
     return Repeated(uses)

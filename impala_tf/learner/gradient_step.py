@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.compression import Float16Gradients
 from impala_tf.learner.group import LearnerGroup
@@ -101,8 +101,8 @@ class GradientStep(abc.ABC):
         if self._observations is None:
             return
         optimizer = self._config.optimizer
-        unroll = unroll_specs(self.agent, spec, resolved(optimizer.unroll_length))
-        batch_size = resolved(optimizer.batch_size)
+        unroll = unroll_specs(self.agent, spec, optimizer.unroll_length)
+        batch_size = optimizer.batch_size
         self._moments.get_concrete_function(
             tf.nest.map_structure(
                 lambda each: tf.TensorSpec((batch_size, *each.shape), each.dtype),
@@ -175,7 +175,7 @@ class GradientStep(abc.ABC):
         norm = tf.linalg.global_norm(gradients)
         if self._compression is not None:
             self._compression.follow(norm)
-        clip = resolved(self._config.optimizer.gradients_clipping)
+        clip = self._config.optimizer.gradients_clipping
         if clip > 0:
             gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
 

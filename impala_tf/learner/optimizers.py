@@ -8,7 +8,7 @@ from typing import TypeAlias
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.config import OptimizerConfig, resolved
+from impala_tf.config import OptimizerConfig
 
 Optimizer: TypeAlias = snt.optimizers.RMSProp | snt.optimizers.Adam
 
@@ -37,7 +37,7 @@ def make_optimizer(
 
 def _adam(config: OptimizerConfig, learning_rate: tf.Variable) -> Optimizer:
     betas = {"beta1": config.adam_beta1, "beta2": config.adam_beta2}
-    return snt.optimizers.Adam(learning_rate, epsilon=resolved(config.epsilon), **betas)
+    return snt.optimizers.Adam(learning_rate, epsilon=config.epsilon, **betas)
 
 
 def _rmsprop(config: OptimizerConfig, learning_rate: tf.Variable) -> Optimizer:
@@ -45,5 +45,5 @@ def _rmsprop(config: OptimizerConfig, learning_rate: tf.Variable) -> Optimizer:
         learning_rate,
         decay=config.decay,
         momentum=config.momentum,
-        epsilon=resolved(config.epsilon),
+        epsilon=config.epsilon,
     )

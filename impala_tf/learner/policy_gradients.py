@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.algorithms import losses, ppo
 from impala_tf.learner.algorithms.losses import Losses, Scales
@@ -85,7 +85,7 @@ class PolicyGradients:
           minibatch: what to learn from.
         """
         batch_size = minibatch.unrolls.parameter_version.shape[0]
-        parts = resolved(self._config.optimizer.micro_batches)
+        parts = self._config.optimizer.micro_batches
         if parts == 1 or batch_size is None or batch_size % parts:
             return self._learned(minibatch, None)
         split = tf.nest.map_structure(

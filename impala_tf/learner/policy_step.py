@@ -8,7 +8,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.batch_uses import Minibatch
 from impala_tf.learner.gradient_step import GradientStep, StepResult
@@ -37,7 +37,7 @@ class PolicyStep(GradientStep):
         self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
     ) -> None:
         loss = config.loss
-        has_target = loss.algorithm == "appo" and resolved(loss.target_update_interval) > 0
+        has_target = loss.algorithm == "appo" and loss.target_update_interval > 0
         super().__init__(agent, layout, config, group, has_target)
         self._advantages = (
             RunningMoments(_ADVANTAGE_DECAY) if loss.advantage_scaling == "rms" else None
@@ -72,7 +72,7 @@ class PolicyStep(GradientStep):
         """See `GradientStep`. Minibatches of ppo have no fixed size."""
         if self._config.loss.algorithm == "ppo":
             return
-        unrolls = self._unrolls(spec, resolved(self._config.optimizer.batch_size))
+        unrolls = self._unrolls(spec, self._config.optimizer.batch_size)
         version, learners = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32)
         self.step.get_concrete_function(Minibatch(unrolls, ()), version, learners)
 
@@ -80,19 +80,19 @@ class PolicyStep(GradientStep):
         """See `GradientStep`."""
         optimizer = self._config.optimizer
         of_ppo = self._config.loss.algorithm == "ppo"
-        parts = resolved(optimizer.minibatches) if of_ppo else 1
-        size = -(-resolved(optimizer.batch_size) // parts)
+        parts = optimizer.minibatches if of_ppo else 1
+        size = -(-optimizer.batch_size // parts)
         unrolls = tf.nest.map_structure(
             lambda each: tf.zeros(each.shape, each.dtype), self._unrolls(spec, size)
         )
         resets = tf.ones_like(unrolls.env_outputs.autoreset)
         unrolls = unrolls._replace(env_outputs=unrolls.env_outputs._replace(autoreset=resets))
-        estimates = tf.zeros((size, resolved(optimizer.unroll_length)))
+        estimates = tf.zeros((size, optimizer.unroll_length))
         return Minibatch(unrolls, (estimates,) * 3 if of_ppo else ())
 
     def _unrolls(self, spec: EnvironmentSpec, size: int) -> Unroll:
         """Returns an Unroll [size, ...] of tf.TensorSpec."""
-        specs = unroll_specs(self.agent, spec, resolved(self._config.optimizer.unroll_length))
+        specs = unroll_specs(self.agent, spec, self._config.optimizer.unroll_length)
         return tf.nest.map_structure(
             lambda each: tf.TensorSpec((size, *each.shape), each.dtype), specs
         )

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs, to_network
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.algorithms import dqn
 from impala_tf.learner.gradient_step import GradientStep, StepResult
@@ -66,7 +66,7 @@ class QStep(GradientStep):
 
     def _sample(self) -> Sample:
         """Returns a Sample of tf.TensorSpec."""
-        size = resolved(self._config.replay.replay_batch_size)
+        size = self._config.replay.replay_batch_size
         seen = tensor_specs(self._layout.step_specs(size))
         number, version = tf.TensorSpec((size,), tf.float32), tf.TensorSpec((size,), tf.int64)
         action = tf.TensorSpec((size,), tf.int32)

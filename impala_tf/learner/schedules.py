@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from impala_tf import config as configs
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 
 _KL_FACTOR = 1.5  # as in rl_games
 _KL_RANGE = 10.0
@@ -22,21 +22,21 @@ class Schedules:
     def __init__(self, config: Config) -> None:
         self.kl_factor = 1.0
         self._config = config
-        self._last_frame = resolved(config.run.schedule_frames)
+        self._last_frame = config.run.schedule_frames
 
     def learning_rate(self, environment_frames: int) -> float:
         """Returns the learning rate of the next update."""
         optimizer = self._config.optimizer
-        start = resolved(optimizer.learning_rate)
+        start = optimizer.learning_rate
         if optimizer.learning_rate_schedule == "linear":
-            end = resolved(optimizer.learning_rate_end)
+            end = optimizer.learning_rate_end
             return configs.linear(start, end, environment_frames, self._last_frame)
         return start * self.kl_factor if optimizer.learning_rate_schedule == "kl" else start
 
     def entropy_cost(self, environment_frames: int) -> float:
         """Returns the entropy cost of the next update."""
         loss = self._config.loss
-        start, end = resolved(loss.entropy_cost), resolved(loss.entropy_cost_end)
+        start, end = loss.entropy_cost, loss.entropy_cost_end
         return configs.linear(start, end, environment_frames, self._last_frame)
 
     def observe_kl(self, kl: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import statistics
 from impala_tf.learner.actor_gradients import ActorGradientStep
@@ -66,7 +66,7 @@ class Learner:
         self._spec = spec
         self._config = config
         self._group = group
-        self._total_frames = resolved(config.run.total_environment_frames)
+        self._total_frames = config.run.total_environment_frames
         self._schedules = Schedules(config)
         self._step, self._uses = _algorithm(agent, spec, config, group, replay)
         self._masked: Any = None
@@ -217,7 +217,7 @@ class Learner:
     def _count_batches(self, has_batch: Sequence[bool]) -> None:
         self.ranks_without_batch = tuple(r for r, has in enumerate(has_batch) if not has)
         optimizer = self._config.optimizer
-        steps_per_batch = resolved(optimizer.batch_size) * resolved(optimizer.unroll_length)
+        steps_per_batch = optimizer.batch_size * optimizer.unroll_length
         self.agent_steps += int(sum(has_batch)) * steps_per_batch
         self.environment_frames = self.agent_steps * self._spec.frames_per_step
 
@@ -237,7 +237,7 @@ def _algorithm(
         step = PolicyStep(agent, layout, config, group)
         return step, batch_uses(config, step.prepare, config.run.seed)
     if replay is None:
-        specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
+        specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
         replay = ReplayBuffer(specs, layout, config, config.run.seed)
     kept_steps = min(group.gather(replay.steps))
     return QStep(agent, layout, config, group), Replayed(replay, config, kept_steps)

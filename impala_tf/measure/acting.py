@@ -19,7 +19,7 @@ import tree
 from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.interface import interface_of_config
 from impala_tf.agents.sampling import sampler_of
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
@@ -61,7 +61,7 @@ def environment(config: Config, spec: EnvironmentSpec, seconds: float) -> Measur
       spec: of the level.
       seconds: to measure for.
     """
-    num_envs = resolved(config.process.envs_per_actor)
+    num_envs = config.process.envs_per_actor
     made = suites.make(config.environment, num_envs, config.run.seed)
     environments = BatchedEnvironment(made)
     environments.reset()
@@ -75,7 +75,7 @@ def inference(
     config: Config, spec: EnvironmentSpec, seconds: float, converted: Converted
 ) -> Measured:
     """Measures an actor's answers with LiteRT to its environments, without the environments."""
-    num_envs, layout = resolved(config.process.envs_per_actor), layout_of(spec)
+    num_envs, layout = config.process.envs_per_actor, layout_of(spec)
     sampler = sampler_of(spec.actions, np.random.default_rng(config.run.seed))
     network = LiteRtPolicy(ActingModel.from_bytes(converted.network), layout, sampler)
     network.set_parameters(converted.parameters)

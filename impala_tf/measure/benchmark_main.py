@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, resolved, user_commands
+from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.logdir import Logdir
 from impala_tf.measure.acting import Measured
 from impala_tf.measure.in_processes import What, measure
@@ -68,14 +68,14 @@ class Result(NamedTuple):
     limit_share: float  # of the cores' time that the parts need
 
 
-def main(config: Config) -> int:
+def main(given: Given) -> int:
     """Measures and prints; returns 0.
 
     Raises:
       ConfigError: flags or a level that a run could not use either.
     """
-    flags = configs.to_flags(configs.replace(config, mode="train", json=False))
-    config, spec = resolve(config)
+    flags = configs.to_flags(given.without("mode", "json"))
+    config, spec = resolve(given)
     configs.check_batches(config)
     console = Console(stderr=config.benchmark.json)
     if not console.is_terminal:
@@ -103,7 +103,7 @@ def ceiling(parts: list[Part], cores: int) -> float:
 
 def uses_measured(config: Config) -> int:
     """Returns how often a run takes the update that `measured_speed.updates` measures."""
-    return 1 if config.loss.algorithm == "dqn" else resolved(config.optimizer.updates_per_batch)
+    return 1 if config.loss.algorithm == "dqn" else config.optimizer.updates_per_batch
 
 
 def _measure(config: Config, spec: EnvironmentSpec, flags: list[str], console: Console) -> Result:

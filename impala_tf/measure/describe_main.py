@@ -12,7 +12,7 @@ from impala_tf import config as configs
 from impala_tf.agents import description, precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.agents.description import Layer
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config, Given
 from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import Learner
@@ -25,13 +25,13 @@ _WIDTH = 100  # columns, if the output is not a terminal
 _MEASURED_S = 3.0
 
 
-def main(config: Config) -> int:
+def main(given: Given) -> int:
     """Prints what the agent consists of, counted, and how fast it is, measured; returns 0.
 
     Raises:
       ConfigError: flags or a level that a run could not use either.
     """
-    config, spec = resolve(config)
+    config, spec = resolve(given)
     configs.check_batches(config)
     select_device(config.process.device)
     dtype = precision.torso_dtype(config.agent)
@@ -92,8 +92,8 @@ def _layer_table(layers: list[Layer]) -> Table:
 
 
 def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
-    length = resolved(config.optimizer.unroll_length)
-    batch_size = resolved(config.optimizer.batch_size)
+    length = config.optimizer.unroll_length
+    batch_size = config.optimizer.batch_size
     unroll = _size(unroll_specs(agent, spec, length))
     learner = Learner(agent, spec, config, SingleLearner())
     table = _table("memory", "", texts=1)
@@ -120,25 +120,25 @@ def _of_gradient_sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> li
 
 def _of_gradient_step(config: Config, spec: EnvironmentSpec, agent: Agent) -> list[tuple[str, int]]:
     if config.loss.algorithm == "dqn":
-        steps = resolved(config.replay.replay_batch_size)
-        capacity = resolved(config.replay.replay_capacity)
+        steps = config.replay.replay_batch_size
+        capacity = config.replay.replay_capacity
         return [
             (f"activations of a gradient step on {steps} agent steps",
              description.activation_bytes(agent, spec, 0, steps)),
             (f"a replay of {capacity:,} agent steps", configs.replay_bytes(config, spec)),
         ]  # fmt: skip
-    parts = resolved(config.optimizer.minibatches) if config.loss.algorithm == "ppo" else 1
-    parts *= resolved(config.optimizer.micro_batches)
-    learned = math.ceil(resolved(config.optimizer.batch_size) / parts)
-    length = resolved(config.optimizer.unroll_length)
+    parts = config.optimizer.minibatches if config.loss.algorithm == "ppo" else 1
+    parts *= config.optimizer.micro_batches
+    learned = math.ceil(config.optimizer.batch_size / parts)
+    length = config.optimizer.unroll_length
     size = description.activation_bytes(agent, spec, length, learned)
     return [(f"activations of a gradient step on {learned} unrolls", size)]
 
 
 def _speed_table(config: Config, spec: EnvironmentSpec, console: Console) -> Table:
-    num_envs = resolved(config.process.envs_per_actor)
-    batch_size = resolved(config.optimizer.batch_size)
-    length = resolved(config.optimizer.unroll_length)
+    num_envs = config.process.envs_per_actor
+    batch_size = config.optimizer.batch_size
+    length = config.optimizer.unroll_length
     table = _table("speed", "on", "agent steps/s", "peak memory", texts=2)
     measurements: dict[What, str] = {
         "inference": f"inference, {num_envs} environments",
@@ -153,7 +153,7 @@ def _speed_table(config: Config, spec: EnvironmentSpec, console: Console) -> Tab
 
 
 def _speed_note(config: Config) -> str:
-    uses = resolved(config.optimizer.updates_per_batch)
+    uses = config.optimizer.updates_per_batch
     times = "once" if uses == 1 else f"{uses} times"
     if config.loss.algorithm == "dqn":
         ratio, steps = config.replay.replay_ratio, config.replay.replay_batch_size

@@ -26,7 +26,7 @@ from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.policy import OwnNetwork, compile_policy
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.checkpoint.checkpointer import Checkpointer
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
@@ -77,7 +77,7 @@ def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     tensorflow_startup.use_one_cpu_thread()
     agent = _agent(config, spec)
     found, cores = rate(answers(agent, spec, config), seconds)
-    steps = resolved(config.process.envs_per_actor)
+    steps = config.process.envs_per_actor
     memory, dtype = peak_memory(), agent.torso_dtype
     return Measured(found * steps, ONE_THREAD, memory, cores, precision=dtype)
 
@@ -87,7 +87,7 @@ def converted(config: Config, spec: EnvironmentSpec) -> Converted | None:
     agent = _agent(config, spec)
     arrays = [variable.numpy() for variable in agent.variables]
     try:
-        model = convert(agent, spec, resolved(config.process.envs_per_actor))
+        model = convert(agent, spec, config.process.envs_per_actor)
     except ConversionError:
         return None
     return Converted(model.to_bytes(), arrays)
@@ -99,8 +99,8 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     Both sides are in this process. Arguments as of `inference`.
     """
     tensorflow_startup.use_one_cpu_thread()
-    num_envs = resolved(config.process.envs_per_actor)
-    length = resolved(config.optimizer.unroll_length)
+    num_envs = config.process.envs_per_actor
+    length = config.optimizer.unroll_length
     agent = _agent(config, spec)
     specs = sent_specs(agent, spec, config)
     arrays = [variable.numpy() for variable in agent.variables]
@@ -147,7 +147,7 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     tensorflow_startup.select_device(config.process.device)
     agent = _agent(config, spec)
     found, cores = rate(updates(agent, spec, config), seconds)
-    steps = resolved(config.optimizer.batch_size) * resolved(config.optimizer.unroll_length)
+    steps = config.optimizer.batch_size * config.optimizer.unroll_length
     gpus = tf.config.get_visible_devices("GPU")
     device = "GPU" if gpus else f"CPU, {len(os.sched_getaffinity(0))} cores"
     return Measured(found * steps, device, peak_memory(), cores, precision=agent.torso_dtype)
@@ -155,7 +155,7 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
 
 def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:
     """Returns what answers a step of --envs_per_actor environments."""
-    num_envs = resolved(config.process.envs_per_actor)
+    num_envs = config.process.envs_per_actor
     policy = compile_policy(agent, spec, num_envs, config.run.seed)
     env_output = noise(tensor_specs(layout_of(spec).step_specs(num_envs)))
     state = agent.initial_state(num_envs)
@@ -172,8 +172,8 @@ def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
         config = configs.replace(config, algorithm="impala")
     config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
     learner = Learner(agent, spec, config, SingleLearner())
-    specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
-    batch = noise(specs, resolved(config.optimizer.batch_size))
+    specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
+    batch = noise(specs, config.optimizer.batch_size)
     tensors = tf.nest.map_structure(tf.constant, batch)
     return lambda: learner.update(tensors)
 
@@ -195,8 +195,8 @@ def _sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> Sent:
 
 def _played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unroll:
     """Returns what an actor sends after a few unrolls."""
-    num_envs = resolved(config.process.envs_per_actor)
-    length = resolved(config.optimizer.unroll_length)
+    num_envs = config.process.envs_per_actor
+    length = config.optimizer.unroll_length
     environments = BatchedEnvironment(suites.make(config.environment, num_envs, config.run.seed))
     kept = _KeptUnrolls([variable.numpy() for variable in agent.variables])
     q_learning = QLearning.of(agent.interface, config, 0, 1)

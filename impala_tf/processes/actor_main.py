@@ -15,7 +15,7 @@ from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.interface import array_specs, interface_of_config
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.agents.sampling import sampler_of
-from impala_tf.config import Config, ConfigError, resolved, user_commands
+from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
 _log = logging.getLogger("impala_tf.actor.actor")
 
 
-def main(config: Config) -> int:
+def main(given: Given) -> int:
     """Acts until the learner says that the run is over, or this process is asked to stop.
 
     Raises:
       ConfigError: flags, credentials or a level that this process or the learner cannot use.
     """
-    num_actors = _num_actors(config)
-    config, spec, _, stop = begin(config)
+    config, spec, _, stop = begin(given)
+    num_actors = _num_actors(given)
     process_memory.use_one_arena()
     process_memory.give_back_after_start()
     interface = interface_of_config(config.agent, spec)
     own = _tensorflow_actor(config, spec) if configs.actors_use_tensorflow(config) else None
-    num_envs = resolved(config.process.envs_per_actor)
+    num_envs = config.process.envs_per_actor
     task = config.process.task
     first_seed = seed_of(config.run.seed, "actor", task)
-    length = resolved(config.optimizer.unroll_length)
+    length = config.optimizer.unroll_length
     patience = _Patience(config.process.idle_exit_minutes)
     specs = array_specs(interface, spec, length) if own is None else own.sent_specs
     client = _connect(config, specs, patience)
@@ -134,12 +134,12 @@ def seed_of_start(seed: int, run_steps: int, restarts: int) -> int:
     return seed_of(seed, "restarted", restarts) if restarts else seed
 
 
-def _num_actors(config: Config) -> int:
+def _num_actors(given: Given) -> int:
     """Returns how many actors the levels are divided among; 0 if this process was not told.
 
-    `config` holds the given flags: resolved, --num_actors would be the cores of this machine.
+    By default, --num_actors is the number of this machine's cores, which says nothing here.
     """
-    return len(configs.hosts(config.process.actor_hosts)) or config.process.num_actors or 0
+    return len(configs.hosts(given["actor_hosts"])) or given["num_actors"] or 0
 
 
 class _Patience:
@@ -202,7 +202,7 @@ def _litert_network(
     client: ActorClient,
     seed: int,
 ) -> Network:
-    data = client.fetch_network(resolved(config.process.envs_per_actor))
+    data = client.fetch_network(config.process.envs_per_actor)
     sampler = sampler_of(spec.actions, np.random.default_rng(seed))
     return LiteRtPolicy(ActingModel.from_bytes(data), layout_of(spec), sampler)
 

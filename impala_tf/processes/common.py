@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, Given
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import StopRequest
@@ -17,7 +17,7 @@ from impala_tf.machine.process_memory import available_bytes
 from impala_tf.types import EnvironmentSpec
 
 
-def begin(config: Config) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]:
+def begin(given: Given) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]:
     """Sets up logging and signal handlers, looks up the level, and resolves the config.
 
     Raises:
@@ -27,18 +27,18 @@ def begin(config: Config) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]
     logging.getLogger("impala_tf").setLevel(logging.INFO)
     stop = StopRequest()
     stop.install()
-    config, spec = resolve(config)
+    config, spec = resolve(given)
     return config, spec, logdir_of(config), stop
 
 
-def resolve(config: Config) -> tuple[Config, EnvironmentSpec]:
+def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
     """Returns the config with every flag filled in, and the level's spec.
 
     Raises:
       ConfigError: the level cannot be used, or the agent does not fit it or its flags.
     """
-    spec = suites.spec(config.environment)
-    config = configs.resolve(config, spec.kind, spec.actions.kind == "continuous")
+    spec = suites.spec(given.environment)
+    config = configs.resolve(given, spec.kind, spec.actions.kind == "continuous")
     configs.check_observation(config.agent.agent_name, spec)
     configs.check_width_scale(config)
     configs.check_algorithm(config, spec)
@@ -55,20 +55,20 @@ def check_replay_fits(config: Config, spec: EnvironmentSpec) -> str:
         return ""
     needed, left = configs.replay_bytes(config, spec), available_bytes()
     if left is not None and needed > left:
-        steps = configs.resolved(config.replay.replay_capacity)
+        steps = config.replay.replay_capacity
         fitting = int(steps * left / needed * 0.9)
         raise ConfigError(
             f"--replay_capacity={steps}: needs {needed / 1e9:.1f} GB of memory, but only"
             f" {left / 1e9:.1f} GB are left here; give at most {fitting}"
         )
     has = "" if left is None else f" of the {left / 1e9:.1f} GB that are left here"
-    steps = configs.resolved(config.replay.replay_capacity)
+    steps = config.replay.replay_capacity
     return f"replay: up to {steps:,} agent steps, {needed / 1e9:.1f} GB{has}"
 
 
 def logdir_of(config: Config) -> Logdir:
-    """Returns the logdir of a resolved config."""
-    return Logdir(Path(configs.resolved(config.run.logdir)))
+    """Returns the folder of a run."""
+    return Logdir(Path(config.run.logdir))
 
 
 def credentials_dir(config: Config) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +11,7 @@ from rich.table import Table
 
 from impala_tf import config as configs
 from impala_tf.agents.policy import compile_policy
-from impala_tf.config import Config, EnvironmentConfig
+from impala_tf.config import EnvironmentConfig, Given
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.evaluation import generalization, many_levels, play, video
@@ -28,15 +27,15 @@ from impala_tf.types import Episode
 _MAX_ENVS = 16
 
 
-def main(config: Config, given: Collection[str]) -> int:
+def main(given: Given) -> int:
     """Plays whole games with the newest checkpoint and prints a summary; returns 0.
 
-    `given`: the flags on the command line; the others are the run's.
+    The flags that are not given are the run's.
 
     Raises:
       ConfigError: no logdir, no whole checkpoint, or one of another level or network.
     """
-    config, spec = resolve(trained_agent.as_trained(config, given))
+    config, spec = resolve(trained_agent.as_trained(given))
     select_device(config.process.device)
     start_xla()
     logdir = logdir_of(config)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from impala_tf.config import Config, user_commands
+from impala_tf.config import Given, user_commands
 from impala_tf.environments import suites
 from impala_tf.evaluation.export import export
 from impala_tf.processes import trained_agent
@@ -12,15 +10,15 @@ from impala_tf.processes.common import logdir_of, resolve
 from impala_tf.processes.tensorflow_startup import select_device
 
 
-def main(config: Config, given: Collection[str]) -> int:
+def main(given: Given) -> int:
     """Exports the newest checkpoint of --logdir to its folder `export`; returns 0.
 
-    `given`: the flags on the command line; the others are the run's.
+    The flags that are not given are the run's.
 
     Raises:
       ConfigError: no logdir, no whole checkpoint, or one of another level or network.
     """
-    config, spec = resolve(trained_agent.as_trained(config, given))
+    config, spec = resolve(trained_agent.as_trained(given))
     select_device(config.process.device)
     trained = trained_agent.load(config, spec)
     action_space = suites.action_space(config.environment)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, Given
 from impala_tf.learner import peer_watch
 from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError, SingleLearner
 from impala_tf.learner.peer_watch import PeerWatch
@@ -46,7 +46,7 @@ _LATE_S = 2.0
 _log = logging.getLogger("impala_tf.learner")
 
 
-def main(config: Config) -> int:
+def main(given: Given) -> int:
     """Learns until the run has had all its frames, or this process is asked to stop.
 
     Returns:
@@ -55,7 +55,7 @@ def main(config: Config) -> int:
     Raises:
       ConfigError: flags, a device, a logdir, a checkpoint or a port that cannot be used.
     """
-    config, spec, logdir, stop = begin(config)
+    config, spec, logdir, stop = begin(given)
     raise_descriptor_limit()
     process_memory.use_one_arena()  # its large tensors are not allocated from arenas anyway
     process_memory.give_back_after_start()

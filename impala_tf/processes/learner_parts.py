@@ -14,7 +14,7 @@ from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, parameter_specs, unroll_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
-from impala_tf.config import Config, ConfigError, resolved
+from impala_tf.config import Config, ConfigError
 from impala_tf.environments import scores, suites
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.actor_gradients import sent_specs
@@ -94,7 +94,7 @@ def build(
     learner = Learner(agent, spec, config, group, replay)
     queue = UnrollQueue(
         specs,
-        resolved(config.process.queue_capacity),
+        config.process.queue_capacity,
         (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
@@ -168,7 +168,7 @@ def _replay(
     if config.loss.algorithm != "dqn":
         return None
     _log.info("%s", check_replay_fits(config, spec))
-    specs = unroll_specs(agent, spec, resolved(config.optimizer.unroll_length))
+    specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
     make_array: arrays.MakeArray = arrays.in_memory
     if config.replay.save_replay:
         header, nbytes = buffer.header(config, specs), configs.replay_bytes(config, spec)
@@ -212,7 +212,7 @@ def _put(
 
 def _check_equal_batches(config: Config, group: LearnerGroup) -> None:
     """Raises ConfigError if the learners would count different frames for a batch."""
-    mine = [resolved(config.optimizer.batch_size), resolved(config.optimizer.unroll_length)]
+    mine = [config.optimizer.batch_size, config.optimizer.unroll_length]
     everyones = group.gather(mine)
     if any(theirs != mine for theirs in everyones):
         shown = ", ".join(f"{batch}x{length}" for batch, length in everyones)
@@ -279,8 +279,8 @@ def _grants(config: Config) -> Grants:
 
 def _most_episodes(config: Config) -> int:
     """Returns how many games can end in what an actor sends at once, for each N of it."""
-    of_environment = 2 + resolved(config.optimizer.unroll_length)
-    environments = resolved(config.process.envs_per_actor)
+    of_environment = 2 + config.optimizer.unroll_length
+    environments = config.process.envs_per_actor
     return of_environment * environments // configs.sent_per_push(config)
 
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, command_line, resolved, user_commands
+from impala_tf.config import Config, ConfigError, Given, command_line, user_commands
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates, process_logs
@@ -40,14 +40,13 @@ _ACTOR_STOP_S = 10.0
 _PROVEN_S = 60.0
 
 
-def main(config: Config) -> int:
+def main(given: Given) -> int:
     """Trains on this machine; returns the exit status.
 
     Raises:
       ConfigError: flags, level or logdir that cannot be used; nothing was started then.
     """
-    given = configs.replace(config, fresh=False)  # a resume must not start again
-    config, spec = resolve(config)
+    config, spec = resolve(given)
     configs.check_batches(config)
     logdir = logdir_of(config)
     if memory := check_replay_fits(config, spec):
@@ -65,21 +64,22 @@ def main(config: Config) -> int:
         if moved is not None:
             print(f"the run that was in {logdir.path} is now in {moved}")
         frames = run_folder.frames_so_far(config, spec, logdir)
-        if frames >= resolved(config.run.total_environment_frames):
+        if frames >= config.run.total_environment_frames:
             print(_complete(config, logdir, frames))
             return 0
+        given = given.without("fresh")  # a resume must not start again
         return _train(configs.replace(config, learner_hosts=address, fresh=False), spec, given)
 
 
 def _complete(config: Config, logdir: Logdir, frames: int) -> str:
-    total = resolved(config.run.total_environment_frames)
+    total = config.run.total_environment_frames
     return (
         f"{logdir.path}: this run is complete ({frames:,} frames; you asked for {total:,}).\n"
         f"To train longer, give --total_environment_frames={2 * frames}; to start again, --fresh."
     )
 
 
-def _train(config: Config, spec: EnvironmentSpec, given: Config) -> int:
+def _train(config: Config, spec: EnvironmentSpec, given: Given) -> int:
     """Trains in a folder that this process holds; returns the exit status.
 
     Args:
@@ -126,9 +126,9 @@ def _train(config: Config, spec: EnvironmentSpec, given: Config) -> int:
 
 
 def _print_plan(config: Config, spec: EnvironmentSpec, logdir: Logdir, frames: int) -> None:
-    actors = resolved(config.process.num_actors)
-    each = resolved(config.process.envs_per_actor)
-    total = resolved(config.run.total_environment_frames)
+    actors = config.process.num_actors
+    each = config.process.envs_per_actor
+    total = config.run.total_environment_frames
     optimizer = config.optimizer
     print(f"{spec.level_name}: {spec.protocol}")
     print(f"one learner and {actors} actors with {each} environments each, on this machine")
@@ -158,7 +158,7 @@ class _Processes:
         )
         self.actors = [
             self._supervised(config, "actor", task, start_actor, _ACTOR_STOP_S, None, 0.0)
-            for task in range(resolved(config.process.num_actors))
+            for task in range(config.process.num_actors)
         ]
 
     @property
@@ -248,7 +248,7 @@ class _Processes:
     ) -> SupervisedProcess:
         name = f"{job_name}-{task}"
         log = self._logdir.processes / f"{name}.log"
-        flags = configs.to_flags(configs.replace(config, job_name=job_name, task=task))
+        flags = configs.to_flags(Given.of(config).replace(job_name=job_name, task=task))
         command = Command(
             name,
             (sys.executable, str(_SCRIPT), *flags),
@@ -314,10 +314,10 @@ def _final_line(logdir: Logdir) -> str:
     return f"{last['state']}: {frames}, {score}"
 
 
-def _print_next_commands(config: Config, logdir: Logdir) -> None:
-    resume = configs.to_flags(configs.replace(config, logdir=str(logdir.path)))
+def _print_next_commands(given: Given, logdir: Logdir) -> None:
+    resume = configs.to_flags(given.replace(logdir=str(logdir.path)))
     test = ["--mode=test", f"--logdir={logdir.path}", "--video"]
-    if suites.modules(config.environment):
+    if suites.modules(given.environment):
         test.append("--trust_level_module")  # this run has imported it already
     last = status.read_status(logdir.status())
     if last is not None and last["state"] != "done":

@@ -6,14 +6,14 @@ import datetime
 import importlib.util
 import shlex
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium
 
 from impala_tf import config as configs
 from impala_tf.agents import description
-from impala_tf.config import Config, ConfigError, resolved, user_commands
+from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.logdir import write_atomically
 from impala_tf.processes import trained_agent
 from impala_tf.processes.common import resolve
@@ -29,38 +29,38 @@ _SEVERAL = "runs/report"
 _MAX_GAMES = 50
 
 
-def main(config: Config, given: Collection[str]) -> int:
+def main(given: Given) -> int:
     """Writes report.html, report.md and report.csv about the runs in --logdir; returns 0.
 
-    `given`: the flags on the command line; the others are those of each run.
+    The flags that are not given are those of each run.
 
     Raises:
       ConfigError: there is no run, or one that cannot be read, the folder cannot be written, or a
         package is missing.
     """
-    if config.report.report_videos and importlib.util.find_spec("av") is None:
+    if given.report.report_videos and importlib.util.find_spec("av") is None:
         raise ConfigError(
             "--mode=report: videos need the package av, which is in the extra 'learner':"
             f" {user_commands.install_extra('learner')}, or give --no_report_videos"
         )
-    levels = settings.group(runs.find(resolved(config.run.logdir)))
-    folder = _folder(config)
-    select_device(config.process.device)
+    levels = settings.group(runs.find(given["logdir"]))
+    folder = _folder(given)
+    select_device(given["device"])
     start_xla()
     summaries = [
-        table.summarize_level(level, _exhibits(config, given, level), config.report.report_return)
+        table.summarize_level(level, _exhibits(given, level), given.report.report_return)
         for level in levels
     ]
-    command = shlex.join(["python", "run_experiment.py", *configs.to_flags(config)])
+    command = shlex.join(["python", "run_experiment.py", *configs.to_flags(given)])
     _write(folder, summaries, command)
     print(f"written to {folder}: report.html, report.md, report.csv")
     return 0
 
 
-def _folder(config: Config) -> Path:
-    logdirs = configs.hosts(resolved(config.run.logdir))
+def _folder(given: Given) -> Path:
+    logdirs = configs.hosts(given["logdir"])
     default = logdirs[0] if len(logdirs) == 1 else _SEVERAL
-    folder = Path(config.report.report_folder or default)
+    folder = Path(given.report.report_folder or default)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -72,31 +72,30 @@ def _folder(config: Config) -> Path:
     return folder
 
 
-def _exhibits(config: Config, given: Collection[str], level: Level) -> dict[Setting, Exhibit]:
-    return {setting: _exhibit(config, given, setting) for setting in level.settings}
+def _exhibits(given: Given, level: Level) -> dict[Setting, Exhibit]:
+    return {setting: _exhibit(given, setting) for setting in level.settings}
 
 
-def _exhibit(config: Config, given: Collection[str], setting: Setting) -> Exhibit:
+def _exhibit(given: Given, setting: Setting) -> Exhibit:
     """Builds a setting's agent and films it; what fails is said in the report."""
     run = max(setting.runs, key=lambda run: run.share)  # of several, the one with the first seed
     print(f"{run.level_name}: {setting.label}", flush=True)
     try:
-        trained = _load(config, given, run)
+        trained = _load(given, run)
     except ConfigError as error:
         print(f"  {error.problems[0]}", flush=True)
-        return Exhibit(caption=f"no video: {error.problems[0]}" * config.report.report_videos)
+        return Exhibit(caption=f"no video: {error.problems[0]}" * given.report.report_videos)
     layers = description.layers(trained.agent, trained.spec)
     exhibit = Exhibit(
         parameters=description.num_parameters(trained.agent),
         multiply_adds=sum(layer.multiply_adds for layer in layers),
     )
-    return _filmed(exhibit, trained, run) if config.report.report_videos else exhibit
+    return _filmed(exhibit, trained, run) if given.report.report_videos else exhibit
 
 
-def _load(config: Config, given: Collection[str], run: Run) -> TrainedAgent:
-    of_run = configs.replace(config, logdir=str(run.logdir), seed=run.seed)
-    trained_config, spec = resolve(trained_agent.as_trained(of_run, given))
-    return trained_agent.load(trained_config, spec)
+def _load(given: Given, run: Run) -> TrainedAgent:
+    of_run = given.replace(logdir=str(run.logdir), seed=run.seed)
+    return trained_agent.load(*resolve(trained_agent.as_trained(of_run)))
 
 
 def _filmed(exhibit: Exhibit, trained: TrainedAgent, run: Run) -> Exhibit:

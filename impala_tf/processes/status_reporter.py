@@ -10,7 +10,6 @@ import time
 from types import TracebackType
 from typing import overload
 
-from impala_tf.config import resolved
 from impala_tf.learner.stall_watch import StallWatch
 from impala_tf.machine.process_lifetime import STDERR, StopRequest
 from impala_tf.monitoring import status
@@ -108,9 +107,9 @@ class StatusReporter:
             logdir=str(config.run.logdir),
             agent_steps=learner.agent_steps,
             environment_frames=learner.environment_frames,
-            total_environment_frames=resolved(config.run.total_environment_frames),
+            total_environment_frames=config.run.total_environment_frames,
             frames_per_step=parts.spec.frames_per_step,
-            queue_capacity=resolved(config.process.queue_capacity),
+            queue_capacity=config.process.queue_capacity,
             row=self._row(starving_since is not None),
             last_update_unix_s=_unix_s(self._last_update_at),
             starving_since_unix_s=starving_since,

@@ -8,7 +8,7 @@ from impala_tf.actor.actor import Push
 from impala_tf.agents import precision
 from impala_tf.agents.agent import agent_of
 from impala_tf.agents.policy import OwnNetwork
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.processes.tensorflow_startup import start_xla, use_one_cpu_thread
 from impala_tf.transport import ActorClient
@@ -38,7 +38,7 @@ class TensorFlowActor:
 
     def network(self, seed: int, epsilons: np.ndarray | None) -> OwnNetwork:
         """Returns what chooses actions; see `agents.policy.OwnNetwork`."""
-        num_envs = resolved(self._config.process.envs_per_actor)
+        num_envs = self._config.process.envs_per_actor
         return OwnNetwork(self._agent, self._spec, num_envs, seed, epsilons)
 
     def push(self, client: ActorClient) -> Push:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +19,11 @@ from impala_tf.agents.policy import compile_policy
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import (
+    BUILT_IN,
     Config,
     ConfigError,
     EvaluationConfig,
+    Given,
     ReportConfig,
     command_line,
 )
@@ -51,33 +53,28 @@ class TrainedAgent(NamedTuple):
     environment_frames: int
 
 
-def as_trained(config: Config, given: Collection[str]) -> Config:
-    """Returns the config with the level, protocol and agent of the run in --logdir.
+def as_trained(given: Given) -> Given:
+    """Returns the given flags with the level, protocol and agent of the run in --logdir.
 
     A level may name a Python module. If the run names it, and not the command, the user is asked:
     the logdir may come from someone else, and importing a module runs its code.
 
     Args:
-      config: with --logdir.
-      given: the flags on the command line, which stay as they are.
+      given: the flags of the command line, which stay as they are.
 
     Raises:
       ConfigError: there is no run, or its level's module is not trusted.
     """
-    if config.run.logdir is None:
-        raise ConfigError(f"--mode={config.run.mode}: needs --logdir of a run")
-    trained = _flags_in(Logdir(Path(config.run.logdir)))
+    if "logdir" not in given:
+        raise ConfigError(f"--mode={given['mode']}: needs --logdir of a run")
+    logdir = Logdir(Path(given["logdir"]))
     # Runs from before there were presets are of the paper's.
-    trained = {"preset": "paper", **trained}
-    known = configs.to_dict(Config())
-    kept = {
-        name: value for name, value in trained.items() if name in known and name not in _NOT_KEPT
-    }
-    kept = _as_given(kept, Logdir(Path(config.run.logdir)))
-    config = configs.replace(config, **{n: kept[n] for n in kept if n not in given})
+    flags = {"preset": "paper", **_flags_in(logdir)}
+    kept = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
+    merged = Given({**_checked(kept, logdir).flags, **given.flags})
     if "level_name" not in given:
-        _check_trusted(config)
-    return config
+        _check_trusted(merged)
+    return merged
 
 
 def _flags_in(logdir: Logdir) -> dict[str, Any]:
@@ -92,20 +89,19 @@ def _flags_in(logdir: Logdir) -> dict[str, Any]:
     return flags
 
 
-def _as_given(flags: dict[str, Any], logdir: Logdir) -> dict[str, Any]:
-    """Returns the values that a command line with these flags has; refuses what it would."""
+def _checked(flags: dict[str, Any], logdir: Logdir) -> Given:
+    """Returns what a command line with these flags gives; refuses what it would."""
     try:
-        parsed = command_line.parse(configs.to_flags(configs.replace(Config(), **flags)))
-        return {name: value for name, value in configs.flat_items(parsed) if name in flags}
+        return command_line.parse(configs.to_flags(Given(flags)))
     except ConfigError as error:
         raise ConfigError([f"{logdir.config}: {problem}" for problem in error.problems]) from None
 
 
-def _check_trusted(config: Config) -> None:
-    modules = suites.modules(config.environment)
-    if not modules or config.evaluation.trust_level_module:
+def _check_trusted(given: Given) -> None:
+    modules = suites.modules(given.environment)
+    if not modules or given.evaluation.trust_level_module:
         return
-    logdir = config.run.logdir
+    logdir = given["logdir"]
     if sys.stdin.isatty():
         question = f"{logdir} imports {', '.join(modules)}, whose code runs here. Import? [y/N] "
         if input(question).strip().lower() in ("y", "yes"):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from impala_tf.config import Config, ConfigError, hosts, to_dict
+from impala_tf.config import BUILT_IN, ConfigError, hosts
 from impala_tf.logdir import Logdir
 
 UNKNOWN = "not recorded"
@@ -125,7 +125,7 @@ def read(path: Path) -> Run:
     try:
         # An older version's run has the flags of today at their defaults. Runs from before there
         # were presets are of the paper's.
-        flags = {**to_dict(Config()), "preset": "paper", **described["flags"]}
+        flags = {**BUILT_IN, "preset": "paper", **described["flags"]}
         rows = _rows(logdir.metrics)
         return Run(
             logdir=path,

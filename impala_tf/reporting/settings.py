@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from impala_tf.config import ClusterConfig, Config, EvaluationConfig, ReportConfig, to_dict
+from impala_tf.config import BUILT_IN, ClusterConfig, EvaluationConfig, ReportConfig
 from impala_tf.reporting.runs import Run
 
 # What says which process of the run wrote config.json and how it was started, or belongs to
@@ -66,10 +66,9 @@ def command(run: Run) -> list[str]:
 
     Level, agent and seed are named in any case.
     """
-    built_in = to_dict(Config())
     shown = {"level_name": run.level_name, "agent_name": run.flags["agent_name"], "seed": run.seed}
     for name, value in run.flags.items():
-        given = run.sources[name] == "given" if name in run.sources else value != built_in.get(name)
+        given = run.sources[name] == "given" if name in run.sources else value != BUILT_IN.get(name)
         if given and name not in _NOT_OF_THE_RUN and value is not None:
             shown[name] = value
     flags = [_as_flag(name, value) for name, value in {**shown, "logdir": run.logdir}.items()]

@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, command_line
+from impala_tf.config import Config, ConfigError, Given, command_line
 from impala_tf.config import flags as flags_module
 from impala_tf.config import mode_flags as mode_flags_module
 from impala_tf.config.other_names import OTHER_NAMES
@@ -37,7 +37,7 @@ OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
 }
 # Flags that do not accept every value of their type.
 SPECIAL: dict[str, st.SearchStrategy[Any]] = {
-    "agent_name": st.sampled_from(["auto", *configs.AGENTS]),
+    "agent_name": st.sampled_from([None, *configs.AGENTS]),
     "learner_hosts": st.sampled_from(["", "a:1", "a:1,[::1]:2"]),
     "env": st.sampled_from([(), (), ("A=1",), ("A=b=c d", "B=")]),
     "secret": st.sampled_from([(), (), ("C",), ("C", "D")]),
@@ -47,15 +47,15 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
 
 def values(name: str) -> st.SearchStrategy[Any]:
     """Returns values of a flag, by its type."""
-    if name in SPECIAL:
-        return SPECIAL[name]
-    hint = TYPES[name]
+    return SPECIAL[name] if name in SPECIAL else of_type(TYPES[name])
+
+
+def of_type(hint: Any) -> st.SearchStrategy[Any]:
     choices = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:
         return st.sampled_from(choices)
     if choices:  # X | None; users type None as the text "None"
-        given = OF_TYPE[choices[0]].filter(lambda value: value != "None")
-        return st.none() | given
+        return st.none() | of_type(choices[0]).filter(lambda value: value not in ("None", "auto"))
     return OF_TYPE[hint]
 
 
@@ -63,17 +63,17 @@ def values(name: str) -> st.SearchStrategy[Any]:
 @given(chosen=st.fixed_dictionaries({}, optional={name: values(name) for name in DEFAULTS}))
 def test_a_config_survives_the_command_line(chosen: dict[str, Any]) -> None:
     """A run passes its config to every process as flags."""
-    config = configs.replace(Config(), **chosen)
-    assume(not configs.problems(config))
-    assert command_line.parse(configs.to_flags(config)) == config
+    flags = Given(chosen)
+    assume(not configs.problems(flags))
+    assert command_line.parse(configs.to_flags(flags)).everything() == flags.everything()
 
 
 def test_defaults_are_left_out_of_the_flags() -> None:
     """So that command lines stay readable, for example in `ps`."""
-    assert configs.to_flags(Config()) == []
-    assert command_line.parse([]) == Config()
-    config = configs.replace(Config(), seed=3, video=True, terminal_on_life_loss=False)
-    assert configs.to_flags(config) == ["--seed=3", "--no_terminal_on_life_loss", "--video"]
+    assert configs.to_flags(Given.of(Config())) == []
+    assert command_line.parse([]) == Given()
+    flags = Given({"seed": 3, "video": True, "terminal_on_life_loss": False})
+    assert configs.to_flags(flags) == ["--seed=3", "--no_terminal_on_life_loss", "--video"]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_defaults_are_left_out_of_the_flags() -> None:
 def test_flags_can_be_typed_in_the_usual_ways(
     arguments: list[str], expected: dict[str, Any]
 ) -> None:
-    assert command_line.parse(arguments) == configs.replace(Config(), **expected)
+    assert command_line.parse(arguments) == Given().replace(**expected)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,16 @@ def test_every_other_name_stands_for_flags_that_exist() -> None:
 def test_the_flags_that_were_given_are_known() -> None:
     """One that is given with its default is told apart from one that is left out."""
     words = ["--seed", "1", "--no_video", "--batch-size=4", "--no-detach", "--logdir=a=b"]
-    assert command_line.given(words) == {"seed", "video", "batch_size", "detach", "logdir"}
-    assert command_line.given([]) == frozenset()
+    given = {"seed": 1, "video": False, "batch_size": 4, "detach": False, "logdir": "a=b"}
+    assert command_line.parse(words).flags == given
+
+
+def test_a_flag_may_ask_for_its_default() -> None:
+    """Scripts pass on what they were told, and that may be nothing."""
+    words = ["--agent_name=auto", "--batch_size=None", "--algorithm", "auto", "--precision=auto"]
+    assert command_line.parse(words).flags == {"precision": "auto"}
+    with pytest.raises(ConfigError, match="^--seed=auto: must be a whole number$"):
+        command_line.parse(["--seed=auto"])
 
 
 @pytest.mark.parametrize(
@@ -191,7 +199,7 @@ def test_the_flags_that_were_given_are_known() -> None:
         ("--decay=0,9", "--decay=0,9: must be a number", ""),
         ("--mode=play", "--mode=play: must be one of train, test, report,", "benchmark"),
         ("--job_name=boss", "--job_name=boss: must be one of learner, actor", ""),
-        ("--reward_clipping=some", "--reward_clipping=some: must be one of auto, abs_one", ""),
+        ("--reward_clipping=some", "--reward_clipping=some: must be one of abs_one", ""),
         ("--batch_size", "--batch_size: needs a value", ""),
         ("--video", "--video: films games of a trained agent", "--mode=test"),
         ("--batch_size=0", "--batch_size", "greater than 0"),

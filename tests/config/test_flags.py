@@ -15,6 +15,7 @@ from impala_tf.config import (
     Config,
     ConfigError,
     EnvironmentConfig,
+    Given,
     flat_items,
 )
 from impala_tf.types import Kind
@@ -115,8 +116,8 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
 LAUNCH = {"workers_csv_path": "w.csv"}
 
 
-def changed(**flags: Any) -> Config:
-    return configs.replace(Config(), **flags)
+def changed(**flags: Any) -> Given:
+    return Given(flags)
 
 
 def test_no_promised_flag_is_missing() -> None:
@@ -131,9 +132,9 @@ def test_no_flag_is_in_two_groups() -> None:
 
 
 def test_the_defaults_are_valid() -> None:
-    assert configs.problems(Config()) == []
+    assert configs.problems(Given()) == []
     for kind in KINDS:
-        assert configs.problems(configs.resolve(Config(), kind)) == []
+        assert configs.problems(Given.of(configs.resolve(Given(), kind))) == []
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ def test_every_agent_in_the_table_is_valid(name: str) -> None:
 
 
 def test_replace_changes_the_named_flags_and_refuses_unknown_ones() -> None:
-    config = changed(seed=5, decay=0.5)
+    config = configs.replace(Config(), seed=5, decay=0.5)
     assert (config.run.seed, config.optimizer.decay) == (5, 0.5)
     assert configs.replace(config, seed=1, decay=DEFAULTS["decay"]) == Config()
     with pytest.raises(TypeError, match="no such flags: sede"):
@@ -373,5 +374,5 @@ def test_the_wire_digest_depends_on_the_flags_that_must_agree_and_on_no_others(n
     """Too few: an actor plays another game. Too many: a harmless flag locks actors out."""
     before = configs.wire_digest(Config())
     assert before == configs.wire_digest(Config())
-    after = configs.wire_digest(changed(**{name: another(name)}))
+    after = configs.wire_digest(configs.replace(Config(), **{name: another(name)}))
     assert (after != before) is (name in WIRE_FLAGS)

@@ -9,41 +9,35 @@ from typing import Any
 import pytest
 
 from impala_tf import config as configs
-from impala_tf.config import AGENTS, PRESETS, Config, ConfigError, flat_items
+from impala_tf.config import AGENTS, PRESETS, Config, ConfigError, Given, flat_items
 from impala_tf.types import ActionSpec, EnvironmentSpec, Kind, ObservationSpec
 
 DEFAULTS = dict(flat_items(Config()))
 KINDS: list[Kind] = ["atari", "image", "vector"]
 
 
-def changed(**flags: Any) -> Config:
-    return configs.replace(Config(), **flags)
+def changed(**flags: Any) -> Given:
+    return Given(flags)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind: Kind) -> None:
-    """A flag that is still None or "auto" would crash where it is first used."""
+    """A flag that is still None would crash where it is first used."""
     before = changed(level_name="ALE/Pong-v5", envs_per_actor=70, preset=preset)
     resolved = dict(flat_items(configs.resolve(before, kind)))
     for name, value in PRESETS[preset][kind].items():
         assert resolved[name] == (70 if name == "envs_per_actor" else value)
-        assert DEFAULTS[name] in (None, "auto")
+        assert DEFAULTS[name] is None
     assert resolved["num_actors"] == len(os.sched_getaffinity(0))
     assert resolved["queue_capacity"] == 70
     agent_name, algorithm = resolved["agent_name"], resolved["algorithm"]
     assert resolved["logdir"] == f"runs/ALE-Pong-v5-{agent_name}-{algorithm}-1"
-    unresolved = {name for name, value in resolved.items() if value in (None, "auto")}
+    unresolved = {name for name, value in resolved.items() if value is None}
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
     of_reports = {"report_folder", "report_return"}
     of_machines = {"min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
-    others = {
-        "rendezvous_port",
-        "device",
-        "environment_processes",
-        "precision",
-        "speed_json",
-    }
+    others = {"rendezvous_port", "speed_json"}
     assert unresolved == {*paths, *of_reports, *of_machines, *others}
 
 
@@ -107,7 +101,7 @@ def test_given_flags_are_kept(preset: str, kind: Kind) -> None:
 def test_an_agent_has_its_own_core_unless_another_one_is_given(name: str) -> None:
     """A given core that is the agent's own is the same network: checkpoints and actors fit."""
     own = AGENTS[name].core
-    for given, expected in (("auto", own), ("lstm", "lstm"), ("feedforward", "feedforward")):
+    for given, expected in ((None, own), ("lstm", "lstm"), ("feedforward", "feedforward")):
         assert configs.resolve(changed(agent_name=name, core=given), "atari").agent.core == expected
     assert configs.resolve(changed(agent_name=name, core=own), "atari") == configs.resolve(
         changed(agent_name=name), "atari"
@@ -132,10 +126,10 @@ def test_scaling_a_network_without_convolutions_is_refused() -> None:
 def test_resolving_twice_changes_nothing() -> None:
     """Every process of a run resolves its flags again."""
     for kind, preset, algorithm in itertools.product(
-        KINDS, PRESETS, ("auto", "impala", "appo", "ppo", "a3c", "dqn")
+        KINDS, PRESETS, (None, "impala", "appo", "ppo", "a3c", "dqn")
     ):
         once = configs.resolve(changed(preset=preset, algorithm=algorithm), kind)
-        assert configs.resolve(once, kind) == once
+        assert configs.resolve(Given.of(once), kind) == once
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -177,7 +171,7 @@ def test_all_presets_hold_the_same_flags() -> None:
 
 def test_schedules_end_at_the_presets_share_of_a_given_start() -> None:
     """A small learning rate must not rise to the preset's end."""
-    usual = dict(flat_items(configs.resolve(Config(), "atari")))
+    usual = dict(flat_items(configs.resolve(Given(), "atari")))
     given = changed(learning_rate=usual["learning_rate"] / 100, entropy_cost=0.5)
     flags = dict(flat_items(configs.resolve(given, "atari")))
     for end, start in (
@@ -193,7 +187,7 @@ def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:
     config = configs.resolve(given, "atari")
     assert config.optimizer.batch_size == 24
     assert (config.optimizer.updates_per_batch, config.optimizer.minibatches) == (4, 4)
-    cluster = configs.replace(given, actor_hosts="a,b,c,d", learner_hosts="x:1,y:1")
+    cluster = given.replace(actor_hosts="a,b,c,d", learner_hosts="x:1,y:1")
     assert configs.resolve(cluster, "atari").optimizer.batch_size == 2 * 8
 
 
@@ -282,9 +276,3 @@ def test_the_source_of_every_value_is_known() -> None:
     }
     assert {name: found[name] for name in expected} == expected
     assert set(found) == set(DEFAULTS)
-
-
-def test_reading_an_unresolved_flag_is_an_error() -> None:
-    assert configs.resolved(0) == 0
-    with pytest.raises(ValueError, match="before `resolve`"):
-        configs.resolved(None)

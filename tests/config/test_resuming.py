@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from impala_tf import config as configs
-from impala_tf.config import Config
+from impala_tf.config import Config, Given
 
 
 def resolved(**flags: Any) -> Config:
-    return configs.resolve(configs.replace(Config(), **flags), "atari")
+    return configs.resolve(Given().replace(**flags), "atari")
 
 
 def differing(

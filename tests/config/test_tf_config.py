@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from impala_tf.config import Config, ConfigError, command_line
+from impala_tf.config import ConfigError, Given, command_line
 
 CLUSTER: dict[str, Any] = {"learner": ["10.0.0.1:8001", "[::1]:8002"], "actor": ["a", "b:1", "c"]}
 
 
-def parse(monkeypatch: pytest.MonkeyPatch, value: Any, *arguments: str) -> Config:
+def parse(monkeypatch: pytest.MonkeyPatch, value: Any, *arguments: str) -> Given:
     text = value if isinstance(value, str) else json.dumps(value)
     monkeypatch.setenv("TF_CONFIG", text)
     return command_line.parse(arguments)
@@ -22,16 +22,15 @@ def described(job: Any = "actor", index: Any = 2, **cluster: Any) -> dict[str, A
     return {"cluster": {**CLUSTER, **cluster}, "task": {"type": job, "index": index}}
 
 
-def role(config: Config) -> tuple[str, int, str, str]:
-    process = config.process
-    return process.job_name, process.task, process.learner_hosts, process.actor_hosts
+def role(given: Given) -> tuple[str, int, str, str]:
+    return given["job_name"], given["task"], given["learner_hosts"], given["actor_hosts"]
 
 
 def test_it_gives_the_role_the_task_and_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     learners = "10.0.0.1:8001,[::1]:8002"
     actor = parse(monkeypatch, described(), "--seed=3")
     assert role(actor) == ("actor", 2, learners, "a,b:1,c")
-    assert actor.run.seed == 3
+    assert actor["seed"] == 3
     assert role(parse(monkeypatch, described("learner", 1))) == (
         "learner", 1, learners, "a,b:1,c",
     )  # fmt: skip
@@ -50,7 +49,7 @@ def test_an_empty_one_is_ignored(monkeypatch: pytest.MonkeyPatch, value: str) ->
 def test_each_flag_on_the_command_line_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     found = parse(monkeypatch, described(), "--task=0", "--learner_hosts=h:1")
     assert role(found) == ("actor", 0, "h:1", "a,b:1,c")
-    assert parse(monkeypatch, described(), "--task", "0").process.task == 0
+    assert parse(monkeypatch, described(), "--task", "0")["task"] == 0
 
 
 @pytest.mark.parametrize(
@@ -68,8 +67,8 @@ def test_it_is_ignored_if_the_command_line_says_what_to_do(
 ) -> None:
     """A process inherits the environment of the process that started it."""
     found = parse(monkeypatch, "{not even JSON", *arguments)
-    assert found.process.task == 0
-    assert found.process.job_name in ("", "learner")
+    assert found["task"] == 0
+    assert found["job_name"] in ("", "learner")
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def note() -> dict[str, str]:
     return json.loads(health.NOTE.read_text())
 
 
-def flags_of(command: list[str]) -> configs.Config:
-    """The config of a command of run_experiment.py."""
+def flags_of(command: list[str]) -> configs.Given:
+    """The flags of a command of run_experiment.py."""
     script = next(n for n, word in enumerate(command) if word.endswith("run_experiment.py"))
     return command_line.parse(command[script + 1 :])
 
@@ -60,7 +60,7 @@ def test_replicas_with_the_same_flags_get_different_numbers(monkeypatch):
         monkeypatch.setattr(socket, "gethostname", lambda name=name: name)
         commands = [entrypoint.command("actor", ["--learner_hosts=l:1"]) for _ in range(2)]
         assert commands[0] == commands[1]
-        tasks.add(flags_of(commands[0]).process.task)
+        tasks.add(flags_of(commands[0])["task"])
     assert len(tasks) == 3
     assert all(0 <= task < 2**31 for task in tasks)
 
@@ -68,13 +68,13 @@ def test_replicas_with_the_same_flags_get_different_numbers(monkeypatch):
 @pytest.mark.parametrize("given", [["--task=3"], ["--task", "3"]])
 def test_a_given_task_is_kept(given):
     command = entrypoint.command("actor", ["--learner_hosts=l:1", *given])
-    assert flags_of(command).process.task == 3
+    assert flags_of(command)["task"] == 3
 
 
 def test_a_learner_leaves_a_note_for_the_health_check():
     given = ["--learner_hosts=learner:8001", "--logdir=/runs/x", "--credentials=/c"]
-    config = flags_of(entrypoint.command("learner", given))
-    assert (config.process.job_name, config.run.logdir) == ("learner", "/runs/x")
+    flags = flags_of(entrypoint.command("learner", given))
+    assert (flags["job_name"], flags["logdir"]) == ("learner", "/runs/x")
     assert note() == {
         "status": "/runs/x/status.json",
         "address": "learner:8001",
@@ -92,7 +92,7 @@ def test_learners_of_a_group_wait_for_each_other_before_they_start(work_folder):
         assert command[4:] == ["--echo"], "docker logs must show what the learner prints"
         orders.append(read_orders(Path(command[3])))
         (process,) = orders[task].processes
-        assert flags_of(["python", *process.arguments]).process.task == task
+        assert flags_of(["python", *process.arguments])["task"] == task
         rank = process.rank_info
         assert rank is not None
         assert (rank.rank, rank.size, rank.local_size, rank.cross_size) == (task, 2, 1, 2)
@@ -339,33 +339,33 @@ def words(service: dict) -> list[str]:
     return shlex.split(service["command"])
 
 
-def config_of(name: str) -> configs.Config:
+def given_to(name: str) -> configs.Given:
     role, *given = words(PROCESSES[name])
     return command_line.parse([f"--job_name={role}", *given])
 
 
 @pytest.mark.parametrize("name", PROCESSES)
 def test_the_flags_of_every_service_are_valid(name):
-    config = config_of(name)
-    assert config.environment.level_name == environment()["LEVEL_NAME"]
-    for host in configs.hosts(config.process.learner_hosts):
+    given = given_to(name)
+    assert given["level_name"] == environment()["LEVEL_NAME"]
+    for host in configs.hosts(given["learner_hosts"]):
         assert host.partition(":")[0] in SERVICES
 
 
 def test_all_processes_belong_to_the_same_run():
-    digests = {configs.wire_digest(config_of(name)) for name in PROCESSES}
+    digests = {configs.wire_digest(configs.resolve(given_to(name), "atari")) for name in PROCESSES}
     assert len(digests) == 1
 
 
 @pytest.mark.parametrize("profile", ["one-learner", "two-learners"])
 def test_every_learner_of_a_profile_has_actors_and_one_profile_is_the_default(profile):
     members = {n: s for n, s in PROCESSES.items() if s["profiles"] == [profile]}
-    hosts = {config_of(name).process.learner_hosts for name in members if name.startswith("actor")}
+    hosts = {given_to(name)["learner_hosts"] for name in members if name.startswith("actor")}
     learners = [name for name in members if name.startswith("learner")]
     assert hosts == {f"{name}:8001" for name in learners}
     for name in learners:
-        config = config_of(name).process
-        assert configs.hosts(config.learner_hosts)[config.task] == f"{name}:8001"
+        given = given_to(name)
+        assert configs.hosts(given["learner_hosts"])[given["task"]] == f"{name}:8001"
     assert environment()["COMPOSE_PROFILES"] == "one-learner"
 
 
@@ -380,7 +380,7 @@ def test_processes_are_isolated_and_see_only_their_own_credentials(name):
     mounted = {volume.split(":")[0] for volume in service["volumes"]}
     expected = {f"{role}-credentials"} | ({"runs"} if role == "learner" else set())
     assert mounted == expected
-    assert config_of(name).process.credentials == f"/credentials/{role}"
+    assert given_to(name)["credentials"] == f"/credentials/{role}"
     assert service["restart"].startswith("on-failure")
 
 

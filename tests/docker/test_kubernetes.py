@@ -47,10 +47,14 @@ def container(role: str) -> dict[str, Any]:
     return dict(found)
 
 
-def config_of(role: str) -> configs.Config:
+def given_to(role: str) -> configs.Given:
     job, *given = container(role)["args"]
     assert job == role
     return command_line.parse([f"--job_name={role}", *given])
+
+
+def wire_digest(role: str) -> str:
+    return configs.wire_digest(configs.resolve(given_to(role), "atari"))
 
 
 @pytest.mark.parametrize("key", DOCUMENTS, ids="-".join)
@@ -75,12 +79,12 @@ def test_selectors_select_only_their_own_pods():
 
 
 def test_actors_use_the_port_that_the_learner_serves():
-    (host,) = configs.hosts(config_of("actor").process.learner_hosts)
+    (host,) = configs.hosts(given_to("actor")["learner_hosts"])
     (port,) = DOCUMENTS["Service", "learner"]["spec"]["ports"]
     (listens,) = container("learner")["ports"]
     assert host == f"learner:{port['port']}"
     assert port["targetPort"] == listens["name"]
-    (bound,) = configs.hosts(config_of("learner").process.learner_hosts)
+    (bound,) = configs.hosts(given_to("learner")["learner_hosts"])
     assert bound == f"0.0.0.0:{listens['containerPort']}"
     assert "ports" not in container("actor")
 
@@ -137,7 +141,7 @@ def test_each_role_gets_only_its_own_credentials(role, files):
         *(f"{mounts['secret']}/{name}" for name in files),
     ]  # fmt: skip
     assert volumes["credentials"]["emptyDir"]["medium"] == "Memory"
-    assert config_of(role).process.credentials == mounts["credentials"]
+    assert given_to(role)["credentials"] == mounts["credentials"]
     paths = {mount["name"]: mount["mountPath"] for mount in container(role)["volumeMounts"]}
     assert paths["credentials"] == mounts["credentials"]
     assert paths["tmp"] == "/tmp"
@@ -146,10 +150,10 @@ def test_each_role_gets_only_its_own_credentials(role, files):
 def test_checkpoints_are_on_the_claimed_volume():
     (claim,) = LEARNER["volumeClaimTemplates"]
     paths = {mount["name"]: mount["mountPath"] for mount in container("learner")["volumeMounts"]}
-    logdir = config_of("learner").run.logdir
+    logdir = given_to("learner")["logdir"]
     assert logdir is not None
     assert logdir.startswith(f"{paths[claim['metadata']['name']]}/")
 
 
 def test_learner_and_actors_belong_to_the_same_run():
-    assert configs.wire_digest(config_of("learner")) == configs.wire_digest(config_of("actor"))
+    assert wire_digest("learner") == wire_digest("actor")

@@ -12,7 +12,7 @@ from frontend.launch import launch
 from frontend.node import code_folders
 from frontend.node import state as files
 from frontend.node.state import Orders, ProcessSpec
-from impala_tf.config import Config, replace
+from impala_tf.config import Given
 from impala_tf.machine.supervision import ProcessState
 from tests.helpers.stand_in import make_project
 from tests.helpers.waiting import wait_until
@@ -37,8 +37,8 @@ class Remote:
         self.csv.write_text("\n".join([f"{header},workdir,python", *rows]) + "\n")
 
     def launch(self, logdir="logs", **flags):
-        config = replace(
-            Config(), workers_csv_path=str(self.csv), logdir=logdir, detach=True,
+        config = Given().replace(
+            workers_csv_path=str(self.csv), logdir=logdir, detach=True,
             accept_new_host_keys=True, **flags,
         )  # fmt: skip
         return launch(config, make_display=lambda status: pytest.fail("it is detached"))

@@ -12,7 +12,7 @@ import pytest
 from frontend import cost_model
 from frontend.cost_model import Machine, Speed, predict, read_speed
 from frontend.launch import launch
-from impala_tf.config import Config, ConfigError, replace
+from impala_tf.config import ConfigError, Given
 
 # An actor makes 1,000 agent steps a second on a core, a learner learns 4,000 on one.
 SPEED = Speed("Pong", "Agent", 4, 1e-3, 2.5e-4, float("inf"), 100.0, 900.0, 1.0)
@@ -71,8 +71,7 @@ def dry_run(tmp_path: Path) -> Callable[..., int]:
     def run(rows: str, benchmark: str) -> int:
         (tmp_path / "w.csv").write_text(rows)
         (tmp_path / "speed.json").write_text(benchmark)
-        config = replace(
-            Config(),
+        config = Given().replace(
             workers_csv_path=str(tmp_path / "w.csv"),
             speed_json=str(tmp_path / "speed.json"),
             logdir=str(tmp_path / "logs"),
@@ -119,7 +118,7 @@ def test_machines_that_were_asked_have_the_cores_that_they_say() -> None:
 
     rows = [Row(1, "learner", "10.9.9.1", 8001), Row(2, "actor", "10.9.9.2", cores=2)]
     plan = make_plan(
-        replace(Config(), logdir="x"),
+        Given().replace(logdir="x"),
         rows,
         LocalNode(Path("/w"), "p", Path("/l"), lambda host: False),
     )

@@ -14,7 +14,7 @@ from frontend.__main__ import main
 from frontend.launch import launch
 from frontend.node.state import living_pids, read_state, state_path
 from frontend.record import Record, load, save
-from impala_tf.config import Config, ConfigError, replace, user_commands
+from impala_tf.config import ConfigError, Given, user_commands
 from tests.helpers.stand_in import make_project, write_csv
 from tests.helpers.waiting import wait_until
 
@@ -52,7 +52,7 @@ class Run:
         self.display = None
 
     def launch(self, on_update=lambda status: None, **flags):
-        config = replace(Config(), workers_csv_path=str(self.csv), logdir=str(self.logdir), **flags)
+        config = Given().replace(workers_csv_path=str(self.csv), logdir=str(self.logdir), **flags)
 
         def make_display(source):
             self.display = RecordedDisplay(source, on_update)

@@ -7,7 +7,7 @@ import pytest
 from frontend.__main__ import main
 from frontend.launch import launch
 from frontend.plan import NodeSpec, named_twice
-from impala_tf.config import Config, ConfigError, replace
+from impala_tf.config import ConfigError, Given
 from tests.helpers.stand_in import make_project
 
 NODE = NodeSpec("a", "node-0", "a", False, "w", "python", "logs")
@@ -31,8 +31,8 @@ def test_a_machine_that_the_csv_names_in_two_ways_is_refused_before_anything_sta
     csv, tmp_path, capfd
 ):
     """The second node's start closed the windows of the first; the launcher said "done"."""
-    config = replace(
-        Config(), workers_csv_path=str(csv), logdir=str(tmp_path / "logs"), detach=True,
+    config = Given().replace(
+        workers_csv_path=str(csv), logdir=str(tmp_path / "logs"), detach=True,
         accept_new_host_keys=True,
     )  # fmt: skip
     with pytest.raises(ConfigError) as caught:

@@ -10,10 +10,9 @@ from frontend.inventory import Row, Secret
 from frontend.node.state import ProcessSpec, RankInfo
 from frontend.plan import LocalNode, NodeSpec, Plan, make_plan, passwords
 from frontend.record import Record, load, save
-from impala_tf.config import Config, ConfigError, replace
+from impala_tf.config import ConfigError, Given
 
-CONFIG = replace(
-    Config(),
+GIVEN = Given().replace(
     logdir="runs/x",
     level_name="CartPole-v1",
     workers_csv_path="w.csv",
@@ -61,7 +60,7 @@ def test_the_whole_plan(tmp_path):
         return ProcessSpec(f"actor-{task}", node, script, environment or {})
 
     logs = str(tmp_path / "logs")
-    assert make_plan(CONFIG, rows(), here(tmp_path)) == Plan(
+    assert make_plan(GIVEN, rows(), here(tmp_path)) == Plan(
         tmux_sess="mine",
         nodes=(
             NodeSpec(
@@ -94,7 +93,7 @@ def test_the_whole_plan(tmp_path):
 
 
 def test_a_single_learner_has_no_group(tmp_path):
-    plan = make_plan(CONFIG, [rows()[1], rows()[0]], here(tmp_path))
+    plan = make_plan(GIVEN, [rows()[1], rows()[0]], here(tmp_path))
     assert [process.rank_info for process in plan.processes] == [None, None]
 
 
@@ -105,7 +104,7 @@ def test_a_forwarded_port_on_loopback_is_another_machine(tmp_path):
         Row(3, "actor", "127.0.0.1", ssh_port=2202),
         Row(4, "actor", "127.0.0.1"),
     ]
-    plan = make_plan(CONFIG, forwarded, local)
+    plan = make_plan(GIVEN, forwarded, local)
     assert [(node.ssh_host, node.ssh_port, node.is_local) for node in plan.nodes] == [
         ("127.0.0.1", 2201, False), ("127.0.0.1", 2202, False), ("", None, True)
     ]  # fmt: skip
@@ -113,13 +112,13 @@ def test_a_forwarded_port_on_loopback_is_another_machine(tmp_path):
 
 
 def test_ipv6_addresses_get_brackets_before_a_port(tmp_path):
-    plan = make_plan(CONFIG, [Row(2, "learner", "fd00::1", 8001), rows()[0]], here(tmp_path))
+    plan = make_plan(GIVEN, [Row(2, "learner", "fd00::1", 8001), rows()[0]], here(tmp_path))
     assert plan.learner_hosts == ("[fd00::1]:8001",)
 
 
 def test_two_logins_at_one_address_are_two_nodes(tmp_path):
     both = [Row(2, "learner", "h", 8001, ssh_port=p, ssh_username="u") for p in (22, 23)]
-    plan = make_plan(CONFIG, [*both, rows()[0]], here(tmp_path))
+    plan = make_plan(GIVEN, [*both, rows()[0]], here(tmp_path))
     assert [node.name for node in plan.nodes] == ["u@h:22", "u@h:23", "this machine"]
 
 
@@ -130,11 +129,11 @@ def test_rows_of_this_machine_must_agree(tmp_path):
     ]
     everywhere = dataclasses.replace(here(tmp_path), is_here=lambda ip: True)
     with pytest.raises(ConfigError, match="w.csv: rows on this machine differ"):
-        make_plan(CONFIG, mixed, everywhere)
+        make_plan(GIVEN, mixed, everywhere)
 
 
 def test_a_record_can_be_loaded_again_and_holds_no_password(tmp_path):
-    plan = make_plan(CONFIG, rows(), here(tmp_path))
+    plan = make_plan(GIVEN, rows(), here(tmp_path))
     assert passwords(plan, rows()) == {"10.0.0.2": Secret("canary")}
     record = Record("id", 1.5, "/w.csv", ("--seed=1",), "CartPole-v1", plan, end_command="halt")
     save(record, tmp_path)
@@ -158,7 +157,7 @@ def test_the_record_grows_only_linearly_with_the_machines(tmp_path):
             rows()[1],
             *(Row(9 + k, "actor", f"10.1.{k // 250}.{k % 250}") for k in range(machines)),
         ]
-        record = Record("id", 1.5, "/w.csv", (), "x", make_plan(CONFIG, many, here(tmp_path)))
+        record = Record("id", 1.5, "/w.csv", (), "x", make_plan(GIVEN, many, here(tmp_path)))
         save(record, tmp_path)
         return (tmp_path / "cluster.json").stat().st_size
 

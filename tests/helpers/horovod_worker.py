@@ -79,9 +79,9 @@ class MeanOfTwo:
 def learner(group: Any, spec: EnvironmentSpec = SPEC, **flags: Any) -> Learner:
     usual = {"preset": "paper", "batch_size": B, "unroll_length": T, "gradients_clipping": 5.0,
              "agent_name": "MLPLSTMAgent"}  # fmt: skip
-    config = configs.replace(configs.Config(), **{**usual, **flags})
+    given = configs.Given().replace(**{**usual, **flags})
     tf.random.set_seed(1 + group.rank)  # differs, so that only the broadcast makes them equal
-    config = configs.resolve(config, "vector")
+    config = configs.resolve(given, "vector")
     return Learner(agent_of(config.agent, spec), spec, config, group)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf import config as configs
-from impala_tf.config import Config
+from impala_tf.config import Given
 
 Row = Mapping[str, float]
 
@@ -41,7 +41,7 @@ def write_run(path: Path, metrics: Sequence[Row] = LEARNING, **flags: Any) -> Pa
       flags: that were given; 4,000 frames if they do not say otherwise.
     """
     given = {"total_environment_frames": 4000, "logdir": str(path), **flags}
-    config = configs.resolve(configs.replace(Config(), **given), "atari")
+    config = configs.resolve(Given().replace(**given), "atari")
     described = {
         "flags": configs.to_dict(config),
         "sources": configs.sources(config, "atari"),

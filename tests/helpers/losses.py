@@ -7,7 +7,7 @@ from typing import Any
 
 from impala_tf import config as configs
 from impala_tf.agents.distributions import Categorical
-from impala_tf.config import Config, LossConfig, resolved
+from impala_tf.config import Given, LossConfig
 from impala_tf.learner.algorithms import losses
 from impala_tf.learner.algorithms.losses import Losses, Scales
 from impala_tf.learner.algorithms.transitions import transitions
@@ -16,7 +16,7 @@ from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput
 
 def loss_config(**flags: Any) -> LossConfig:
     """Returns the paper's flags, changed by `flags`."""
-    paper = configs.resolve(configs.replace(Config(), preset="paper"), "atari").loss
+    paper = configs.resolve(Given().replace(preset="paper"), "atari").loss
     return dataclasses.replace(paper, **flags)
 
 
@@ -30,4 +30,4 @@ def compute(
     """Returns the losses of steps [T + 1, B]."""
     policy = Categorical(outputs.policy_logits.shape[-1])
     steps = transitions(outputs, outputs.baseline, env_outputs, agent_outputs, config, policy)
-    return losses.compute(steps, config, scales or Scales(resolved(config.entropy_cost)))
+    return losses.compute(steps, config, scales or Scales(config.entropy_cost))

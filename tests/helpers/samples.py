@@ -9,7 +9,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf import config as configs
-from impala_tf.config import Config
+from impala_tf.config import Config, Given
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import ActionSpec, EnvironmentSpec, EnvOutput, ObservationSpec
 from tests.helpers.unrolls import random_array
@@ -44,7 +44,7 @@ def image_spec(
 
 def resolved_config(**flags: Any) -> Config:
     """Returns the config of a run on vectors: the preset "paper", changed by `flags`."""
-    return configs.resolve(configs.replace(Config(), **{"preset": "paper", **flags}), "vector")
+    return configs.resolve(Given().replace(**{"preset": "paper", **flags}), "vector")
 
 
 def steps(spec: EnvironmentSpec, leading: tuple[int, ...], seed: int = 0) -> EnvOutput:

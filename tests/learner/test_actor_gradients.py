@@ -11,7 +11,7 @@ import tree
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import Agent, make_agent, unroll_specs
-from impala_tf.config import Config, ConfigError, resolved
+from impala_tf.config import Config, ConfigError
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.inspection import Inspector
@@ -118,15 +118,13 @@ def n_step_gradient(agent: Agent, unroll: Unroll, settings: Config) -> list[np.n
                     value = float(values[t, 0])
                     continue
                 reward = np.clip(outputs.reward[n, t + 1], -1, 1)
-                keeps = 0.0 if outputs.terminated[n, t + 1] else resolved(loss.discounting)
+                keeps = 0.0 if outputs.terminated[n, t + 1] else loss.discounting
                 value = reward + keeps * value
                 advantage = value - values[t, 0]
                 action = unroll.agent_outputs.action[n, t]
                 total -= log_policy[action] * tf.stop_gradient(advantage)
-                total += resolved(loss.baseline_cost) * 0.5 * tf.square(advantage)
-                total += resolved(loss.entropy_cost) * tf.reduce_sum(
-                    tf.exp(log_policy) * log_policy
-                )
+                total += loss.baseline_cost * 0.5 * tf.square(advantage)
+                total += loss.entropy_cost * tf.reduce_sum(tf.exp(log_policy) * log_policy)
     return [each.numpy() for each in tape.gradient(total, agent.trainable_variables)]
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.config import Config
+from impala_tf.config import Given
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.statistics import ValueNormalizer
 from impala_tf.learner.update import Learner
@@ -25,7 +25,7 @@ B, T = 6, 5
 
 def learner(**flags: object) -> Learner:
     given = {"batch_size": B, "unroll_length": T, "ring_batches": 1, "updates_per_batch": 1}
-    config = configs.resolve(configs.replace(Config(), **{**given, **flags}), "vector")
+    config = configs.resolve(Given().replace(**{**given, **flags}), "vector")
     return Learner(agent_of(config.agent, SPEC), SPEC, config, SingleLearner())
 
 

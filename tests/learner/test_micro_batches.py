@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import ConfigError, Given
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.policy_gradients import PolicyStats
 from impala_tf.learner.update import Learner
@@ -28,7 +28,7 @@ def updated(
 ) -> tuple[list[np.ndarray], list[PolicyStats]]:
     """Returns the parameters and statistics of a learner after three batches."""
     given = {"batch_size": B, "unroll_length": T, "micro_batches": parts, **flags}
-    config = configs.resolve(configs.replace(Config(), **given), spec.kind)
+    config = configs.resolve(Given().replace(**given), spec.kind)
     tf.random.set_seed(1)
     learner = Learner(agent_of(config.agent, spec), spec, config, SingleLearner())
     specs = unroll_specs(learner.agent, spec, T)
@@ -67,7 +67,7 @@ def test_parts_add_up_to_the_whole_batch(spec: EnvironmentSpec, flags: dict[str,
 
 def test_only_networks_with_large_activations_learn_in_parts_by_default() -> None:
     def parts(**flags: Any) -> int | None:
-        return configs.resolve(configs.replace(Config(), **flags), "atari").optimizer.micro_batches
+        return configs.resolve(Given().replace(**flags), "atari").optimizer.micro_batches
 
     assert parts() == parts(agent_name="SimpleConvNetAgent") == 1
     assert parts(agent_name="ResNetAgent") == parts(agent_name="ImpoolaLSTMAgent") == 4
@@ -87,6 +87,6 @@ def test_only_networks_with_large_activations_learn_in_parts_by_default() -> Non
 def test_parts_that_would_change_the_update_are_refused(
     flags: dict[str, Any], problem: str
 ) -> None:
-    config = configs.resolve(configs.replace(Config(), micro_batches=3, **flags), "atari")
+    config = configs.resolve(Given().replace(micro_batches=3, **flags), "atari")
     with pytest.raises(ConfigError, match=problem):
         configs.check_batches(config)

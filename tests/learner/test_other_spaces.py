@@ -12,7 +12,7 @@ import tensorflow as tf
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.agents.distributions import DiagonalGaussian
-from impala_tf.config import Config, resolved
+from impala_tf.config import Given
 from impala_tf.learner.algorithms import impala
 from impala_tf.learner.algorithms.transitions import transitions
 from impala_tf.learner.group import SingleLearner
@@ -58,8 +58,8 @@ def test_an_update_changes_every_variable(world: str, algorithm: str, core: str)
     kind, observation, actions = WORLDS[world]
     spec = EnvironmentSpec("World-v0", kind, observation, actions, 0, 1, "")
     flags = {"algorithm": algorithm, "batch_size": 4, "unroll_length": 5, "learning_rate": 0.01}
-    config = configs.replace(Config(), core=core, entropy_cost=0.01, minibatches=1, **flags)
-    config = configs.resolve(config, kind, actions.kind == "continuous")
+    given = Given().replace(core=core, entropy_cost=0.01, minibatches=1, **flags)
+    config = configs.resolve(given, kind, actions.kind == "continuous")
     agent = agent_of(config.agent, spec)
     learner = Learner(agent, spec, config, SingleLearner())
     before = [variable.numpy() for variable in agent.trainable_variables]
@@ -105,7 +105,7 @@ def test_vtrace_of_gaussian_policies_equals_the_paper() -> None:
     )
     found = impala.estimate(steps, config)
     log_rhos = log_density(logits[0]) - log_density(logits[1])
-    discounts = np.full((T, B), resolved(config.discounting))
+    discounts = np.full((T, B), config.discounting)
     common = (log_rhos, discounts, rewards[1:], values[:T], values[T])
     vs = paper_vs(*common, 1.0, 1.0, 0.9)
     np.testing.assert_allclose(found.value_targets, vs, rtol=1e-4, atol=1e-4)
@@ -122,8 +122,8 @@ def test_a_deviation_beyond_its_range_comes_back(
     """Outside, it has no gradient: the policy would be almost random, or certain, for ever."""
     spec = EnvironmentSpec("World-v0", *WORLDS["continuous"], 0, 1, "")
     flags = {"algorithm": "impala", "batch_size": 4, "unroll_length": 5, "learning_rate": 0.01}
-    config = configs.replace(Config(), entropy_cost=entropy_cost, updates_per_batch=1, **flags)
-    config = configs.resolve(config, "vector", True)
+    given = Given().replace(entropy_cost=entropy_cost, updates_per_batch=1, **flags)
+    config = configs.resolve(given, "vector", True)
     agent = agent_of(config.agent, spec)
     learner = Learner(agent, spec, config, SingleLearner())
     (log_std,) = (each for each in agent.trainable_variables if "log_std" in each.name)

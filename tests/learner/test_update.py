@@ -13,7 +13,7 @@ import tensorflow as tf
 import tree
 
 from impala_tf.agents.agent import Agent, make_agent, unroll_specs
-from impala_tf.config import Config, resolved
+from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.algorithms.losses import explained_variance
 from impala_tf.learner.group import SingleLearner
@@ -80,12 +80,12 @@ class ByHand:
     def update(self, gradients: list[np.ndarray], learning_rate: float) -> None:
         o = self._optimizer
         scale = 1.0
-        if (limit := resolved(o.gradients_clipping)) > 0:
+        if (limit := o.gradients_clipping) > 0:
             scale = min(1.0, limit / global_norm(gradients))
         for k, gradient in enumerate(gradients):
             g = scale * gradient
             self._squares[k] = o.decay * self._squares[k] + (1 - o.decay) * g * g
-            step = learning_rate * g / np.sqrt(self._squares[k] + resolved(o.epsilon))
+            step = learning_rate * g / np.sqrt(self._squares[k] + o.epsilon)
             self._moments[k] = o.momentum * self._moments[k] + step
             self._arrays[k] = self._arrays[k] - self._moments[k]
 

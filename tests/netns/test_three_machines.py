@@ -17,7 +17,7 @@ from frontend.plan import NodeSpec
 from frontend.record import load
 from frontend.ssh import SshRunner
 from frontend.ssh_login import SshConnector
-from impala_tf.config import Config, replace, user_commands
+from impala_tf.config import Given, user_commands
 from impala_tf.monitoring.live_display import Display
 from tests.helpers.netns import HERE, know, network_of
 from tests.helpers.sshd import fingerprint, make_key, public_key
@@ -85,8 +85,8 @@ def test_a_run_over_three_machines(network, home, private_tmux, tmp_path, capfd,
         reached = f"{nodes[caller].address} reaches {nodes[listener].address}:8001 ok"
         assert reached in found, found
 
-    config = replace(
-        Config(), workers_csv_path=str(csv), logdir="runs", detach=True, **TRAINING
+    config = Given().replace(
+        workers_csv_path=str(csv), logdir="runs", detach=True, **TRAINING
     )  # fmt: skip
     assert launch_run(config, make_display=Display) == 0, capfd.readouterr().err
     logdirs = [node.workdir / "runs" for node in nodes]
@@ -215,7 +215,7 @@ def test_a_wrong_password_is_refused_and_never_shown(network, home, tmp_path, ca
 
 
 def launch(csv, tmp_path, **flags):
-    config = replace(
-        Config(), workers_csv_path=str(csv), logdir=str(tmp_path / "logs"), detach=True, **flags
+    config = Given().replace(
+        workers_csv_path=str(csv), logdir=str(tmp_path / "logs"), detach=True, **flags
     )
     return launch_run(config, make_display=Display)

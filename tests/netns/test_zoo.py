@@ -23,7 +23,7 @@ from frontend.launcher import Launcher
 from frontend.node import code_folders
 from frontend.node.state import read_state, state_path
 from frontend.record import load
-from impala_tf.config import Config, replace
+from impala_tf.config import Given
 from tests.helpers import delay_proxy
 from tests.helpers.netns import know, network_of
 from tests.helpers.sshd import public_key
@@ -96,8 +96,8 @@ class Zoo:
             file.writelines(known)
 
     def config(self, **flags):
-        return replace(
-            Config(), workers_csv_path=str(self._csv), logdir="runs", detach=True,
+        return Given().replace(
+            workers_csv_path=str(self._csv), logdir="runs", detach=True,
             envs_per_actor=8, **flags,
         )  # fmt: skip
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from impala_tf import config as configs
-from impala_tf.config import Config
+from impala_tf.config import Given
 from impala_tf.learner.group import SingleLearner
 from impala_tf.processes import learner_parts
 from impala_tf.processes.common import logdir_of, resolve
@@ -30,8 +29,7 @@ def build(tmp_path: Path) -> Iterator[Callable[..., LearnerParts]]:
 
     def make(**more: Any) -> LearnerParts:
         close()
-        flags = configs.replace(
-            Config(),
+        flags = Given().replace(
             level_name="CartPole-v1",
             logdir=str(tmp_path / "run"),
             learner_hosts="127.0.0.1:0",

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, command_line
+from impala_tf.config import Config, ConfigError, Given, command_line
 from impala_tf.monitoring.render import panel, plain_line
 from impala_tf.monitoring.status import read_status
 from impala_tf.processes.trained_agent import as_trained
@@ -28,22 +28,21 @@ QUICK = settings(
 )
 
 
-def trained(folder: Path, content: bytes) -> Config:
+def trained(folder: Path, content: bytes) -> Given:
     (folder / "config.json").write_bytes(content)
-    config = configs.replace(Config(), mode="test", logdir=str(folder))
-    return as_trained(config, {"mode", "logdir"})
+    return as_trained(Given({"mode": "test", "logdir": str(folder)}))
 
 
 def assert_refused_or_read(folder: Path, content: bytes) -> None:
     try:
-        config = trained(folder, content)
+        merged = trained(folder, content)
     except ConfigError as error:
         for problem in error.problems:
             assert str(folder) in problem
             assert problem.isprintable()
     else:
-        assert config.run.mode == "test"
-        assert config.run.logdir == str(folder)
+        assert merged["mode"] == "test"
+        assert merged["logdir"] == str(folder)
 
 
 @QUICK
@@ -80,8 +79,8 @@ def test_given_flags_stay_and_the_others_are_the_runs(tmp_path: Path) -> None:
     flags = {"repeat_action_probability": 0.25, "noop_max": 7, "learning_rate": 0.5, "video": True}
     (tmp_path / "config.json").write_text(json.dumps({"flags": flags}))
     words = ["--mode=test", f"--logdir={tmp_path}", "--repeat_action_probability=0", "--seed=1"]
-    config = as_trained(command_line.parse(words), command_line.given(words))
-    assert config.environment.repeat_action_probability == 0
-    assert config.environment.noop_max == 7
-    assert config.optimizer.learning_rate == 0.5
-    assert not config.evaluation.video
+    merged = as_trained(command_line.parse(words))
+    assert merged["repeat_action_probability"] == 0
+    assert merged["noop_max"] == 7
+    assert merged["learning_rate"] == 0.5
+    assert not merged["video"]

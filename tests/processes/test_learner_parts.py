@@ -11,7 +11,6 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import unroll_specs
-from impala_tf.config import resolved
 from impala_tf.learner.unroll_queue import batches
 from impala_tf.learner.update import NotFiniteError
 from impala_tf.processes.common import credentials_dir
@@ -25,7 +24,7 @@ Build = Callable[..., LearnerParts]
 
 
 def specs_of(parts: LearnerParts) -> Unroll:
-    length = resolved(parts.config.optimizer.unroll_length)
+    length = parts.config.optimizer.unroll_length
     return unroll_specs(parts.learner.agent, parts.spec, length)
 
 

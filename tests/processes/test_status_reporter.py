@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from impala_tf.config import resolved
 from impala_tf.learner.stall_watch import StallWatch
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.monitoring.status import read_status
@@ -37,7 +36,7 @@ def test_a_run_that_ends_is_stopped_or_done(
     parts = build()
     with reporter(parts):
         wait_until(lambda: state(parts) == "starting", what="status of a run that starts")
-        total = resolved(parts.config.run.total_environment_frames)
+        total = parts.config.run.total_environment_frames
         frames = total - frames_left
         parts.learner.restore_counters(
             {"learner_updates": 1, "agent_steps": frames, "environment_frames": frames}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from impala_tf.config import LossConfig, resolved
+from impala_tf.config import LossConfig
 from impala_tf.learner.algorithms import impala
 from impala_tf.learner.algorithms.transitions import Estimates, Objective, Transitions
 
@@ -48,7 +48,7 @@ def objective(
     else:
         weight = tf.exp(steps.behaviour_log_probs - tf.stop_gradient(target_log_probs))
         ratios *= tf.minimum(weight, _MAX_TARGET_WEIGHT)
-    return clipped_surrogate(ratios, advantages, resolved(config.surrogate_clipping))
+    return clipped_surrogate(ratios, advantages, config.surrogate_clipping)
 
 
 def ratio(steps: Transitions) -> tf.Tensor:

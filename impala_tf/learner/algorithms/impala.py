@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from impala_tf.config import LossConfig, resolved
+from impala_tf.config import LossConfig
 from impala_tf.learner import vtrace
 from impala_tf.learner.algorithms.transitions import Estimates, Objective, Transitions
 
@@ -30,7 +30,7 @@ def estimate(
         clip_rho_threshold=config.clip_rho_threshold,
         clip_pg_rho_threshold=config.clip_pg_rho_threshold,
         clip_c_threshold=config.clip_c_threshold,
-        lambda_=resolved(config.vtrace_lambda),
+        lambda_=config.vtrace_lambda,
     )
     return Estimates(returns.pg_advantages, returns.vs)
 

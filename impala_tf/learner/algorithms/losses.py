@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from impala_tf.config import LossConfig, resolved
+from impala_tf.config import LossConfig
 from impala_tf.learner.algorithms import appo, impala, ppo
 from impala_tf.learner.algorithms.transitions import Estimates, Objective, Transitions
 
@@ -82,7 +82,7 @@ def compute(
     entropies = tf.reduce_sum(weight * steps.entropy)
     total = (
         policy_gradient
-        + resolved(config.baseline_cost) * baseline
+        + config.baseline_cost * baseline
         - scales.entropy_cost * entropies / reduction
     )
     ratios = tf.exp(steps.log_probs - steps.behaviour_log_probs)

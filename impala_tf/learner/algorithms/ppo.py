@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from impala_tf.config import LossConfig, resolved
+from impala_tf.config import LossConfig
 from impala_tf.learner.algorithms import appo
 from impala_tf.learner.algorithms.transitions import Estimates, Objective, Transitions
 from impala_tf.learner.vtrace import discounted_sums
@@ -27,7 +27,7 @@ def estimate(steps: Transitions, config: LossConfig) -> Estimates:
 
 def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> Objective:
     """Returns the clipped surrogate (equation 7) with the ratio to the policy that acted."""
-    epsilon = resolved(config.surrogate_clipping)
+    epsilon = config.surrogate_clipping
     return appo.clipped_surrogate(appo.ratio(steps), advantages, epsilon)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import tree
 
 from impala_tf.agents.returns import NStepReturns, n_step_returns
-from impala_tf.config import Config, replay_slots, resolved
+from impala_tf.config import Config, replay_slots
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.replay.arrays import MakeArray, in_memory
 from impala_tf.learner.replay.sum_tree import SumTree
@@ -55,12 +55,12 @@ class ReplayBuffer:
     ) -> None:
         self._layout = layout
         self._loss = config.loss
-        self._n_step = resolved(config.loss.n_step)
+        self._n_step = config.loss.n_step
         is_prioritized = config.replay.replay_sampling == "prioritized"
         self._alpha = config.replay.priority_exponent if is_prioritized else 0.0
         self._beta = config.replay.importance_exponent if is_prioritized else 0.0
         self._rng = np.random.default_rng(seed)
-        self._length = resolved(config.optimizer.unroll_length)
+        self._length = config.optimizer.unroll_length
         self._slots = replay_slots(config)
         self._unrolls = _make(specs, self._slots, make_array)
         self._targets = NStepReturns(
@@ -101,7 +101,7 @@ class ReplayBuffer:
         found = n_step_returns(
             unrolls.env_outputs,
             self._n_step,
-            resolved(self._loss.discounting),
+            self._loss.discounting,
             self._loss.reward_clipping,
         )
         tree.map_structure(_assign(slots), self._targets, found)
