@@ -15,9 +15,8 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.transport import NestCodec
 from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, Nest
 
-# How often and for how long an actor of a synchronous run asks for new parameters.
+# How often an actor of a synchronous run asks for new parameters.
 _POLL_S = 0.01
-_PATIENCE_S = 60.0
 
 FetchParameters = Callable[[int], tuple[int, list[np.ndarray]] | None]
 """Takes the version at hand, -1 if there is none. Returns the newest version and its arrays in the
@@ -67,20 +66,26 @@ class OwnActing(Acting):
       network: gets the learner's parameters.
       fetch_parameters: gets them from the learner.
       waits: whether every unroll is made with newer parameters than the last one.
+      patience_s: how long it waits for them. Then the batch lacks the unrolls of a lost actor, and
+        the other actors have to fill it.
     """
 
     def __init__(
-        self, network: Network, fetch_parameters: FetchParameters, waits: bool = False
+        self,
+        network: Network,
+        fetch_parameters: FetchParameters,
+        waits: bool = False,
+        patience_s: float = 60.0,
     ) -> None:
         self._network = network
         self._fetch_parameters = fetch_parameters
         self._waits = waits
+        self._patience_s = patience_s
 
     def begin_unroll(self, should_stop: Callable[[], bool]) -> None:
         """Fetches newer parameters; in a synchronous run, waits until there are some."""
         fetched = self._fetch_parameters(self.parameter_version)
-        # At the deadline, the batch lacks the unrolls of a lost actor: the others have to fill it.
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while fetched is None and self._waits and time.monotonic() < deadline and not should_stop():
             time.sleep(_POLL_S)
             fetched = self._fetch_parameters(self.parameter_version)
