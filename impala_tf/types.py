@@ -154,12 +154,17 @@ class EnvironmentSpec(NamedTuple):
 
 
 class ActorReport(NamedTuple):
-    """What an actor tells about the time since its last unroll. Waits for the learner count."""
+    """What an actor tells about the time since its last unroll. Waits for the learner count.
+
+    The last two fields are filled in where unrolls are sent.
+    """
 
     agent_steps_per_s: float = 0.0
     environment_fraction: float = 0.0  # of its time, in the environments
     inference_fraction: float = 0.0  # of its time, choosing actions
     environment_restarts: int = 0  # since its process started
+    push_wait_fraction: float = 0.0  # of its time, waiting for the learner
+    memory_mb: float = 0.0  # its peak so far, in MiB; 0: unknown
 
 
 class Episode(NamedTuple):

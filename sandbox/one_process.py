@@ -71,8 +71,8 @@ def act(config: Config, spec: EnvironmentSpec, mailbox: Mailbox, task: int) -> N
     agent = agent_of(config.agent, spec)
     environment = BatchedEnvironment(suites.make(config.environment, num_envs, seed=task))
     unroll_length = config.optimizer.unroll_length
-    acting = OwnActing(OwnNetwork(agent, spec, num_envs, task), mailbox)
-    actor = Actor(agent.interface, acting, environment, mailbox, spec, num_envs, unroll_length)
+    acting = OwnActing(OwnNetwork(agent, spec, num_envs, task), mailbox.fetch_parameters)
+    actor = Actor(agent.interface, acting, environment, mailbox.push, spec, num_envs, unroll_length)
     try:
         actor.run(mailbox.over.is_set)
     except RunOver:

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from impala_tf.config import command_line
 from impala_tf.processes.common import resolve
-from impala_tf.transport.grants import GrantLimit
+from impala_tf.transport.grants import FIRST_GRANTS, GrantLimit
 
 JITTER = 0.1  # of an unroll's duration, either way
 WARM_UP = 0.3  # of the simulated time
@@ -82,11 +82,16 @@ class Simulation:
     """One learner and its actors."""
 
     def __init__(
-        self, constants: Constants, actors: int, seed: int = 0, grants: bool = True
+        self,
+        constants: Constants,
+        actors: int,
+        seed: int = 0,
+        grants: bool = True,
+        first_grants: float = FIRST_GRANTS,
     ) -> None:
         self._constants = constants
         least = 2 + -(-constants.batch_size // constants.environments)
-        self._limit = GrantLimit(least) if grants else None
+        self._limit = GrantLimit(least, first_grants) if grants else None
         self._granted = 0
         self._wanting: collections.deque[tuple[float, int]] = collections.deque()  # since, actor
         self._actors = actors

@@ -35,20 +35,17 @@ class Environment(Protocol):
     def pop_episodes(self) -> list[Episode]: ...  # noqa: D102
 
 
-class Learner(Protocol):
-    """Where unrolls go (see `transport.ActorClient`, and for a3c `GradientSender`)."""
-
-    def push(self, unroll: Unroll, /, episodes: list[Episode], report: ActorReport) -> None:
-        """Sends an unroll; its arrays may be overwritten after the call."""
+Push = Callable[[Unroll, list[Episode], ActorReport], None]
+"""Sends an unroll, whose arrays may be overwritten after the call. See `ActorClient.push`."""
 
 
 class UnrollBuffer:
     """Arrays of one unroll, filled step by step and reused.
 
     Args:
-      specs: an Unroll of ArraySpec without the leading dimension.
+      specs: an Unroll of ArraySpec, without the leading N.
       num_envs: N.
-      layout: of the level's observations.
+      layout: the layout of the level's observations.
       levels: int32 [N], which level each environment plays.
     """
 
@@ -93,11 +90,11 @@ class Actor:
     """Steps N environments and sends unrolls of T decisions.
 
     Args:
-      interface: of the agent: says what unrolls consist of.
-      acting: how it gets its actions.
+      interface: the agent's interface, which says what unrolls consist of.
+      acting: answers the environments' steps.
       environment: N environments.
-      learner: where unrolls go.
-      spec: of the level.
+      push: sends unrolls to the learner.
+      spec: the level's specification.
       num_envs: N.
       unroll_length: T.
       levels: int32 [N], which level each environment plays; None: all play the only one.
@@ -109,7 +106,7 @@ class Actor:
         interface: AgentInterface,
         acting: Acting,
         environment: Environment,
-        learner: Learner,
+        push: Push,
         spec: EnvironmentSpec,
         num_envs: int,
         unroll_length: int,
@@ -119,7 +116,7 @@ class Actor:
         self._interface = interface
         self._acting = acting
         self._environment = environment
-        self._learner = learner
+        self._push = push
         self._num_envs = num_envs
         self._unroll_length = unroll_length
         self._q_learning = q_learning
@@ -130,7 +127,7 @@ class Actor:
         self._environment_s = self._inference_s = 0.0  # in the current unroll
 
     def run(self, should_stop: Callable[[], bool]) -> None:
-        """Acts until told to stop. Exceptions of the learner (the run is over) are not caught."""
+        """Acts until told to stop. Exceptions of `push` (the run is over) are not caught."""
         env_output = self._environment.reset()
         core_state = self._interface.initial_state(self._num_envs)
         report = ActorReport()
@@ -138,7 +135,7 @@ class Actor:
             started = time.monotonic()
             self._acting.begin_unroll(should_stop)
             unroll, env_output, core_state = self._unroll(env_output, core_state)
-            self._learner.push(unroll, self._episodes(), report)
+            self._push(unroll, self._episodes(), report)
             report = self._report(time.monotonic() - started)
 
     def _episodes(self) -> list[Episode]:

@@ -1,21 +1,71 @@
-"""Runs a converted network, without TensorFlow."""
+"""The network of an actor without TensorFlow: how the learner sends it, and how it runs."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tree
+import zstandard
 from ai_edge_litert.interpreter import Interpreter
 
-from impala_tf.actor.model import ActingModel, input_number
 from impala_tf.agents.sampling import Sampler
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.machine.silence import silenced_stderr
 from impala_tf.types import AgentOutput, EnvOutput, Nest
 
+# A network without its weights has a few KB.
+_LONGEST = 64 * 2**20
+_LENGTH_BYTES = 4
 _is_announced = False
+
+
+class Weights(NamedTuple):
+    """Where the values of a variable belong in the model's file, float32."""
+
+    variable: int  # index among the agent's
+    offset: int  # of the first byte
+    axes: tuple[int, ...]  # the file holds the variable transposed to these
+    scale: float = 1.0  # and multiplied by this, float32
+
+
+class ActingModel(NamedTuple):
+    """A network for N environments, in LiteRT's file format, with zeros where its weights belong.
+
+    Inputs are named by `input_name`. They are the flat arrays of an EnvOutput as the network sees
+    it, and of the core state before the step. Those that the network does not use may be missing.
+    Its outputs are the policy's logits (Q-values) and the flat arrays of the core state after the
+    step.
+    """
+
+    file: bytes
+    weights: tuple[Weights, ...]
+
+    def to_bytes(self) -> bytes:
+        """Returns the model as it is sent: a few KB."""
+        header = json.dumps(self.weights).encode()
+        data = len(header).to_bytes(_LENGTH_BYTES, "big") + header + self.file
+        return zstandard.compress(data)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ActingModel:
+        """Returns the model that `to_bytes` returned."""
+        text = zstandard.ZstdDecompressor().decompress(data, max_output_size=_LONGEST)
+        start = _LENGTH_BYTES + int.from_bytes(text[:_LENGTH_BYTES], "big")
+        weights = json.loads(text[_LENGTH_BYTES:start])
+        return cls(
+            text[start:],
+            tuple(Weights(v, o, tuple(axes), scale) for v, o, axes, scale in weights),
+        )
+
+
+def input_name(index: int) -> str:
+    """Returns the name of an input, given when the model is made."""
+    return f"input{index}_"
 
 
 class LiteRtNetwork:
@@ -40,10 +90,10 @@ class LiteRtNetwork:
             self._interpreter = Interpreter(model_content=bytes(self._file), num_threads=1)
             self._interpreter.allocate_tensors()
         self._inputs = [
-            (each["index"], input_number(each["name"]))
-            for each in self._interpreter.get_input_details()
+            (tensor["index"], _input_number(tensor["name"]))
+            for tensor in self._interpreter.get_input_details()
         ]
-        self._outputs = [each["index"] for each in self._interpreter.get_output_details()]
+        self._outputs = [tensor["index"] for tensor in self._interpreter.get_output_details()]
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the outputs; `set_parameters` comes first."""
@@ -54,28 +104,24 @@ class LiteRtNetwork:
         return [self._interpreter.get_tensor(index) for index in self._outputs]
 
 
-class LiteRtPolicy:
-    """A converted network as what an actor acts with (see `acting.Network`).
+class LiteRtPolicy(LiteRtNetwork):
+    """A converted network that an actor acts with: an `acting.Network`.
 
     Args:
-      model: for as many environments as the actor has.
-      layout: of the level's observations.
+      model: a model for as many environments as the actor has.
+      layout: the layout of the level's observations.
       sample: draws actions from what the network computes.
     """
 
     def __init__(self, model: ActingModel, layout: ObservationLayout, sample: Sampler) -> None:
-        self._network = LiteRtNetwork(model)
+        super().__init__(model)
         self._layout = layout
         self._sample = sample
 
-    def set_parameters(self, arrays: list[np.ndarray]) -> None:
-        """See `acting.Network`."""
-        self._network.set_parameters(arrays)
-
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
-        """See `acting.Network`."""
+        """Returns an answer and the core state after it, as `acting.Acting.answer` does."""
         seen = self._layout.to_network(env_output)
-        logits, *state = self._network(tree.flatten((seen, core_state)))
+        logits, *state = self(tree.flatten((seen, core_state)))
         return AgentOutput(self._sample(logits), logits), tree.unflatten_as(core_state, state)
 
 
@@ -86,3 +132,10 @@ def _announced() -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
     _is_announced = True
     return silenced_stderr()
+
+
+def _input_number(name: str) -> int:
+    """Returns the index of an input. In the file, its name holds what `input_name` returned."""
+    number = re.search(r"input(\d+)_", name)
+    assert number is not None, name
+    return int(number[1])

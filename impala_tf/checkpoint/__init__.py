@@ -1,1 +1,1 @@
-"""Checkpoints that are complete or absent, and the state of a run that they hold."""
+"""Checkpoints that are complete or absent, and which runs they fit."""

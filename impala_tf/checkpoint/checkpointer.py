@@ -32,7 +32,7 @@ class Checkpointer:
       trackables: {name: tf.Module or tf.Variable}. Their variables must exist before `restore`,
         including the optimizer's slots.
       keep: how many checkpoints are kept.
-      stage: called with the name of each stage that `save` reaches.
+      stage: called with the name of every stage that `save` reaches.
 
     Attributes:
       latest: the checkpoint that was last saved or restored; None before that.
@@ -57,8 +57,9 @@ class Checkpointer:
         """Writes a checkpoint and removes the oldest ones beyond `keep`.
 
         Args:
-          state: JSON-able.
-          learner_updates: so far. A whole checkpoint with the same number is kept as it is.
+          state: what else to save, JSON-able.
+          learner_updates: how many there were so far. A whole checkpoint with the same number is
+            kept as it is.
 
         Returns:
           the checkpoint's folder.
@@ -98,14 +99,14 @@ class Checkpointer:
             check(state)
             self._read_variables(path, partial)
 
-        found = files.find(self._directory, accept)
-        if found is None:
+        newest = files.find(self._directory, accept)
+        if newest is None:
             return None
-        for path, reason in found.damaged.items():
-            _log.warning("%s", files.damage_line(path, reason, found.path))
-        self._damaged = list(found.damaged)
-        self.latest = found.path
-        return found.state
+        for path, reason in newest.damaged.items():
+            _log.warning("%s", files.damage_line(path, reason, newest.path))
+        self._damaged = list(newest.damaged)
+        self.latest = newest.path
+        return newest.state
 
     def _tidy_up(self) -> None:
         # Not before the first save: a process that only reads (evaluation) changes nothing here.

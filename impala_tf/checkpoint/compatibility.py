@@ -4,27 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from impala_tf.config import AGENTS, Config, ConfigError
 from impala_tf.types import EnvironmentSpec
 
-
-class RunSignature(TypedDict):
-    """The level and the network; stored in the state of every checkpoint."""
-
-    level_name: str
-    agent_name: str
-    width_scale: int
-    core: str
-    heads: str
-    num_actions: int | list[int]
-    observation_shape: list[int] | dict[str, list[int]]
-    observation_normalization: str
-    optimizer: str
-
-
-_LABELS = {
+_LABELS = {  # what a checkpoint's state holds under "identity", and how messages call it
     "level_name": "level",
     "agent_name": "agent",
     "width_scale": "width scale",
@@ -44,26 +29,23 @@ _BEFORE = {
 }
 
 
-def signature_of(config: Config, spec: EnvironmentSpec) -> RunSignature:
-    """Returns the signature of a run with a resolved config."""
+def signature_of(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
+    """Returns the level and the network of a run with a resolved config, JSON-able."""
     sizes = list(spec.actions.sizes)
-    observation = spec.observation
-    shape = (
-        {part: list(seen.shape) for part, seen in observation.items()}
-        if isinstance(observation, dict)
-        else list(observation.shape)
-    )
-    return RunSignature(
-        level_name=spec.level_name,
-        agent_name=config.agent.agent_name,
-        width_scale=config.agent.width_scale,
-        core=config.agent.core,
-        heads=config.agent.heads,
-        num_actions=sizes[0] if spec.actions.kind == "discrete" else sizes,
-        observation_shape=shape,
-        observation_normalization=config.agent.observation_normalization,
-        optimizer=config.optimizer.optimizer,
-    )
+    parts = spec.observation
+    return {
+        "level_name": spec.level_name,
+        "agent_name": config.agent.agent_name,
+        "width_scale": config.agent.width_scale,
+        "core": config.agent.core,
+        "heads": config.agent.heads,
+        "num_actions": sizes[0] if spec.actions.kind == "discrete" else sizes,
+        "observation_shape": {part: list(seen.shape) for part, seen in parts.items()}
+        if isinstance(parts, dict)
+        else list(parts.shape),
+        "observation_normalization": config.agent.observation_normalization,
+        "optimizer": config.optimizer.optimizer,
+    }
 
 
 def check_compatible(
@@ -72,20 +54,20 @@ def check_compatible(
     """Raises ConfigError, one line per difference, if a checkpoint belongs to another run.
 
     Args:
-      saved: the RunSignature in the checkpoint's state.
-      current: the RunSignature of this run.
-      logdir: for the message.
+      saved: the signature in the checkpoint's state.
+      current: the signature of this run.
+      logdir: the run's folder, for the message.
     """
     where = "--logdir" if logdir is None else f"--logdir={logdir}"
     saved = {**_BEFORE, "core": _own_core(saved.get("agent_name")), **saved}
-    found = [
+    problems = [
         f"{where}: holds a run with {label} {_as_json(saved.get(name))}, but this run has {label}"
         f" {_as_json(current.get(name))}; choose another --logdir"
         for name, label in _LABELS.items()
         if _as_json(saved.get(name)) != _as_json(current.get(name))
     ]
-    if found:
-        raise ConfigError(found)
+    if problems:
+        raise ConfigError(problems)
 
 
 def _own_core(agent_name: str | None) -> str | None:

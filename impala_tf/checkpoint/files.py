@@ -37,8 +37,8 @@ def temporary_name(checkpoint: Path) -> str:
 
 def checkpoints(directory: Path) -> list[Path]:
     """Returns the checkpoints of a folder, oldest first, unchecked; [] if there is no folder."""
-    found = [path for path in directory.glob("ckpt-*") if re.fullmatch(r"ckpt-\d+", path.name)]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("ckpt-")))
+    paths = [path for path in directory.glob("ckpt-*") if re.fullmatch(r"ckpt-\d+", path.name)]
+    return sorted(paths, key=lambda path: int(path.name.removeprefix("ckpt-")))
 
 
 def write_state(folder: Path, state: Mapping[str, Any], learner_updates: int) -> None:
@@ -62,17 +62,17 @@ def read_state(checkpoint: Path) -> Any:
     """
     for name, written in _read_json(checkpoint / "manifest.json", "files").items():
         try:
-            found = _fingerprint(checkpoint / name)
+            now = _fingerprint(checkpoint / name)
         except OSError as error:
             raise DamagedError(f"{name}: {error.strerror}") from error
-        if found["size"] != written["size"]:
-            raise DamagedError(f"{name} has {found['size']:,} bytes, not {written['size']:,}")
-        if found["sha256"] != written["sha256"]:
+        if now["size"] != written["size"]:
+            raise DamagedError(f"{name} has {now['size']:,} bytes, not {written['size']:,}")
+        if now["sha256"] != written["sha256"]:
             raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
     return _read_json(checkpoint / "state.json", "state")
 
 
-class Found(NamedTuple):
+class Newest(NamedTuple):
     """The newest whole checkpoint."""
 
     path: Path
@@ -82,7 +82,7 @@ class Found(NamedTuple):
 
 def find(
     directory: Path, accept: Callable[[Path, Any], None] = lambda path, state: None
-) -> Found | None:
+) -> Newest | None:
     """Returns the newest whole checkpoint; None only if there is no checkpoint at all.
 
     Args:
@@ -101,7 +101,7 @@ def find(
         except DamagedError as why:
             damaged[path] = str(why)
             continue
-        return Found(path, state, damaged)
+        return Newest(path, state, damaged)
     if damaged:
         raise ConfigError(
             [f"{path}: is damaged ({why})" for path, why in damaged.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -15,28 +15,24 @@ from impala_tf.learner.step import GradientStep, Learned, batched
 from impala_tf.learner.transitions import Minibatch
 from impala_tf.types import ActorGradient, ActorReport, EnvironmentSpec, Episode, Sent, Unroll
 
-
-class Learner(Protocol):
-    """Where gradients go (see `transport.ActorClient`)."""
-
-    def push(self, sent: ActorGradient, /, episodes: list[Episode], report: ActorReport) -> None:
-        """Sends a gradient; its arrays may be overwritten after the call."""
+PushGradient = Callable[[ActorGradient, list[Episode], ActorReport], None]
+"""Sends a gradient, whose arrays may be overwritten after the call. See `ActorClient.push`."""
 
 
 class GradientSender:
     """Sends the gradient of an unroll instead of the unroll.
 
     Args:
-      learner: where gradients go.
+      push_gradient: sends it to the learner.
       agent: with the parameters that acted; they must not change before `push` returns.
       spec: the level's.
       config: the run's.
     """
 
     def __init__(
-        self, learner: Learner, agent: Agent, spec: EnvironmentSpec, config: Config
+        self, push_gradient: PushGradient, agent: Agent, spec: EnvironmentSpec, config: Config
     ) -> None:
-        self._learner = learner
+        self._push_gradient = push_gradient
         self._gradients = PolicyGradients(agent, layout_of(spec), config, config.loss.entropy_cost)
         self._compute = tf.function(self._of_unroll, autograph=False)
 
@@ -48,7 +44,7 @@ class GradientSender:
             tuple(gradient.numpy()[np.newaxis] for gradient in gradients),
             stats.numpy()[np.newaxis],
         )
-        self._learner.push(sent, episodes, report)
+        self._push_gradient(sent, episodes, report)
 
     def _of_unroll(self, unroll: Unroll) -> tuple[list[tf.Tensor], tf.Tensor]:
         gradients, loss = self._gradients.of_batch(Minibatch(unroll))

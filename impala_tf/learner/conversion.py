@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from impala_tf.actor.model import ActingModel, Weights, input_name
-from impala_tf.actor.network import LiteRtNetwork
+from impala_tf.actor.network import ActingModel, LiteRtNetwork, Weights, input_name
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.environments.observations import layout_of

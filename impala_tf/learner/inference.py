@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from impala_tf.actor.acting import Codecs, codecs
+from impala_tf.actor.acting import Codecs
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.policy import Policy, compile_policy
 from impala_tf.learner.inspection import Inspector
@@ -59,7 +59,7 @@ class InferenceService:
         self._parameters = parameters
         self._seed = seed
         self._together: Callable[[], int] | None = None
-        self._codecs: Codecs = codecs(agent.interface, spec)
+        self._codecs = Codecs(agent.interface, spec)
         self._inspector = Inspector(spec, max_policy_lag=0)  # there is no lag in a question
         self._policies: dict[int, Policy] = {}  # by environments
         self._version: int | None = None

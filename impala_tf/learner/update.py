@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
-from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import statistics
@@ -27,6 +26,10 @@ OBSERVED_AGENT_STEPS = 50_000
 MAX_SKIPPED_IN_A_ROW = 20
 
 _log = logging.getLogger("impala_tf.learner")
+
+
+class NotFiniteError(Exception):
+    """Training has broken down: gradients or variables are not finite."""
 
 
 class Learner:

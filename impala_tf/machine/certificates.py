@@ -46,8 +46,8 @@ def create(directory: Path, keep_authority: bool = False) -> None:
 
     Args:
       directory: is empty or does not exist.
-      keep_authority: whether `of_machine` is to sign more of them. Otherwise a stolen folder cannot
-        be used to make more.
+      keep_authority: whether `of_machine` may sign more of them later. If not, a stolen folder
+        cannot be used to make more.
 
     Raises: ConfigError if `directory` is not empty or cannot be written.
     """
@@ -81,8 +81,8 @@ def ensure(directory: Path) -> None:
 def renew(directory: Path, keep_authority: bool = False) -> bool:
     """Replaces certificates that expire soon, and creates missing ones; returns whether it did.
 
-    For whoever starts a run and gives the certificates to all its processes: the old ones are of
-    no use with the new ones.
+    Call it before a run starts: processes with the old certificates and the new ones refuse each
+    other.
 
     Raises: ConfigError if they cannot be written.
     """
@@ -102,7 +102,7 @@ def renew(directory: Path, keep_authority: bool = False) -> bool:
 
 
 def days_left(directory: Path) -> float:
-    """Returns in how many days the first of the certificates expires; infinite without any."""
+    """Returns the days until the first certificate expires; infinity if there is none."""
     left = [math.inf]
     for path in directory.rglob("*.pem"):
         try:
@@ -114,9 +114,9 @@ def days_left(directory: Path) -> float:
 
 
 def of_machine(directory: Path, machine: str) -> dict[str, str]:
-    """Returns {name: text} of the ACTOR_FILES of a machine, with a certificate of its own.
+    """Returns the ACTOR_FILES of a machine, {name: text}, with a certificate of its own.
 
-    It is signed at the first call. Without the authority's key, all machines share one.
+    The first call for a machine signs it. Without the authority's key, all machines share one.
 
     Raises: ConfigError if a file cannot be read or written.
     """
@@ -132,10 +132,10 @@ def of_machine(directory: Path, machine: str) -> dict[str, str]:
 
 
 def revoke(directory: Path, machine: str) -> str:
-    """Revokes a machine's certificate here; learners need the file, too.
+    """Revokes a machine's certificate in this folder.
 
     Returns:
-      The text of the file `REVOKED`.
+      the text of the file `REVOKED`, which learners need in their folders, too.
 
     Raises: ConfigError if the machine has no certificate of its own.
     """
@@ -158,7 +158,7 @@ def revoke(directory: Path, machine: str) -> str:
 
 
 def revoked_folder(directory: Path, machine: str) -> Path | None:
-    """Returns the folder to delete if a machine that was revoked is to be let in again."""
+    """Returns the folder to delete before a revoked machine is let in again; else None."""
     folder = _folder_of(directory, machine)
     return folder if (folder / REVOKED).exists() else None
 

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tree
 
-from impala_tf.actor.model import ActingModel
-from impala_tf.actor.network import LiteRtPolicy
+from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.interface import interface_of_config
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.config import Config

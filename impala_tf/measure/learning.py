@@ -45,14 +45,15 @@ from impala_tf.measure.acting import (
 )
 from impala_tf.processes import tensorflow_startup
 from impala_tf.transport import (
-    PROTOCOL_VERSION,
     ActorClient,
     LearnerServer,
     LearnerService,
+    NamedSpec,
+    NestCodec,
     ParameterStore,
-    RunIdentity,
+    Pushes,
+    RunTerms,
 )
-from impala_tf.transport.codec import NestCodec, TensorSpec
 from impala_tf.types import (
     ActorGradient,
     ActorReport,
@@ -121,7 +122,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
         found, cores = rate(exchange, seconds)
     steps = num_envs * length
     bytes_up = sum(map(len, NestCodec(specs).encode(sent)[1])) / steps
-    bytes_down = sum(TensorSpec.of(*each).nbytes for each in parameters) / steps
+    bytes_down = sum(NamedSpec.of(*spec).nbytes for spec in parameters) / steps
     return Measured(found * steps, "CPU", peak_memory(), cores, bytes_up, bytes_down)
 
 
@@ -203,9 +204,9 @@ def _played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unrol
     network = OwnNetwork(agent, spec, num_envs, config.run.seed, epsilons)
     actor = Actor(
         agent.interface,
-        OwnActing(network, kept),
+        OwnActing(network, kept.fetch_parameters),
         environments,
-        kept,
+        kept.push,
         spec,
         num_envs,
         length,
@@ -239,18 +240,17 @@ def _loopback(
 ) -> Iterator[tuple[ActorClient, ParameterStore]]:
     """An actor's connection to a learner that drops every unroll."""
     certificates.create(Path(folder) / "credentials")
-    run = RunIdentity(
-        protocol_version=PROTOCOL_VERSION,
+    terms = RunTerms(
         run_id="benchmark",
         config_digest="",
-        unroll_specs=specs,
+        sent_specs=specs,
         parameter_specs=parameters,
         most_episodes=1,
         max_environments=num_envs,
     )
     store = ParameterStore()
     credentials = Path(folder) / "credentials"
-    service = LearnerService(run, lambda unroll: None, store)
+    service = LearnerService(Pushes(terms, lambda sent, report: None), store)
     server = LearnerServer("127.0.0.1:0", credentials, service)
     server.start()
     address = f"127.0.0.1:{server.port}"

@@ -104,20 +104,12 @@ class RunRecorder:
         with self._lock:
             self._episodes += episodes
 
-    def record_actor(
-        self, report: ActorReport, push_wait_fraction: float, memory_mb: float = 0.0
-    ) -> None:
-        """Takes what an actor tells with an unroll; called from the transport's threads.
-
-        Args:
-          report: of the actor. Before its second unroll, it cannot tell a rate.
-          push_wait_fraction: of its time.
-          memory_mb: its peak memory in MiB; 0: unknown.
-        """
-        shares = (report.environment_fraction, report.inference_fraction, push_wait_fraction)
+    def record_actor(self, report: ActorReport) -> None:
+        """Takes what an actor tells with an unroll; called from the transport's threads."""
+        shares = (report.environment_fraction, report.inference_fraction, report.push_wait_fraction)
         with self._lock:
-            self._actor_memory_mb = max(self._actor_memory_mb, memory_mb)
-            if report.agent_steps_per_s > 0:
+            self._actor_memory_mb = max(self._actor_memory_mb, report.memory_mb)
+            if report.agent_steps_per_s > 0:  # before its second unroll, it cannot tell a rate
                 self._actor_shares.append(dict(zip(_SHARES, shares, strict=True)))
 
     def record_refused(self, num_unrolls: int) -> None:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.actor.acting import Acting, LearnerActing, Network, OwnActing, codecs
+from impala_tf.actor.acting import Acting, Codecs, LearnerActing, Network, OwnActing
 from impala_tf.actor.actor import Actor
-from impala_tf.actor.model import ActingModel
-from impala_tf.actor.network import LiteRtPolicy
+from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.interface import array_specs, interface_of_config
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.agents.sampling import sampler_of
@@ -33,7 +32,6 @@ from impala_tf.transport import (
     HandshakeRefused,
     NoNetwork,
     RunOver,
-    Start,
     max_environments,
 )
 from impala_tf.types import EnvironmentSpec, Sent
@@ -67,7 +65,7 @@ def main(given: Given) -> int:
     stop.on_request(client.close)
 
     def seed() -> int:  # once there was a handshake
-        return seed_of_start(first_seed, client.start)
+        return seed_of_start(first_seed, client.run_steps, client.restarts)
 
     def seed_of_attempt(attempt: int) -> int:
         return seed_of(seed(), "environment", attempt) if attempt else seed()
@@ -99,7 +97,7 @@ def main(given: Given) -> int:
             interface,
             _acting(config, spec, client, own, seed(), q_learning),
             environment,
-            client if own is None else own.learner(client),
+            client.push if own is None else own.push(client),
             spec,
             num_envs,
             length,
@@ -126,14 +124,14 @@ def main(given: Given) -> int:
     return 0
 
 
-def seed_of_start(seed: int, start: Start) -> int:
+def seed_of_start(seed: int, run_steps: int, restarts: int) -> int:
     """Returns the seed of one start of an actor; `seed` itself for the first one of a run.
 
     An actor of a resumed run, or one that was restarted, would play the same games again.
     """
-    if start.run_steps:
-        seed = seed_of(seed, "resumed", start.run_steps)
-    return seed_of(seed, "restarted", start.restarts) if start.restarts else seed
+    if run_steps:
+        seed = seed_of(seed, "resumed", run_steps)
+    return seed_of(seed, "restarted", restarts) if restarts else seed
 
 
 def _num_actors(given: Given) -> int:
@@ -185,7 +183,7 @@ def _acting(
     waits = configs.waits_for_updates(config)
     if config.process.inference == "learner":
         interface = interface_of_config(config.agent, spec)
-        return LearnerActing(client, codecs(interface, spec), waits)
+        return LearnerActing(client.infer, Codecs(interface, spec), waits)
     network: Network
     if own is None:
         try:
@@ -195,7 +193,7 @@ def _acting(
             own = _tensorflow_actor(config, spec)
     if own is not None:
         network = own.network(seed, None if q_learning is None else q_learning.epsilons)
-    return OwnActing(network, client, waits)
+    return OwnActing(network, client.fetch_parameters, waits)
 
 
 def _litert_network(

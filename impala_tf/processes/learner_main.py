@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
-from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, ConfigError, Given
 from impala_tf.learner import peer_watch
 from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError, SingleLearner
@@ -19,7 +18,7 @@ from impala_tf.learner.peer_watch import PeerWatch
 from impala_tf.learner.stall_watch import StallWatch
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import batches, batches_or_none
-from impala_tf.learner.update import Learner
+from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.machine import certificates, process_memory
 from impala_tf.machine.process_lifetime import (

@@ -14,7 +14,6 @@ from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, parameter_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
-from impala_tf.checkpoint.run_state import RunState
 from impala_tf.config import Config, ConfigError
 from impala_tf.environments import scores, suites
 from impala_tf.learner.actor_gradients import sent_specs
@@ -22,6 +21,7 @@ from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inference import InferenceService
 from impala_tf.learner.inspection import Inspector
 from impala_tf.learner.networks import NetworkService
+from impala_tf.learner.run_state import RunState
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
@@ -35,12 +35,14 @@ from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
 from impala_tf.processes import run_folder
 from impala_tf.processes.common import credentials_dir, seed_of
 from impala_tf.transport import (
-    PROTOCOL_VERSION,
+    GrantLimit,
+    Grants,
     LearnerServer,
     LearnerService,
     ParameterStore,
+    Pushes,
     PushReport,
-    RunIdentity,
+    RunTerms,
     StaleUnroll,
     max_environments,
 )
@@ -108,16 +110,17 @@ def build(
     store.publish(learner.parameter_version, learner.parameters())
     inference = _inference(config, spec, dtype, store)
     networks = _networks(config, spec)
-    service = LearnerService(
-        _identity(config, spec, specs, agent, run_state.run_id),
-        _put(config, spec, queue, learner),
-        store,
-        on_push=_on_push(recorder),
+    pushes = Pushes(
+        _terms(config, spec, specs, agent, run_state.run_id),
+        _put(config, spec, queue, learner, recorder),
         on_refused=recorder.record_refused,
-        on_stale=_on_stale(recorder),
+        grants=_grants(config),
+    )
+    service = LearnerService(
+        pushes,
+        store,
         parameter_lag=1 if configs.waits_for_updates(config) else config.process.parameter_lag,
         infer=None if inference is None else inference.ask,
-        least_grants=_least_grants(config),
         networks=None if networks is None else networks.network,
         run_steps=learner.agent_steps,
     )
@@ -158,9 +161,13 @@ def _networks(config: Config, spec: EnvironmentSpec) -> NetworkService | None:
 
 
 def _put(
-    config: Config, spec: EnvironmentSpec, queue: UnrollQueue, learner: Learner
-) -> Callable[[Sent], None]:
-    """Returns what takes unrolls or gradients from actors, or refuses them.
+    config: Config,
+    spec: EnvironmentSpec,
+    queue: UnrollQueue,
+    learner: Learner,
+    recorder: RunRecorder,
+) -> Callable[[Sent, PushReport], None]:
+    """Returns what takes and records unrolls or gradients from actors, or refuses them.
 
     Where actors wait for updates, unrolls of older parameters are stale: they come from actors
     that had waited so long that they filled the batch of a lost actor, and every later batch would
@@ -169,30 +176,18 @@ def _put(
     inspector = Inspector(spec, config.process.max_policy_lag)
     only_new = configs.waits_for_updates(config)
 
-    def put(sent: Sent) -> None:
+    def put(sent: Sent, report: PushReport) -> None:
         version = learner.parameter_version
         inspector.check(sent, version)
-        if only_new and int(sent.parameter_version.max()) != version:
+        if only_new and report.parameter_version != version:
+            recorder.record_episodes(report.episodes)  # the games were played
+            recorder.record_stale(report.num_unrolls)
             raise StaleUnroll("stale: the learner has newer parameters by now")
         queue.put(sent)
+        recorder.record_episodes(report.episodes)
+        recorder.record_actor(report.actor)
 
     return put
-
-
-def _on_push(recorder: RunRecorder) -> Callable[[PushReport], None]:
-    def record(report: PushReport) -> None:
-        recorder.record_episodes(report.episodes)
-        recorder.record_actor(report.about, report.push_wait_fraction, report.memory_mb)
-
-    return record
-
-
-def _on_stale(recorder: RunRecorder) -> Callable[[PushReport], None]:
-    def record(report: PushReport) -> None:
-        recorder.record_episodes(report.episodes)  # the games were played
-        recorder.record_stale(report.num_unrolls)
-
-    return record
 
 
 def _check_equal_batches(config: Config, group: LearnerGroup) -> None:
@@ -254,12 +249,12 @@ def _normalizer(config: Config) -> Callable[[int, float], float | None]:
     return normalized
 
 
-def _least_grants(config: Config) -> int | None:
-    """Returns how many unrolls may be in the making at least: those of a batch, and two more."""
+def _grants(config: Config) -> Grants:
+    """At least as many unrolls may be in the making as a batch has, and two more."""
     if configs.waits_for_updates(config):
-        return None
+        return Grants()
     of_batch = configs.sent_per_batch(config) / configs.sent_per_push(config)
-    return 2 + math.ceil(of_batch)
+    return Grants(GrantLimit(2 + math.ceil(of_batch)))
 
 
 def _most_episodes(config: Config) -> int:
@@ -269,14 +264,13 @@ def _most_episodes(config: Config) -> int:
     return of_environment * environments // configs.sent_per_push(config)
 
 
-def _identity(
+def _terms(
     config: Config, spec: EnvironmentSpec, specs: Sent, agent: Agent, run_id: str
-) -> RunIdentity:
-    return RunIdentity(
-        protocol_version=PROTOCOL_VERSION,
+) -> RunTerms:
+    return RunTerms(
         run_id=run_id,
         config_digest=configs.wire_digest(config),
-        unroll_specs=specs,
+        sent_specs=specs,
         parameter_specs=parameter_specs(agent, config),
         max_environments=max_environments(specs, configs.sent_per_push(config)),
         most_episodes=_most_episodes(config),

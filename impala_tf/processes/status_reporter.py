@@ -140,13 +140,13 @@ class StatusReporter:
         return status.ActorStatus(
             name=actor.actor_id,
             host=actor.host,
-            agent_steps_per_s=actor.about.agent_steps_per_s,
-            environment_restarts=actor.about.environment_restarts,
+            agent_steps_per_s=actor.report.agent_steps_per_s,
+            environment_restarts=actor.report.environment_restarts,
             trouble=actor.trouble,
             parameter_lag=float(max(0, version - actor.parameter_version)),
-            push_wait_fraction=actor.push_wait_fraction,
+            push_wait_fraction=actor.report.push_wait_fraction,
             last_contact_unix_s=_unix_s(actor.last_contact),
-            memory_mb=actor.memory_mb,
+            memory_mb=actor.report.memory_mb,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from impala_tf.actor.actor import Learner
+from impala_tf.actor.actor import Push
 from impala_tf.agents import precision
 from impala_tf.agents.agent import agent_of
 from impala_tf.agents.policy import OwnNetwork
@@ -41,8 +41,8 @@ class TensorFlowActor:
         num_envs = self._config.process.envs_per_actor
         return OwnNetwork(self._agent, self._spec, num_envs, seed, epsilons)
 
-    def learner(self, client: ActorClient) -> Learner:
+    def push(self, client: ActorClient) -> Push:
         """Returns what takes unrolls; some algorithms send the learner their gradients instead."""
         if algorithm(self._config.loss.algorithm).actors_send == "unrolls":
-            return client
-        return GradientSender(client, self._agent, self._spec, self._config)
+            return client.push
+        return GradientSender(client.push, self._agent, self._spec, self._config).push

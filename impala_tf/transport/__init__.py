@@ -1,7 +1,7 @@
 """Unrolls from actors to a learner, parameters back: gRPC over mutual TLS. Nothing is pickled."""
 
-from impala_tf.transport.client import ActorClient
-from impala_tf.transport.codec import NestCodec, TensorSpec
+from impala_tf.transport.client import ActorClient, RetryTimes
+from impala_tf.transport.codec import NamedSpec, NestCodec
 from impala_tf.transport.errors import (
     ClientClosed,
     DecodeError,
@@ -13,13 +13,14 @@ from impala_tf.transport.errors import (
     StaleUnroll,
     TransportError,
 )
-from impala_tf.transport.handshake import PROTOCOL_VERSION, RunIdentity, Start, max_environments
+from impala_tf.transport.grants import GrantLimit, Grants
+from impala_tf.transport.handshake import PROTOCOL_VERSION, RunTerms, max_environments
 from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
-from impala_tf.transport.pushes import PushReport
+from impala_tf.transport.pushes import Pushes, PushReport
 from impala_tf.transport.server import LearnerServer
 from impala_tf.transport.service import LearnerService, Networks
-from impala_tf.transport.sessions import ActorView
+from impala_tf.transport.sessions import ActorView, Sessions
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -27,23 +28,27 @@ __all__ = [
     "ActorView",
     "ClientClosed",
     "DecodeError",
+    "GrantLimit",
+    "Grants",
     "HandshakeRefused",
     "Infer",
     "LearnerServer",
     "LearnerService",
+    "NamedSpec",
     "NestCodec",
     "Networks",
     "NoNetwork",
     "ParameterStore",
     "PushReport",
+    "Pushes",
     "QueueClosed",
     "RefusedUnroll",
-    "RunIdentity",
+    "RetryTimes",
     "RunOver",
+    "RunTerms",
+    "Sessions",
     "Snapshot",
-    "Start",
     "StaleUnroll",
-    "TensorSpec",
     "TransportError",
     "max_environments",
 ]

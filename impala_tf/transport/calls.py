@@ -1,57 +1,65 @@
-"""How the service answers a call: messages parsed, exceptions turned into gRPC statuses."""
+"""How the service answers a call: who calls, messages parsed, exceptions turned into statuses."""
 
 from __future__ import annotations
 
 import functools
 import logging
+import urllib.parse
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError as MessageError
 from google.protobuf.message import Message
 
 from impala_tf.transport import impala_pb2
-from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES
-from impala_tf.transport.handshake import shown
-from impala_tf.transport.push_checks import CallError
+from impala_tf.transport.errors import CallError, QueueClosed, RunOver
+from impala_tf.transport.wire import MAX_HANDSHAKE_BYTES
 
 logger = logging.getLogger(__name__)
 
-Request = TypeVar("Request", bound=Message)
-_LARGE = (impala_pb2.PushUnrollRequest, impala_pb2.InferRequest)
+_LARGE = ("PushUnroll", "Infer")
+_LONGEST_SHOWN = 80
 
 
-def answering(kind: type[Request]) -> Callable[..., Callable[..., Awaitable[bytes]]]:
-    """Parses requests of one kind, and turns exceptions into gRPC statuses.
+def answering(method: Callable[..., Awaitable[Message | bytes]]) -> Callable[..., Awaitable[bytes]]:
+    """Makes a method that takes and returns messages take and return bytes, for gRPC.
 
-    Unexpected ones are logged with their traceback. What is not such a message is refused.
+    The method's name is that of the call. It may return a reply that is encoded already. RunOver is
+    answered with RUN_OVER, and so is QueueClosed after the run. A CallError is answered with its
+    status. Other exceptions are logged with their traceback. Bytes that are no such request are
+    refused.
     """
+    name = method.__name__
+    request_type = getattr(impala_pb2, f"{name}Request")
+    reply_type = getattr(impala_pb2, f"{name}Reply")
 
-    def decorate(method: Callable[..., Awaitable[bytes]]) -> Callable[..., Awaitable[bytes]]:
-        @functools.wraps(method)
-        async def answer(self: Any, data: bytes, context: Any) -> bytes:
-            name = "of an unknown actor"
-            try:
-                request = _parse(kind, data)
-                name = f"of actor {shown(request.actor_id)}"  # type: ignore[attr-defined]
-                return await method(self, request, context)
-            except CallError as error:
-                code, message = error.code, str(error)
-            except Exception:
-                logger.exception("%s %s failed", method.__name__, name)
-                code, message = grpc.StatusCode.INTERNAL, "the learner failed, see its log"
-            await context.abort(code, message)  # raises
-            raise AssertionError
+    @functools.wraps(method)
+    async def answer(self: Any, data: bytes, context: Any) -> bytes:
+        caller = "an unknown actor"
+        try:
+            if name not in _LARGE and len(data) > MAX_HANDSHAKE_BYTES:
+                raise CallError(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes are too many")
+            request = _parse(request_type, data)
+            caller = f"actor {shown(request.actor_id)}"
+            reply = await method(self, request, context)
+            return reply if isinstance(reply, bytes) else reply.SerializeToString()
+        except (RunOver, QueueClosed):
+            if self.is_over:
+                self.sessions.mark_told(request.actor_id)
+                over: bytes = reply_type(outcome=impala_pb2.RUN_OVER).SerializeToString()
+                return over
+            # Stopped before the run was over: the run may resume, so the actor retries.
+            code, message = grpc.StatusCode.UNAVAILABLE, "the learner is stopping"
+        except CallError as error:
+            code, message = error.code, str(error)
+        except Exception:
+            logger.exception("%s of %s failed", name, caller)
+            code, message = grpc.StatusCode.INTERNAL, "the learner failed, see its log"
+        await context.abort(code, message)  # raises
+        raise AssertionError
 
-        return answer
-
-    return decorate
-
-
-def reply(kind: type[Message], outcome: impala_pb2.Outcome, **fields: Any) -> bytes:
-    """Returns a message of a kind, encoded."""
-    return kind(outcome=outcome, **fields).SerializeToString()
+    return answer
 
 
 def check_environments(num_environments: int, most: int) -> None:
@@ -63,9 +71,23 @@ def check_environments(num_environments: int, most: int) -> None:
         )
 
 
-def _parse(kind: type[Request], data: bytes) -> Request:
-    if kind not in _LARGE and len(data) > MAX_HANDSHAKE_BYTES:
-        raise CallError(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes are too many")
+def name_in_certificate(context: Any) -> str:
+    """Returns the name in the certificate that the caller showed."""
+    (name,) = context.auth_context()["x509_common_name"]
+    return str(name.decode())
+
+
+def host_of(context: Any) -> str:
+    """Returns the caller's host; gRPC has 'ipv4:10.0.0.2:5000' or 'ipv6:%5B::1%5D:5000'."""
+    return urllib.parse.unquote(context.peer().partition(":")[2].rpartition(":")[0]).strip("[]")
+
+
+def shown(text: str, longest: int = _LONGEST_SHOWN) -> str:
+    """Returns the beginning of a text from an actor, made harmless for logs and terminals."""
+    return "".join(c if c.isprintable() else "?" for c in text[:longest])
+
+
+def _parse(kind: Any, data: bytes) -> Any:
     try:
         return kind.FromString(data)
     except MessageError as error:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import numpy as np
 
 from impala_tf.machine import certificates
 from impala_tf.machine.process_memory import PeakMemory
-from impala_tf.transport import credentials, impala_pb2
-from impala_tf.transport.codec import NestCodec, TensorSpec, decode_all
+from impala_tf.transport import credentials, impala_pb2, wire
+from impala_tf.transport.codec import NamedSpec, NestCodec, decode_all
 from impala_tf.transport.errors import (
     ClientClosed,
     HandshakeRefused,
@@ -25,24 +26,8 @@ from impala_tf.transport.errors import (
     RunOver,
     TransportError,
 )
-from impala_tf.transport.grpc_options import (
-    CHANNEL_OPTIONS,
-    HANDSHAKE_DEADLINE_S,
-    INFER_DEADLINE_S,
-    NETWORK_DEADLINE_S,
-    PARAMETERS_DEADLINE_S,
-    PUSH_DEADLINE_S,
-    REPORT_DEADLINE_S,
-)
-from impala_tf.transport.handshake import (
-    PROTOCOL_VERSION,
-    Start,
-    spec_messages,
-    specs_from_messages,
-)
-from impala_tf.transport.retry import Backoff
-from impala_tf.transport.stub import Stub
-from impala_tf.types import ActorReport, Episode, Sent
+from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
+from impala_tf.types import ActorReport, Episode, Nest
 
 # The learner is unreachable, slow or shutting down: all of these pass.
 _RETRIED = (
@@ -50,10 +35,19 @@ _RETRIED = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
 )
-
-
 _ATTEND_AGAIN_S = 1.0
-_NO_REPORT = ActorReport()
+
+
+class RetryTimes(NamedTuple):
+    """When a call is retried, and when that is reported; in seconds."""
+
+    # A learner restarts within seconds: retry soon at first, then spare the network. The jitter
+    # keeps hundreds of actors from retrying at the same moment.
+    first_pause_s: float = 0.2
+    longest_pause_s: float = 10.0
+    # A short interruption is not worth a message; a learner that stays away is, now and then.
+    first_report_s: float = 5.0
+    report_interval_s: float = 60.0
 
 
 class ActorClient:
@@ -63,7 +57,8 @@ class ActorClient:
     closed. `close` may be called from any thread, everything else from one thread.
 
     Attributes:
-      start: which start of the actor this is, once there was a handshake.
+      run_steps: agent steps that the run had when its learner started, from the first handshake.
+      restarts: how often this actor was restarted between that start and its own.
       push_wait_fraction: fraction of the time between the last two pushes that the actor waited for
         parameters, or to push.
     """
@@ -73,12 +68,14 @@ class ActorClient:
         address: str,
         credentials_dir: Path,
         actor_id: str,
-        unroll_specs: Sent,
+        sent_specs: Nest,
         config_digest: str,
-        on_retry: Callable[[float, str], None] | None = None,
-        on_call: Callable[[], None] | None = None,
+        on_retry: Callable[[float, str], None] = lambda waited_s, reason: None,
+        on_call: Callable[[], None] = lambda: None,
         on_refused: Callable[[str], None] = lambda reason: None,
         num_environments: int = 1,
+        retry: RetryTimes | None = None,
+        push_deadline_s: float = wire.DEADLINES_S["PushUnroll"],
     ) -> None:
         """Connects at the first call.
 
@@ -86,67 +83,71 @@ class ActorClient:
           address: host:port of the learner.
           credentials_dir: holds at least `certificates.ACTOR_FILES`.
           actor_id: unique among the learner's actors.
-          unroll_specs: of (shape, dtype), without the leading N; a3c: of gradients.
+          sent_specs: what is pushed, as in `handshake.RunTerms`.
           config_digest: `impala_tf.config.wire_digest`.
-          on_retry: called with (seconds so far, reason) if a call is being retried: after 5 s, then
-            every minute; from the thread that waits.
+          on_retry: called with (seconds so far, reason) if a call is being retried, at the times
+            that `retry` gives; from the thread that waits.
           on_call: called before every try of a call, from the thread that calls.
           on_refused: called by `push` with the reason if the learner did not use the previous
             unroll. If it was stale, newer parameters are there: `fetch_parameters` returns them.
           num_environments: N at most, of all unrolls.
+          retry: when calls are retried; None: at the default times.
+          push_deadline_s: seconds that one try of a push may take.
 
         Raises: ConfigError if the credentials cannot be used.
         """
-        self._codec = NestCodec(unroll_specs)
+        self.run_steps = self.restarts = 0
+        self.push_wait_fraction = 0.0
+        self._codec = NestCodec(sent_specs)
         self._credentials_dir = credentials_dir
         self._channel = grpc.secure_channel(
             address,
             credentials.channel_credentials(credentials_dir),
-            [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", certificates.LEARNER_NAME)],
+            [*wire.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", certificates.LEARNER_NAME)],
         )
-        self._stub = Stub(self._channel)
+        self._stub = wire.stub(self._channel)
+        self._deadlines_s = {**wire.DEADLINES_S, "PushUnroll": push_deadline_s}
         self._actor_id = actor_id
         self._session = secrets.randbits(64)
+        self._run_id = ""
         self._config_digest = config_digest
         self._num_environments = num_environments
         self._on_retry = on_retry
         self._on_call = on_call
         self._on_refused = on_refused
-        self._run_id = ""
-        self.start = Start()
-        self._parameter_specs: list[TensorSpec] = []
+        self._retry = retry or RetryTimes()
+        self._parameter_specs: list[NamedSpec] = []
         self._next_sequence = 0
         self._last_push = time.monotonic()
-        self.push_wait_fraction = self._fetching_s = 0.0
+        self._fetching_s = 0.0
         self._peak_memory = PeakMemory()
         self._closed = threading.Event()
         self._attendant = threading.Thread(target=self._attend, name="attend", daemon=True)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="send")
         self._sending: Future[Any] | None = None
 
-    def handshake(self) -> list[TensorSpec]:
-        """Agrees with the learner and returns (name, shape, dtype) of every parameter.
+    def handshake(self) -> None:
+        """Agrees with the learner on what is sent.
 
         Raises: HandshakeRefused naming both sides if they do not fit; RunOver; ClientClosed.
         """
-        request = impala_pb2.HandshakeRequest(
-            actor_id=self._actor_id,
-            session=self._session,
-            protocol_version=PROTOCOL_VERSION,
-            config_digest=self._config_digest,
-            unroll_specs=spec_messages(self._codec.specs),
-            num_environments=self._num_environments,
+        reply = self._call(
+            "Handshake",
+            impala_pb2.HandshakeRequest(
+                protocol_version=PROTOCOL_VERSION,
+                config_digest=self._config_digest,
+                unroll_specs=spec_messages(self._codec.specs),
+                num_environments=self._num_environments,
+            ),
         )
-        reply = self._call(self._stub.Handshake, request, HANDSHAKE_DEADLINE_S)
         if reply.outcome == impala_pb2.REFUSED:
             raise HandshakeRefused(f"the learner refused actor {self._actor_id}: {reply.message}")
         if not self._run_id:  # after a restart of the learner, the actor is still the same
-            self.start = Start(reply.run_steps, reply.restarts)
+            self.run_steps, self.restarts = reply.run_steps, reply.restarts
         self._run_id = reply.run_id
         self._parameter_specs = specs_from_messages(reply.parameter_specs)
         if not self._attendant.is_alive():
             self._attendant.start()
-        return self._parameter_specs
 
     def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
         """Returns (parameter_version, read-only tensors), or None if the actor is up to date.
@@ -161,29 +162,24 @@ class ActorClient:
           TransportError on a failure that no retry would fix.
         """
         request = impala_pb2.GetParametersRequest(
-            actor_id=self._actor_id,
-            session=self._session,
-            known_version=known_version,
-            sequence=self._next_sequence,
+            known_version=known_version, sequence=self._next_sequence
         )
         started = time.monotonic()
-        reply = self._call(self._stub.GetParameters, request, PARAMETERS_DEADLINE_S)
+        reply = self._call("GetParameters", request)
         while reply.outcome == impala_pb2.WAIT:
-            reply = self._call(self._stub.GetParameters, request, PARAMETERS_DEADLINE_S)
+            reply = self._call("GetParameters", request)
         self._fetching_s += time.monotonic() - started
         if reply.outcome == impala_pb2.UNCHANGED:
             return None
         return reply.parameter_version, decode_all(self._parameter_specs, reply.tensors)
 
     def fetch_network(self, num_environments: int) -> bytes:
-        """Returns the network for N environments, as `litert.ActingModel` reads it.
+        """Returns the network for N environments: an encoded `actor.network.ActingModel`.
 
         Raises: NoNetwork with the learner's reason; otherwise as `fetch_parameters`.
         """
-        request = impala_pb2.GetNetworkRequest(
-            actor_id=self._actor_id, session=self._session, num_environments=num_environments
-        )
-        reply = self._call(self._stub.GetNetwork, request, NETWORK_DEADLINE_S)
+        request = impala_pb2.GetNetworkRequest(num_environments=num_environments)
+        reply = self._call("GetNetwork", request)
         if reply.outcome == impala_pb2.REFUSED:
             raise NoNetwork(reply.message)
         network: bytes = reply.network
@@ -205,19 +201,15 @@ class ActorClient:
         Raises: as `fetch_parameters`.
         """
         request = impala_pb2.InferRequest(
-            actor_id=self._actor_id,
-            session=self._session,
-            num_environments=num_environments,
-            tensors=tensors,
-            known_version=known_version,
+            num_environments=num_environments, tensors=tensors, known_version=known_version
         )
-        reply = self._call(self._stub.Infer, request, INFER_DEADLINE_S)
+        reply = self._call("Infer", request)
         return reply.parameter_version, reply.tensors
 
     def push(
-        self, sent: Sent, episodes: Sequence[Episode] = (), report: ActorReport = _NO_REPORT
+        self, sent: Nest, episodes: Sequence[Episode] = (), report: ActorReport | None = None
     ) -> None:
-        """Sends unrolls [N, ...], or a gradient.
+        """Sends unrolls [N, ...], or what else `sent_specs` describes.
 
         Waits only until the learner has accepted what was pushed before. The arrays are copied and
         may be overwritten after the call.
@@ -227,32 +219,25 @@ class ActorClient:
         """
         num_environments, tensors = self._codec.encode(sent)
         blocked_s = self._wait_for_previous_push()
+        report = (report or ActorReport())._replace(
+            push_wait_fraction=self.push_wait_fraction, memory_mb=self._peak_memory.mib()
+        )
         request = impala_pb2.PushUnrollRequest(
-            actor_id=self._actor_id,
-            session=self._session,
             sequence=self._next_sequence,
             num_environments=num_environments,
             tensors=tensors,
             episode_returns=[episode.episode_return for episode in episodes],
             episode_lengths=[episode.episode_length for episode in episodes],
             episode_levels=[episode.level for episode in episodes],
-            **report._asdict(),
-            push_wait_fraction=self.push_wait_fraction,
-            memory_mb=self._peak_memory.mib(),
             blocked_s=blocked_s,
+            **report._asdict(),
         )
-        asking = impala_pb2.PushUnrollRequest(
-            actor_id=self._actor_id,
-            session=self._session,
-            sequence=self._next_sequence,
-            num_environments=num_environments,
-            asks=True,
+        question = impala_pb2.PushUnrollRequest(
+            sequence=self._next_sequence, num_environments=num_environments, asks=True
         )
         self._next_sequence += 1
         try:
-            self._sending = self._sender.submit(
-                self._call, self._stub.PushUnroll, request, PUSH_DEADLINE_S, asking
-            )
+            self._sending = self._sender.submit(self._call, "PushUnroll", request, question)
         except RuntimeError as error:  # how the executor reports that `close` came first
             raise ClientClosed("push: the client is closed") from error
 
@@ -261,11 +246,8 @@ class ActorClient:
 
         Tries once: a learner that is away does not delay the actor.
         """
-        request = impala_pb2.ReportRequest(
-            actor_id=self._actor_id, session=self._session, run_id=self._run_id, trouble=trouble
-        )
         with contextlib.suppress(grpc.RpcError, ValueError):  # ValueError: the channel was closed
-            self._stub.Report(request, timeout=REPORT_DEADLINE_S)
+            self._send("Report", impala_pb2.ReportRequest(trouble=trouble))
 
     def close(self) -> None:
         """Cancels running calls; an unroll that was not accepted yet is lost. Returns soon."""
@@ -292,45 +274,55 @@ class ActorClient:
     def _attend(self) -> None:
         """Gives the learner a sign of life whenever it wants one: the actor keeps its name."""
         while not self._closed.is_set():
-            request = impala_pb2.AttendRequest(
-                actor_id=self._actor_id, session=self._session, run_id=self._run_id
-            )
             try:
-                self._stub.Attend(request)
+                self._send("Attend", impala_pb2.AttendRequest())
             except (grpc.RpcError, ValueError):  # ValueError: the channel was closed
                 self._closed.wait(_ATTEND_AGAIN_S)  # the other calls report what is wrong
 
-    def _call(
-        self,
-        method: Callable[..., Any],
-        request: Any,
-        deadline_s: float,
-        asking: Any | None = None,
-    ) -> Any:
-        """Calls until there is a reply; if there is `asking`, a retry sends that first."""
-        backoff = Backoff(self._on_retry)
-        sent = request
-        while not self._closed.is_set():
-            sent.run_id = self._run_id
-            if self._on_call is not None:
-                self._on_call()
-            try:
-                reply = method(sent, timeout=deadline_s)
-            except grpc.RpcError as error:
-                if not self._closed.is_set():
-                    backoff.wait(self._reason_to_retry(error), self._closed)
-                sent = asking or request
-                continue
-            except ValueError:  # gRPC raises it if the channel was closed
-                if not self._closed.is_set():
-                    raise
-                continue
-            if reply.outcome == impala_pb2.RUN_OVER:
-                raise RunOver("the learner says that the run is over")
-            if reply.outcome != impala_pb2.SEND:
-                return reply
-            sent = request
-        raise ClientClosed("the client is closed")
+    def _call(self, method: str, request: Any, question: Any = None) -> Any:
+        """Calls until the learner has answered, and returns its reply.
+
+        Args:
+          method: the call's name.
+          request: without the fields that say who calls.
+          question: asks whether the request is wanted, before it is sent again: SEND if so.
+        """
+        backoff = _Backoff(self._on_retry, self._retry)
+        reply = self._try(method, request, backoff)
+        while reply is None:
+            reply = self._try(method, question or request, backoff)
+            if reply is not None and reply.outcome == impala_pb2.SEND:
+                reply = self._try(method, request, backoff)
+        return reply
+
+    def _try(self, method: str, request: Any, backoff: _Backoff) -> Any:
+        """Returns the reply; None, after a pause, if there is none and the call is to be repeated.
+
+        Raises: RunOver; ClientClosed; HandshakeRefused after a restart of the learner;
+          TransportError if no retry would help.
+        """
+        if self._closed.is_set():
+            raise ClientClosed("the client is closed")
+        self._on_call()
+        try:
+            reply = self._send(method, request)
+        except grpc.RpcError as error:
+            if not self._closed.is_set():
+                backoff.wait(self._reason_to_retry(error), self._closed)
+            return None
+        except ValueError:  # gRPC raises it if the channel was closed
+            if not self._closed.is_set():
+                raise
+            return None
+        if reply.outcome == impala_pb2.RUN_OVER:
+            raise RunOver("the learner says that the run is over")
+        return reply
+
+    def _send(self, method: str, request: Any) -> Any:
+        """Says who calls, and returns the reply to one try; raises as `wire.stub` says."""
+        request.actor_id, request.session = self._actor_id, self._session
+        request.run_id = self._run_id
+        return getattr(self._stub, method)(request, timeout=self._deadlines_s.get(method))
 
     def _reason_to_retry(self, error: grpc.RpcError) -> str:
         """Returns why the call is retried; raises TransportError if no retry would help."""
@@ -345,3 +337,23 @@ class ActorClient:
         elif code not in _RETRIED:
             raise TransportError(f"{code.name}: {details}") from error
         return details or code.name
+
+
+class _Backoff:
+    """The pauses of one call that is retried until it succeeds."""
+
+    def __init__(self, on_retry: Callable[[float, str], None], times: RetryTimes) -> None:
+        self._on_retry = on_retry
+        self._times = times
+        self._started = time.monotonic()
+        self._next_report_s = times.first_report_s
+        self._pause_s = times.first_pause_s
+
+    def wait(self, reason: str, interrupted: threading.Event) -> None:
+        """Waits before the next try, or until `interrupted` is set."""
+        waited_s = time.monotonic() - self._started
+        if waited_s >= self._next_report_s:
+            self._next_report_s = waited_s + self._times.report_interval_s
+            self._on_retry(waited_s, reason)
+        interrupted.wait(self._pause_s * random.uniform(0.5, 1.0))
+        self._pause_s = min(2 * self._pause_s, self._times.longest_pause_s)

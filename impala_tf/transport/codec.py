@@ -9,16 +9,17 @@ float32 can be sent as bfloat16, its upper half: such a tensor is float32 on bot
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tree
 import zstandard
 
 from impala_tf.transport.errors import DecodeError
-from impala_tf.types import Nest
+from impala_tf.types import ArraySpec, Nest
 
 _COMPRESSED_DTYPE = "uint8"
 _COMPRESSED_BYTES = 4096  # from here on
@@ -32,35 +33,33 @@ DTYPES = {
 }
 
 
-class TensorSpec(NamedTuple):
-    """One tensor: its field path, its shape without leading N, its dtype by NumPy's name."""
+@dataclasses.dataclass(frozen=True)
+class NamedSpec(ArraySpec):
+    """An array that is sent, without leading N. Its dtype may also be bfloat16."""
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
+    name: str  # its path in the nest, such as env_outputs.reward
 
     @classmethod
-    def of(cls, name: str, shape: Sequence[int], dtype: Any) -> TensorSpec:
+    def of(cls, name: str, shape: Sequence[int], dtype: Any) -> NamedSpec:
         """Takes NumPy's or TensorFlow's shapes and dtypes; ValueError names what cannot be sent."""
-        is_bfloat16 = isinstance(dtype, str) and dtype == _BFLOAT16
-        numpy_dtype = np.float32 if is_bfloat16 else getattr(dtype, "as_numpy_dtype", dtype)
-        dtype_name = _BFLOAT16 if is_bfloat16 else np.dtype(numpy_dtype).name
-        if dtype_name not in DTYPES:
-            raise ValueError(f"{name}: {dtype_name} cannot be sent, only {', '.join(DTYPES)}")
+        if not (isinstance(dtype, str) and dtype == _BFLOAT16):
+            dtype = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
+        if dtype not in DTYPES:
+            raise ValueError(f"{name}: {dtype} cannot be sent, only {', '.join(DTYPES)}")
         if any(size is None for size in shape):
             raise ValueError(f"{name}: every dimension must be known, got {tuple(shape)}")
-        return cls(name, tuple(int(size) for size in shape), dtype_name)
+        return cls(tuple(int(size) for size in shape), dtype, name)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its elements, uncompressed."""
+        """Bytes of its elements, uncompressed."""
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
     def __str__(self) -> str:
         return f"{self.name} {self.dtype}{list(self.shape)}"
 
 
-def encode(spec: TensorSpec, array: Any, leading: tuple[int, ...] = ()) -> bytes:
+def encode(spec: NamedSpec, array: Any, leading: tuple[int, ...] = ()) -> bytes:
     """Returns the bytes of `array` [*leading, *spec.shape]; ValueError if it is anything else."""
     array = np.asarray(array)
     if spec.dtype == _BFLOAT16 and array.dtype == np.float32:
@@ -71,13 +70,13 @@ def encode(spec: TensorSpec, array: Any, leading: tuple[int, ...] = ()) -> bytes
             f"got {array.dtype}{list(array.shape)}"
         )
     data = array.tobytes()
-    if spec.dtype != _COMPRESSED_DTYPE or len(data) < _COMPRESSED_BYTES:
+    if not _may_be_compressed(spec, len(data)):
         return data
     compressed = zstandard.ZstdCompressor(_LEVEL).compress(data)
     return compressed if len(compressed) < len(data) else data
 
 
-def decode(spec: TensorSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.ndarray:
+def decode(spec: NamedSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.ndarray:
     """Returns read-only [*leading, *spec.shape], a view of `data` if it can be one.
 
     Raises: DecodeError if it does not fit.
@@ -109,11 +108,11 @@ def _from_bfloat16_bits(bits: np.ndarray) -> np.ndarray:
     return array
 
 
-def _may_be_compressed(spec: TensorSpec, expected: int) -> bool:
-    return spec.dtype == _COMPRESSED_DTYPE and expected >= _COMPRESSED_BYTES
+def _may_be_compressed(spec: NamedSpec, nbytes: int) -> bool:
+    return spec.dtype == _COMPRESSED_DTYPE and nbytes >= _COMPRESSED_BYTES
 
 
-def _decompress(spec: TensorSpec, data: bytes, expected: int) -> bytes:
+def _decompress(spec: NamedSpec, data: bytes, expected: int) -> bytes:
     """Returns `expected` bytes; never allocates more, whatever a frame says about itself."""
     try:
         size = zstandard.get_frame_parameters(data).content_size
@@ -126,7 +125,7 @@ def _decompress(spec: TensorSpec, data: bytes, expected: int) -> bytes:
 
 
 def decode_all(
-    specs: Sequence[TensorSpec], tensors: Sequence[bytes], leading: tuple[int, ...] = ()
+    specs: Sequence[NamedSpec], tensors: Sequence[bytes], leading: tuple[int, ...] = ()
 ) -> list[np.ndarray]:
     """Decodes a list of tensors; DecodeError also if their number differs."""
     if len(tensors) != len(specs):
@@ -135,30 +134,28 @@ def decode_all(
 
 
 class NestCodec:
-    """Encodes and decodes nests of one structure; all tensors share a leading dimension N."""
+    """Encodes and decodes nests of one structure; all tensors share a leading dimension N.
+
+    Args:
+      nest: the specs, ArraySpec or tf.TensorSpec, without N.
+
+    Attributes:
+      specs: the specs in the order in which their tensors are sent.
+
+    Raises:
+      ValueError: naming a dtype or shape that cannot be sent.
+    """
 
     def __init__(self, nest: Nest) -> None:
-        """Takes the structure of `nest`; its leaves are (shape, dtype) or tf.TensorSpec, without N.
-
-        Raises: ValueError naming a leaf that is neither, or has a dtype that cannot be sent.
-        """
-        leaves: list[tuple[str, Any, Any]] = []
-
-        def index_of_leaf(path: tuple[str | int, ...], node: Any) -> int | None:
-            leaf = _shape_and_dtype(node)
-            if leaf is None:
-                return None
-            leaves.append((".".join(map(str, path)), *leaf))
-            return len(leaves) - 1
-
-        self._structure = tree.traverse_with_path(index_of_leaf, nest)
-        if not leaves or tree.flatten(self._structure) != list(range(len(leaves))):
-            raise ValueError(f"expected (shape, dtype) at every leaf, got {nest}")
-        self.specs = tuple(TensorSpec.of(*leaf) for leaf in leaves)
+        self._structure = nest
+        self.specs = tuple(
+            NamedSpec.of(".".join(map(str, path)), spec.shape, spec.dtype)
+            for path, spec in tree.flatten_with_path(nest)
+        )
 
     @property
     def nbytes(self) -> int:
-        """The bytes of one environment's tensors."""
+        """Bytes of one environment's tensors, uncompressed."""
         return sum(spec.nbytes for spec in self.specs)
 
     def encode(self, nest: Nest) -> tuple[int, list[bytes]]:
@@ -174,16 +171,3 @@ class NestCodec:
         if n < 1:
             raise DecodeError(f"expected unrolls of 1 environment or more, got {n}")
         return tree.unflatten_as(self._structure, decode_all(self.specs, tensors, (n,)))
-
-
-def _shape_and_dtype(node: Any) -> tuple[Any, Any] | None:
-    """Returns the shape and dtype of a leaf, None for an inner node."""
-    if hasattr(node, "shape") and hasattr(node, "dtype"):
-        return node.shape, node.dtype
-    if type(node) is tuple and len(node) == 2 and _is_dtype(node[1]):
-        return node
-    return None
-
-
-def _is_dtype(value: Any) -> bool:
-    return isinstance(value, (str, type, np.dtype)) or hasattr(value, "as_numpy_dtype")

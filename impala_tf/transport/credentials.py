@@ -60,7 +60,7 @@ class Revoked:
 
 
 def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
-    found, problems = [], []
+    contents, problems = [], []
     for name in names:
         path = directory / name
         try:
@@ -71,7 +71,7 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
                 )
             elif name.endswith(".pem"):
                 problems += _certificate_problems(path, content)
-            found.append(content)
+            contents.append(content)
         except OSError as error:
             problems.append(
                 f"{path}: {error.strerror}; copy {', '.join(names)} of the run's credentials there "
@@ -79,7 +79,7 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
             )
     if problems:
         raise ConfigError(problems)
-    return found
+    return contents
 
 
 def _certificate_problems(path: Path, content: bytes) -> list[str]:

@@ -2,6 +2,10 @@
 
 # ruff: noqa: N818 - half of these are not errors, but how a run ends
 
+from __future__ import annotations
+
+import grpc
+
 
 class TransportError(Exception):
     """Base of all errors below; raised itself if a call failed and no retry would help."""
@@ -20,10 +24,7 @@ class ClientClosed(TransportError):
 
 
 class QueueClosed(TransportError):
-    """The learner takes no more unrolls.
-
-    The service answers RUN_OVER if the run is over, else UNAVAILABLE: the learner may come back.
-    """
+    """The learner takes no more unrolls: the run is over, or the learner may come back."""
 
 
 class RefusedUnroll(TransportError):
@@ -40,3 +41,11 @@ class NoNetwork(TransportError):
 
 class DecodeError(TransportError, ValueError):
     """Bytes that do not fit their tensor's spec."""
+
+
+class CallError(Exception):
+    """Ends a call at the learner with a gRPC status."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code

@@ -1,7 +1,7 @@
 """Which actors may act: no more than the learner can use.
 
-Actors beyond that would wait after acting, with unrolls that get older and older. So they wait
-before it, and then act with the newest parameters. An actor gets a grant with the parameters for an
+The other actors would wait after acting, with unrolls that get older and older. So they wait before
+it, and then act with the newest parameters. An actor gets a grant with the parameters for an
 unroll, and gives it back when the unroll is in the learner's queue.
 """
 
@@ -12,7 +12,7 @@ import collections
 import time
 from collections.abc import Callable, Hashable
 
-_FIRST = 32.0  # grants, until it is known how long unrolls take and wait
+FIRST_GRANTS = 32.0  # until it is known how long unrolls take and wait
 _WEIGHT = 0.1  # of an unroll in the running means
 # Shares of the time that an unroll takes, for which it may wait for room: below the first one, more
 # grants are given, above the second one, fewer. Some must wait, or the learner would starve.
@@ -20,11 +20,9 @@ _LEAST_WAIT, _MOST_WAIT = 0.5, 1.0
 # Of the limit, for each unroll that comes in. Slower down than up: too many grants make unrolls a
 # little older, too few let the learner starve.
 _STEP_UP, _STEP_DOWN = 0.5, 0.1
-# A grant whose unroll has not come after so many times the mean is that of a lost actor.
+# A grant this many mean unroll times old belongs to a lost actor.
 _LOST_AFTER = 5.0
 _LOST_AFTER_S = 30.0  # at least
-# Longer calls could end at their deadline.
-_HOLD_S = 15.0
 
 Grant = tuple[Hashable, int]  # session, and the number of the unroll in it
 
@@ -33,24 +31,25 @@ class GrantLimit:
     """How many grants there may be at once.
 
     Args:
-      least: always so many.
+      least: the limit never falls below this.
+      first: the limit at first, or `least` if that is more.
 
     Attributes:
-      limit: now.
-      unroll_s: mean seconds that an unroll takes to be made and sent; 0 before the first one.
+      limit: the limit now.
+      unroll_s: mean seconds in which an unroll is made and sent; 0 before the first one.
     """
 
-    def __init__(self, least: int) -> None:
+    def __init__(self, least: int, first: float = FIRST_GRANTS) -> None:
         self._least = float(least)
-        self.limit = max(self._least, _FIRST)
+        self.limit = max(self._least, first)
         self.unroll_s = self._waited_s = 0.0
 
     def observe(self, unroll_s: float, waited_s: float, more_wanted: bool) -> None:
-        """Takes an unroll that is in the queue now.
+        """Adjusts the limit to an unroll that has got into the queue.
 
         Args:
-          unroll_s: seconds that it took to be made and sent.
-          waited_s: seconds until there was room.
+          unroll_s: seconds in which it was made and sent.
+          waited_s: seconds that it then waited for room.
           more_wanted: whether an actor waits for a grant.
         """
         weight = _WEIGHT if self.unroll_s else 1.0
@@ -66,25 +65,35 @@ class Grants:
     """The grants of one learner's actors. Call it in one event loop.
 
     Args:
-      least: there may always be so many at once; None: any number.
+      limit: how many there may be at once; None: any number.
       clock: seconds.
+      hold_s: seconds that a call waits at most; longer calls could end at their deadline.
     """
 
-    def __init__(self, least: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = None if least is None else GrantLimit(least)
+    def __init__(
+        self,
+        limit: GrantLimit | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        hold_s: float = 15.0,
+    ) -> None:
+        self._limit = limit
         self._clock = clock
-        self._given: dict[Grant, float] = {}  # when; the oldest first
-        self._arrived: dict[Grant, float] = {}  # when, of those that wait for room
+        self._hold_s = hold_s
+        self._given: dict[Grant, float] = {}  # when each was given; the oldest first
+        self._arrived: dict[Grant, float] = {}  # when the unrolls came that wait for room
         self._waiting: collections.OrderedDict[Grant, asyncio.Future[bool]] = (
             collections.OrderedDict()
         )
 
     async def wait(self, session: Hashable, sequence: int) -> bool:
-        """Returns whether an actor may make an unroll; False: it should ask again.
+        """Waits for a grant.
 
         Args:
-          session: of the actor.
-          sequence: the unroll's number in this session.
+          session: the actor's session.
+          sequence: the unroll's number in it.
+
+        Returns:
+          whether the actor may make the unroll; False: it should ask again.
         """
         grant = session, sequence
         if self._limit is None or grant in self._given:
@@ -95,7 +104,7 @@ class Grants:
             future = self._waiting[grant] = asyncio.get_running_loop().create_future()
         self._give()
         try:
-            await asyncio.wait([future], timeout=_HOLD_S)
+            await asyncio.wait([future], timeout=self._hold_s)
         finally:
             if not future.done():
                 self._waiting.pop(grant, None)
@@ -113,10 +122,11 @@ class Grants:
         """Takes a grant back.
 
         Args:
-          session: of the actor.
-          sequence: the unroll's number.
-          in_queue: False: the unroll was refused.
-          blocked_s: seconds that the unroll was ready, but the one before it not in the queue.
+          session: the actor's session.
+          sequence: the unroll's number in it.
+          in_queue: whether the unroll got into the queue; False: it was refused.
+          blocked_s: seconds between the unroll being made and being sent, because the one before it
+            was not in the queue yet.
         """
         grant = session, sequence
         given, arrived = self._given.pop(grant, None), self._arrived.pop(grant, None)
@@ -130,8 +140,8 @@ class Grants:
 
     def lost(self, session: Hashable) -> None:
         """Takes back the grants of an actor that has gone, but for unrolls that have arrived."""
-        for grant in [each for each in self._given if each[0] is session]:
-            if grant not in self._arrived:
+        for grant in list(self._given):
+            if grant[0] is session and grant not in self._arrived:
                 del self._given[grant]
         if self._limit is not None:
             self._give()

@@ -11,9 +11,8 @@ import grpc
 
 from impala_tf.transport import impala_pb2
 from impala_tf.transport.calls import check_environments
-from impala_tf.transport.errors import DecodeError, QueueClosed, RefusedUnroll
+from impala_tf.transport.errors import CallError, DecodeError, RefusedUnroll, RunOver
 from impala_tf.transport.parameter_store import ParameterStore
-from impala_tf.transport.push_checks import CallError
 
 Infer = Callable[[int, Sequence[bytes]], "Future[tuple[int, list[bytes]]]"]
 """Takes num_environments and the tensors of an InferRequest.
@@ -21,8 +20,8 @@ Infer = Callable[[int, Sequence[bytes]], "Future[tuple[int, list[bytes]]]"]
 Results in the parameter_version and tensors of an InferReply. May fail with DecodeError or
 RefusedUnroll if it cannot be answered, or with QueueClosed if the learner stops."""
 
-# How often it is looked for a new version, and how long: then the unrolls that an update would need
-# are those of a lost actor, and the other actors have to fill the batch.
+# How often and for how long to poll for a new version. After that, the unrolls that an update would
+# need are those of a lost actor, and the other actors have to fill the batch.
 _POLL_S = 0.002
 _PATIENCE_S = 60.0
 
@@ -33,7 +32,7 @@ class InferenceCalls:
     Args:
       infer: chooses actions; None: actors do that themselves.
       parameters: where the learner publishes.
-      is_over: whether the run is.
+      is_over: returns whether the run is over.
 
     Attributes:
       num_held: calls that wait for the learner's next update.
@@ -49,16 +48,16 @@ class InferenceCalls:
 
     async def answer(
         self, request: impala_pb2.InferRequest, most_environments: int
-    ) -> bytes | None:
-        """Returns the InferReply, once there is another version than the actor knows.
-
-        None if the run is over first.
+    ) -> impala_pb2.InferReply:
+        """Answers a request once there is another version than the actor knows.
 
         Args:
-          request: of an actor with a session.
-          most_environments: that the actor may have.
+          request: comes from an actor with a session.
+          most_environments: how many the actor may have.
 
         Raises:
+          RunOver: the run is over.
+          QueueClosed: the learner is stopping.
           CallError: the request cannot be answered.
         """
         if self._infer is None:
@@ -68,19 +67,15 @@ class InferenceCalls:
         check_environments(request.num_environments, most_environments)
         await self._wait_for_other_version(request.known_version)
         if self._is_over():
-            return None
+            raise RunOver
         try:
-            found = self._infer(request.num_environments, request.tensors)
-            version, tensors = await asyncio.wrap_future(found)
+            answer = self._infer(request.num_environments, request.tensors)
+            version, tensors = await asyncio.wrap_future(answer)
         except (DecodeError, RefusedUnroll) as error:
             raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        except QueueClosed as error:
-            if self._is_over():
-                return None
-            raise CallError(grpc.StatusCode.UNAVAILABLE, "the learner is stopping") from error
         return impala_pb2.InferReply(
             outcome=impala_pb2.OK, parameter_version=version, tensors=tensors
-        ).SerializeToString()
+        )
 
     async def _wait_for_other_version(self, known_version: int) -> None:
         if known_version < 0:

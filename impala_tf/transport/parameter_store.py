@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from impala_tf.transport import impala_pb2
-from impala_tf.transport.codec import TensorSpec, encode
+from impala_tf.transport.codec import NamedSpec, encode
 
 
 class Snapshot:
@@ -20,7 +20,7 @@ class Snapshot:
         self._reply: bytes | None = None
         self._encoding = threading.Lock()
 
-    def reply(self, specs: Sequence[TensorSpec]) -> bytes:
+    def reply(self, specs: Sequence[NamedSpec]) -> bytes:
         """Returns the GetParametersReply with this version, encoded as the run's specs say."""
         with self._encoding:
             if self._reply is None:

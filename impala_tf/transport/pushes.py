@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import Callable
 from concurrent import futures
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 
 from impala_tf.transport import impala_pb2
-from impala_tf.transport.codec import NestCodec, TensorSpec
-from impala_tf.transport.errors import DecodeError, QueueClosed, RefusedUnroll, StaleUnroll
+from impala_tf.transport.calls import check_environments
+from impala_tf.transport.codec import NestCodec
+from impala_tf.transport.errors import (
+    CallError,
+    DecodeError,
+    RefusedUnroll,
+    StaleUnroll,
+)
 from impala_tf.transport.grants import Grants
-from impala_tf.transport.handshake import RunIdentity
-from impala_tf.transport.push_checks import CallError, check_numbers
+from impala_tf.transport.handshake import RunTerms
 from impala_tf.transport.sessions import Session, Sessions
-from impala_tf.types import ActorReport, Episode, Sent
+from impala_tf.types import ActorReport, Episode, Nest
 
 logger = logging.getLogger(__name__)
 
@@ -27,86 +33,86 @@ _WORKERS = 8
 # Of the machine's memory, for pushes that wait. Pushes beyond it are told to retry.
 _WAITING_SHARE = 0.25
 
-Answer = tuple[impala_pb2.Outcome, str]
-
 
 class PushReport(NamedTuple):
-    """One push that was accepted, or stale."""
+    """What comes with the unrolls of a push."""
 
-    actor_id: str
     num_unrolls: int  # N
     parameter_version: int  # of the parameters that acted
     episodes: list[Episode]  # finished since the actor's last push
-    about: ActorReport
-    push_wait_fraction: float  # fraction of its time that the actor waited for the learner
-    memory_mb: float  # the actor's peak so far, in MiB; 0: unknown
+    actor: ActorReport
 
 
 class Pushes:
     """Decodes pushes and puts them into the queue, in threads of its own.
 
-    Arguments as of `LearnerService`; `sessions` and `grants` are the service's.
+    Args:
+      terms: what actors must agree with.
+      put: takes unrolls, read-only NumPy arrays [N, ...], and what came with them. Called from
+        several threads. Blocks while the queue is full, which makes the actor wait. Raises
+        QueueClosed when the learner takes no more unrolls: the actor retries later or, after the
+        run, ends. Raises RefusedUnroll if the learner does not train on them, and StaleUnroll if it
+        learns from newer parameters only: the actor is told why.
+      on_refused: called with the number of unrolls of every push that was refused.
+      grants: how many unrolls may be in the making; None: any number.
+      sessions: which actors there are, and how long they are remembered.
+      most_waiting_bytes: how large the unrolls that wait for room in the queue may be together;
+        pushes beyond that are told to retry. None: a quarter of the machine's memory.
 
     Attributes:
-      specs: of the tensors of an unroll.
+      terms, grants, sessions: as given.
+      codec: decodes what is pushed.
     """
 
     def __init__(
         self,
-        run: RunIdentity,
-        put: Callable[[Any], None],
-        sessions: Sessions,
-        grants: Grants,
-        on_push: Callable[[PushReport], None] | None,
-        on_refused: Callable[[int], None] | None,
-        on_stale: Callable[[PushReport], None] | None,
+        terms: RunTerms,
+        put: Callable[[Nest, PushReport], None],
+        on_refused: Callable[[int], None] = lambda num_unrolls: None,
+        grants: Grants | None = None,
+        sessions: Sessions | None = None,
+        most_waiting_bytes: int | None = None,
     ) -> None:
-        self._run = run
+        self.terms = terms
+        self.grants = grants or Grants()
+        self.sessions = sessions or Sessions()
+        self.codec = NestCodec(terms.sent_specs)
         self._put = put
-        self._sessions = sessions
-        self._grants = grants
-        self._on_push = on_push
         self._on_refused = on_refused
-        self._on_stale = on_stale
-        self._codec = NestCodec(run.unroll_specs)
         self._workers = futures.ThreadPoolExecutor(_WORKERS, thread_name_prefix="put")
-        self._max_waiting_bytes = _max_waiting_bytes()
+        self._most_waiting_bytes = most_waiting_bytes or _share_of_memory()
         self._waiting_bytes = 0
-
-    @property
-    def specs(self) -> tuple[TensorSpec, ...]:
-        """Of the tensors of an unroll."""
-        return self._codec.specs
 
     def close(self) -> None:
         """Ends the threads, as soon as `put` returns."""
         self._workers.shutdown(wait=False)
 
-    async def push(self, session: Session, request: impala_pb2.PushUnrollRequest) -> Answer:
+    async def push(
+        self, session: Session, request: impala_pb2.PushUnrollRequest
+    ) -> impala_pb2.PushUnrollReply:
         """Puts an unroll into the queue. Waits while the queue is full.
 
         A retry asks first, without the unroll: a push that waited for longer than its deadline is
         here, and one for which there was no room need not be sent before there is.
 
-        Returns:
-          the outcome and a message. RUN_OVER: the queue is closed.
+        Raises:
+          QueueClosed: the learner takes no more unrolls.
+          CallError: the request cannot come from an actor of ours, or should be repeated later.
         """
         if session.pushing is not None:
             await self._wait_for_first_try(session, request)
         if request.sequence <= session.last_sequence:
-            return impala_pb2.DUPLICATE, ""
+            return impala_pb2.PushUnrollReply(outcome=impala_pb2.DUPLICATE)
         if request.asks:
             self._check_room(self._size(session, request))
-            return impala_pb2.SEND, ""
+            return impala_pb2.PushUnrollReply(outcome=impala_pb2.SEND)
         try:
             await self._put_in_worker(session, request)
         except RefusedUnroll as refused:
-            return impala_pb2.REFUSED, str(refused)
+            return impala_pb2.PushUnrollReply(outcome=impala_pb2.REFUSED, message=str(refused))
         except StaleUnroll as stale:
-            return impala_pb2.STALE, str(stale)
-        except QueueClosed:
-            return impala_pb2.RUN_OVER, ""
-        return impala_pb2.OK, ""
+            return impala_pb2.PushUnrollReply(outcome=impala_pb2.STALE, message=str(stale))
+        return impala_pb2.PushUnrollReply(outcome=impala_pb2.OK)
 
     async def _wait_for_first_try(
         self, session: Session, request: impala_pb2.PushUnrollRequest
@@ -123,7 +129,7 @@ class Pushes:
         self._check_room(size)
         loop = asyncio.get_running_loop()
         self._waiting_bytes += size
-        self._grants.arrived(session, request.sequence)
+        self.grants.arrived(session, request.sequence)
         job = loop.run_in_executor(self._workers, self._put_unroll, session, request)
         session.pushing = job
 
@@ -132,7 +138,7 @@ class Pushes:
             self._waiting_bytes -= size
             # Asking for the exception also keeps asyncio from complaining that nobody did.
             is_put = not job.cancelled() and job.exception() is None
-            self._grants.ended(session, request.sequence, is_put, request.blocked_s)
+            self.grants.ended(session, request.sequence, is_put, request.blocked_s)
 
         job.add_done_callback(done)
         await asyncio.shield(job)
@@ -140,103 +146,101 @@ class Pushes:
     def _size(self, session: Session, request: impala_pb2.PushUnrollRequest) -> int:
         """Returns the bytes that a push needs once it is decompressed."""
         unrolls = min(request.num_environments, session.num_environments)
-        return max(request.ByteSize(), unrolls * self._codec.nbytes)
+        return max(request.ByteSize(), unrolls * self.codec.nbytes)
 
     def _check_room(self, size: int) -> None:
-        if self._waiting_bytes + size > self._max_waiting_bytes:
+        if self._waiting_bytes + size > self._most_waiting_bytes:
             raise CallError(
                 grpc.StatusCode.UNAVAILABLE, "too many pushes are waiting for the learner"
             )
 
     def _put_unroll(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
+        """Decodes an unroll and puts it, in a worker; then its sequence number is used up."""
         try:
-            unroll = self._decode(session, request)
-            report = self._report(request, unroll)
-            self._put(unroll)
+            sent = self._decode(session, request)
+            check_numbers(request, self.terms.most_episodes, self.terms.num_levels)
+            report = _report(request, sent)
+            self._put(sent, report)
         except RefusedUnroll as refused:
             self._count_refusal(session, request, str(refused))
             raise
         except StaleUnroll:
-            self._count(session, request, report, stale=report.num_unrolls)
-            if self._on_stale is not None:
-                self._on_stale(report)
+            self._count(session, request, report)
             raise
-        self._count(session, request, report, unrolls=report.num_unrolls)
-        if self._on_push is not None:
-            self._on_push(report)
+        self._count(session, request, report)
 
-    def _count(
-        self,
-        session: Session,
-        request: impala_pb2.PushUnrollRequest,
-        report: PushReport,
-        unrolls: int = 0,
-        stale: int = 0,
-    ) -> None:
-        session.last_sequence = request.sequence
-        self._sessions.update(
-            session,
-            lambda view: view._replace(
-                parameter_version=report.parameter_version,
-                about=report.about,
-                push_wait_fraction=report.push_wait_fraction,
-                memory_mb=report.memory_mb,
-                trouble="",
-                unrolls=view.unrolls + unrolls,
-                stale=view.stale + stale,
-            ),
-        )
-
-    def _decode(self, session: Session, request: impala_pb2.PushUnrollRequest) -> Sent:
-        if request.num_environments > session.num_environments:
-            raise CallError(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"num_environments: the handshake said at most {session.num_environments}, got"
-                f" {request.num_environments}",
-            )
+    def _decode(self, session: Session, request: impala_pb2.PushUnrollRequest) -> Nest:
+        check_environments(request.num_environments, session.num_environments)
         try:
-            unroll: Sent = self._codec.decode(request.num_environments, request.tensors)
+            return self.codec.decode(request.num_environments, request.tensors)
         except DecodeError as error:
             raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-        return unroll
 
-    def _report(self, request: impala_pb2.PushUnrollRequest, unroll: Sent) -> PushReport:
-        check_numbers(request, self._run.most_episodes, self._run.num_levels)
-        return PushReport(
-            actor_id=request.actor_id,
-            num_unrolls=request.num_environments,
-            # An unroll's environments all use one version.
-            parameter_version=int(unroll.parameter_version.max()),
-            episodes=[
-                Episode(each, length, level=level)
-                for each, length, level in zip(
-                    request.episode_returns,
-                    request.episode_lengths,
-                    request.episode_levels,
-                    strict=True,
-                )
-            ],
-            about=ActorReport(*(getattr(request, name) for name in ActorReport._fields)),
-            push_wait_fraction=request.push_wait_fraction,
-            memory_mb=request.memory_mb,
+    def _count(
+        self, session: Session, request: impala_pb2.PushUnrollRequest, report: PushReport
+    ) -> None:
+        session.last_sequence = request.sequence
+        self.sessions.update(
+            session,
+            parameter_version=report.parameter_version,
+            report=report.actor,
+            trouble="",
         )
 
     def _count_refusal(
         self, session: Session, request: impala_pb2.PushUnrollRequest, reason: str
     ) -> None:
         session.last_sequence = request.sequence
-        before = session.view
-        self._sessions.update(
-            session,
-            lambda view: view._replace(
-                refused=view.refused + request.num_environments, last_refusal=reason
-            ),
-        )
-        if self._on_refused is not None:
-            self._on_refused(request.num_environments)
-        if before.refused == 0 or before.last_refusal != reason:
+        self.sessions.update(session)
+        self._on_refused(request.num_environments)
+        if session.last_refusal != reason:
+            session.last_refusal = reason
             logger.warning("%s: an unroll was refused: %s", request.actor_id, reason)
 
 
-def _max_waiting_bytes() -> int:
+def check_numbers(
+    request: impala_pb2.PushUnrollRequest, most_episodes: int, num_levels: int
+) -> None:
+    """Checks what an actor says about its games and itself.
+
+    Raises:
+      CallError: lists that cannot come from an actor of ours.
+      RefusedUnroll: numbers that a broken environment may make.
+    """
+    returns, lengths = request.episode_returns, request.episode_lengths
+    levels = request.episode_levels
+    for name in ("episode_lengths", "episode_levels"):
+        count = len(getattr(request, name))
+        if count != len(returns):
+            raise CallError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{name}: expected {len(returns)} like episode_returns, got {count}",
+            )
+    most = most_episodes * request.num_environments
+    if len(returns) > most:
+        raise CallError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"episode_returns: expected {most} at most in one unroll, got {len(returns)}",
+        )
+    if levels and not 0 <= min(levels) <= max(levels) < num_levels:
+        raise RefusedUnroll(f"episodes: levels from {min(levels)}, but there are {num_levels}")
+    rates = (request.agent_steps_per_s, request.environment_fraction, request.inference_fraction,
+             request.push_wait_fraction, request.memory_mb, request.blocked_s)  # fmt: skip
+    if not all(map(math.isfinite, (*returns, *rates))) or min(lengths, default=0) < 0:
+        raise RefusedUnroll("episodes: a return that is NaN or infinite, or a negative length")
+
+
+def _report(request: impala_pb2.PushUnrollRequest, sent: Nest) -> PushReport:
+    games = zip(
+        request.episode_returns, request.episode_lengths, request.episode_levels, strict=True
+    )
+    return PushReport(
+        num_unrolls=request.num_environments,
+        parameter_version=int(sent.parameter_version.max()),  # one for all of its environments
+        episodes=[Episode(score, length, level=level) for score, length, level in games],
+        actor=ActorReport(*(getattr(request, name) for name in ActorReport._fields)),
+    )
+
+
+def _share_of_memory() -> int:
     return int(_WAITING_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -17,12 +17,9 @@ from impala_tf.config import ConfigError
 from impala_tf.machine.addresses import is_here
 from impala_tf.transport import credentials
 from impala_tf.transport.codec import NestCodec
-from impala_tf.transport.grpc_options import MAX_HANDSHAKE_BYTES, SERVER_OPTIONS
-from impala_tf.transport.handshake import RunIdentity
+from impala_tf.transport.handshake import RunTerms
 from impala_tf.transport.service import LearnerService
-from impala_tf.transport.stub import SERVICE
-
-_METHODS = ("Handshake", "Attend", "GetParameters", "GetNetwork", "Infer", "PushUnroll", "Report")
+from impala_tf.transport.wire import MAX_HANDSHAKE_BYTES, METHODS, SERVER_OPTIONS, SERVICE
 
 _log = logging.getLogger("impala_tf.learner")
 Result = TypeVar("Result")
@@ -51,7 +48,7 @@ class LearnerServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="serve", daemon=True)
         self._thread.start()
-        limit = ("grpc.max_receive_message_length", _max_message_bytes(service.run))
+        limit = ("grpc.max_receive_message_length", _max_message_bytes(service.terms))
         try:
             self._server = self._in_loop(self._make([*SERVER_OPTIONS, limit]))
             self.port = self._in_loop(_bind(self._server, address, server_credentials))
@@ -83,7 +80,7 @@ class LearnerServer:
         # Without serializers: the service takes and returns bytes.
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(getattr(self.service, name))
-            for name in _METHODS
+            for name in METHODS
         }
         service = grpc.method_handlers_generic_handler(SERVICE, handlers)
         server.add_generic_rpc_handlers((service,))
@@ -104,7 +101,7 @@ class LearnerServer:
 async def _bind(
     server: grpc.aio.Server, address: str, server_credentials: grpc.ServerCredentials
 ) -> int:
-    """Returns the port. gRPC reports failure by an exception or, in older versions, by port 0."""
+    """Returns the port."""
     host, _, port = address.rpartition(":")
     if not is_here(host.strip("[]")):
         # Behind NAT, the address at which actors reach this machine is not its own.
@@ -112,21 +109,14 @@ async def _bind(
         _log.info("%s is not an address of this machine; listening on all of its own", host)
         address = wildcard
     try:
-        bound = server.add_secure_port(address, server_credentials)
+        return server.add_secure_port(address, server_credentials)
     except RuntimeError as error:
-        raise _cannot_listen(address) from error
-    if bound == 0:
-        raise _cannot_listen(address)
-    return bound
+        raise ConfigError(
+            f"--learner_hosts: cannot listen on {address}: another process holds the port"
+        ) from error
 
 
-def _max_message_bytes(run: RunIdentity) -> int:
-    """The largest unroll that the handshake admits, with room for its episodes."""
-    unroll_bytes = NestCodec(run.unroll_specs).nbytes
-    return int(1.1 * run.max_environments * unroll_bytes) + 4 * MAX_HANDSHAKE_BYTES
-
-
-def _cannot_listen(address: str) -> ConfigError:
-    return ConfigError(
-        f"--learner_hosts: cannot listen on {address}: another process holds the port"
-    )
+def _max_message_bytes(terms: RunTerms) -> int:
+    """Returns the bytes of the largest push that the handshake admits, with its episodes."""
+    unroll_bytes = NestCodec(terms.sent_specs).nbytes
+    return int(1.1 * terms.max_environments * unroll_bytes) + 4 * MAX_HANDSHAKE_BYTES

@@ -7,21 +7,15 @@ import collections
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from impala_tf.transport.errors import HandshakeRefused
 from impala_tf.types import ActorReport
 
 logger = logging.getLogger(__name__)
 
-# An actor without contact for this long is hidden (perhaps scaled down) and reappears when it
-# reconnects.
-_SHOWN_S = 300.0
 # How soon an actor that holds a name must answer when another process claims it.
 _ANSWER_S = 3.0
-# Names that are remembered: an actor that was cut off for hours may repeat its last push.
-_MOST_NAMES = 10_000
-_MOST_SESSIONS = 16  # of one name
 
 
 class ActorView(NamedTuple):
@@ -31,14 +25,8 @@ class ActorView(NamedTuple):
     host: str  # the address it connects from
     last_contact: float  # seconds of the monotonic clock
     parameter_version: int = -1  # of its last push; -1: none yet
-    about: ActorReport = ActorReport()  # of its last push
-    push_wait_fraction: float = 0.0
-    memory_mb: float = 0.0  # its peak so far, in MiB; 0: unknown
-    unrolls: int = 0  # accepted: put into the queue
-    refused: int = 0  # unrolls that were not trained on
-    last_refusal: str = ""  # why the last of them was refused
+    report: ActorReport = ActorReport()  # of its last push
     trouble: str = ""  # what keeps it from acting; '' after a push
-    stale: int = 0  # unrolls of parameters that were too old when they came
     told_run_over: bool = False
 
 
@@ -46,10 +34,13 @@ class Session:
     """One process of an actor: a restarted one has a new session.
 
     Attributes:
+      number: random, from the actor.
+      num_environments: N at most, of one push.
       certificate: the name in the certificate that it showed.
-      restarts: how many other processes had the name before.
       view: what is shown of it.
-      last_sequence: of the last push that was accepted, refused or stale; -1: none.
+      restarts: how many other processes had the name before.
+      last_sequence: the number of the last push that was accepted, refused or stale; -1: none.
+      last_refusal: why an unroll was last refused; '': none was.
       pushing: the push that is being put into the queue.
     """
 
@@ -57,11 +48,12 @@ class Session:
         self, number: int, num_environments: int, certificate: str, view: ActorView
     ) -> None:
         self.number = number
+        self.num_environments = num_environments
         self.certificate = certificate
-        self.restarts = 0
-        self.num_environments = num_environments  # N at most, of one push
         self.view = view
+        self.restarts = 0
         self.last_sequence = -1
+        self.last_refusal = ""
         self.pushing: asyncio.Future[None] | None = None
         self._attending = self._asking = 0  # open Attend calls, and who waits for the next one
         self._ask = asyncio.Event()
@@ -103,9 +95,22 @@ class Session:
 
 
 class Sessions:
-    """The actors of one learner. `views`, `num_present` and `update` are thread-safe."""
+    """The actors of one learner. `views`, `num_present` and `update` are thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+      shown_s: an actor without contact for this many seconds is hidden (perhaps scaled down) and
+        reappears when it reconnects.
+      most_names: how many names are remembered: an actor that was cut off for hours may repeat its
+        last push.
+      most_sessions: how many earlier sessions of a name are remembered.
+    """
+
+    def __init__(
+        self, shown_s: float = 300.0, most_names: int = 10_000, most_sessions: int = 16
+    ) -> None:
+        self._shown_s = shown_s
+        self._most_names = most_names
+        self._most_sessions = most_sessions
         self._lock = threading.Lock()  # of the table and the views in it
         self._current: collections.OrderedDict[str, Session] = collections.OrderedDict()
         # {name: {number: session}} that were replaced; a push of theirs may still be on its way.
@@ -113,55 +118,59 @@ class Sessions:
 
     async def admit(
         self, name: str, number: int, num_environments: int, host: str, certificate: str
-    ) -> str:
-        """Gives a name to a session, unless another one that is alive has it.
+    ) -> Session:
+        """Gives a name to a session, and returns that.
 
-        Returns:
-          Why the actor is refused, naming both hosts; '' if it is admitted.
+        Raises:
+          HandshakeRefused: another actor, which is alive, has the name. Says both hosts.
         """
         while holder := self._current.get(name):
             if holder.number == number:
-                return ""  # a repeated handshake: earlier pushes stay counted
+                self.update(holder)
+                return holder  # a repeated handshake: earlier pushes stay counted
             if await holder.is_alive():
-                return (
+                raise HandshakeRefused(
                     f"{name}: this name is taken by an actor at {holder.view.host}, and this one is"
                     f" at {host}; give each actor its own --task"
                 )
             if self._current.get(name) is holder:  # and not another one that came meanwhile
                 break
-        session = Session(number, num_environments, certificate, _view(name, host))
-        self._replace(name, holder, session)
+        view = ActorView(name, host, last_contact=time.monotonic())
+        session = Session(number, num_environments, certificate, view)
+        session = self._replace(name, holder, session)
         logger.info("actor %s %s from %s", name, "reconnected" if holder else "joined", host)
-        return ""
+        return session
 
-    def _replace(self, name: str, holder: Session | None, session: Session) -> None:
+    def _replace(self, name: str, holder: Session | None, session: Session) -> Session:
+        """Returns `session`, or the one of its number that had the name earlier."""
         earlier = self._earlier.setdefault(name, {})
         if holder is not None:
             earlier[holder.number] = holder
             holder.release()
-            session.restarts = 1 + max(each.restarts for each in earlier.values())
+            session.restarts = 1 + max(other.restarts for other in earlier.values())
         session = earlier.pop(session.number, session)  # it remembers what was pushed
-        while len(earlier) > _MOST_SESSIONS:
+        while len(earlier) > self._most_sessions:
             del earlier[next(iter(earlier))]
         with self._lock:
             self._current[name] = session
             self._current.move_to_end(name)
-            while len(self._current) > _MOST_NAMES:
+            while len(self._current) > self._most_names:
                 gone, _ = self._current.popitem(last=False)
                 self._earlier.pop(gone, None)
+        return session
 
     def get(self, name: str, number: int) -> Session | None:
         """Returns a session that calls now; None if it does not have this name."""
         session = self._current.get(name)
         if session is None or session.number != number:
             return None
-        self.update(session, lambda view: view)
+        self.update(session)
         return session
 
-    def update(self, session: Session, change: Callable[[ActorView], ActorView]) -> None:
-        """Changes what is shown of an actor, and notes that it is there."""
+    def update(self, session: Session, **fields: Any) -> None:
+        """Changes fields of an actor's view, and notes that it is there."""
         with self._lock:
-            session.view = change(session.view)._replace(last_contact=time.monotonic())
+            session.view = session.view._replace(last_contact=time.monotonic(), **fields)
 
     def num_present(self) -> int:
         """Returns how many actors keep a call open now."""
@@ -172,7 +181,7 @@ class Sessions:
         """Notes that an actor knows that the run is over."""
         session = self._current.get(name)
         if session is not None:
-            self.update(session, lambda view: view._replace(told_run_over=True))
+            self.update(session, told_run_over=True)
 
     def release(self) -> None:
         """Ends all Attend calls."""
@@ -180,18 +189,12 @@ class Sessions:
             session.release()
 
     def views(self) -> list[ActorView]:
-        """Returns every actor that called in the last 5 minutes, ordered by name."""
+        """Returns every actor that called in the last `shown_s` seconds, ordered by name."""
         now = time.monotonic()
         with self._lock:
-            views = [_seen(session, now) for session in self._current.values()]
-        return sorted(view for view in views if view.last_contact > now - _SHOWN_S)
-
-
-def _view(name: str, host: str) -> ActorView:
-    return ActorView(name, host, last_contact=time.monotonic())
-
-
-def _seen(session: Session, now: float) -> ActorView:
-    """A push that waits for room in the queue is a contact that lasts."""
-    pushing = session.pushing
-    return session.view._replace(last_contact=now) if pushing else session.view
+            views = [
+                # A push that waits for room in the queue is a contact that lasts.
+                session.view._replace(last_contact=now) if session.pushing else session.view
+                for session in self._current.values()
+            ]
+        return sorted(view for view in views if view.last_contact > now - self._shown_s)

@@ -108,8 +108,8 @@ def play(env: EnvironmentConfig, agent_name: str, num_envs: int, seed: int = 7) 
     learner = FakeLearner([script.get(unroll) for unroll in range(UNROLLS)])
     environment = Spy(env, num_envs)
     try:
-        acting = OwnActing(OwnNetwork(agent, spec, num_envs, seed), learner)
-        actor = Actor(agent.interface, acting, environment, learner, spec, num_envs, T)
+        acting = OwnActing(OwnNetwork(agent, spec, num_envs, seed), learner.fetch_parameters)
+        actor = Actor(agent.interface, acting, environment, learner.push, spec, num_envs, T)
         actor.run(lambda: len(learner.unrolls) == UNROLLS)
     finally:
         environment.close()
@@ -251,8 +251,8 @@ def test_an_actor_exits_when_the_run_is_over() -> None:
     agent = make_agent("MLPAgent", spec)
     learner = Done([(0, parameters(agent, 0))])
     with pytest.raises(RunOver):
-        acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner)
-        Actor(agent.interface, acting, environment, learner, spec, 1, T).run(lambda: False)
+        acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters)
+        Actor(agent.interface, acting, environment, learner.push, spec, 1, T).run(lambda: False)
     environment.close()
     assert len(environment.actions) == T
 
@@ -266,24 +266,25 @@ def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
     learner = FakeLearner(script)
     environment = Spy(env, 1)
     stop_at = len(script)
-    acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner, waits=True)
-    actor = Actor(agent.interface, acting, environment, learner, spec, 1, T)
+    acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters, waits=True)
+    actor = Actor(agent.interface, acting, environment, learner.push, spec, 1, T)
     actor.run(lambda: len(learner.asked) == stop_at)
     environment.close()
     assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 4, 4]
     assert learner.asked == [-1, 0, 0, 0, 4]
 
 
-def test_an_actor_that_has_waited_long_acts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_that_has_waited_long_acts_again() -> None:
     """The batch may lack the unrolls of a lost actor, and would never be complete."""
-    monkeypatch.setattr("impala_tf.actor.acting._PATIENCE_S", 0.05)
     env = EnvironmentConfig(level_name=CARTPOLE.level_name)
     spec = suites.spec(env)
     agent = make_agent("MLPAgent", spec)
     learner = FakeLearner([(0, parameters(agent, 0)), *[None] * 100])
     environment = Spy(env, 1)
-    acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner, waits=True)
-    actor = Actor(agent.interface, acting, environment, learner, spec, 1, T)
+    acting = OwnActing(
+        OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters, waits=True, patience_s=0.05
+    )
+    actor = Actor(agent.interface, acting, environment, learner.push, spec, 1, T)
     actor.run(lambda: len(learner.unrolls) == 2)
     environment.close()
     assert len(learner.asked) > 3

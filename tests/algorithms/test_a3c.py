@@ -58,7 +58,7 @@ def unrolls(agent: Agent, version: int = 0) -> Unroll:
 def gradient(agent: Agent, settings: Config, unroll: Unroll) -> ActorGradient:
     """Returns what an actor sends."""
     learner = Kept()
-    GradientSender(learner, agent, SPEC, settings).push(unroll, [], ActorReport())
+    GradientSender(learner.push, agent, SPEC, settings).push(unroll, [], ActorReport())
     (sent,) = learner.sent
     return sent
 

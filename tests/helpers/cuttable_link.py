@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import threading
+import time
 
 
 class CuttableLink:
@@ -20,7 +21,13 @@ class CuttableLink:
         self._is_cut = threading.Event()
         self._closed = threading.Event()
         self._dead: list[socket.socket] = []
+        self._passed_at = time.monotonic()
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def idle_s(self) -> float:
+        """How long nothing has passed."""
+        return time.monotonic() - self._passed_at
 
     def cut(self) -> None:
         """Nothing passes from here on."""
@@ -61,6 +68,7 @@ class CuttableLink:
                     data = each.recv(1 << 16)
                     if data:
                         others[each].sendall(data)
+                        self._passed_at = time.monotonic()
                         continue
                 except OSError:
                     pass

@@ -13,8 +13,8 @@ from pathlib import Path
 def main() -> int:
     """Runs with the flags that follow the first argument."""
     import run_experiment
-    from impala_tf.checkpoint.run_state import RunState
     from impala_tf.learner import stall_watch
+    from impala_tf.learner.run_state import RunState
 
     trigger = Path(sys.argv.pop(1))
     save = RunState.save

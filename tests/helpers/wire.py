@@ -17,12 +17,12 @@ from impala_tf.transport import (
     ParameterStore,
     PushReport,
     QueueClosed,
-    RunIdentity,
+    RunTerms,
     impala_pb2,
 )
 from impala_tf.transport.codec import NestCodec
 from impala_tf.transport.handshake import spec_messages
-from impala_tf.types import AgentOutput, EnvOutput, Nest, Unroll
+from impala_tf.types import AgentOutput, ArraySpec, EnvOutput, Nest, Unroll
 from tests.helpers.unrolls import random_array
 
 Serve = Callable[..., LearnerServer]
@@ -36,31 +36,32 @@ PATIENCE_S = 30.0
 
 def unroll_specs(observation_shape: tuple[int, ...] = (4, 4, 1)) -> Unroll:
     """Returns the specs of an LSTM agent's unroll, with every dtype that is sent."""
-    flags = ((T + 1,), "bool")
+    flags = ArraySpec((T + 1,), "bool")
     return Unroll(
-        parameter_version=((), "int64"),
-        core_state=(((8,), "float32"), ((8,), "float32")),
+        parameter_version=ArraySpec((), "int64"),
+        core_state=(ArraySpec((8,), "float32"), ArraySpec((8,), "float32")),
         env_outputs=EnvOutput(
-            reward=((T + 1,), "float32"),
+            reward=ArraySpec((T + 1,), "float32"),
             terminated=flags,
             truncated=flags,
             autoreset=flags,
             episode_start=flags,
-            observation=((T + 1, *observation_shape), "uint8"),
-            last_action=((T + 1,), "int32"),
+            observation=ArraySpec((T + 1, *observation_shape), "uint8"),
+            last_action=ArraySpec((T + 1,), "int32"),
         ),
-        agent_outputs=AgentOutput(action=((T,), "int32"), policy_logits=((T, A), "float32")),
-        level=((), "int32"),
+        agent_outputs=AgentOutput(
+            action=ArraySpec((T,), "int32"), policy_logits=ArraySpec((T, A), "float32")
+        ),
+        level=ArraySpec((), "int32"),
     )
 
 
 SPECS = unroll_specs()
 CODEC = NestCodec(SPECS)
-RUN = RunIdentity(
-    protocol_version=PROTOCOL_VERSION,
+RUN = RunTerms(
     run_id="run-1",
     config_digest="digest-1",
-    unroll_specs=SPECS,
+    sent_specs=SPECS,
     parameter_specs=[("torso/w", (64, 32), "float32"), ("head/b", (A,), "float32")],
     most_episodes=2 + T,
 )
@@ -124,13 +125,14 @@ class FakeLearner:
         self.failure: Exception | None = None
         self._entered = threading.Semaphore(0)
 
-    def put(self, unroll: Unroll) -> None:
-        """Waits while there is no room, then keeps the unroll or raises `failure`."""
+    def put(self, unroll: Unroll, report: PushReport) -> None:
+        """Waits while there is no room, then keeps both or raises `failure`."""
         self._entered.release()
         assert self.has_room.wait(2 * PATIENCE_S)  # the caller times out first
         if self.failure is not None:
             raise self.failure
         self.unrolls.put(unroll)
+        self.reports.put(report)
 
     def wait_for_put(self) -> None:
         """Waits until one more call of `put` has begun."""

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.actor.model import ActingModel
-from impala_tf.actor.network import LiteRtPolicy
+from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.agent import Agent, make_agent
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.environments.observations import layout_of

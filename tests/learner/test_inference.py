@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.actor.acting import LearnerActing, codecs
+from impala_tf.actor.acting import Codecs, LearnerActing
 from impala_tf.agents.agent import Agent, make_agent, unroll_specs
 from impala_tf.agents.policy import compile_policy
 from impala_tf.environments.observations import layout_of
@@ -83,7 +83,7 @@ def test_each_actor_gets_its_own_answers(
     """Also if they have different numbers of environments, which are no power of two together."""
     asked = [question(agent, num_envs, num_envs) for num_envs in (2, 3, 1)]
     service.wait_for(lambda: 3)
-    found = codecs(agent.interface, SPEC)
+    found = Codecs(agent.interface, SPEC)
     answers = [service.ask(len(one[0].reward), found.question.encode(one)[1]) for one in asked]
     for one, future in zip(asked, answers, strict=True):
         version, tensors = future.result(PATIENCE_S)
@@ -117,7 +117,7 @@ def test_an_unroll_has_the_version_that_answered_its_first_step(
 ) -> None:
     """The oldest of the unroll. Later steps are answered with newer parameters at once."""
     direct = Direct(service)
-    acting = LearnerActing(direct, codecs(agent.interface, SPEC), waits=True)
+    acting = LearnerActing(direct.infer, Codecs(agent.interface, SPEC), waits=True)
     asked = question(agent, 2, seed=0)
     acting.begin_unroll(lambda: False)
     first, _ = acting.answer(*asked)
@@ -135,7 +135,7 @@ def test_those_that_step_together_wait_for_each_other_but_not_for_a_lost_one(
     agent: Agent, service: InferenceService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.wait_for(lambda: 2)
-    tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
+    tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
     first = service.ask(1, tensors)
     with pytest.raises(TimeoutError):
         first.result(1.0)
@@ -149,7 +149,7 @@ def test_a_question_that_cannot_be_read_spoils_no_other(
     agent: Agent, service: InferenceService
 ) -> None:
     service.wait_for(lambda: 2)
-    tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
+    tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
     broken, whole = service.ask(2, tensors), service.ask(1, tensors)
     with pytest.raises(DecodeError):
         broken.result(PATIENCE_S)
@@ -159,7 +159,7 @@ def test_a_question_that_cannot_be_read_spoils_no_other(
 def test_a_lost_actor_spoils_no_other(agent: Agent, service: InferenceService) -> None:
     """Its question is cancelled. Those that step together wait for the others, not for this."""
     service.wait_for(lambda: 2)
-    tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
+    tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
     for _ in range(2):
         lost, first = service.ask(1, tensors), service.ask(1, tensors)
         lost.cancel()
@@ -170,7 +170,7 @@ def test_a_lost_actor_spoils_no_other(agent: Agent, service: InferenceService) -
 def test_a_batch_of_lost_actors_is_nobodys(agent: Agent, service: InferenceService) -> None:
     together = [3]
     service.wait_for(lambda: together[0])
-    tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
+    tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
     for lost in [service.ask(1, tensors) for _ in range(2)]:
         lost.cancel()
     together[0] = 0  # the learner sees that they are gone
@@ -189,7 +189,7 @@ def test_a_word_that_does_not_exist_spoils_no_other_question() -> None:
     service.wait_for(lambda: 2)
     specs = layout_of(spec).step_specs(1)
     step = tf.nest.map_structure(lambda each: np.zeros(each.shape, each.dtype), specs)
-    encode = codecs(agent.interface, spec).question.encode
+    encode = Codecs(agent.interface, spec).question.encode
     whole = service.ask(1, encode((step, ()))[1])
     step.observation["mission"][0, 2] = 5000
     broken = service.ask(1, encode((step, ()))[1])
@@ -206,7 +206,7 @@ def test_a_learner_that_stops_leaves_nobody_waiting(
     agent: Agent, service: InferenceService
 ) -> None:
     service.wait_for(lambda: 3)
-    tensors = codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
+    tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
     waiting, lost = service.ask(1, tensors), service.ask(1, tensors)
     lost.cancel()
     service.close()

@@ -77,7 +77,7 @@ class Kept:
 def test_an_actor_of_a3c_sends_the_whole_gradient() -> None:
     agent, unrolls = agent_and_unrolls()
     settings, learner = config(algorithm="a3c", batch_size=None), Kept()
-    GradientSender(learner, agent, SPEC, settings).push(unrolls, [], ActorReport())
+    GradientSender(learner.push, agent, SPEC, settings).push(unrolls, [], ActorReport())
     (sent,) = learner.sent
     for mine, expected in zip(
         sent.gradients, whole_gradient(agent, unrolls, settings), strict=True

@@ -85,7 +85,7 @@ def test_a_row_combines_all_learners(clock: Clock) -> None:
     first.record_episodes([Episode(10.0, 5)])
     second.record_episodes([Episode(30.0, 7), Episode(50.0, 9)])
     for memory_mb in (300.0, 500.0, 400.0):
-        second.record_actor(ActorReport(100.0, 0.5, memory_mb / 1000), 0.1, memory_mb)
+        second.record_actor(ActorReport(100.0, 0.5, memory_mb / 1000, 0, 0.1, memory_mb))
     clock.now += 20.0
 
     first.write_row([as_sent(r.interval()) for r in (first, second)], progress(2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,17 @@ import pytest
 from impala_tf.machine import certificates
 from impala_tf.transport import (
     ActorClient,
-    Infer,
     LearnerServer,
     LearnerService,
-    Networks,
-    PushReport,
-    RunIdentity,
+    Pushes,
+    RunTerms,
     credentials,
+    wire,
 )
-from impala_tf.transport.stub import Stub
 from impala_tf.types import Unroll
 from tests.helpers.wire import RUN, SPECS, Connect, FakeLearner, Serve, StubOf
+
+_PUSHES_OPTIONS = {"on_refused", "grants", "sessions", "most_waiting_bytes"}
 
 
 @pytest.fixture(scope="session")
@@ -44,25 +44,13 @@ def serve(directory: Path) -> Iterator[Serve]:
     def start(
         learner: FakeLearner,
         port: int = 0,
-        run: RunIdentity = RUN,
+        terms: RunTerms = RUN,
         folder: Path = directory,
-        infer: Infer | None = None,
-        networks: Networks | None = None,
-        least_grants: int | None = None,
-        run_steps: int = 0,
-        on_stale: Callable[[PushReport], None] | None = None,
+        **options: Any,
     ) -> LearnerServer:
-        service = LearnerService(
-            run,
-            learner.put,
-            learner.parameters,
-            learner.reports.put,
-            infer=infer,
-            networks=networks,
-            least_grants=least_grants,
-            run_steps=run_steps,
-            on_stale=on_stale,
-        )
+        of_pushes = {name: options.pop(name) for name in _PUSHES_OPTIONS & options.keys()}
+        pushes = Pushes(terms, learner.put, **of_pushes)
+        service = LearnerService(pushes, learner.parameters, **options)
         one = LearnerServer(f"127.0.0.1:{port}", folder, service)
         one.start()
         started.append((learner, one))
@@ -83,10 +71,11 @@ def connect(directory: Path) -> Iterator[Connect]:
         actor_id: str = "actor-0",
         specs: Unroll = SPECS,
         digest: str = RUN.config_digest,
-        on_retry: Callable[[float, str], None] | None = None,
+        **options: Any,
     ) -> ActorClient:
+        address = f"127.0.0.1:{port}"
         one = ActorClient(
-            f"127.0.0.1:{port}", directory, actor_id, specs, digest, on_retry, num_environments=8
+            address, directory, actor_id, specs, digest, num_environments=8, **options
         )
         clients.append(one)
         return one
@@ -105,7 +94,7 @@ def stub_of(directory: Path) -> Iterator[StubOf]:
         options = [("grpc.ssl_target_name_override", certificates.LEARNER_NAME)]
         with_certificate = credentials.channel_credentials(directory)
         channels.append(grpc.secure_channel(f"127.0.0.1:{one.port}", with_certificate, options))
-        return Stub(channels[-1])
+        return wire.stub(channels[-1])
 
     yield stub
     for channel in channels:

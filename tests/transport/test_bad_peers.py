@@ -20,7 +20,6 @@ from impala_tf.machine.process_memory import peak_mib
 from impala_tf.transport import LearnerServer, credentials, impala_pb2, server
 from tests.helpers.wire import (
     CODEC,
-    RUN,
     Connect,
     FakeLearner,
     Serve,
@@ -116,6 +115,13 @@ def test_pushes_of_any_content_are_taken_or_refused(
     for report in list(learner.reports.queue):
         assert report.num_unrolls == 2
         assert all(abs(e.episode_return) < 1e39 and e.level == 0 for e in report.episodes)
+
+
+def test_a_message_larger_than_any_unroll_is_refused(channel: grpc.Channel) -> None:
+    """The limit is that of the run, of a few KiB, not the one of gRPC for all runs."""
+    greet(channel)
+    assert call(channel, "PushUnroll", bytes(10 * MIB)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert call(channel, "PushUnroll", good_push(0)) is grpc.StatusCode.OK
 
 
 def test_an_oversized_message_is_refused_before_it_is_received(channel: grpc.Channel) -> None:
@@ -295,7 +301,6 @@ def test_idle_connections_without_a_certificate_are_closed(
     assert descriptors() < before + 50
 
 
-def test_the_limits_are_in_force_by_default() -> None:
+def test_a_handshake_is_given_up_soon_by_default() -> None:
     options = dict(server.SERVER_OPTIONS)
     assert options["grpc.server_handshake_timeout_ms"] <= 10_000
-    assert server._max_message_bytes(RUN) < 10 * MIB

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -15,8 +16,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from impala_tf.transport import DecodeError, ParameterStore, TensorSpec, impala_pb2
+from impala_tf.transport import DecodeError, NamedSpec, ParameterStore, impala_pb2
 from impala_tf.transport.codec import NestCodec, decode, encode
+from impala_tf.types import ArraySpec
 
 ROOT = Path(__file__).parents[2]
 PROTO = Path("impala_tf/transport/impala.proto")
@@ -37,17 +39,10 @@ class Pair(NamedTuple):
     state: Any
 
 
-class Described(NamedTuple):
-    """Has the same attributes as tf.TensorSpec."""
-
-    shape: tuple[int, ...]
-    dtype: type
-
-
 @pytest.mark.parametrize("dtype", EXTREMES)
 def test_every_dtype_is_decoded_bit_for_bit(dtype: str) -> None:
     array = np.array(EXTREMES[dtype], dtype)
-    spec = TensorSpec.of("x", array.shape, dtype)
+    spec = NamedSpec.of("x", array.shape, dtype)
     back = decode(spec, encode(spec, array))
     assert (back.dtype, back.shape) == (array.dtype, array.shape)
     assert back.tobytes() == array.tobytes()
@@ -55,29 +50,30 @@ def test_every_dtype_is_decoded_bit_for_bit(dtype: str) -> None:
 
 def test_elements_are_sent_in_c_order_whatever_their_order_in_memory() -> None:
     array = np.arange(6, dtype=np.int32).reshape(2, 3)
-    spec = TensorSpec.of("x", (3, 2), "int32")
+    spec = NamedSpec.of("x", (3, 2), "int32")
     assert decode(spec, encode(spec, array.T)).tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_decoded_arrays_are_read_only_views_of_the_message() -> None:
     data = bytes(8)
-    array = decode(TensorSpec.of("x", (2,), "int32"), data)
+    array = decode(NamedSpec.of("x", (2,), "int32"), data)
     assert array.base is not None
     assert np.shares_memory(array, np.frombuffer(data, np.uint8))
     assert not array.flags.writeable
 
 
-def test_specs_can_be_pairs_or_tensor_specs_and_are_named_by_their_path() -> None:
-    codec = NestCodec(Pair(((84, 84), "uint8"), (Described((256,), np.float32), ((), "bool"))))
+def test_specs_can_be_ours_or_tensorflows_and_are_named_by_their_path() -> None:
+    state = (SimpleNamespace(shape=(256,), dtype=np.float32), ArraySpec((), "bool"))
+    codec = NestCodec(Pair(ArraySpec((84, 84), "uint8"), state))
     assert codec.specs == (
-        ("image", (84, 84), "uint8"),
-        ("state.0", (256,), "float32"),
-        ("state.1", (), "bool"),
+        NamedSpec((84, 84), "uint8", "image"),
+        NamedSpec((256,), "float32", "state.0"),
+        NamedSpec((), "bool", "state.1"),
     )
 
 
 def test_an_empty_core_state_is_kept() -> None:
-    codec = NestCodec(Pair(((2,), "uint8"), ()))
+    codec = NestCodec(Pair(ArraySpec((2,), "uint8"), ()))
     n, tensors = codec.encode(Pair(np.ones([3, 2], np.uint8), ()))
     back = codec.decode(n, tensors)
     assert isinstance(back, Pair)
@@ -87,10 +83,11 @@ def test_an_empty_core_state_is_kept() -> None:
 @pytest.mark.parametrize(
     ("nest", "said"),
     [
-        (Pair(((2,), "float64"), ()), "image: float64 cannot be sent"),
-        (Pair(((None, 2), "uint8"), ()), "image: every dimension must be known"),
-        (Pair(7, ()), "at every leaf"),
-        ((), "at every leaf"),
+        (Pair(ArraySpec((2,), "float64"), ()), "image: float64 cannot be sent"),
+        (
+            Pair(SimpleNamespace(shape=(None, 2), dtype="uint8"), ()),
+            "image: every dimension must be",
+        ),
     ],
 )
 def test_specs_that_cannot_be_sent_are_named(nest: object, said: str) -> None:
@@ -115,7 +112,7 @@ def test_specs_that_cannot_be_sent_are_named(nest: object, said: str) -> None:
 def test_arrays_that_do_not_fit_are_named_before_they_are_sent(
     image: np.ndarray, state: object, said: str
 ) -> None:
-    codec = NestCodec(Pair(((2,), "uint8"), ((), "float32")))
+    codec = NestCodec(Pair(ArraySpec((2,), "uint8"), ArraySpec((), "float32")))
     with pytest.raises(ValueError, match=said):
         codec.encode(Pair(image, state))
 
@@ -133,7 +130,7 @@ def test_arrays_that_do_not_fit_are_named_before_they_are_sent(
     ],
 )
 def test_bytes_that_do_not_fit_are_named(n: int, tensors: list[bytes], said: str) -> None:
-    codec = NestCodec(Pair(((2,), "uint8"), ((), "bool")))
+    codec = NestCodec(Pair(ArraySpec((2,), "uint8"), ArraySpec((), "bool")))
     with pytest.raises(DecodeError, match=said):
         codec.decode(n, tensors)
 
@@ -146,7 +143,7 @@ def test_bfloat16_is_rounded_as_tensorflow_does() -> None:
         rng.normal(size=10_000).astype(np.float32) * 10.0 ** rng.integers(-30, 30, 10_000),
         halfway.view(np.float32),
     ]).astype(np.float32)  # fmt: skip
-    spec = TensorSpec.of("w", values.shape, "bfloat16")
+    spec = NamedSpec.of("w", values.shape, "bfloat16")
     data = encode(spec, values)
     assert len(data) == spec.nbytes == 2 * values.size
     decoded = decode(spec, data)
@@ -174,7 +171,7 @@ def test_published_parameters_are_encoded_once_and_read_only() -> None:
     assert snapshot is not None
     with pytest.raises(ValueError, match="read-only"):
         array += 1  # an actor could otherwise get half of the change
-    specs = [TensorSpec.of("w", (2,), "float32")]
+    specs = [NamedSpec.of("w", (2,), "float32")]
     assert snapshot.reply(specs) is snapshot.reply(specs)
     reply = impala_pb2.GetParametersReply.FromString(snapshot.reply(specs))
     assert reply.tensors == [np.ones([2], np.float32).tobytes()]
@@ -195,7 +192,7 @@ def test_the_generated_files_fit_the_proto(tmp_path: Path) -> None:
         assert (tmp_path / path).read_text() == (ROOT / path).read_text(), f"run:{command}"
 
 
-IMAGES = TensorSpec("image", (36, 84, 84), "uint8")
+IMAGES = NamedSpec((36, 84, 84), "uint8", "image")
 
 
 def images(n: int) -> np.ndarray:

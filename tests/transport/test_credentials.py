@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shutil
 import stat
 from collections.abc import Iterator
@@ -12,28 +13,28 @@ from pathlib import Path
 import grpc
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from impala_tf.config import ConfigError
 from impala_tf.machine import certificates
 from impala_tf.transport import (
-    PROTOCOL_VERSION,
     LearnerServer,
     LearnerService,
     ParameterStore,
-    RunIdentity,
+    Pushes,
+    RunTerms,
     credentials,
     impala_pb2,
 )
-from impala_tf.transport.stub import SERVICE, Stub
-from impala_tf.types import AgentOutput, EnvOutput, Unroll
+from impala_tf.transport.wire import SERVICE, stub
+from impala_tf.types import AgentOutput, ArraySpec, EnvOutput, Unroll
 
-SCALAR = ((), "float32")
-RUN = RunIdentity(
-    protocol_version=PROTOCOL_VERSION,
+SCALAR = ArraySpec((), "float32")
+RUN = RunTerms(
     run_id="run",
     config_digest="digest",
-    unroll_specs=Unroll(SCALAR, (), EnvOutput(*[SCALAR] * 7), AgentOutput(SCALAR, SCALAR), SCALAR),
+    sent_specs=Unroll(SCALAR, (), EnvOutput(*[SCALAR] * 7), AgentOutput(SCALAR, SCALAR), SCALAR),
     parameter_specs=[],
     most_episodes=3,
 )
@@ -59,7 +60,9 @@ def other_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def port(directory: Path) -> Iterator[int]:
     """The port of a learner that serves with `directory`."""
     server = LearnerServer(
-        "127.0.0.1:0", directory, LearnerService(RUN, lambda unroll: None, ParameterStore())
+        "127.0.0.1:0",
+        directory,
+        LearnerService(Pushes(RUN, lambda sent, report: None), ParameterStore()),
     )
     server.start()
     yield server.port
@@ -77,8 +80,7 @@ def shake_hands(
         if channel_credentials
         else grpc.insecure_channel(address)
     ) as channel:
-        stub = Stub(channel)
-        return stub.Handshake(impala_pb2.HandshakeRequest(), timeout=20)
+        return stub(channel).Handshake(impala_pb2.HandshakeRequest(), timeout=20)
 
 
 def assert_refused(port: int, channel_credentials: grpc.ChannelCredentials | None) -> None:
@@ -213,11 +215,10 @@ def test_existing_credentials_are_never_overwritten(directory: Path) -> None:
 
 
 def test_a_failed_creation_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def disk_full(path: Path, content: bytes) -> None:
-        path.write_bytes(content[:10])
+    def disk_full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(certificates, "_write_private", disk_full)
+    monkeypatch.setattr(os, "fsync", disk_full)
     with pytest.raises(ConfigError, match="No space left on device"):
         certificates.create(tmp_path / "credentials")
     assert list(tmp_path.iterdir()) == []
@@ -255,25 +256,34 @@ def test_a_file_that_is_not_a_certificate_is_named(copy: Path) -> None:
         credentials.server_credentials(copy)
 
 
-def test_expired_certificates_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificates, "_LIFETIME", datetime.timedelta(seconds=-1))
-    certificates.create(tmp_path / "credentials")
-    with pytest.raises(ConfigError, match="ca.pem: expired on"):
-        credentials.server_credentials(tmp_path / "credentials")
+def let_end(path: Path, left: datetime.timedelta) -> None:
+    """Replaces a certificate by one that ends `left` from now."""
+    old = x509.load_pem_x509_certificate(path.read_bytes())
+    new = x509.CertificateBuilder(
+        old.issuer,
+        old.subject,
+        old.public_key(),
+        old.serial_number,
+        old.not_valid_before_utc,
+        datetime.datetime.now(datetime.UTC) + left,
+    ).sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    path.write_bytes(new.public_bytes(serialization.Encoding.PEM))
 
 
-def test_certificates_that_expire_soon_are_renewed_at_the_start_of_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("file", ["ca.pem", "learner.pem"])
+def test_expired_certificates_are_named(copy: Path, file: str) -> None:
+    let_end(copy / file, datetime.timedelta(seconds=-1))
+    with pytest.raises(ConfigError, match=f"{file}: expired on"):
+        credentials.server_credentials(copy)
+
+
+def test_certificates_that_expire_soon_are_renewed_at_the_start_of_a_run(tmp_path: Path) -> None:
     folder = tmp_path / "credentials"
     assert certificates.renew(folder)
     before = (folder / "ca.pem").read_bytes()
     assert not certificates.renew(folder)
     assert certificates.days_left(folder) == pytest.approx(365, abs=1)
-    shutil.rmtree(folder)
-    with monkeypatch.context() as patched:
-        patched.setattr(certificates, "_LIFETIME", datetime.timedelta(days=20))
-        certificates.create(folder)
+    let_end(folder / "learner.pem", datetime.timedelta(days=20))
     assert certificates.days_left(folder) == pytest.approx(20, abs=1)
     assert certificates.renew(folder)
     assert certificates.days_left(folder) == pytest.approx(365, abs=1)

@@ -6,11 +6,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-import pytest
 from simulate_scale import Constants, Result, Simulation
 
-from impala_tf.transport import grants as grants_module
-from impala_tf.transport.grants import GrantLimit, Grants
+from impala_tf.transport import GrantLimit, Grants
+from impala_tf.transport.grants import FIRST_GRANTS
 from tests.helpers.wire import (
     Connect,
     FakeLearner,
@@ -30,15 +29,14 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(autouse=True)
-def _two_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grants_module, "_FIRST", 2.0)
+def run(
+    test: Callable[[Grants, Clock], Awaitable[None]], limited: bool = True, hold_s: float = 60.0
+) -> None:
+    """Runs a test with two grants, or with any number of them."""
 
-
-def run(test: Callable[[Grants, Clock], Awaitable[None]], least: int | None = 2) -> None:
     async def in_loop() -> None:
         clock = Clock()
-        await test(Grants(least, clock), clock)
+        await test(Grants(GrantLimit(2, first=2) if limited else None, clock, hold_s), clock)
 
     asyncio.run(in_loop())
 
@@ -76,7 +74,7 @@ def test_without_a_limit_nobody_waits() -> None:
     async def test(grants: Grants, clock: Clock) -> None:
         assert all([await grants.wait(actor, 0) for actor in ACTORS])
 
-    run(test, least=None)
+    run(test, limited=False)
 
 
 def test_the_grants_of_actors_that_have_gone_are_given_to_others() -> None:
@@ -107,16 +105,19 @@ def test_a_call_that_was_cancelled_gets_no_grant() -> None:
     run(test)
 
 
-def test_a_long_wait_ends_and_so_does_every_wait_of_a_run_that_is_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(grants_module, "_HOLD_S", 0.05)
-
+def test_a_long_wait_ends() -> None:
     async def test(grants: Grants, clock: Clock) -> None:
         assert await grants.wait(ACTORS[0], 0)
         assert await grants.wait(ACTORS[1], 0)
         assert not await grants.wait(ACTORS[2], 0)
-        monkeypatch.setattr(grants_module, "_HOLD_S", 60.0)
+
+    run(test, hold_s=0.05)
+
+
+def test_every_wait_of_a_run_that_is_over_ends() -> None:
+    async def test(grants: Grants, clock: Clock) -> None:
+        assert await grants.wait(ACTORS[0], 0)
+        assert await grants.wait(ACTORS[1], 0)
         waiting = asyncio.ensure_future(grants.wait(ACTORS[2], 0))
         await pause()
         grants.release()
@@ -125,20 +126,17 @@ def test_a_long_wait_ends_and_so_does_every_wait_of_a_run_that_is_over(
     run(test)
 
 
-def simulated(actors: int, grants: bool = True) -> Result:
+def simulated(actors: int, grants: bool = True, first_grants: float = FIRST_GRANTS) -> Result:
     """A learner that takes 4 unrolls a second, and actors that make one in a second."""
     constants = Constants(
         unroll_s=1.0, push_s=1e-3, fetch_s=1e-3, update_s=0.25, push_bytes=1e5,
         parameter_bytes=1e6, environments=8, batch_size=8, unroll_length=10, updates_per_batch=1,
         queue_capacity=8, learner_cores=2, bytes_per_s=1e9, parameter_lag=1,
     )  # fmt: skip
-    return Simulation(constants, actors, grants=grants).run(400.0)
+    return Simulation(constants, actors, grants=grants, first_grants=first_grants).run(400.0)
 
 
-def test_however_many_actors_there_are_the_learner_is_busy_and_unrolls_are_new(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(grants_module, "_FIRST", 32.0)
+def test_however_many_actors_there_are_the_learner_is_busy_and_unrolls_are_new() -> None:
     few, many = simulated(8), simulated(400)
     assert min(few.updating, many.updating) > 0.97
     assert max(few.lag, many.lag) < 12
@@ -147,12 +145,12 @@ def test_however_many_actors_there_are_the_learner_is_busy_and_unrolls_are_new(
 
 def test_where_the_learner_could_use_more_nobody_waits_for_long() -> None:
     """The limit starts low, and must not stay there."""
-    unlimited, limited = simulated(3, grants=False), simulated(3)
+    unlimited, limited = simulated(3, grants=False), simulated(3, first_grants=2)
     assert limited.agent_steps_per_s > 0.97 * unlimited.agent_steps_per_s
 
 
 def test_the_limit_never_falls_below_what_a_batch_needs() -> None:
-    limit = GrantLimit(5)
+    limit = GrantLimit(5, first=2)
     for _ in range(500):
         limit.observe(unroll_s=1.0, waited_s=60.0, more_wanted=True)
     assert limit.limit == 5
@@ -168,7 +166,7 @@ def test_an_actor_that_had_to_wait_acts_with_the_newest_parameters(
     serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:
     """Over the wire: the first two unrolls have to be in the queue before a third one is made."""
-    one = serve(learner, least_grants=2)
+    one = serve(learner, grants=Grants(GrantLimit(2, first=2)))
     first, second = (connect(one.port, f"actor-{n}") for n in (1, 2))
     learner.parameters.publish(0, make_parameters(0.0))
     for actor in (first, second):

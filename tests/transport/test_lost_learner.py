@@ -16,13 +16,12 @@ from impala_tf.transport import (
     HandshakeRefused,
     LearnerServer,
     LearnerService,
+    Pushes,
+    RetryTimes,
     RunOver,
     TransportError,
-    calls,
-    client,
-    pushes,
+    impala_pb2,
 )
-from impala_tf.transport import retry as backoff
 from tests.helpers.wire import (
     PATIENCE_S,
     RUN,
@@ -41,15 +40,15 @@ pytestmark = pytest.mark.slow
 def count_uploads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Returns a list that fills with the versions of unrolls whose arrays reach a learner."""
     versions: list[int] = []
-    parse = calls._parse
+    push_unroll = LearnerService.PushUnroll
 
-    def parsed(kind: Any, data: bytes) -> Any:
-        request = parse(kind, data)
-        if getattr(request, "tensors", None):
-            versions.append(int(np.frombuffer(request.tensors[0], np.int64)[0]))
-        return request
+    async def counted(self: LearnerService, data: bytes, context: Any) -> Any:
+        tensors = impala_pb2.PushUnrollRequest.FromString(data).tensors
+        if tensors:
+            versions.append(int(np.frombuffer(tensors[0], np.int64)[0]))
+        return await push_unroll(self, data, context)
 
-    monkeypatch.setattr(calls, "_parse", parsed)
+    monkeypatch.setattr(LearnerService, "PushUnroll", counted)
     return versions
 
 
@@ -86,20 +85,20 @@ def test_other_calls_are_answered_while_more_pushes_wait_than_there_are_workers(
 
 
 def test_pushes_beyond_the_memory_for_them_are_told_to_retry(
-    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:
-    monkeypatch.setattr(pushes, "_max_waiting_bytes", lambda: 1000)
-    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
     refused = threading.Event()
 
     def on_retry(seconds: float, reason: str) -> None:
         if "too many pushes" in reason:
             refused.set()
 
-    one = serve(learner)
+    one = serve(learner, most_waiting_bytes=1000)
     learner.has_room.clear()
     for version in range(4):
-        actor = connect(one.port, f"actor-{version}", on_retry=on_retry)
+        actor = connect(
+            one.port, f"actor-{version}", on_retry=on_retry, retry=RetryTimes(first_report_s=0.0)
+        )
         actor.handshake()
         actor.push(make_unroll(version))
     assert refused.wait(PATIENCE_S)
@@ -147,9 +146,8 @@ def test_a_learner_of_another_run_on_the_same_port_refuses_the_actor(
 
 
 def test_an_actor_without_a_learner_waits_and_reports_it(
-    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:
-    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
     gone = serve(FakeLearner())
     gone.stop(0)
     said: list[str] = []
@@ -159,11 +157,11 @@ def test_an_actor_without_a_learner_waits_and_reports_it(
         said.append(reason)
         waiting.set()
 
-    actor = connect(gone.port, on_retry=on_retry)
+    actor = connect(gone.port, on_retry=on_retry, retry=RetryTimes(first_report_s=0.0))
     handshake = InThread(actor.handshake)
     assert waiting.wait(PATIENCE_S)
     serve(learner, gone.port)
-    assert handshake.wait() == RUN.parameter_specs
+    assert handshake.wait() is None
     assert len(said) == 1  # the next line is due a minute later
     assert "another run's credentials" in said[0]
 
@@ -248,14 +246,13 @@ def test_close_ends_a_blocked_push(serve: Serve, connect: Connect, learner: Fake
 
 
 def test_close_ends_the_wait_for_a_learner(
-    serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:
-    monkeypatch.setattr(backoff, "FIRST_PAUSE_S", 2 * PATIENCE_S)
-    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
     gone = serve(learner)
     gone.stop(0)
     waiting = threading.Event()
-    actor = connect(gone.port, on_retry=lambda seconds, reason: waiting.set())
+    times = RetryTimes(first_pause_s=2 * PATIENCE_S, first_report_s=0.0)
+    actor = connect(gone.port, on_retry=lambda seconds, reason: waiting.set(), retry=times)
     handshake = InThread(actor.handshake)
     assert waiting.wait(PATIENCE_S)
     assert InThread(actor.close).wait() is None
@@ -265,13 +262,15 @@ def test_close_ends_the_wait_for_a_learner(
 def test_an_unroll_is_put_once_even_after_several_deadlines(
     serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "PUSH_DEADLINE_S", 0.1)
-    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
-    monkeypatch.setattr(backoff, "REPORT_INTERVAL_S", 0.0)
+    uploads = count_uploads(monkeypatch)
     tries = threading.Semaphore(0)
     learner.has_room.clear()
-    actor = connect(serve(learner).port, on_retry=lambda seconds, reason: tries.release())
-    uploads = count_uploads(monkeypatch)
+    actor = connect(
+        serve(learner).port,
+        on_retry=lambda seconds, reason: tries.release(),
+        retry=RetryTimes(first_report_s=0.0, report_interval_s=0.0),
+        push_deadline_s=0.1,
+    )
     actor.handshake()
     actor.push(make_unroll(0))
     for _ in range(3):
@@ -287,19 +286,20 @@ def test_an_unroll_is_sent_again_only_when_there_is_room_for_it(
     serve: Serve, connect: Connect, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise actors that wait would fill the learner's link with what it has to refuse."""
-    monkeypatch.setattr(pushes, "_max_waiting_bytes", lambda: 1000)  # one push, not two
-    monkeypatch.setattr(backoff, "FIRST_REPORT_S", 0.0)
-    monkeypatch.setattr(backoff, "REPORT_INTERVAL_S", 0.0)
-    monkeypatch.setattr(backoff, "LONGEST_PAUSE_S", 0.2)
+    uploads = count_uploads(monkeypatch)
     tries = threading.Semaphore(0)
     learner.has_room.clear()
-    one = serve(learner)
-    uploads = count_uploads(monkeypatch)
+    one = serve(learner, most_waiting_bytes=1000)  # one push, not two
     first = connect(one.port, "actor-0")
     first.handshake()
     first.push(make_unroll(0))
     learner.wait_for_put()
-    second = connect(one.port, "actor-1", on_retry=lambda seconds, reason: tries.release())
+    second = connect(
+        one.port,
+        "actor-1",
+        on_retry=lambda seconds, reason: tries.release(),
+        retry=RetryTimes(longest_pause_s=0.2, first_report_s=0.0, report_interval_s=0.0),
+    )
     second.handshake()
     second.push(make_unroll(1))
     for _ in range(5):
@@ -323,7 +323,7 @@ def test_a_learner_behind_nat_listens_on_its_own_addresses(
 ) -> None:
     """Its actors know it by the address of a router."""
     server = LearnerServer(
-        "192.0.2.1:0", directory, LearnerService(RUN, learner.put, learner.parameters)
+        "192.0.2.1:0", directory, LearnerService(Pushes(RUN, learner.put), learner.parameters)
     )
     server.start()
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from impala_tf.transport import HandshakeRefused, impala_pb2, sessions
+from impala_tf.transport import HandshakeRefused, Sessions, impala_pb2
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     Connect,
@@ -71,7 +71,6 @@ def test_a_second_actor_of_the_same_name_is_refused_and_both_hosts_are_named(
     for version in (1, 2):
         first.push(make_unroll(version))
     assert learner.reported(3) == [0, 1, 2]
-    assert one.service.actors()[0].unrolls == 6
 
 
 def test_many_that_claim_a_name_do_not_drive_its_owner_out(
@@ -154,19 +153,27 @@ def test_a_push_that_was_on_its_way_when_the_name_was_taken_counts_once(
 
 
 def test_a_learner_keeps_a_limited_number_of_names_and_sessions(
-    serve: Serve, stub_of: StubOf, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, stub_of: StubOf, learner: FakeLearner
 ) -> None:
-    monkeypatch.setattr(sessions, "_MOST_NAMES", 5)
-    one = serve(learner)
+    """What it forgot, it takes for new."""
+    one = serve(learner, sessions=Sessions(most_names=5, most_sessions=16))
     stub = stub_of(one)
+
+    def pushed(name: str, session: int) -> impala_pb2.Outcome:
+        about = {"actor_id": name, "session": session}
+        assert stub.Handshake(handshake_request(**about)).outcome == impala_pb2.OK
+        outcome: impala_pb2.Outcome = stub.PushUnroll(push_request(0, **about)).outcome
+        return outcome
+
+    for session in (7, 8):
+        assert pushed("long-gone", session) == impala_pb2.OK
     for number in range(50):
-        name = f"actor-{number}"
-        reply = stub.Handshake(handshake_request(actor_id=name, session=number))
-        assert reply.outcome == impala_pb2.OK
-        stub.Handshake(handshake_request(actor_id="one", session=number))
+        assert pushed(f"actor-{number}", number) == impala_pb2.OK
+        assert pushed("one", number) == impala_pb2.OK
     assert len(one.service.actors()) == 5
-    assert len(one.service.sessions._earlier) == 5
-    assert len(one.service.sessions._earlier["one"]) <= sessions._MOST_SESSIONS + 1
+    remembered = [pushed("one", number) == impala_pb2.DUPLICATE for number in range(49, 30, -1)]
+    assert remembered == [True] * 17 + [False] * 2
+    assert pushed("long-gone", 7) == impala_pb2.OK
 
 
 def test_an_actor_that_waits_for_room_is_not_shown_as_silent(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from impala_tf.transport import ActorClient, LearnerServer, LearnerService
+from impala_tf.transport import ActorClient, LearnerServer, LearnerService, Pushes
 from tests.helpers.wire import RUN, Connect, FakeLearner, make_parameters
 
 
 def test_parameters_that_are_new_enough_are_not_sent_again(
     directory: Path, connect: Connect, learner: FakeLearner
 ) -> None:
-    service = LearnerService(RUN, learner.put, learner.parameters, parameter_lag=4)
+    service = LearnerService(Pushes(RUN, learner.put), learner.parameters, parameter_lag=4)
     one = LearnerServer("127.0.0.1:0", directory, service)
     one.start()
     try:

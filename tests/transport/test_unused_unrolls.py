@@ -29,21 +29,19 @@ def test_an_actor_whose_unroll_is_refused_is_told_why_and_continues(
     put = learner.put
     reasons: list[str] = []
 
-    def picky(unroll: Unroll) -> None:
+    def picky(unroll: Unroll, report: PushReport) -> None:
         if unroll.parameter_version[0] < 3:
             raise RefusedUnroll(f"made with version {unroll.parameter_version[0]}")
-        put(unroll)
+        put(unroll, report)
 
     learner.put = picky  # type: ignore[method-assign]
-    one = serve(learner)
-    actor = connect(one.port)
-    actor._on_refused = reasons.append
+    refused: list[int] = []
+    actor = connect(serve(learner, on_refused=refused.append).port, on_refused=reasons.append)
     for version in (1, 1, 2, 3, 4):
         actor.push(make_unroll(version=version, n=2))
     assert learner.reported(1) == [3]
     assert reasons[:3] == ["made with version 1"] * 2 + ["made with version 2"]
-    view = one.service.actors()[0]
-    assert (view.refused, view.last_refusal) == (6, "made with version 2")
+    assert refused == [2, 2, 2]
     assert caplog.text.count("an unroll was refused") == 2  # once for each reason
 
 
@@ -51,18 +49,18 @@ def test_an_actor_whose_unroll_is_refused_is_told_why_and_continues(
 def test_a_return_that_is_not_finite_is_refused_with_its_unroll(
     serve: Serve, connect: Connect, learner: FakeLearner, value: float
 ) -> None:
-    one = serve(learner)
-    actor = connect(one.port)
+    refused: list[int] = []
+    actor = connect(serve(learner, on_refused=refused.append).port)
     actor.push(make_unroll(version=1), [Episode(1.0, 5), Episode(value, 5)])
     actor.push(make_unroll(version=2), [Episode(1.0, 5)])
     assert learner.reported(1) == [2]
-    assert one.service.actors()[0].refused == 2
+    assert refused == [2]
 
 
 def test_a_retried_push_of_a_refused_unroll_is_a_duplicate(
     serve: Serve, stub_of: StubOf, learner: FakeLearner
 ) -> None:
-    def refuse(unroll: Unroll) -> None:
+    def refuse(unroll: Unroll, report: PushReport) -> None:
         raise RefusedUnroll("no")
 
     learner.put = refuse  # type: ignore[method-assign]
@@ -80,16 +78,17 @@ def test_an_actor_whose_unroll_is_stale_is_told_so_and_gets_newer_parameters(
     stale: list[PushReport] = []
     learner.parameters.publish(3, make_parameters(3.0))
 
-    def only_new(unroll: Unroll) -> None:
+    def only_new(unroll: Unroll, report: PushReport) -> None:
         if unroll.parameter_version[0] < 3:
+            stale.append(report)
             raise StaleUnroll("stale: there are newer parameters")
-        put(unroll)
+        put(unroll, report)
 
     learner.put = only_new  # type: ignore[method-assign]
-    one = serve(learner, on_stale=stale.append)
-    actor = connect(one.port)
+    refused: list[int] = []
+    one = serve(learner, on_refused=refused.append)
     reasons: list[str] = []
-    actor._on_refused = reasons.append
+    actor = connect(one.port, on_refused=reasons.append)
     actor.push(make_unroll(version=2, n=2), [Episode(1.0, 5)])
     fetched = actor.fetch_parameters(2)
     assert fetched is not None and fetched[0] == 3
@@ -98,19 +97,16 @@ def test_an_actor_whose_unroll_is_stale_is_told_so_and_gets_newer_parameters(
     assert learner.reported(1) == [3]
     (report,) = stale
     assert (report.num_unrolls, len(report.episodes)) == (2, 1), "the games were played"
-    view = one.service.actors()[0]
-    assert (view.unrolls, view.stale, view.refused) == (2, 2, 0)
+    assert refused == []
 
 
 def test_a_retried_push_of_a_stale_unroll_is_a_duplicate(
     serve: Serve, stub_of: StubOf, learner: FakeLearner
 ) -> None:
     learner.failure = StaleUnroll("stale")
-    one = serve(learner)
-    stub = stub_of(one)
+    stub = stub_of(serve(learner))
     stub.Handshake(handshake_request())
     outcomes = [stub.PushUnroll(push_request(0)).outcome for _ in range(2)]
     assert outcomes == [impala_pb2.STALE, impala_pb2.DUPLICATE]
     learner.failure = None
     assert stub.PushUnroll(push_request(1)).outcome == impala_pb2.OK
-    assert one.service.actors()[0].stale == 2
