@@ -1,4 +1,4 @@
-"""Environments that break or hang, with real ones from tests.helpers.worlds."""
+"""Environments that break or hang, with real ones from tests.helpers.broken_worlds."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
 from impala_tf.machine.supervision import RestartBudget
+from tests.helpers.broken_worlds import FaultyCartPole
 from tests.helpers.games import level
-from tests.helpers.worlds import FaultyCartPole
 
-LEVEL = "tests.helpers.worlds:FaultyCartPole-v1"
+LEVEL = "tests.helpers.broken_worlds:FaultyCartPole-v1"
 N = 3
 
 

@@ -28,8 +28,8 @@ CARTPOLE = "--level_name=CartPole-v1"
         ([CARTPOLE, "--width_scale=2"], "--width_scale=2"),
         ([CARTPOLE, "--core=gru"], "--core"),
         (
-            ["--level_name=tests.helpers.worlds:Graph-v0"],
-            "--level_name=tests.helpers.worlds:Graph-v0",
+            ["--level_name=tests.helpers.broken_worlds:Graph-v0"],
+            "--level_name=tests.helpers.broken_worlds:Graph-v0",
         ),
         (["--batch_size=0"], "--batch_size=0"),
         (["--batch_size=many"], "--batch_size"),
