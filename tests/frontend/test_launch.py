@@ -9,81 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from frontend import monitor
 from frontend.__main__ import main
-from frontend.launch import launch
-from frontend.node.state import living_pids, read_state, state_path
+from frontend.node.state import living_pids
 from frontend.record import Record, load, save
-from impala_tf.config import Config, ConfigError, replace, user_commands
+from impala_tf.config import ConfigError, user_commands
+from tests.helpers.launched_run import Run, windows
 from tests.helpers.stand_in import make_project, write_csv
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 
-class RecordedDisplay:
-    """Records its calls; passes the newest status to `on_update`."""
-
-    def __init__(self, source, on_update):
-        self._source = source
-        self._on_update = on_update
-        self.notes, self.final = [], None
-
-    def start(self):
-        assert self._source() is None, "there is a status before the learner wrote one"
-
-    def update(self):
-        self._on_update(self._source())
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def stop(self, final_line):
-        self.final = final_line
-
-
-class Run:
-    """A run of the stand-in project."""
-
-    def __init__(self, tmp_path):
-        self.logdir = tmp_path / "logs"
-        self.project = make_project(tmp_path / "a project; $(touch x)")
-        self.csv = write_csv(tmp_path / "w.csv", self.project)
-        self.display = None
-
-    def launch(self, on_update=lambda status: None, **flags):
-        config = replace(Config(), workers_csv_path=str(self.csv), logdir=str(self.logdir), **flags)
-
-        def make_display(source):
-            self.display = RecordedDisplay(source, on_update)
-            return self.display
-
-        return launch(config, make_display=make_display)
-
-    def node(self):
-        return read_state(state_path(self.logdir, "node-here"))
-
-    def state(self, name):
-        return self.node().processes[name]
-
-    def command(self, *words):
-        return main([words[0], f"--logdir={self.logdir}", *words[1:]])
-
-
 @pytest.fixture
-def run(private_tmux, tmp_path, monkeypatch):
-    monkeypatch.setattr(monitor, "_FIRST_LEARNER_S", 0.1)
-    monkeypatch.setattr(monitor, "_LOOK_S", 0.2)
+def run(private_tmux, tmp_path):
     made = Run(tmp_path)
     yield made
     if (made.logdir / "cluster.json").exists():
         made.command("stop", "--timeout_s=20")
-
-
-def windows():
-    command = ["tmux", "list-panes", "-s", "-t", "=impala", "-F", "#{window_name} #{pane_dead}"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    return done.stdout.split("\n")[:-1]
 
 
 def test_a_detached_run_can_be_managed_and_stopped(run, capfd):
