@@ -14,9 +14,8 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.transport import NestCodec
 from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, Nest
 
-# How often, and how long, an actor of a synchronous run asks for new parameters.
+# How often an actor of a synchronous run asks for new parameters.
 _POLL_S = 0.01
-_PATIENCE_S = 60.0
 
 
 class Acting(Protocol):
@@ -65,12 +64,21 @@ class OwnActing:
       network: gets the learner's parameters.
       parameters: where they come from.
       waits: whether every unroll is made with newer parameters than the last one.
+      patience_s: how long it waits for them. Then the batch lacks the unrolls of a lost actor, and
+        the other actors have to fill it.
     """
 
-    def __init__(self, network: Network, parameters: Parameters, waits: bool = False) -> None:
+    def __init__(
+        self,
+        network: Network,
+        parameters: Parameters,
+        waits: bool = False,
+        patience_s: float = 60.0,
+    ) -> None:
         self._network = network
         self._parameters = parameters
         self._waits = waits
+        self._patience_s = patience_s
         self._parameter_version = -1
 
     @property
@@ -93,11 +101,8 @@ class OwnActing:
         return self._network.answer(env_output, core_state)
 
     def _wait(self, should_stop: Callable[[], bool]) -> tuple[int, list[np.ndarray]] | None:
-        """Returns newer parameters, or None after a while.
-
-        Then the batch lacks the unrolls of a lost actor, and the other actors have to fill it.
-        """
-        deadline = time.monotonic() + _PATIENCE_S
+        """Returns newer parameters, or None after `patience_s`."""
+        deadline = time.monotonic() + self._patience_s
         while time.monotonic() < deadline and not should_stop():
             time.sleep(_POLL_S)
             fetched = self._parameters.fetch_parameters(self._parameter_version)

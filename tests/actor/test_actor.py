@@ -274,15 +274,14 @@ def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
     assert learner.asked == [-1, 0, 0, 0, 4]
 
 
-def test_an_actor_that_has_waited_long_acts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_that_has_waited_long_acts_again() -> None:
     """The batch may lack the unrolls of a lost actor, and would never be complete."""
-    monkeypatch.setattr("impala_tf.actor.acting._PATIENCE_S", 0.05)
     env = EnvironmentConfig(level_name=CARTPOLE.level_name)
     spec = suites.spec(env)
     agent = make_agent("MLPAgent", spec)
     learner = FakeLearner([(0, parameters(agent, 0)), *[None] * 100])
     environment = Spy(env, 1)
-    acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner, waits=True)
+    acting = OwnActing(OwnNetwork(agent, spec, 1, 0), learner, waits=True, patience_s=0.05)
     actor = Actor(agent.interface, acting, environment, learner, spec, 1, T)
     actor.run(lambda: len(learner.unrolls) == 2)
     environment.close()
