@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import typing
 from typing import Any
 
 import pytest
@@ -18,13 +17,8 @@ from impala_tf.config import (
     flat_items,
 )
 from impala_tf.types import Kind
+from tests.helpers.flags import DEFAULTS, TYPES
 
-DEFAULTS = dict(flat_items(Config()))
-TYPES: dict[str, Any] = {
-    name: hint
-    for group in dataclasses.fields(Config)
-    for name, hint in typing.get_type_hints(type(getattr(Config(), group.name))).items()
-}
 FLOATS = [name for name, hint in TYPES.items() if hint in (float, float | None)]
 NUMBERS = [*FLOATS, *(name for name, hint in TYPES.items() if hint in (int, int | None))]
 KINDS: list[Kind] = ["atari", "image", "vector"]
