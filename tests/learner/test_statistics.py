@@ -124,7 +124,7 @@ def test_statistics_of_old_checkpoints_are_converted() -> None:
         "variance": (weights * np.square(values).mean(1)).sum(),
     }
     for variable in moments.variables:
-        variable.assign(old[variable.name.removesuffix(":0")])
+        variable.assign(old[variable.name.rpartition("/")[2].removesuffix(":0")])
     moments.convert()
     now = RunningMoments(decay=0.9)
     for each in values:
