@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.checkpoint.run_state import NotFiniteError
 from impala_tf.config import Config, resolved
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import statistics
@@ -22,7 +21,7 @@ from impala_tf.learner.policy_step import PolicyStep
 from impala_tf.learner.q_step import QStep
 from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.learner.schedules import Schedules
-from impala_tf.types import EnvironmentSpec, Sent
+from impala_tf.types import EnvironmentSpec, Progress, Sent
 
 # For so many agent steps of all learners, the observations that arrive are added to the statistics
 # that normalise them, whether or not anything is learned from them yet.
@@ -30,6 +29,10 @@ OBSERVED_AGENT_STEPS = 50_000
 MAX_SKIPPED_IN_A_ROW = 20
 
 _log = logging.getLogger("impala_tf.learner")
+
+
+class NotFiniteError(Exception):
+    """Training has broken down: gradients or variables are not finite."""
 
 
 class Learner:
@@ -46,7 +49,6 @@ class Learner:
       learner_updates: gradient steps so far.
       agent_steps: decisions learned from so far, over all learners.
       environment_frames: environment frames behind these steps.
-      ranks_without_batch: learners that had no batch for the last update.
       all_reduce_s: seconds in the all-reduces of the last arrival; None if there is one learner.
       updates_skipped: gradient steps that were left out because a gradient was not finite.
     """
@@ -70,7 +72,6 @@ class Learner:
         self.learner_updates = 0
         self.agent_steps = 0
         self.environment_frames = 0
-        self.ranks_without_batch: tuple[int, ...] = ()
         self.all_reduce_s = None if group.size == 1 else 0.0
         self.updates_skipped = self._skipped_in_a_row = 0
 
@@ -88,6 +89,18 @@ class Learner:
     def entropy_cost(self) -> float:
         """Entropy cost of the next update."""
         return self._schedules.entropy_cost(self.environment_frames)
+
+    @property
+    def progress(self) -> Progress:
+        """Where training is: what every row of metrics tells."""
+        return Progress(
+            agent_steps=self.agent_steps,
+            environment_frames=self.environment_frames,
+            learner_updates=self.learner_updates,
+            updates_skipped=self.updates_skipped,
+            learning_rate=self.learning_rate,
+            entropy_cost=self.entropy_cost,
+        )
 
     @property
     def done(self) -> bool:
@@ -212,7 +225,6 @@ class Learner:
             )
 
     def _count_batches(self, has_batch: Sequence[bool]) -> None:
-        self.ranks_without_batch = tuple(r for r, has in enumerate(has_batch) if not has)
         optimizer = self._config.optimizer
         steps_per_batch = resolved(optimizer.batch_size) * resolved(optimizer.unroll_length)
         self.agent_steps += int(sum(has_batch)) * steps_per_batch

@@ -14,7 +14,6 @@ from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, parameter_specs, unroll_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
-from impala_tf.checkpoint.run_state import RunState
 from impala_tf.config import Config, ConfigError, resolved
 from impala_tf.environments import scores, suites
 from impala_tf.environments.observations import layout_of
@@ -25,6 +24,7 @@ from impala_tf.learner.inspection import Inspector
 from impala_tf.learner.networks import NetworkService
 from impala_tf.learner.replay import arrays, buffer
 from impala_tf.learner.replay.buffer import ReplayBuffer
+from impala_tf.learner.run_state import RunState
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.checkpoint.run_state import NotFiniteError
-from impala_tf.learner.update import MAX_SKIPPED_IN_A_ROW, Learner
+from impala_tf.learner.update import MAX_SKIPPED_IN_A_ROW, Learner, NotFiniteError
 from impala_tf.types import Unroll
 from tests.learner.test_update import batch, make
 

@@ -3,40 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any, Protocol
 
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import RunSignature, check_compatible
-
-
-class NotFiniteError(Exception):
-    """Training has broken down: gradients or variables are not finite."""
-
-
-class Counters(Protocol):
-    """The learner's counters (see `learner.update.Learner`)."""
-
-    learner_updates: int
-    environment_frames: int
-
-    def counters(self) -> dict[str, float]:
-        """Returns the counters, JSON-able."""
-
-    def not_finite(self) -> list[str]:
-        """Returns the names of variables that hold a NaN or an infinity."""
-
-    def restore_counters(self, counters: dict[str, float]) -> None:
-        """Restores what `counters` returned."""
-
-
-class Recorder(Protocol):
-    """Clocks, episodes and file positions (see `monitoring.recorder.RunRecorder`)."""
-
-    def state(self) -> dict[str, Any]:
-        """Returns them, JSON-able."""
-
-    def restore(self, state: dict[str, Any] | None) -> None:
-        """Restores what `state` returned; None: a fresh run."""
+from impala_tf.learner.update import Learner, NotFiniteError
+from impala_tf.monitoring.recorder import RunRecorder
 
 
 class RunState:
@@ -56,8 +27,8 @@ class RunState:
     def __init__(
         self,
         checkpointer: Checkpointer,
-        learner: Counters,
-        recorder: Recorder,
+        learner: Learner,
+        recorder: RunRecorder,
         signature: RunSignature,
     ) -> None:
         self._checkpointer = checkpointer
