@@ -86,8 +86,9 @@ class Peers:
         self._others = [rank for rank in range(group.size) if rank != group.rank]
         self._activity: tuple[Literal["waits", "meets", "works"], float] = ("waits", clock())
         self._hung_s = limits.first_hung_s
-        # By rank: who has a batch now, and when each one had its last.
-        self._has_batch = [False] * group.size
+        # By rank: who has a batch now, and when each one had its last. The first call of `wait_s`
+        # begins the wait: learners compile before.
+        self._has_batch = [True] * group.size
         self._batch_at = [clock()] * group.size
         self._warned_at = float("-inf")
 

@@ -151,6 +151,8 @@ def test_without_unrolls_the_actors_are_named_after_half_a_minute_and_every_minu
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     group = Group()
+    group.warn_after(1000.0)  # it compiles
+    group.peers.wait_s()
     for seconds in (29.0, 2.0, 58.0, 3.0):
         group.warn_after(seconds)
     group.clock.now += 60.0
