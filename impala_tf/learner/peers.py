@@ -167,15 +167,9 @@ class Peers:
             return f"{self._name}: has hung for {for_s:.0f} s after an update"
         return f"{self._name}: has waited {for_s:.0f} s for {self._awaited()} in an update"
 
-    def unreachable(self) -> list[int]:
-        """Returns the ranks of the other learners that do not answer; all are asked at once."""
-        with ThreadPoolExecutor(len(self._others) or 1) as pool:
-            alive = pool.map(lambda rank: self._answers(self._hosts[rank]), self._others)
-            return [rank for rank, answers in zip(self._others, alive, strict=True) if not answers]
-
     def lost(self) -> str:
         """Names the learners that are lost. Call it before this learner's own port is closed."""
-        gone = [f"learner-{rank} at {self._hosts[rank]}" for rank in self.unreachable()]
+        gone = [f"learner-{rank} at {self._hosts[rank]}" for rank in self._unreachable()]
         if len(self._others) > 1:
             time.sleep(self._limits.late_s)
         return f"{', '.join(gone)} (no answer)" if gone else "another learner"
@@ -185,7 +179,7 @@ class Peers:
         return _names([self.group.rank])
 
     def _awaited(self) -> str:
-        if gone := self.unreachable():
+        if gone := self._unreachable():
             return f"{_names(gone)}, which does not answer"
         return ("" if len(self._others) == 1 else "one of ") + _names(self._others)
 
@@ -194,6 +188,12 @@ class Peers:
         if starving_s < self._limits.patience_s:
             return f"has waited {starving_s:.0f} s for {_names(ranks)}: no batch"
         return f"goes on without {_names(ranks)}: no batch for {starving_s:.0f} s"
+
+    def _unreachable(self) -> list[int]:
+        """Returns the ranks of the other learners that do not answer; all are asked at once."""
+        with ThreadPoolExecutor(len(self._others) or 1) as pool:
+            alive = pool.map(lambda rank: self._answers(self._hosts[rank]), self._others)
+            return [rank for rank, answers in zip(self._others, alive, strict=True) if not answers]
 
     def _is_patient(self) -> bool:
         return self.starving_s() < self._limits.patience_s

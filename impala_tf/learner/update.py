@@ -163,7 +163,7 @@ class Learner:
 
         Args:
           batch: [B, ...]; a3c: [1, ...]; None: this learner has none, and takes part with nothing.
-          has_batch: [size]: which learners of the group have a batch (see `signals.exchange`).
+          has_batch: [size]: which learners of the group have a batch (see `peers`); one at least.
 
         Returns:
           the steps' statistics, their means and greatest policy lag; None if this learner had
@@ -179,8 +179,6 @@ class Learner:
         found, kls = [], []
         self.all_reduce_s = None if self._group.size == 1 else 0.0
         for minibatch, learners in self._uses.arrival(batch, sum(has_batch)):
-            if learners == 0:
-                continue  # the same on all learners
             result = self._take_step(minibatch, learners)
             if result.taken and minibatch is not None:
                 found.append(result.stats)
