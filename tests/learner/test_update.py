@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.losses import explained_variance
+from impala_tf.learner.peers import Peers
 from impala_tf.learner.policy import time_major
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.update import Learner
@@ -88,8 +90,6 @@ def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None
     np.testing.assert_allclose(stats.loss_total, (first.loss_total + second.loss_total) / 2)
     for theirs, mine in zip(once.parameters(), twice.parameters(), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
-    assert twice.update(None, [False]) is None  # nobody has a batch
-    assert (twice.learner_updates, twice.agent_steps) == (2, B * T)
 
 
 @pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent"])
@@ -193,7 +193,6 @@ def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     # Frames count over all learners: three batches, 4 frames a step.
     assert learner.agent_steps == 3 * B * T
     assert learner.environment_frames == 4 * 3 * B * T
-    assert learner.ranks_without_batch == (3,)
 
 
 def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
@@ -206,7 +205,6 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
     by_hand.update([array.astype(np.float64) for array in other], learning_rate=0.05)
     assert learner.update(None, [False, True]) is None
     by_hand.assert_equals(learner)
-    assert learner.ranks_without_batch == (0,)
     assert learner.counters() == {
         "learner_updates": 1,
         "agent_steps": B * T,
@@ -275,21 +273,23 @@ def test_a_real_learner_and_the_training_loop_complete_a_run() -> None:
     versions: list[int] = []
     saves: list[int] = []
     recorded: list[float] = []
-    recorder = SimpleNamespace(
+    recorder: Any = SimpleNamespace(
         record_update=lambda stats, idle_s, all_reduce_s: recorded.append(float(stats.loss_total)),
         row_due=lambda: False,
         interval=dict,
-        write_row=lambda intervals, learner: None,
+        write_row=lambda intervals, progress: None,
     )
     loop = TrainingLoop(
         learner,
         lambda version, arrays: versions.append(version),
         recorder,
         lambda: saves.append(learner.environment_frames),
-        SingleLearner(),
+        Peers(SingleLearner(), ["127.0.0.1:1"]),
         checkpoint_interval_s=1e9,
     )
-    loop.run((batch(agent, seed=k) for k in itertools.count()), lambda: False)
+    seeds = itertools.count()
+    coming: Any = SimpleNamespace(get=lambda s: batch(agent, seed=next(seeds)), closed=False)
+    loop.run(coming, lambda: False)
     assert versions == list(range(1, 11))
     assert len(recorded) == 10 and np.isfinite(recorded).all()
     assert saves == [10 * B * T * SPEC.frames_per_step]
