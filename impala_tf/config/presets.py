@@ -164,7 +164,7 @@ def _described(record: Algorithm) -> str:
 
 def _listed(flags: Flags) -> str:
     return ", ".join(
-        f"{name}={'that of all actors' if value is None else _shown(value)}"
+        f"{name}={'what actors send at once' if value is None else _shown(value)}"
         for name, value in flags.items()
     )
 

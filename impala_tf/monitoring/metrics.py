@@ -1,6 +1,6 @@
 """The metrics of a run: their names and meanings, windows and rates.
 
-To add one: a line in _GROUPS, and its value in `learner.policy_gradients`, `learner.q_step` or
+To add one: a line in _GROUPS, and its value in `learner.policy`, `algorithms.dqn.step` or
 `recorder.py`.
 """
 
@@ -52,8 +52,8 @@ _GROUPS: dict[str, dict[str, str]] = {
     "lag": {
         "policy_lag_mean": "mean age of the parameters that acted, in learner updates",
         "policy_lag_max": "maximum age of the parameters that acted, in learner updates",
-        "rho_clip_fraction": "fraction of the importance weights above clip_rho_threshold",
-        "c_clip_fraction": "fraction of the importance weights above clip_c_threshold",
+        "rho_clip_fraction": "fraction of the importance weights above rho-bar, 1",
+        "c_clip_fraction": "fraction of the importance weights above c-bar, 1",
         "kl": "mean KL divergence of the policy from the one that acted, in nats",
         "surrogate_clip_fraction": "fraction of the steps that appo's or ppo's clip left out",
     },
