@@ -67,7 +67,7 @@ class NetworkOutput(NamedTuple):
     """What the network computes for a step. Leading dimensions: [N] or [T + 1, B]."""
 
     policy_logits: Array  # float32 [..., P]: what makes a policy; dqn: Q(x, .)
-    baseline: Array  # float32 [...]: the value estimate V(x_t); of several levels [..., levels]
+    baseline: Array  # float32 [..., levels]: the value estimate V(x_t) if that level is played
 
 
 class Unroll(NamedTuple):
@@ -77,7 +77,7 @@ class Unroll(NamedTuple):
     core_state: Nest  # float32 [N, ...]: core state before step 0; () for a feed-forward core
     env_outputs: EnvOutput  # [N, T + 1, ...], observations packed as in observations.py
     agent_outputs: AgentOutput  # [N, T, ...]
-    level: Nest = ()  # int32 [N]: index in EnvironmentSpec.tasks; () if there is only one level
+    level: Array  # int32 [N]: index in EnvironmentSpec.levels
     td_errors: Nest = ()  # float32 [N, T]: n-step errors of the actor's Q-values; () without dqn
 
 
@@ -145,7 +145,12 @@ class EnvironmentSpec(NamedTuple):
     stacked_frames: int  # K: channels are the K newest frames; 0: no stack
     frames_per_step: int  # environment frames per agent step
     protocol: str  # one line to print next to every score
-    tasks: tuple[str, ...] = ()  # the levels that one agent learns; (): only level_name
+    tasks: tuple[str, ...] = ()  # the levels, if one agent learns several
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The names of all levels that one agent learns: one, or several."""
+        return self.tasks or (self.level_name,)
 
 
 class ActorReport(NamedTuple):
@@ -168,4 +173,4 @@ class Episode(NamedTuple):
     episode_return: float  # sum of unclipped rewards
     episode_length: int  # agent steps
     environment: int = 0  # which of an actor's environments
-    level: int = 0  # index in EnvironmentSpec.tasks
+    level: int = 0  # index in EnvironmentSpec.levels

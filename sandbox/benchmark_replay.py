@@ -23,9 +23,9 @@ import tensorflow as tf
 import tree
 
 from impala_tf.agents.agent import agent_of, unroll_specs
+from impala_tf.algorithms.dqn.buffer import ReplayBuffer
 from impala_tf.config import Config, Given
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.processes.common import resolve
 from impala_tf.types import Unroll
 

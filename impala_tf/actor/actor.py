@@ -46,7 +46,7 @@ class UnrollBuffer:
       specs: an Unroll of ArraySpec, without the leading N.
       num_envs: N.
       layout: the layout of the level's observations.
-      levels: int32 [N], which level each environment plays, if there are several.
+      levels: int32 [N], which level each environment plays.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class UnrollBuffer:
         specs: Unroll,
         num_envs: int,
         layout: ObservationLayout,
-        levels: np.ndarray | None = None,
+        levels: np.ndarray,
     ) -> None:
         def empty(spec: ArraySpec) -> np.ndarray:
             return np.empty((num_envs, *spec.shape), spec.dtype)
 
         self._layout = layout
-        self._levels = () if levels is None else levels
+        self._levels = levels
         self._env_outputs = tree.map_structure(empty, specs.env_outputs)
         self._agent_outputs = tree.map_structure(empty, specs.agent_outputs)
         self._parameter_version = np.empty((num_envs,), np.int64)
@@ -97,7 +97,7 @@ class Actor:
       spec: the level's specification.
       num_envs: N.
       unroll_length: T.
-      levels: int32 [N], which level each environment plays, if the agent learns several.
+      levels: int32 [N], which level each environment plays; None: all play the only one.
       q_learning: how an agent with Q-values explores, and what its errors are.
     """
 
@@ -121,6 +121,8 @@ class Actor:
         self._unroll_length = unroll_length
         self._q_learning = q_learning
         specs = array_specs(interface, spec, unroll_length)
+        if levels is None:
+            levels = np.zeros(num_envs, np.int32)
         self._buffer = UnrollBuffer(specs, num_envs, layout_of(spec), levels)
         self._environment_s = self._inference_s = 0.0  # in the current unroll
 

@@ -51,8 +51,7 @@ class Agent(snt.Module):
       interface: what actors have to know of it.
       distribution: what policy_logits mean.
       has_q_values: whether they are Q-values.
-      num_levels: how many levels it learns, each with a baseline of its own; 0: one, without a
-        dimension for it.
+      num_levels: how many levels it learns, each with a baseline of its own.
       observation_normalizer: what the torso sees observations through, or a dictionary of these by
         part. Where there is none, images are scaled to [0, 1], and vectors stay as they are.
     """
@@ -84,12 +83,12 @@ class Agent(snt.Module):
             spec.observation,
         )
         self._core = networks.CORES[composition.core]()
-        self.num_levels = 0 if self.has_q_values else len(spec.tasks)
+        self.num_levels = len(spec.levels)
         self._heads: networks.Heads | networks.QHeads = (
             networks.QHeads(self.distribution.num_parameters, heads == "dueling", init)
             if self.has_q_values
             else networks.Heads(
-                spec.actions, self.distribution.num_parameters, init, max(1, self.num_levels)
+                spec.actions, self.distribution.num_parameters, init, self.num_levels
             )
         )
         self._torso_dtype = tf.float32
@@ -101,10 +100,10 @@ class Agent(snt.Module):
         return self._heads
 
     @property
-    def baseline_layer(self) -> snt.Linear:
-        """The last layer of the baseline, which Q-values have not."""
+    def policy_heads(self) -> networks.Heads:
+        """The layers of policy and baseline, if it has these."""
         assert isinstance(self._heads, networks.Heads)
-        return self._heads.baseline
+        return self._heads
 
     def constrain(self) -> None:
         """Moves variables that have a range back into it. Call it after every optimizer step."""

@@ -8,10 +8,16 @@ import numpy as np
 EVALUATION_EPSILON = 0.01
 # An environment that explores more often than this tells little about how well the agent plays.
 REPORTED_EPSILON = 0.05
+# Of the environment that explores most, and how fast the others fall below it (arXiv 1803.00933).
+_EPSILON, _EXPONENT = 0.4, 7.0
 
 
 def epsilon_ladder(
-    num_envs: int, actor: int, num_actors: int, epsilon: float, exponent: float
+    num_envs: int,
+    actor: int,
+    num_actors: int,
+    epsilon: float = _EPSILON,
+    exponent: float = _EXPONENT,
 ) -> np.ndarray:
     """Returns epsilon ** (1 + exponent i / (M - 1)) for each environment i of one actor.
 

@@ -62,6 +62,6 @@ def array_specs(interface: AgentInterface, spec: EnvironmentSpec, unroll_length:
             action=ArraySpec((unroll_length, *actions.shape), actions.dtype),
             policy_logits=ArraySpec((unroll_length, interface.num_parameters), "float32"),
         ),
-        level=ArraySpec((), "int32") if spec.tasks else (),
+        level=ArraySpec((), "int32"),
         td_errors=ArraySpec((unroll_length,), "float32") if interface.has_q_values else (),
     )

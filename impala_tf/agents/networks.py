@@ -112,12 +112,12 @@ class QHeads(snt.Module):
         self._std = tf.Variable(1.0, trainable=False, name="unit_std")
 
     def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
-        """Maps float32 [M, F] to Q(x, .) [M, A] as policy_logits, and its maximum as baseline."""
+        """Maps float32 [M, F] to policy_logits Q(x, .) [M, A] and baseline [M, 1], its maximum."""
         q_values = self._advantages(core_output)
         if self._value is not None:
             q_values += self._value(core_output) - tf.reduce_mean(q_values, -1, keepdims=True)
         q_values = self._mean + self._std * q_values
-        return NetworkOutput(q_values, tf.reduce_max(q_values, axis=-1))
+        return NetworkOutput(q_values, tf.reduce_max(q_values, axis=-1, keepdims=True))
 
     @property
     def std(self) -> tf.Tensor:
@@ -137,6 +137,29 @@ class QHeads(snt.Module):
         self._std.assign(std)
 
 
+class ValueUnit:
+    """In which unit a baseline's layer predicts: V = mean + std * prediction, for each level.
+
+    Not a module: what decides it are the learner's moments, which checkpoints hold, and actors need
+    no baseline.
+
+    Args:
+      num_levels: each has a unit of its own.
+
+    Attributes:
+      mean, std: float32 [num_levels]; at first 0 and 1.
+    """
+
+    def __init__(self, num_levels: int) -> None:
+        self.mean = tf.Variable(tf.zeros(num_levels), trainable=False)
+        self.std = tf.Variable(tf.ones(num_levels), trainable=False)
+
+    def assign(self, mean: tf.Tensor, std: tf.Tensor) -> None:
+        """Changes the unit; [num_levels], or [] if there is one level."""
+        self.mean.assign(tf.reshape(mean, self.mean.shape))
+        self.std.assign(tf.reshape(std, self.std.shape))
+
+
 def _rescale(layer: snt.Linear, scale: tf.Tensor, shift: tf.Tensor | float) -> None:
     """Makes a layer answer scale * answer + shift."""
     layer.w.assign(layer.w * scale)
@@ -153,7 +176,10 @@ class Heads(snt.Module):
       actions: of the level.
       num_parameters: P, of a policy.
       init: of the layers.
-      num_baselines: one for each level.
+      num_levels: each has a baseline of its own.
+
+    Attributes:
+      unit: in which the baseline's layer predicts.
     """
 
     def __init__(
@@ -161,7 +187,7 @@ class Heads(snt.Module):
         actions: ActionSpec,
         num_parameters: int,
         init: Initialization = USUAL_INITIALIZATION,
-        num_baselines: int = 1,
+        num_levels: int = 1,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -170,12 +196,21 @@ class Heads(snt.Module):
             num_parameters //= 2
             self._log_std = tf.Variable(tf.zeros(num_parameters), name="log_std")
         self._policy = snt.Linear(num_parameters, w_init=init.policy, name="policy_logits")
-        self._baseline = snt.Linear(num_baselines, w_init=init.baseline, name="baseline")
+        self._baseline = snt.Linear(num_levels, w_init=init.baseline, name="baseline")
+        self.unit = ValueUnit(num_levels)
 
-    @property
-    def baseline(self) -> snt.Linear:
-        """The layer of the baseline."""
-        return self._baseline
+    def set_unit(self, mean: tf.Tensor, std: tf.Tensor) -> None:
+        """Makes the baseline's layer predict (V - mean) / std, and changes it so that V stays.
+
+        PopArt (Hessel et al., 2018, arXiv 1809.04474, section 3).
+        """
+        before_mean, before_std = self.unit.mean.read_value(), self.unit.std.read_value()
+        self.unit.assign(mean, std)
+        _rescale(
+            self._baseline,
+            before_std / self.unit.std,
+            (before_mean - self.unit.mean) / self.unit.std,
+        )
 
     def constrain(self) -> None:
         """Moves variables that an optimizer's step took out of their range back to its end.
@@ -186,12 +221,9 @@ class Heads(snt.Module):
             self._log_std.assign(tf.clip_by_value(self._log_std, *LOG_STD_RANGE))
 
     def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
-        """Maps float32 [M, F] to policy_logits [M, P] and baseline [M], or [M, num_baselines]."""
+        """Maps float32 [M, F] to policy_logits [M, P] and baseline [M, num_levels]."""
         logits = self._policy(core_output)
         if self._log_std is not None:
             log_std = tf.broadcast_to(self._log_std, tf.shape(logits))
             logits = tf.concat([logits, log_std], axis=-1)
-        baseline = self._baseline(core_output)
-        return NetworkOutput(
-            logits, tf.squeeze(baseline, -1) if baseline.shape[-1] == 1 else baseline
-        )
+        return NetworkOutput(logits, self.unit.mean + self.unit.std * self._baseline(core_output))

@@ -38,17 +38,8 @@ class QLearning:
         """
         if not interface.has_q_values:
             return None
-        replay, num_envs = config.replay, config.process.envs_per_actor
-        return cls(
-            config,
-            exploration.epsilon_ladder(
-                num_envs,
-                actor,
-                num_actors,
-                replay.exploration_epsilon,
-                replay.exploration_exponent,
-            ),
-        )
+        num_envs = config.process.envs_per_actor
+        return cls(config, exploration.epsilon_ladder(num_envs, actor, num_actors))
 
     def reported(self, episodes: list[Episode]) -> list[Episode]:
         """Returns the games of environments that explore little."""

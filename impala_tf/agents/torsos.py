@@ -9,6 +9,7 @@ from typing import NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
+from impala_tf.config.compositions import Torso
 from impala_tf.environments.spaces import WORD_BUCKETS
 from impala_tf.types import ObservationSpec
 
@@ -246,12 +247,11 @@ TORSOS: dict[str, Callable[[snt.initializers.Initializer | None, int], snt.Modul
 
 k multiplies the channels of the convolutions. As in Impoola's code, the linear layer keeps its
 units. The MLP has no channels."""
-RESIDUAL_TORSOS = ("impala", "impoola")
 _SMALL = 20  # pixels
 
 
 def make_torso(
-    torso: str,
+    torso: Torso,
     part: ObservationSpec,
     w_init: snt.initializers.Initializer | None,
     width_scale: int = 1,
@@ -259,16 +259,16 @@ def make_torso(
     """Returns the torso of an agent for a part of its observations.
 
     Args:
-      torso: a key of TORSOS; images go through it.
-      part: of the observation. Vectors go through "mlp", texts through a `LanguageTorso`. Images
-        that are smaller than what one unit of "shallow" sees, such as MiniGrid's 7x7 cells, go
-        through 3x3 convolutions instead.
+      torso: images go through it.
+      part: the part of the observation. Vectors go through "mlp", texts through a
+        `LanguageTorso`. Images that are smaller than what one unit of "shallow" sees, such as
+        MiniGrid's 7x7 cells, go through 3x3 convolutions instead.
       w_init: of linear layers and convolutions.
       width_scale: k, --width_scale.
     """
     if part.kind == "text":
         return LanguageTorso()
-    if part.kind == "image" and torso not in RESIDUAL_TORSOS and min(part.shape[:2]) < _SMALL:
+    if part.kind == "image" and not torso.is_residual and min(part.shape[:2]) < _SMALL:
         k = width_scale
         return ConvTorso(((16 * k, 3, 1), (32 * k, 3, 1)), 256, w_init, "small")
-    return TORSOS["mlp" if part.kind == "vector" else torso](w_init, width_scale)
+    return TORSOS["mlp" if part.kind == "vector" else torso.name](w_init, width_scale)

@@ -3,6 +3,7 @@
 Standard library only, apart from `command_line`, so that `frontend/` starts without TensorFlow.
 """
 
+from impala_tf.config.algorithms import ALGORITHMS, Algorithm, algorithm
 from impala_tf.config.compositions import AGENTS, AgentComposition, CoreName, HeadsName
 from impala_tf.config.defaults import (
     resolve,
@@ -52,8 +53,10 @@ from impala_tf.config.schedule import linear, schedule_change, schedule_line
 
 __all__ = [
     "AGENTS",
+    "ALGORITHMS",
     "BUILT_IN",
     "PRESETS",
+    "Algorithm",
     "AgentComposition",
     "AgentConfig",
     "ClusterConfig",
@@ -72,6 +75,7 @@ __all__ = [
     "RunConfig",
     "actors_use_tensorflow",
     "actors_wait",
+    "algorithm",
     "check_algorithm",
     "check_batches",
     "check_observation",

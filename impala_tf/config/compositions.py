@@ -11,10 +11,25 @@ CoreName = Literal["feedforward", "lstm"]
 HeadsName = Literal["policy", "q_values", "dueling"]
 
 
+class Torso(NamedTuple):
+    """What the rest of the project asks about a torso; `agents.torsos` makes it."""
+
+    name: str
+    takes: Literal["images", "vectors"]
+    is_residual: bool = False  # deep: its activations take much memory
+
+
+SHALLOW = Torso("shallow", "images")
+NATURE = Torso("nature", "images")
+IMPALA = Torso("impala", "images", is_residual=True)
+IMPOOLA = Torso("impoola", "images", is_residual=True)
+MLP = Torso("mlp", "vectors")
+
+
 class AgentComposition(NamedTuple):
     """An agent is a torso and a core; some also see the last action and reward."""
 
-    torso: Literal["shallow", "nature", "impala", "impoola", "mlp"]
+    torso: Torso
     core: CoreName
     observes_last_action_and_reward: bool
 
@@ -29,14 +44,14 @@ class AgentComposition(NamedTuple):
 
 
 AGENTS: dict[str, AgentComposition] = {
-    "SimpleConvNetAgent": AgentComposition("nature", "feedforward", True),
-    "NatureAgent": AgentComposition("nature", "feedforward", False),
-    "ShallowConvNetAgent": AgentComposition("shallow", "feedforward", False),
-    "ShallowConvNetLSTMAgent": AgentComposition("shallow", "lstm", True),
-    "ResNetAgent": AgentComposition("impala", "feedforward", False),
-    "ResNetLSTMAgent": AgentComposition("impala", "lstm", True),
-    "ImpoolaAgent": AgentComposition("impoola", "feedforward", False),
-    "ImpoolaLSTMAgent": AgentComposition("impoola", "lstm", True),
-    "MLPAgent": AgentComposition("mlp", "feedforward", False),
-    "MLPLSTMAgent": AgentComposition("mlp", "lstm", True),
+    "SimpleConvNetAgent": AgentComposition(NATURE, "feedforward", True),
+    "NatureAgent": AgentComposition(NATURE, "feedforward", False),
+    "ShallowConvNetAgent": AgentComposition(SHALLOW, "feedforward", False),
+    "ShallowConvNetLSTMAgent": AgentComposition(SHALLOW, "lstm", True),
+    "ResNetAgent": AgentComposition(IMPALA, "feedforward", False),
+    "ResNetLSTMAgent": AgentComposition(IMPALA, "lstm", True),
+    "ImpoolaAgent": AgentComposition(IMPOOLA, "feedforward", False),
+    "ImpoolaLSTMAgent": AgentComposition(IMPOOLA, "lstm", True),
+    "MLPAgent": AgentComposition(MLP, "feedforward", False),
+    "MLPLSTMAgent": AgentComposition(MLP, "lstm", True),
 }

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from impala_tf.config import presets
+from impala_tf.config.algorithms import algorithm
 from impala_tf.config.compositions import AGENTS
 from impala_tf.config.flag_values import BUILT_IN, Given, flat_items, hosts, replace
 from impala_tf.config.flags import Config
@@ -40,18 +41,19 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
     if flags["num_actors"] is None:
         flags["num_actors"] = max(1, len(os.sched_getaffinity(0)))
     waits = flags["synchronization"] != "none" and given["batch_size"] is None
+    record = algorithm(flags["algorithm"])
+    of_one = record.actors_send == "gradients"
     if waits or flags["batch_size"] is None:
-        of_one = flags["algorithm"] == "a3c"
         flags["batch_size"] = (
             flags["envs_per_actor"] if of_one else _unrolls_of_all_environments(flags)
         )
     if flags["micro_batches"] is None:
         flags["micro_batches"] = _micro_batches(flags)
     if flags["acting"] is None:
-        flags["acting"] = "tensorflow" if flags["algorithm"] in ("a3c", "dqn") else "litert"
+        flags["acting"] = record.acting
     if flags["queue_capacity"] is None:
         unrolls = max(flags["batch_size"], flags["envs_per_actor"])
-        flags["queue_capacity"] = _GRADIENTS if flags["algorithm"] == "a3c" else unrolls
+        flags["queue_capacity"] = _GRADIENTS if of_one else unrolls
     if flags["schedule_frames"] is None:
         flags["schedule_frames"] = flags["total_environment_frames"]
     if flags["logdir"] is None:
@@ -82,13 +84,17 @@ def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, s
 
 
 def sent_per_push(config: Config) -> int:
-    """Returns how many unrolls an actor sends at once; a3c: one gradient."""
-    return 1 if config.loss.algorithm == "a3c" else config.process.envs_per_actor
+    """Returns how many unrolls an actor sends at once, or one gradient."""
+    return 1 if _sends_gradients(config) else config.process.envs_per_actor
 
 
 def sent_per_batch(config: Config) -> int:
-    """Returns how many unrolls make a batch; a3c: one gradient."""
-    return 1 if config.loss.algorithm == "a3c" else config.optimizer.batch_size
+    """Returns how many unrolls make a batch, or one gradient."""
+    return 1 if _sends_gradients(config) else config.optimizer.batch_size
+
+
+def _sends_gradients(config: Config) -> bool:
+    return algorithm(config.loss.algorithm).actors_send == "gradients"
 
 
 def _default_logdir(flags: Mapping[str, Any]) -> str:
@@ -107,9 +113,10 @@ def slug(level_name: str) -> str:
 
 def _micro_batches(flags: Mapping[str, Any]) -> int:
     """Returns the most parts, up to 4, that a batch can be split into, if activations are large."""
-    is_deep = AGENTS[flags["agent_name"]].torso in ("impala", "impoola")
+    is_deep = AGENTS[flags["agent_name"]].torso.is_residual
+    splits = algorithm(flags["algorithm"]).splits_batches
     # Where advantages are scaled by those of the batch, a part would be scaled by its own.
-    if not is_deep or flags["algorithm"] in ("ppo", "dqn") or flags["advantage_scaling"] == "batch":
+    if not is_deep or not splits or flags["advantage_scaling"] == "batch":
         return 1
     return max(parts for parts in (1, 2, 3, 4) if flags["batch_size"] % parts == 0)
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.flags import ClusterConfig, Config, EnvironmentConfig
 from impala_tf.config.mode_flags import BenchmarkConfig, EvaluationConfig, ReportConfig
 
@@ -142,9 +143,9 @@ def waits_for_updates(config: Config) -> bool:
     return actors_wait(config.loss.algorithm, config.process.synchronization)
 
 
-def actors_wait(algorithm: str | None, synchronization: str) -> bool:
-    """Returns `waits_for_updates` of flags; an algorithm that is not given does not make it so."""
-    return algorithm == "ppo" or synchronization != "none"
+def actors_wait(name: str | None, synchronization: str) -> bool:
+    """Returns `waits_for_updates` of --algorithm, None if it is not given, and another flag."""
+    return synchronization != "none" or (name in ALGORITHMS and algorithm(name).actors_wait)
 
 
 def actors_use_tensorflow(config: Config) -> bool:
@@ -156,7 +157,8 @@ def wire_digest(config: Config) -> str:
     """Returns a short digest of the flags that actor and learner must share.
 
     These are the level's protocol, the agent with its inputs, the unroll length, and what
-    processes wait for; for a3c, also whatever changes gradients. The handshake compares it.
+    processes wait for; if actors send gradients, also whatever changes these. The handshake
+    compares it.
     """
     shared = {
         **dataclasses.asdict(config.environment),
@@ -170,7 +172,7 @@ def wire_digest(config: Config) -> str:
         "inference": config.process.inference,
         "synchronization": config.process.synchronization,
     }
-    if config.loss.algorithm == "a3c":
+    if algorithm(config.loss.algorithm).actors_send == "gradients":
         of_actors = {"envs_per_actor": config.process.envs_per_actor}
         shared = {**shared, **dataclasses.asdict(config.loss), **of_actors}
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:16]

@@ -138,12 +138,8 @@ class AgentConfig:
 class LossConfig:
     """The algorithm and its losses."""
 
-    algorithm: Derived[Literal["impala", "appo", "ppo", "a3c", "dqn"]] = DERIVED
-    """impala: V-trace policy gradient (arXiv 1802.01561); appo: V-trace advantages in a clipped
-    surrogate, on batches that are used several times (arXiv 1912.00167); ppo: clipped surrogate
-    with GAE; actors wait for new parameters (arXiv 1707.06347); a3c: actors compute gradients and
-    send these (arXiv 1602.01783); dqn: double DQN with n-step returns and replay (arXiv 1509.06461,
-    1803.00933). Default: preset."""
+    algorithm: Derived[str] = DERIVED
+    """impala, appo, ppo, a3c or dqn; the list below says what they are. Default: preset."""
     discounting: Derived[float] = DERIVED
     """Discount factor gamma of an agent step. Default: preset."""
     baseline_cost: Derived[float] = DERIVED
@@ -172,17 +168,10 @@ class LossConfig:
     gae_lambda: float = 0.95
     """ppo: lambda of the generalised advantage estimates (arXiv 1506.02438)."""
     target_update_interval: Derived[int] = DERIVED
-    """appo, dqn: learner updates after which the target network becomes a copy of the network.
-    appo: 0 means no target network; the ratio is clipped against the policy that acted.
+    """dqn: learner updates after which the target network becomes a copy of the network.
     Default: preset."""
     n_step: Derived[int] = DERIVED
     """dqn: rewards in a target, before the value of the state that follows. Default: preset."""
-    clip_rho_threshold: float = 1.0
-    """rho-bar: clips the importance weights of the temporal differences."""
-    clip_pg_rho_threshold: float = 1.0
-    """Clips the importance weights of the policy gradient."""
-    clip_c_threshold: float = 1.0
-    """c-bar: clips the trace coefficients."""
     vtrace_lambda: Derived[float] = DERIVED
     """impala, appo: decay of the traces (remark 2 of the paper). Default: preset."""
 
@@ -217,21 +206,15 @@ class OptimizerConfig:
     """At frame 0. Default: preset."""
     learning_rate_schedule: Derived[Literal["linear", "constant", "kl"]] = DERIVED
     """linear: to --learning_rate_end at --schedule_frames; constant; kl: divided by 1.5 while the
-    KL divergence from the policy that acted is above twice --kl_target, multiplied by 1.5 while it
-    is below half of it, within a factor of 10 from --learning_rate. Default: preset."""
+    KL divergence from the policy that acted is above 0.02 nats, multiplied by 1.5 while it is below
+    0.005, within a factor of 10 from --learning_rate. Default: preset."""
     learning_rate_end: Derived[float] = DERIVED
     """linear: the learning rate from --schedule_frames on.
     Default: preset; if --learning_rate is given, the same share of it as in the preset."""
-    kl_target: float = 0.01
-    """kl: in nats; see --learning_rate_schedule."""
     decay: float = 0.99
     """RMSProp's decay of the squared gradients."""
     momentum: float = 0.0
     """RMSProp's momentum."""
-    adam_beta1: float = 0.9
-    """Adam's decay of the gradients."""
-    adam_beta2: float = 0.999
-    """Adam's decay of the squared gradients."""
     epsilon: Derived[float] = DERIVED
     """Added to the root of the squared gradients (Adam), or under it (RMSProp). Default: preset."""
     gradients_clipping: Derived[float] = DERIVED
@@ -254,15 +237,6 @@ class ReplayConfig:
     replay_sampling: Derived[Literal["uniform", "prioritized"]] = DERIVED
     """prioritized: steps with a large error are drawn more often (arXiv 1511.05952), first by the
     errors that their actors computed. Default: preset."""
-    priority_exponent: float = 0.6
-    """prioritized: probabilities are proportional to the error to the power of this (alpha)."""
-    importance_exponent: float = 0.4
-    """prioritized: how far losses are corrected for these probabilities; 1: wholly (beta)."""
-    exploration_epsilon: float = 0.4
-    """How often the environment that explores most takes a random action."""
-    exploration_exponent: float = 7.0
-    """The environment that explores least does so with --exploration_epsilon to the power of one
-    plus this; the others lie between (arXiv 1803.00933). 0: all explore alike."""
     save_replay: bool = False
     """Keep the replay in files in the logdir, so that a resumed run has it. Else it starts to
     refill. The files take as much room on the disk as the replay takes memory."""

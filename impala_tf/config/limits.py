@@ -6,9 +6,10 @@ import math
 import re
 from typing import Any
 
+from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.compositions import AGENTS
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import Given, flat_items, hosts, waits_for_updates
+from impala_tf.config.flag_values import Given, actors_wait, hosts, waits_for_updates
 from impala_tf.config.flags import Config
 from impala_tf.types import EnvironmentSpec
 
@@ -17,23 +18,19 @@ _POSITIVE = (
     "num_action_repeats", "environment_timeout_s", "width", "height", "frame_skip",
     "stacked_frames", "max_episode_frames",
     "batch_size", "unroll_length", "updates_per_batch", "ring_batches", "minibatches",
-    "learning_rate", "kl_target", "epsilon", "num_actors", "envs_per_actor", "queue_capacity",
-    "test_num_episodes", "clip_rho_threshold", "clip_pg_rho_threshold", "clip_c_threshold",
-    "width_scale", "max_policy_lag", "parameter_lag", "min_actors", "min_learners", "max_hours",
-    "idle_exit_minutes", "benchmark_seconds", "n_step", "replay_capacity", "replay_batch_size",
-    "replay_ratio", "micro_batches",
+    "learning_rate", "epsilon", "num_actors", "envs_per_actor", "queue_capacity",
+    "test_num_episodes", "width_scale", "max_policy_lag", "parameter_lag", "min_actors",
+    "min_learners", "max_hours", "idle_exit_minutes", "n_step", "replay_capacity",
+    "replay_batch_size", "replay_ratio", "micro_batches",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
     "gradients_clipping", "learning_rate_end", "surrogate_clipping", "value_clipping",
     "target_update_interval", "num_levels", "start_level", "replay_start_steps",
-    "exploration_exponent",
 )  # fmt: skip
 _UNIT_INTERVAL = (
     "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "decay", "momentum",
-    "priority_exponent", "importance_exponent", "exploration_epsilon",
 )  # fmt: skip
-_BELOW_ONE = ("adam_beta1", "adam_beta2")
 _LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and the engine adds one
 
 
@@ -51,7 +48,6 @@ def problems(given: Given) -> list[str]:
         (_POSITIVE, lambda v: v > 0, "greater than 0"),
         (_NOT_NEGATIVE, lambda v: v >= 0, "0 or more"),
         (_UNIT_INTERVAL, lambda v: 0 <= v <= 1, "between 0 and 1"),
-        (_BELOW_ONE, lambda v: 0 <= v < 1, "0 or more, and below 1"),
     ):
         found += [
             f"--{name}={flags[name]}: must be {right}"
@@ -66,7 +62,7 @@ def problems(given: Given) -> list[str]:
             "--video: films games of a trained agent: leave it out here, and afterwards give"
             " --mode=test --logdir=DIR --video"
         )
-    found += _agent_problems(flags["agent_name"])
+    found += _name_problems(flags)
     found += _role_problems(flags)
     found += _synchronization_problems(flags)
     found += _cluster_problems(flags)
@@ -75,102 +71,21 @@ def problems(given: Given) -> list[str]:
 
 def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
     """Raises ConfigError if the named agent cannot take the level's observations."""
-    takes_vectors = AGENTS[agent_name].torso == "mlp"
-    if takes_vectors == (spec.kind == "vector"):
+    has = "vectors" if spec.kind == "vector" else "images"
+    takes = AGENTS[agent_name].torso.takes
+    if takes == has:
         return
-    fitting = [name for name in AGENTS if (AGENTS[name].torso == "mlp") == (spec.kind == "vector")]
+    fitting = [name for name in AGENTS if AGENTS[name].torso.takes == has]
     raise ConfigError(
-        f"--agent_name={agent_name}: takes {'vectors' if takes_vectors else 'images'}, but "
-        f"{spec.level_name} has {'vectors' if spec.kind == 'vector' else 'images'}"
+        f"--agent_name={agent_name}: takes {takes}, but {spec.level_name} has {has}"
         f" as observations; use one of {', '.join(fitting)}"
     )
 
 
 def check_algorithm(config: Config, spec: EnvironmentSpec) -> None:
-    """Raises ConfigError if the algorithm cannot learn the level, or not with this agent.
-
-    Args:
-      config: resolved.
-      spec: of the level.
-    """
-    algorithm, agent = config.loss.algorithm, config.agent
-    if algorithm != "dqn":
-        if agent.heads != "policy":
-            raise ConfigError(
-                f"--heads={agent.heads}: {algorithm} learns a policy; leave the flag out, or give"
-                " --algorithm=dqn"
-            )
-        if algorithm == "a3c" and (found := _a3c_problems(config)):
-            raise ConfigError(found)
-        return
-    found = []
-    if spec.actions.kind != "discrete":
-        found.append(
-            f"--algorithm=dqn: learns a value of each action, but {spec.level_name} has"
-            f" {spec.actions}; use impala, appo or ppo"
-        )
-    if agent.heads == "policy":
-        found.append("--heads=policy: dqn learns Q-values; give q_values or dueling")
-    if config.process.acting != "tensorflow":
-        found.append(
-            f"--acting={config.process.acting}: dqn's actors compute with TensorFlow; give"
-            " tensorflow"
-        )
-    if agent.core != "feedforward":
-        found.append(
-            f"--algorithm=dqn: replays single steps, which the {agent.core} of {agent.agent_name}"
-            " cannot learn from; add --core=feedforward"
-        )
-    if not config.loss.target_update_interval:
-        found.append("--target_update_interval=0: dqn needs a target network; give 1 or more")
-    found += _replay_problems(config)
-    if found:
+    """Raises ConfigError if the algorithm cannot learn the level, or not with these flags."""
+    if found := algorithm(config.loss.algorithm).problems(config, spec):
         raise ConfigError(found)
-
-
-def _a3c_problems(config: Config) -> list[str]:
-    loss, flags = config.loss, dict(flat_items(config))
-    found = [
-        f"--{name}={flags[name]}: a3c's actors compute gradients alone, and once; {right}"
-        for name, fits, right in (
-            ("acting", ("tensorflow",), "give tensorflow"),
-            ("observation_normalization", ("none",), "give none"),
-            ("value_normalization", ("none",), "give none"),
-            ("advantage_scaling", ("none", "batch"), "give none or batch"),
-            ("updates_per_batch", (1,), "give 1"),
-            ("learning_rate_schedule", ("linear", "constant"), "give linear or constant"),
-        )
-        if flags[name] not in fits
-    ]
-    if loss.entropy_cost_end != loss.entropy_cost:
-        found.append(
-            f"--entropy_cost_end={loss.entropy_cost_end}: a3c's actors do not know how far the run"
-            f" is; give {loss.entropy_cost}, which is --entropy_cost"
-        )
-    if config.optimizer.batch_size != config.process.envs_per_actor:
-        found.append(
-            f"--batch_size={config.optimizer.batch_size}: a gradient of a3c is that of one actor's"
-            f" {config.process.envs_per_actor} environments; leave the flag out, or change"
-            " --envs_per_actor"
-        )
-    return found
-
-
-def _replay_problems(config: Config) -> list[str]:
-    replay, optimizer = config.replay, config.optimizer
-    capacity, start = replay.replay_capacity, replay.replay_start_steps
-    batch = optimizer.batch_size * optimizer.unroll_length
-    if capacity < batch:
-        return [
-            f"--replay_capacity={capacity}: a batch of {optimizer.batch_size} unrolls already has"
-            f" {batch} agent steps; give more"
-        ]
-    if capacity < start:
-        return [
-            f"--replay_start_steps={start}: the replay holds only {capacity} agent steps"
-            " (--replay_capacity); give fewer"
-        ]
-    return []
 
 
 def check_width_scale(config: Config) -> None:
@@ -180,7 +95,7 @@ def check_width_scale(config: Config) -> None:
       config: resolved.
     """
     agent = config.agent
-    if agent.width_scale != 1 and AGENTS[agent.agent_name].torso == "mlp":
+    if agent.width_scale != 1 and AGENTS[agent.agent_name].torso.takes == "vectors":
         raise ConfigError(
             f"--width_scale={agent.width_scale}: {agent.agent_name} has no convolutions; leave the"
             " flag out"
@@ -207,7 +122,7 @@ def check_batches(config: Config) -> None:
         )
     if not waits_for_updates(config):
         return
-    if config.loss.algorithm == "ppo" and parts > batch_size:
+    if algorithm(config.loss.algorithm).estimates_once and parts > batch_size:
         raise ConfigError(
             f"--minibatches={parts}: a batch has only {batch_size} unrolls; give at most as many,"
             " or more --envs_per_actor"
@@ -237,10 +152,15 @@ def _level_problems(flags: dict[str, Any]) -> list[str]:
     ]
 
 
-def _agent_problems(name: str | None) -> list[str]:
-    if name is None or name in AGENTS:
-        return []
-    return [f"--agent_name={name}: no such agent; use one of {', '.join(sorted(AGENTS))}"]
+def _name_problems(flags: dict[str, Any]) -> list[str]:
+    return [
+        f"--{flag}={flags[flag]}: no such {what}; use one of {', '.join(names)}"
+        for flag, what, names in (
+            ("agent_name", "agent", sorted(AGENTS)),
+            ("algorithm", "algorithm", list(ALGORITHMS)),
+        )
+        if flags[flag] is not None and flags[flag] not in names
+    ]
 
 
 def _role_problems(flags: dict[str, Any]) -> list[str]:
@@ -252,12 +172,12 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
     job, task = flags["job_name"], flags["task"]
     learners, actors = hosts(flags["learner_hosts"]), hosts(flags["actor_hosts"])
     synchronization = flags["synchronization"]
-    waits = synchronization != "none" or flags["algorithm"] == "ppo"
+    waits = actors_wait(flags["algorithm"], synchronization)
     if job == "learner" and waits and not actors and not flags["batch_size"]:
-        why = "algorithm=ppo" if synchronization == "none" else f"synchronization={synchronization}"
+        why = "algorithm" if synchronization == "none" else "synchronization"
         found.append(
-            f"--{why}: a learner needs --actor_hosts, or as --batch_size the number of its actors'"
-            " environments"
+            f"--{why}={flags[why]}: a learner needs --actor_hosts, or as --batch_size the number of"
+            " its actors' environments"
         )
     if job and not learners:
         found.append(f"--job_name={job}: needs --learner_hosts=host:port[,host:port...]")
@@ -279,14 +199,6 @@ def _synchronization_problems(flags: dict[str, Any]) -> list[str]:
     if synchronization == "step" and inference != "learner":
         return ["--synchronization=step: all environments share one network; add"
                 " --inference=learner"]  # fmt: skip
-    if flags["algorithm"] == "a3c" and synchronization != "none":
-        return [f"--synchronization={synchronization}: a3c is asynchronous; leave it out"]
-    if flags["algorithm"] == "a3c" and inference == "learner":
-        return ["--inference=learner: a3c's actors have the network anyway; leave it out"]
-    if flags["algorithm"] == "dqn" and synchronization != "none":
-        return [f"--synchronization={synchronization}: dqn replays what is old; leave it out"]
-    if flags["algorithm"] == "dqn" and inference == "learner":
-        return ["--inference=learner: dqn's actors explore each in its own way; leave it out"]
     return []
 
 
@@ -321,11 +233,6 @@ def _cluster_problems(flags: dict[str, Any]) -> list[str]:
         found.append(f"--tmux_sess={flags['tmux_sess']!r}: letters, digits, _ and - only")
     if flags["max_restarts"] < 0:
         found.append(f"--max_restarts={flags['max_restarts']}: must be 0 or more")
-    if flags["speed_json"] is not None and flags["algorithm"] == "a3c":
-        found.append(
-            f"--speed_json={flags['speed_json']}: the model does not know that a3c's actors compute"
-            " gradients; leave it out"
-        )
     found += _variable_problems(flags)
     port = flags["rendezvous_port"]
     if port is not None and not 1 <= port <= 65535:

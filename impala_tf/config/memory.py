@@ -11,7 +11,7 @@ _ITEM_BYTES = {"uint8": 1, "float32": 4, "int32": 4}
 # Of each step of an unroll: reward, four flags, last action; of each decision: action, error, and
 # what its target is made of. The tree of priorities is of numbers of 8 bytes.
 _STEP_BYTES, _DECISION_BYTES, _Q_BYTES, _NODE_BYTES = 12, 21, 4, 8
-_UNROLL_BYTES = 16  # its version, and when it came
+_UNROLL_BYTES = 20  # its version, its level, and when it came
 
 
 def replay_slots(config: Config) -> int:
@@ -33,7 +33,6 @@ def replay_bytes(config: Config, spec: EnvironmentSpec) -> int:
         + (length + 1) * _STEP_BYTES
         + length * (_DECISION_BYTES + _Q_BYTES * spec.actions.sizes[0])
         + _UNROLL_BYTES
-        + (4 if spec.tasks else 0)
     )
     leaves = 1 << max(0, slots * length - 1).bit_length()
     return slots * unroll + 2 * leaves * _NODE_BYTES

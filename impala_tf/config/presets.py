@@ -6,12 +6,10 @@ Every flag of a preset is `Derived` in `flags`, so that a given one is told apar
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 from typing import Any
 
+from impala_tf.config.algorithms import ALGORITHMS, Algorithm, Flags, algorithm
 from impala_tf.types import Kind
-
-Flags = Mapping[str, Any]
 
 # Table G.1 of the paper; what it does not name (appo, ppo) changes nothing there.
 _PAPER: Flags = {
@@ -109,79 +107,6 @@ PRESETS: dict[str, dict[Kind, Flags]] = {
 }
 """{preset: {kind: {flag: value}}}: all hold the same flags."""
 
-# What an algorithm needs that is not the preset's own. ppo: Huang et al. (2022), "The 37
-# implementation details of proximal policy optimization".
-_PPO: Flags = {
-    "advantage_scaling": "batch",
-    "initialization": "orthogonal",
-    "loss_reduction": "mean",
-    "unroll_length": 128,
-    "updates_per_batch": 4,
-    "minibatches": 4,
-    "optimizer": "adam",
-    "epsilon": 1e-5,
-    "gradients_clipping": 0.5,
-    "batch_size": None,
-}
-# Actors compute gradients alone: without statistics that only the learner has, and once. With few
-# environments each, they send many.
-_A3C: Flags = {
-    "observation_normalization": "none",
-    "advantage_scaling": "none",
-    "value_normalization": "none",
-    "updates_per_batch": 1,
-    "batch_size": None,
-    "envs_per_actor": 4,
-}
-_A3C_IMAGE: Flags = {"learning_rate": 1e-3}
-# Measured, see sandbox/cartpole.md.
-_A3C_VECTOR: Flags = {
-    "initialization": "orthogonal",
-    "vtrace_lambda": 1.0,
-    "advantage_scaling": "batch",
-    "baseline_cost": 0.005,
-    "optimizer": "rmsprop",
-    "learning_rate": 3e-3,
-    "learning_rate_end": 0.0,
-    "gradients_clipping": 40.0,
-    "loss_reduction": "mean",
-    "epsilon": 1e-5,
-    "envs_per_actor": 8,
-}
-_DQN: Flags = {
-    "heads": "q_values",
-    "loss_reduction": "mean",
-    "value_normalization": "none",
-    "batch_size": 4,
-    "unroll_length": 64,
-    "optimizer": "adam",
-    "learning_rate": 3e-4,
-    "learning_rate_schedule": "constant",
-    "learning_rate_end": 3e-4,
-    "epsilon": 1.5e-4,
-    "gradients_clipping": 10.0,
-    "target_update_interval": 250,
-}
-_DQN_IMAGE: Flags = {"replay_start_steps": 5_000}
-_DQN_VECTOR: Flags = {
-    "heads": "dueling",
-    "observation_normalization": "elementwise",
-    "value_normalization": "running",
-    "replay_start_steps": 1_000,
-    "replay_ratio": 0.125,
-    "learning_rate": 2.5e-3,
-    "learning_rate_schedule": "linear",
-    "learning_rate_end": 0.0,
-    "target_update_interval": 100,
-}
-FOR_ALGORITHM: dict[str, dict[Kind, Flags]] = {
-    "ppo": {"atari": _PPO, "image": _PPO, "vector": _PPO},
-    "a3c": {"atari": _A3C, "image": {**_A3C, **_A3C_IMAGE}, "vector": {**_A3C, **_A3C_VECTOR}},
-    "dqn": {"atari": _DQN, "image": {**_DQN, **_DQN_IMAGE}, "vector": {**_DQN, **_DQN_VECTOR}},
-}
-"""{algorithm: {kind: {flag: value}}}: come before the preset's own."""
-
-
 FOR_CONTINUOUS: Flags = {
     "entropy_cost": 0.0,
     "entropy_cost_end": 0.0,
@@ -191,23 +116,20 @@ FOR_CONTINUOUS: Flags = {
 bonus would make its deviation grow for ever."""
 
 
-def values(
-    preset: str, kind: Kind, algorithm: str | None, continuous: bool = False
-) -> dict[str, Any]:
+def values(preset: str, kind: Kind, name: str | None, continuous: bool = False) -> dict[str, Any]:
     """Returns {flag: value} of a preset for a kind of level.
 
     Args:
       preset: a key of PRESETS.
       kind: of the level.
-      algorithm: as given; None: the preset's own.
+      name: the given algorithm; None: the preset's own.
       continuous: whether the level's actions are.
     """
     preset_values = dict(PRESETS[preset][kind])
     if continuous:
         preset_values.update(FOR_CONTINUOUS)
-    if algorithm is not None:
-        of_algorithm = FOR_ALGORITHM[algorithm][kind] if algorithm in FOR_ALGORITHM else {}
-        preset_values.update(of_algorithm, algorithm=algorithm)
+    if name is not None:
+        preset_values.update(algorithm(name).defaults_on(kind), algorithm=name)
     return preset_values
 
 
@@ -223,20 +145,27 @@ def table() -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
     notes = [
-        f"--algorithm=ppo changes: {_listed(_PPO)}, batch_size=every environment's unroll.",
-        f"--algorithm=a3c changes: {_listed(_A3C)}, batch_size=every unroll of one actor;"
-        f" with images: {_listed(_A3C_IMAGE)}; with vectors: {_listed(_A3C_VECTOR)}.",
-        f"--algorithm=dqn changes: {_listed(_DQN)}; with images: {_listed(_DQN_IMAGE)}; with"
-        f" vectors: {_listed(_DQN_VECTOR)}.",
+        *(f"--algorithm={name}: {_described(algorithm(name))}." for name in ALGORITHMS),
         f"Continuous actions change: {_listed(FOR_CONTINUOUS)}.",
     ]
     wrapped = [line for each in notes for line in textwrap.wrap(each, 100)]
     return "\n".join([*(line.rstrip() for line in lines), "", *wrapped])
 
 
+def _described(record: Algorithm) -> str:
+    changes = {
+        "changes": record.defaults,
+        "with images": record.image_defaults,
+        "with vectors": record.vector_defaults,
+    }
+    said = [f"{when}: {_listed(flags)}" for when, flags in changes.items() if flags]
+    return "; ".join([record.about, *said])
+
+
 def _listed(flags: Flags) -> str:
     return ", ".join(
-        f"{name}={_shown(value)}" for name, value in flags.items() if value is not None
+        f"{name}={'that of all actors' if value is None else _shown(value)}"
+        for name, value in flags.items()
     )
 
 

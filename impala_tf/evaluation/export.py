@@ -107,7 +107,9 @@ class Policy(tf.Module):
             "action": action,
             "environment_action": self._to_environment(action),
             "policy_logits": logits,
-            "baseline": outputs.baseline,
+            "baseline": tf.squeeze(outputs.baseline, -1)
+            if self.agent.num_levels == 1
+            else outputs.baseline,
             **self._named_state(core_state),
         }
 

@@ -1,9 +1,4 @@
-"""a3c: actors compute the gradients, and the learner only steps along them.
-
-Mnih et al., 2016, arXiv 1602.01783, algorithm S3. The loss is impala's: an actor's own unroll was
-chosen by the parameters of its gradient, so every pi / mu is 1, and V-trace is the n-step return
-(arXiv 1802.01561, section 4.1).
-"""
+"""Gradients that actors compute: how they are made, sent and stepped along (see a3c)."""
 
 from __future__ import annotations
 
@@ -13,12 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.config import Config
+from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.batch_uses import Minibatch
-from impala_tf.learner.gradient_step import GradientStep, StepResult
-from impala_tf.learner.policy_gradients import PolicyGradients, PolicyStats, policy_stats
-from impala_tf.types import ActorGradient, ActorReport, EnvironmentSpec, Episode, Nest, Sent, Unroll
+from impala_tf.learner.policy import PolicyGradients, PolicyStats, policy_stats
+from impala_tf.learner.step import GradientStep, Learned, batched
+from impala_tf.learner.transitions import Minibatch
+from impala_tf.types import ActorGradient, ActorReport, EnvironmentSpec, Episode, Sent, Unroll
 
 PushGradient = Callable[[ActorGradient, list[Episode], ActorReport], None]
 """Sends a gradient, whose arrays may be overwritten after the call. See `ActorClient.push`."""
@@ -30,8 +25,8 @@ class GradientSender:
     Args:
       push_gradient: sends it to the learner.
       agent: with the parameters that acted; they must not change before `push` returns.
-      spec: of the level.
-      config: resolved.
+      spec: the level's.
+      config: the run's.
     """
 
     def __init__(
@@ -52,45 +47,22 @@ class GradientSender:
         self._push_gradient(sent, episodes, report)
 
     def _of_unroll(self, unroll: Unroll) -> tuple[list[tf.Tensor], tf.Tensor]:
-        learned = self._gradients.of_batch(Minibatch(unroll, ()))
-        # The learner knows the norm and the lag.
-        stats = policy_stats(learned.loss, tf.constant(0.0), tf.constant([0.0]))
-        return learned.gradients, tf.stack(stats)
+        gradients, loss = self._gradients.of_batch(Minibatch(unroll))
+        return gradients, tf.stack(policy_stats(loss))  # the learner knows the norm and the lag
 
 
 class ActorGradientStep(GradientStep):
     """The steps along gradients of actors. Arguments and attributes as of `GradientStep`."""
 
-    def compile(self, spec: EnvironmentSpec) -> None:
-        """See `GradientStep`."""
-        version, learners = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32)
-        self.step.get_concrete_function(self._sent(), version, learners)
-
-    def masked(self, spec: EnvironmentSpec) -> ActorGradient:
-        """See `GradientStep`."""
-        return tf.nest.map_structure(lambda each: tf.zeros(each.shape, each.dtype), self._sent())
-
-    def _sent(self) -> ActorGradient:
+    def minibatch_specs(self, spec: EnvironmentSpec) -> ActorGradient:
         """Returns an ActorGradient [1, ...] of tf.TensorSpec."""
-        return tf.nest.map_structure(
-            lambda each: tf.TensorSpec((1, *each.shape), each.dtype), gradient_specs(self.agent)
-        )
+        specs: ActorGradient = batched(gradient_specs(self.agent), 1)
+        return specs
 
-    def _step(
-        self, sent: ActorGradient, parameter_version: tf.Tensor, learners: tf.Tensor
-    ) -> StepResult:
-        applied = self._apply([each[0] for each in sent.gradients], (), learners)
-        lag = tf.cast(parameter_version - sent.parameter_version[0], tf.float32)
+    def _learn(self, sent: ActorGradient) -> Learned:
         stats = PolicyStats(*tf.unstack(sent.stats[0]))
-        stats = stats._replace(
-            gradient_norm=applied.gradient_norm, policy_lag_mean=lag, policy_lag_max=lag
-        )
-        # Nothing changes the policy between an actor's steps and its gradient.
-        no_kl = tf.constant(np.nan, tf.float32)
-        return StepResult(stats, applied.taken, no_kl, applied.all_reduce_s)
-
-    def _add(self, sums: Nest) -> None:
-        """There are no statistics: `sums` is empty."""
+        # Nothing changes the policy between an actor's steps and its gradient: there is no kl.
+        return Learned([each[0] for each in sent.gradients], stats, sent.parameter_version, {})
 
 
 def gradient_specs(agent: Agent) -> ActorGradient:
@@ -107,9 +79,9 @@ def sent_specs(agent: Agent, spec: EnvironmentSpec, config: Config) -> Sent:
 
     Args:
       agent: its variables made.
-      spec: of the level.
-      config: resolved.
+      spec: the level's.
+      config: the run's.
     """
-    if config.loss.algorithm == "a3c":
+    if algorithm(config.loss.algorithm).actors_send == "gradients":
         return gradient_specs(agent)
     return unroll_specs(agent, spec, config.optimizer.unroll_length)

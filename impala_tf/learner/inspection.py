@@ -47,8 +47,7 @@ class Inspector:
             raise RefusedUnroll("td_errors: below 0")
         self._check_actions("action", unroll.agent_outputs.action)
         self.check_steps(unroll.env_outputs)
-        if self._spec.tasks:
-            _check_range("level", unroll.level, len(self._spec.tasks))
+        _check_range("level", unroll.level, len(self._spec.levels))
 
     def check_steps(self, env_outputs: EnvOutput) -> None:
         """Checks what a network looks up: an index that does not exist fails in the whole batch.

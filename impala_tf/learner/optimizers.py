@@ -1,4 +1,4 @@
-"""Optimizers, with their slots made before the first update."""
+"""Optimizers, with their slots made before the first update, and the schedules of a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import TypeAlias
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.config import OptimizerConfig
+from impala_tf import config as configs
+from impala_tf.config import Config, OptimizerConfig
 
 Optimizer: TypeAlias = snt.optimizers.RMSProp | snt.optimizers.Adam
+
+_KL_TARGET = 0.01  # nats
+_KL_FACTOR = 1.5  # as in rl_games
+_KL_RANGE = 10.0
 
 
 def make_optimizer(
@@ -19,7 +24,7 @@ def make_optimizer(
     """Returns the optimizer for these variables.
 
     Args:
-      config: resolved.
+      config: which one, and its settings.
       learning_rate: read at every update.
       variables: what it will be applied to, in this order.
     """
@@ -36,8 +41,7 @@ def make_optimizer(
 
 
 def _adam(config: OptimizerConfig, learning_rate: tf.Variable) -> Optimizer:
-    betas = {"beta1": config.adam_beta1, "beta2": config.adam_beta2}
-    return snt.optimizers.Adam(learning_rate, epsilon=config.epsilon, **betas)
+    return snt.optimizers.Adam(learning_rate, epsilon=config.epsilon)
 
 
 def _rmsprop(config: OptimizerConfig, learning_rate: tf.Variable) -> Optimizer:
@@ -47,3 +51,44 @@ def _rmsprop(config: OptimizerConfig, learning_rate: tf.Variable) -> Optimizer:
         momentum=config.momentum,
         epsilon=config.epsilon,
     )
+
+
+class Schedules:
+    """Learning rate and entropy cost as functions of the frames, or of the KL divergence.
+
+    Args:
+      config: the run's.
+
+    Attributes:
+      kl_factor: what the schedule "kl" multiplies the learning rate by; part of a checkpoint.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.kl_factor = 1.0
+        self._config = config
+        self._last_frame = config.run.schedule_frames
+
+    def learning_rate(self, environment_frames: int) -> float:
+        """Returns the learning rate of the next update."""
+        optimizer = self._config.optimizer
+        start = optimizer.learning_rate
+        if optimizer.learning_rate_schedule == "linear":
+            end = optimizer.learning_rate_end
+            return configs.linear(start, end, environment_frames, self._last_frame)
+        return start * self.kl_factor if optimizer.learning_rate_schedule == "kl" else start
+
+    def entropy_cost(self, environment_frames: int) -> float:
+        """Returns the entropy cost of the next update."""
+        loss = self._config.loss
+        start, end = loss.entropy_cost, loss.entropy_cost_end
+        return configs.linear(start, end, environment_frames, self._last_frame)
+
+    def observe_kl(self, kl: float) -> None:
+        """Adapts the learning rate to the KL divergence of all learners, if that is asked for."""
+        optimizer = self._config.optimizer
+        if optimizer.learning_rate_schedule != "kl":
+            return
+        if kl > 2.0 * _KL_TARGET:
+            self.kl_factor = max(self.kl_factor / _KL_FACTOR, 1.0 / _KL_RANGE)
+        elif kl < 0.5 * _KL_TARGET:
+            self.kl_factor = min(self.kl_factor * _KL_FACTOR, _KL_RANGE)

@@ -21,13 +21,14 @@ class RunningMoments(snt.Module):
 
     Args:
       decay: weight of what was before, at each update.
-      shape: [] or [levels], if there are separate statistics of each; that of all arguments and
-        properties.
+      size: how many separate statistics there are. Arguments and properties are [size], or [] if
+        there is one.
     """
 
-    def __init__(self, decay: float, shape: tuple[int, ...] = (), name: str | None = None) -> None:
+    def __init__(self, decay: float, size: int = 1, name: str | None = None) -> None:
         super().__init__(name=name)
         self._decay = decay
+        shape = () if size == 1 else (size,)
         self._weight, self._mean, self._variance = (
             tf.Variable(tf.zeros(shape), trainable=False, name=each)
             for each in ("weight", "mean", "variance")
@@ -43,6 +44,9 @@ class RunningMoments(snt.Module):
             the deviation if they are far from 0.
           squares: the sum of the squares of the values minus `mean`.
         """
+        count, total, squares = (
+            tf.reshape(each, self._mean.shape) for each in (count, total, squares)
+        )
         some = tf.cast(count > 0, tf.float32)
         keep = 1.0 - some * (1.0 - self._decay)
         count = tf.maximum(count, 1.0)
@@ -78,49 +82,6 @@ class RunningMoments(snt.Module):
         """The standard deviation, not below 0.01; 1 before the first `add`."""
         std = tf.maximum(tf.sqrt(self._variance), _MIN_STD)
         return tf.where(self._weight > 0.0, std, 1.0)
-
-
-class ValueNormalizer(snt.Module):
-    """PopArt (Hessel et al., 2018, arXiv 1809.04474): the network predicts normalised values.
-
-    When the statistics change, the last layer changes too, so that V(x) stays what it was. Each
-    level has statistics and an output of its own.
-
-    Args:
-      num_levels: 0: one, without a dimension for it.
-    """
-
-    def __init__(self, num_levels: int = 0, name: str | None = None) -> None:
-        super().__init__(name=name)
-        self._moments = RunningMoments(0.999, (num_levels,) if num_levels else ())
-
-    def values(self, baseline: tf.Tensor) -> tf.Tensor:
-        """Returns the network's baseline in units of the rewards, same shape [..., *levels]."""
-        return self._moments.mean + self._moments.std * baseline
-
-    def convert(self) -> None:
-        """See `RunningMoments.convert`."""
-        self._moments.convert()
-
-    @property
-    def mean(self) -> tf.Tensor:
-        """The value of the network's baseline 0; [] or [levels]."""
-        return self._moments.mean
-
-    @property
-    def std(self) -> tf.Tensor:
-        """The unit of the network's baseline; [] or [levels]."""
-        return self._moments.std
-
-    def add(
-        self, count: tf.Tensor, total: tf.Tensor, squares: tf.Tensor, layer: snt.Linear
-    ) -> None:
-        """Adds value targets (see `RunningMoments.add`) and adapts the baseline's last layer."""
-        mean, std = self._moments.mean, self._moments.std
-        self._moments.add(count, total, squares)
-        scale = std / self._moments.std
-        layer.w.assign(layer.w * scale)
-        layer.b.assign(layer.b * scale + (mean - self._moments.mean) / self._moments.std)
 
 
 class Moments(NamedTuple):

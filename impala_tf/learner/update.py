@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.config import Config
+from impala_tf.agents.agent import Agent
+from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner import statistics
-from impala_tf.learner.actor_gradients import ActorGradientStep
-from impala_tf.learner.batch_uses import BatchUses, Once, Replayed, batch_uses
-from impala_tf.learner.gradient_step import GradientStep, StepResult
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.policy_step import PolicyStep
-from impala_tf.learner.q_step import QStep
-from impala_tf.learner.replay.buffer import ReplayBuffer
-from impala_tf.learner.schedules import Schedules
+from impala_tf.learner.optimizers import Schedules
+from impala_tf.learner.policy import PolicyStep
+from impala_tf.learner.step import GradientStep, StepResult
+from impala_tf.learner.transitions import BatchUses
 from impala_tf.types import EnvironmentSpec, Sent
 
 # For so many agent steps of all learners, the observations that arrive are added to the statistics
@@ -41,11 +38,11 @@ class Learner:
     Args:
       agent: the network, its variables made.
       spec: of the level.
-      config: resolved.
+      config: the run's.
       group: the learners whose gradients are averaged.
-      replay: for dqn; None: a new one in memory.
 
     Attributes:
+      uses: how batches are learned from, and where they are kept.
       learner_updates: gradient steps so far.
       agent_steps: decisions learned from so far, over all learners.
       environment_frames: environment frames behind these steps.
@@ -60,7 +57,6 @@ class Learner:
         spec: EnvironmentSpec,
         config: Config,
         group: LearnerGroup,
-        replay: ReplayBuffer | None = None,
     ) -> None:
         self.agent = agent
         self._spec = spec
@@ -68,7 +64,10 @@ class Learner:
         self._group = group
         self._total_frames = config.run.total_environment_frames
         self._schedules = Schedules(config)
-        self._step, self._uses = _algorithm(agent, spec, config, group, replay)
+        record = algorithm(config.loss.algorithm)
+        make_step = record.step or PolicyStep
+        self._step: GradientStep = make_step(agent, layout_of(spec), config, group)
+        self.uses: BatchUses = record.uses(self._step, spec, config)
         self._masked: Any = None
         self.learner_updates = 0
         self.agent_steps = 0
@@ -96,11 +95,6 @@ class Learner:
     def done(self) -> bool:
         """Whether the run has reached its total frames."""
         return self.environment_frames >= self._total_frames
-
-    @property
-    def replay(self) -> Replayed | None:
-        """The replay and its use, if the algorithm has one."""
-        return self._uses if isinstance(self._uses, Replayed) else None
 
     def parameters(self) -> list[np.ndarray]:
         """Returns a copy of the agent's variables, in the order that actors assign them."""
@@ -132,6 +126,7 @@ class Learner:
         self._schedules.kl_factor = counters.get("kl_factor", 1.0)
         if counters.get("statistics_format", 1) < statistics.FORMAT:
             self._step.convert_statistics()
+        self._step.refresh()
 
     def not_finite(self) -> list[str]:
         """Returns the names of variables that hold a NaN or an infinity."""
@@ -141,6 +136,7 @@ class Learner:
     def synchronize(self) -> None:
         """Gives all learners of the group rank 0's variables."""
         self._group.broadcast(self.parameters_and_slots())
+        self._step.refresh()
 
     def compile(self) -> None:
         """Makes the graphs of the gradient steps now, while the first batch is on its way."""
@@ -165,18 +161,18 @@ class Learner:
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
         if self.agent_steps < OBSERVED_AGENT_STEPS:
-            self._step.observe(batch)
+            self._step.observe(batch)  # type: ignore[arg-type]  # gradients: observes nothing
         found, kls = [], []
         self.all_reduce_s = None if self._group.size == 1 else 0.0
-        for minibatch, learners in self._uses.arrival(batch, sum(has_batch)):
+        for minibatch, learners in self.uses.arrival(batch, sum(has_batch)):
             if learners == 0:
                 continue  # the same on all learners
             result = self._take_step(minibatch, learners)
             if result.taken and minibatch is not None:
                 found.append(result.stats)
-                self._uses.learned(result.td_errors)
-            if result.taken and not np.isnan(result.kl):
-                kls.append(float(result.kl))
+                self.uses.learned(result.td_errors)
+            if result.taken and "kl" in result.sums and result.sums["steps"] > 0:
+                kls.append(float(result.sums["kl"] / result.sums["steps"]))
         if kls:
             self._schedules.observe_kl(float(np.mean(kls)))
         self._count_batches(has_batch)
@@ -220,27 +216,6 @@ class Learner:
         steps_per_batch = optimizer.batch_size * optimizer.unroll_length
         self.agent_steps += int(sum(has_batch)) * steps_per_batch
         self.environment_frames = self.agent_steps * self._spec.frames_per_step
-
-
-def _algorithm(
-    agent: Agent,
-    spec: EnvironmentSpec,
-    config: Config,
-    group: LearnerGroup,
-    replay: ReplayBuffer | None,
-) -> tuple[GradientStep, BatchUses]:
-    """Returns the gradient steps of the algorithm, and what they learn from."""
-    layout = layout_of(spec)
-    if config.loss.algorithm == "a3c":
-        return ActorGradientStep(agent, layout, config, group, has_target=False), Once()
-    if config.loss.algorithm != "dqn":
-        step = PolicyStep(agent, layout, config, group)
-        return step, batch_uses(config, step.prepare, config.run.seed)
-    if replay is None:
-        specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
-        replay = ReplayBuffer(specs, layout, config, config.run.seed)
-    kept_steps = min(group.gather(replay.steps))
-    return QStep(agent, layout, config, group), Replayed(replay, config, kept_steps)
 
 
 def _means(stats: list[Any]) -> Any:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import tensorflow as tf
+from impala_tf.lazy import tf
+
+RHO_BAR, C_BAR = 1.0, 1.0
+"""Clips of the importance weights in all experiments of the paper."""
 
 _MAX_LOG_RHO = 20.0
 
@@ -29,9 +32,9 @@ def from_importance_weights(
     values: tf.Tensor,
     bootstrap_value: tf.Tensor,
     mask: tf.Tensor | None = None,
-    clip_rho_threshold: float | None = 1.0,
-    clip_pg_rho_threshold: float | None = 1.0,
-    clip_c_threshold: float | None = 1.0,
+    clip_rho_threshold: float | None = RHO_BAR,
+    clip_pg_rho_threshold: float | None = RHO_BAR,
+    clip_c_threshold: float | None = C_BAR,
     lambda_: float = 1.0,
 ) -> VTraceReturns:
     """V-trace from the log importance weights log pi(a|x) - log mu(a|x).

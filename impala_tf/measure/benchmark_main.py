@@ -103,7 +103,8 @@ def ceiling(parts: list[Part], cores: int) -> float:
 
 def uses_measured(config: Config) -> int:
     """Returns how often a run takes the update that `measured_speed.updates` measures."""
-    return 1 if config.loss.algorithm == "dqn" else config.optimizer.updates_per_batch
+    replays = configs.algorithm(config.loss.algorithm).replays
+    return 1 if replays else config.optimizer.updates_per_batch
 
 
 def _measure(config: Config, spec: EnvironmentSpec, flags: list[str], console: Console) -> Result:

@@ -111,7 +111,7 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
 
 
 def _of_gradient_sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> list[tuple[str, int]]:
-    if config.loss.algorithm != "a3c":
+    if configs.algorithm(config.loss.algorithm).actors_send == "unrolls":
         return []
     return [
         ("a gradient, as it is sent in place of unrolls", _size(sent_specs(agent, spec, config)))
@@ -119,7 +119,7 @@ def _of_gradient_sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> li
 
 
 def _of_gradient_step(config: Config, spec: EnvironmentSpec, agent: Agent) -> list[tuple[str, int]]:
-    if config.loss.algorithm == "dqn":
+    if configs.algorithm(config.loss.algorithm).replays:
         steps = config.replay.replay_batch_size
         capacity = config.replay.replay_capacity
         return [
@@ -127,7 +127,8 @@ def _of_gradient_step(config: Config, spec: EnvironmentSpec, agent: Agent) -> li
              description.activation_bytes(agent, spec, 0, steps)),
             (f"a replay of {capacity:,} agent steps", configs.replay_bytes(config, spec)),
         ]  # fmt: skip
-    parts = config.optimizer.minibatches if config.loss.algorithm == "ppo" else 1
+    splits = configs.algorithm(config.loss.algorithm).estimates_once
+    parts = config.optimizer.minibatches if splits else 1
     parts *= config.optimizer.micro_batches
     learned = math.ceil(config.optimizer.batch_size / parts)
     length = config.optimizer.unroll_length
@@ -155,7 +156,7 @@ def _speed_table(config: Config, spec: EnvironmentSpec, console: Console) -> Tab
 def _speed_note(config: Config) -> str:
     uses = config.optimizer.updates_per_batch
     times = "once" if uses == 1 else f"{uses} times"
-    if config.loss.algorithm == "dqn":
+    if configs.algorithm(config.loss.algorithm).replays:
         ratio, steps = config.replay.replay_ratio, config.replay.replay_batch_size
         return (
             f"Measured for {_MEASURED_S:g} s each, one process at a time, on random observations"

@@ -168,7 +168,7 @@ def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
     In dqn, it puts a batch into the replay and takes the gradient steps that follow. In a3c, actors
     compute the gradients; the work is the same.
     """
-    if config.loss.algorithm == "a3c":
+    if configs.algorithm(config.loss.algorithm).actors_send == "gradients":
         config = configs.replace(config, algorithm="impala")
     config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
     learner = Learner(agent, spec, config, SingleLearner())
@@ -187,7 +187,7 @@ def _agent(config: Config, spec: EnvironmentSpec) -> Agent:
 
 def _sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> Sent:
     """Returns what an actor sends; how well its images compress depends on the level."""
-    if config.loss.algorithm != "a3c":
+    if configs.algorithm(config.loss.algorithm).actors_send == "unrolls":
         return _played_unroll(config, spec, agent)
     gradient: ActorGradient = noise(gradient_specs(agent), 1)
     return gradient

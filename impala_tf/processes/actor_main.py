@@ -82,7 +82,7 @@ def main(given: Given) -> int:
 
     environment = GuardedEnvironment(
         make,
-        spec.tasks or (spec.level_name,),
+        spec.levels,
         config.process.environment_timeout_s,
         stop,
         seed_of=seed_of_attempt,
@@ -101,7 +101,7 @@ def main(given: Given) -> int:
             spec,
             num_envs,
             length,
-            levels=environment.level_indices if spec.tasks else None,
+            levels=environment.level_indices,
             q_learning=q_learning,
         )
         _log.info("acting in %d environments of %s", num_envs, spec.level_name)

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, Given
+from impala_tf.config import Config, Given
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import StopRequest
-from impala_tf.machine.process_memory import available_bytes
 from impala_tf.types import EnvironmentSpec
 
 
@@ -43,27 +42,6 @@ def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
     configs.check_width_scale(config)
     configs.check_algorithm(config, spec)
     return config, spec
-
-
-def check_replay_fits(config: Config, spec: EnvironmentSpec) -> str:
-    """Returns what dqn's replay needs, in words; '' for other algorithms.
-
-    Raises:
-      ConfigError: this machine has less memory left.
-    """
-    if config.loss.algorithm != "dqn":
-        return ""
-    needed, left = configs.replay_bytes(config, spec), available_bytes()
-    if left is not None and needed > left:
-        steps = config.replay.replay_capacity
-        fitting = int(steps * left / needed * 0.9)
-        raise ConfigError(
-            f"--replay_capacity={steps}: needs {needed / 1e9:.1f} GB of memory, but only"
-            f" {left / 1e9:.1f} GB are left here; give at most {fitting}"
-        )
-    has = "" if left is None else f" of the {left / 1e9:.1f} GB that are left here"
-    steps = config.replay.replay_capacity
-    return f"replay: up to {steps:,} agent steps, {needed / 1e9:.1f} GB{has}"
 
 
 def logdir_of(config: Config) -> Logdir:

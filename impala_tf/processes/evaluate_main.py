@@ -42,7 +42,7 @@ def main(given: Given) -> int:
     trained = trained_agent.load(config, spec)
     frames = trained.environment_frames
     print(f"{trained.checkpoint} at {frames:,} frames; {spec.protocol}", flush=True)
-    found, shown = _levels(trained) if spec.tasks else _level(trained)
+    found, shown = _levels(trained) if len(spec.levels) > 1 else _level(trained)
     result = {
         **found,
         "test_policy": config.evaluation.test_policy,
@@ -99,7 +99,7 @@ def _levels(trained: TrainedAgent) -> tuple[dict[str, Any], list[str | Table]]:
 
 def _write_films(trained: TrainedAgent, logdir: Logdir) -> None:
     """Plays one more game of each level, and writes them to mp4 files."""
-    levels = suites.levels(trained.config.environment) if trained.spec.tasks else []
+    levels = suites.levels(trained.config.environment) if len(trained.spec.levels) > 1 else []
     names = [f"evaluation-{configs.slug(level.level_name)}" for level in levels] or ["evaluation"]
     paths = [logdir.path / f"{name}.mp4" for name in names]
     for index, path in enumerate(paths):

@@ -220,10 +220,8 @@ def _announce(parts: LearnerParts) -> None:
     _log.info("%s", configs.schedule_line(parts.config))
     if parts.resumed:
         _log.info("%s", resume_message(parts.run_state.latest_checkpoint, frames))
-        replayed = parts.learner.replay
-        if replayed is not None and replayed.missing_steps:
-            missing = f"{replayed.missing_steps:,}"
-            _log.info("replay: refills; learning resumes in %s agent steps", missing)
+        if missing := parts.learner.uses.missing_steps:
+            _log.info("replay: refills; learning resumes in %s agent steps", f"{missing:,}")
 
 
 def _wait_for_actors_to_be_told(server: LearnerServer) -> None:

@@ -11,19 +11,16 @@ import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, agent_of, parameter_specs, unroll_specs
+from impala_tf.agents.agent import Agent, agent_of, parameter_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, ConfigError
 from impala_tf.environments import scores, suites
-from impala_tf.environments.observations import layout_of
 from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inference import InferenceService
 from impala_tf.learner.inspection import Inspector
 from impala_tf.learner.networks import NetworkService
-from impala_tf.learner.replay import arrays, buffer
-from impala_tf.learner.replay.buffer import ReplayBuffer
 from impala_tf.learner.run_state import RunState
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
@@ -36,7 +33,7 @@ from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
 from impala_tf.processes import run_folder
-from impala_tf.processes.common import check_replay_fits, credentials_dir, seed_of
+from impala_tf.processes.common import credentials_dir, seed_of
 from impala_tf.transport import (
     GrantLimit,
     Grants,
@@ -90,15 +87,16 @@ def build(
     precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
     specs = sent_specs(agent, spec, config)
-    replay = _replay(config, spec, agent, logdir, group.rank)
-    learner = Learner(agent, spec, config, group, replay)
+    if needs := configs.algorithm(config.loss.algorithm).check_machine(config, spec):
+        _log.info("%s", needs)
+    learner = Learner(agent, spec, config, group)
     queue = UnrollQueue(
         specs,
         config.process.queue_capacity,
         (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
-    recorder = _recorder(config, spec, logdir, queue, group, replay)
+    recorder = _recorder(config, spec, logdir, queue, learner, group)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed = False
@@ -162,24 +160,6 @@ def _networks(config: Config, spec: EnvironmentSpec) -> NetworkService | None:
     return NetworkService(agent_of(config.agent, spec), spec)
 
 
-def _replay(
-    config: Config, spec: EnvironmentSpec, agent: Agent, logdir: Logdir, rank: int
-) -> ReplayBuffer | None:
-    if config.loss.algorithm != "dqn":
-        return None
-    _log.info("%s", check_replay_fits(config, spec))
-    specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
-    make_array: arrays.MakeArray = arrays.in_memory
-    if config.replay.save_replay:
-        header, nbytes = buffer.header(config, specs), configs.replay_bytes(config, spec)
-        make_array = arrays.in_files(logdir.replay(rank), header, nbytes)
-    seed = seed_of(config.run.seed, "replay", rank)
-    replay = ReplayBuffer(specs, layout_of(spec), config, seed, make_array)
-    if replay.steps:
-        _log.info("replay: %s agent steps are there from before", f"{replay.steps:,}")
-    return replay
-
-
 def _put(
     config: Config,
     spec: EnvironmentSpec,
@@ -233,14 +213,14 @@ def _recorder(
     spec: EnvironmentSpec,
     logdir: Logdir,
     queue: UnrollQueue,
+    learner: Learner,
     group: LearnerGroup,
-    replay: ReplayBuffer | None,
 ) -> RunRecorder:
     writers: dict[str, Writer] = {}
     learners_writer = levels = levels_writer = None
     if group.rank == 0:
-        if spec.tasks:
-            levels = LevelRows(len(spec.tasks), _normalizer(config))
+        if len(spec.levels) > 1:
+            levels = LevelRows(len(spec.levels), _normalizer(config))
             levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
         writers["csv"] = CsvWriter(logdir.metrics)
         writers["tensorboard"] = TensorBoardWriter(logdir.tensorboard)
@@ -255,7 +235,7 @@ def _recorder(
         learners_writer,
         levels,
         levels_writer,
-        None if replay is None else lambda: replay.steps,
+        None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
     )
 
 
@@ -294,5 +274,5 @@ def _terms(
         parameter_specs=parameter_specs(agent, config),
         max_environments=max_environments(specs, configs.sent_per_push(config)),
         most_episodes=_most_episodes(config),
-        num_levels=len(spec.tasks) or 1,
+        num_levels=len(spec.levels),
     )

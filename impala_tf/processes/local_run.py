@@ -24,7 +24,6 @@ from impala_tf.monitoring import status, wandb_writer
 from impala_tf.monitoring.live_display import Display
 from impala_tf.processes import run_folder, tensorflow_startup
 from impala_tf.processes.common import (
-    check_replay_fits,
     credentials_dir,
     logdir_of,
     resolve,
@@ -49,8 +48,8 @@ def main(given: Given) -> int:
     config, spec = resolve(given)
     configs.check_batches(config)
     logdir = logdir_of(config)
-    if memory := check_replay_fits(config, spec):
-        print(memory)
+    if needs := configs.algorithm(config.loss.algorithm).check_machine(config, spec):
+        print(needs)
     tensorflow_startup.check_gpu(config.process.device)
     if config.run.track == "wandb":
         wandb_writer.check_installed()

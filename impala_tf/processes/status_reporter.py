@@ -128,12 +128,11 @@ class StatusReporter:
         )
 
     def _replay_status(self) -> status.ReplayStatus | None:
-        replayed = self._parts.learner.replay
-        if replayed is None:
+        uses = self._parts.learner.uses
+        if uses.replay is None:
             return None
-        buffer = replayed.buffer
         return status.ReplayStatus(
-            steps=buffer.steps, capacity=buffer.capacity, missing=replayed.missing_steps
+            steps=uses.replay.steps, capacity=uses.replay.capacity, missing=uses.missing_steps
         )
 
     def _actor_status(self, actor: ActorView) -> status.ActorStatus:

@@ -8,7 +8,7 @@ from impala_tf.actor.actor import Push
 from impala_tf.agents import precision
 from impala_tf.agents.agent import agent_of
 from impala_tf.agents.policy import OwnNetwork
-from impala_tf.config import Config
+from impala_tf.config import Config, algorithm
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.processes.tensorflow_startup import start_xla, use_one_cpu_thread
 from impala_tf.transport import ActorClient
@@ -42,7 +42,7 @@ class TensorFlowActor:
         return OwnNetwork(self._agent, self._spec, num_envs, seed, epsilons)
 
     def push(self, client: ActorClient) -> Push:
-        """Returns what takes unrolls: in a3c, only their gradients go to the learner."""
-        if self._config.loss.algorithm != "a3c":
+        """Returns what takes unrolls; some algorithms send the learner their gradients instead."""
+        if algorithm(self._config.loss.algorithm).actors_send == "unrolls":
             return client.push
         return GradientSender(client.push, self._agent, self._spec, self._config).push

@@ -21,7 +21,7 @@ ATARI = image_spec((84, 84, 4), stacked_frames=4)
 
 def spec_for(agent_name: str) -> EnvironmentSpec:
     """Returns a level that fits the agent, as small as its torso allows."""
-    torso = AGENTS[agent_name].torso
+    torso = AGENTS[agent_name].torso.name
     return {"mlp": VECTORS, "impala": SMALL_IMAGES, "impoola": SMALL_IMAGES}.get(torso, ATARI)
 
 
@@ -70,7 +70,7 @@ def test_unrolling_equals_stepping_across_episodes(network: dict[str, Any]) -> N
     for t in range(5):
         stepped, state = agent.step(at(env_outputs, t), state)
         assert stepped.policy_logits.shape == (2, spec.actions.sizes[0])
-        assert stepped.baseline.shape == (2,)
+        assert stepped.baseline.shape == (2, 1)
         assert_same(at(unrolled, t), stepped)
     assert_same(state_after, state)
 

@@ -28,7 +28,7 @@ def described(agent_name: str, spec: EnvironmentSpec, **flags: Any) -> list[desc
 @pytest.mark.parametrize("agent_name", list(AGENTS))
 def test_the_totals_are_those_of_the_agent(agent_name: str, flags: dict[str, Any]) -> None:
     """A layer that is left out of the table would make a network look smaller than it is."""
-    spec = vector_spec() if AGENTS[agent_name].torso == "mlp" else ATARI
+    spec = vector_spec() if AGENTS[agent_name].torso.takes == "vectors" else ATARI
     agent = make_agent(agent_name, spec, **flags)
     expected = sum(int(tf.size(variable)) for variable in agent.trainable_variables)
     layers = description.layers(agent, spec)

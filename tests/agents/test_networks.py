@@ -59,8 +59,8 @@ def test_the_heads_are_linear() -> None:
     randomize(heads)
     baseline_b, baseline_w, policy_b, policy_w = [v.numpy() for v in heads.trainable_variables]
     outputs = heads(inputs)
-    assert outputs.baseline.shape == (5,)
+    assert outputs.baseline.shape == (5, 1)
     np.testing.assert_allclose(outputs.policy_logits, inputs @ policy_w + policy_b, rtol=1e-4)
     np.testing.assert_allclose(
-        outputs.baseline, (inputs @ baseline_w + baseline_b)[:, 0], rtol=1e-4, atol=1e-6
+        outputs.baseline[:, 0], (inputs @ baseline_w + baseline_b)[:, 0], rtol=1e-4, atol=1e-6
     )

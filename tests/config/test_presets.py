@@ -203,6 +203,23 @@ DISCRETE, CONTINUOUS = ActionSpec("discrete", (4,)), ActionSpec("continuous", (2
             DISCRETE,
             "lstm of MLPLSTMAgent cannot learn from; add --core=feedforward",
         ),
+        (
+            {"algorithm": "dqn", "synchronization": "trajectory"},
+            DISCRETE,
+            "--synchronization=trajectory: dqn replays what is old",
+        ),
+        ({"algorithm": "dqn", "inference": "learner"}, DISCRETE, "--inference=learner: dqn's"),
+        ({"algorithm": "a3c", "inference": "learner"}, DISCRETE, "--inference=learner: a3c's"),
+        (
+            {"algorithm": "a3c", "synchronization": "trajectory"},
+            DISCRETE,
+            "--synchronization=trajectory: a3c is asynchronous",
+        ),
+        (
+            {"algorithm": "a3c", "speed_json": "a.json"},
+            DISCRETE,
+            "--speed_json=a.json: the model does not know",
+        ),
         ({"algorithm": "dqn", "heads": "policy"}, DISCRETE, "--heads=policy: dqn learns Q-values"),
         ({"heads": "dueling"}, DISCRETE, "--heads=dueling: appo learns a policy; leave the flag"),
         (

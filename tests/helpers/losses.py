@@ -8,9 +8,8 @@ from typing import Any
 from impala_tf import config as configs
 from impala_tf.agents.distributions import Categorical
 from impala_tf.config import Given, LossConfig
-from impala_tf.learner.algorithms import losses
-from impala_tf.learner.algorithms.losses import Losses, Scales
-from impala_tf.learner.algorithms.transitions import transitions
+from impala_tf.learner import losses
+from impala_tf.learner.losses import Losses, Scales, transitions
 from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput
 
 
@@ -29,5 +28,7 @@ def compute(
 ) -> Losses:
     """Returns the losses of steps [T + 1, B]."""
     policy = Categorical(outputs.policy_logits.shape[-1])
-    steps = transitions(outputs, outputs.baseline, env_outputs, agent_outputs, config, policy)
+    steps = transitions(
+        outputs.policy_logits, outputs.baseline[..., 0], env_outputs, agent_outputs, config, policy
+    )
     return losses.compute(steps, config, scales or Scales(config.entropy_cost))

@@ -32,4 +32,6 @@ def random_unrolls(specs: Specs, count: int, seed: int | Sequence[int] = 0) -> S
     """Returns `count` unrolls, or their environments' part: arrays [count, ...] for the specs."""
     rng = np.random.default_rng(seed)
     unrolls: Specs = tree.map_structure(lambda spec: random_array(spec, (count,), rng), specs)
+    if isinstance(unrolls, Unroll):  # of the only level
+        unrolls = unrolls._replace(level=np.zeros_like(unrolls.level))
     return unrolls

@@ -52,6 +52,7 @@ def unroll_specs(observation_shape: tuple[int, ...] = (4, 4, 1)) -> Unroll:
         agent_outputs=AgentOutput(
             action=ArraySpec((T,), "int32"), policy_logits=ArraySpec((T, A), "float32")
         ),
+        level=ArraySpec((), "int32"),
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.learner.compression import Float16Gradients
+from impala_tf.learner.group import Float16Gradients
 
 
 def gradients(norm: float) -> list[tf.Tensor]:

@@ -55,6 +55,7 @@ def test_the_agent_learns_which_action_is_rewarded() -> None:
                 core_state=(),
                 env_outputs=env_outputs._replace(reward=tf.constant(reward)),
                 agent_outputs=AgentOutput(actions, logits),
+                level=tf.zeros(16, tf.int32),
             ),
         )
         paid.append(reward[:, 1:].mean())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import sonnet as snt
 import tensorflow as tf
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
+from impala_tf.agents.networks import Heads
 from impala_tf.config import Given
 from impala_tf.learner.group import SingleLearner
-from impala_tf.learner.statistics import ValueNormalizer
+from impala_tf.learner.statistics import RunningMoments
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
 from tests.helpers.unrolls import random_unrolls
@@ -49,23 +49,20 @@ def batch(agent: object, rewards: np.ndarray, levels: list[int]) -> Unroll:
 
 def test_statistics_of_a_level_are_those_of_its_values() -> None:
     """By hand: the mean of 4 and 6 is 5, their deviation 1; of 100 and 300, 200 and 100."""
-    layer = snt.Linear(3)
-    layer(tf.zeros((1, 2)))
-    layer.w.assign([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    layer.b.assign([0.5, 1.5, 2.5])
+    heads = Heads(ActionSpec("discrete", (4,)), 4, num_levels=3)
     inputs = tf.constant([[1.0, -1.0], [2.0, 0.5]])
-    normalizer = ValueNormalizer(3)
-    before = normalizer.values(layer(inputs))
-    normalizer.add(
+    before = heads(inputs).baseline.numpy()
+    moments = RunningMoments(0.999, 3)
+    moments.add(
         tf.constant([2.0, 2.0, 0.0]),
         tf.constant([10.0, 400.0, 0.0]),
         tf.constant([16.0 + 36.0, 1e4 + 9e4, 0.0]),
-        layer,
     )
-    np.testing.assert_allclose(normalizer.std, [1.0, 100.0, 1.0], rtol=1e-4)
-    np.testing.assert_allclose(normalizer.values(tf.zeros((1, 3))), [[5.0, 200.0, 0.0]], rtol=1e-5)
+    heads.set_unit(moments.mean, moments.std)
+    np.testing.assert_allclose(heads.unit.std, [1.0, 100.0, 1.0], rtol=1e-4)
+    np.testing.assert_allclose(heads.unit.mean, [5.0, 200.0, 0.0], rtol=1e-5)
     # PopArt: outputs in units of the rewards are what they were.
-    np.testing.assert_allclose(normalizer.values(layer(inputs)), before, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(heads(inputs).baseline, before, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "appo", "ppo"])
@@ -74,17 +71,16 @@ def test_values_of_each_level_are_normalised_by_its_own_statistics(algorithm: st
     rewards = np.array([1.0, 1.2, 0.8, 100.0, 120.0, 80.0])
     stats = one.update(batch(one.agent, rewards, [0, 0, 0, 2, 2, 2]))
     assert stats is not None and np.isfinite(stats).all()
-    values = one.trackables()["value_normalizer"]
-    assert isinstance(values, ValueNormalizer)
-    means = values.values(tf.zeros((1, 3)))[0].numpy()
+    unit = one.agent.policy_heads.unit
     # The targets come from V-trace or GAE; with ratios near 1, they are near the rewards.
-    np.testing.assert_allclose(means, [1.0, 0.0, 100.0], rtol=0.05)
-    np.testing.assert_allclose(values.std, [0.163, 1.0, 16.3], rtol=0.1)
+    np.testing.assert_allclose(unit.mean, [1.0, 0.0, 100.0], rtol=0.05)
+    np.testing.assert_allclose(unit.std, [0.163, 1.0, 16.3], rtol=0.1)
 
 
 def test_an_update_changes_only_the_baselines_of_the_levels_in_the_batch() -> None:
     one = learner(value_normalization="none")
-    before = one.agent.baseline_layer.w.numpy()
+    (weights,) = (v for v in one.agent.trainable_variables if v.shape[-1:] == (3,))
+    before = weights.numpy()
     one.update(batch(one.agent, np.ones(B), [0, 0, 0, 2, 2, 2]))
-    moved = np.any(before != one.agent.baseline_layer.w.numpy(), axis=0)
+    moved = np.any(before != weights.numpy(), axis=0)
     assert moved.tolist() == [True, False, True]

@@ -12,7 +12,7 @@ from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.config import ConfigError, Given
 from impala_tf.learner.group import SingleLearner
-from impala_tf.learner.policy_gradients import PolicyStats
+from impala_tf.learner.policy import PolicyStats
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec
 from tests.helpers.samples import image_spec, vector_spec

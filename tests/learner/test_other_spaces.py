@@ -12,10 +12,10 @@ import tensorflow as tf
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.agents.distributions import DiagonalGaussian
+from impala_tf.algorithms import impala
 from impala_tf.config import Given
-from impala_tf.learner.algorithms import impala
-from impala_tf.learner.algorithms.transitions import transitions
 from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.losses import transitions
 from impala_tf.learner.update import Learner
 from impala_tf.types import (
     ActionSpec,
@@ -23,7 +23,6 @@ from impala_tf.types import (
     EnvironmentSpec,
     EnvOutput,
     Kind,
-    NetworkOutput,
     ObservationSpec,
 )
 from tests.helpers.losses import loss_config
@@ -96,7 +95,7 @@ def test_vtrace_of_gaussian_policies_equals_the_paper() -> None:
     flags = [tf.constant(never)] * 4
     config = loss_config(reward_clipping="none", vtrace_lambda=0.9)
     steps = transitions(
-        NetworkOutput(target, baseline),
+        target,
         baseline,
         EnvOutput(reward, *flags, observation=(), last_action=()),  # type: ignore[misc]
         AgentOutput(action, behaviour[:T]),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from impala_tf.learner.schedules import Schedules
+from impala_tf.learner.optimizers import Schedules
 from tests.helpers.samples import resolved_config
 
 
@@ -40,7 +40,7 @@ def test_the_entropy_cost_over_the_frames() -> None:
 
 
 def test_the_learning_rate_adapts_to_the_kl_divergence() -> None:
-    adaptive = schedules(learning_rate_schedule="kl", kl_target=0.01)
+    adaptive = schedules(learning_rate_schedule="kl")
     for kl, expected in ((0.03, 0.1 / 1.5), (0.01, 0.1 / 1.5), (0.001, 0.1), (0.001, 0.15)):
         adaptive.observe_kl(kl)
         assert adaptive.learning_rate(0) == pytest.approx(expected)

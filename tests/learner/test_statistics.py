@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import sonnet as snt
 import tensorflow as tf
 
+from impala_tf.agents.networks import Heads
 from impala_tf.agents.normalization import ObservationNormalizer
-from impala_tf.learner.statistics import Moments, PartStatistics, RunningMoments, ValueNormalizer
+from impala_tf.learner.statistics import Moments, PartStatistics, RunningMoments
+from impala_tf.types import ActionSpec
 
 
 def sums(
@@ -47,18 +48,20 @@ def test_an_update_of_no_values_changes_nothing() -> None:
         assert variable.numpy() == value
 
 
-def test_values_stay_what_they_were_when_their_statistics_change() -> None:
-    """PopArt: otherwise every change of the scale would throw the baseline off."""
-    layer = snt.Linear(1)
+def test_values_stay_what_they_were_when_their_unit_changes() -> None:
+    """Otherwise every update of the statistics would undo what was learned."""
+    heads = Heads(ActionSpec("discrete", (4,)), 4)
     inputs = tf.random.stateless_normal((8, 5), (1, 2))
-    layer(inputs)
-    normalizer = ValueNormalizer()
+    moments = RunningMoments(decay=0.999)
     rng = np.random.default_rng(1)
-    normalizer.add(*sums(rng.normal(10, 5, 100)), layer)
-    before = normalizer.values(layer(inputs)).numpy()
-    normalizer.add(*sums(rng.normal(500, 90, 100), normalizer.mean), layer)
-    np.testing.assert_allclose(normalizer.values(layer(inputs)), before, rtol=1e-4, atol=1e-3)
-    assert float(normalizer.std) > 50
+    heads(inputs)
+    moments.add(*sums(rng.normal(10, 5, 100)))
+    heads.set_unit(moments.mean, moments.std)
+    before = heads(inputs).baseline.numpy()
+    moments.add(*sums(rng.normal(500, 90, 100), moments.mean))
+    heads.set_unit(moments.mean, moments.std)
+    np.testing.assert_allclose(heads(inputs).baseline, before, rtol=1e-4, atol=1e-3)
+    assert float(heads.unit.std[0]) > 50
 
 
 FAR_FROM_0 = [(1000.0, 1.0), (1000.0, 0.1), (50_000.0, 20.0), (1.7e9, 1e5), (-3e5, 0.5)]

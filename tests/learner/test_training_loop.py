@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from impala_tf.learner.policy_gradients import PolicyStats
+from impala_tf.learner.policy import PolicyStats
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.training_loop import TrainingLoop
 from tests.helpers.clock import Clock

@@ -15,9 +15,9 @@ import tree
 from impala_tf.agents.agent import Agent, make_agent, unroll_specs
 from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.algorithms.losses import explained_variance
 from impala_tf.learner.group import SingleLearner
-from impala_tf.learner.policy_gradients import time_major
+from impala_tf.learner.losses import explained_variance
+from impala_tf.learner.policy import time_major
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvOutput, Unroll

@@ -1,4 +1,4 @@
-"""The learner's update with statistics, target network and the other algorithms."""
+"""The learner's update with statistics and the other algorithms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ pytestmark = pytest.mark.slow
     [
         {"algorithm": "impala", "updates_per_batch": 2},
         {"algorithm": "appo", "updates_per_batch": 2, "ring_batches": 3},
-        {"algorithm": "appo", "target_update_interval": 2},
         {"algorithm": "ppo"},
     ],
 )
@@ -63,7 +62,7 @@ def test_a_run_with_all_statistics_continues_from_its_variables_and_counters(
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_appo_with_one_use_no_clip_and_no_target_network_updates_as_impala_does() -> None:
+def test_appo_with_one_use_and_no_clip_updates_as_impala_does() -> None:
     """So what the two learn can be compared flag by flag."""
     one, agent = make(algorithm="appo", surrogate_clipping=0.0, ring_batches=1)
     other, _ = make(algorithm="impala")
@@ -121,19 +120,3 @@ def test_an_update_without_any_batch_does_not_change_the_kl_schedule() -> None:
     assert learner.learning_rate == before
     learner.update(batch(agent), [True, False])
     assert learner.learning_rate != before
-
-
-def test_the_target_network_is_a_copy_after_every_interval() -> None:
-    learner, agent = make(algorithm="appo", target_update_interval=2)
-    target = learner.trackables()["target_agent"]
-
-    def distance() -> float:
-        pairs = zip(agent.variables, target.variables, strict=True)
-        return max(float(np.abs(a.numpy() - b.numpy()).max()) for a, b in pairs)
-
-    distances = []
-    for seed in range(4):
-        learner.update(batch(agent, seed))
-        distances.append(distance())
-    assert distances[1] == distances[3] == 0
-    assert min(distances[0], distances[2]) > 0

@@ -34,7 +34,7 @@ SCALAR = ArraySpec((), "float32")
 RUN = RunTerms(
     run_id="run",
     config_digest="digest",
-    sent_specs=Unroll(SCALAR, (), EnvOutput(*[SCALAR] * 7), AgentOutput(SCALAR, SCALAR)),
+    sent_specs=Unroll(SCALAR, (), EnvOutput(*[SCALAR] * 7), AgentOutput(SCALAR, SCALAR), SCALAR),
     parameter_specs=[],
     most_episodes=3,
 )

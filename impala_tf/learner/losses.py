@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from impala_tf.config import LossConfig
-from impala_tf.learner.algorithms import appo, impala, ppo
-from impala_tf.learner.algorithms.transitions import Estimates, Objective, Transitions
+from impala_tf.agents.distributions import Distribution
+from impala_tf.config import LossConfig, algorithm
+from impala_tf.learner import vtrace
+from impala_tf.learner.transitions import Estimates, Transitions
+from impala_tf.types import AgentOutput, EnvOutput
 
 
 class Scales(NamedTuple):
@@ -50,7 +52,6 @@ def compute(
     steps: Transitions,
     config: LossConfig,
     scales: Scales,
-    target_log_probs: tf.Tensor | None = None,
     prepared: tuple[Estimates, tf.Tensor] | None = None,
     valid_steps: tf.Tensor | None = None,
 ) -> Losses:
@@ -58,10 +59,10 @@ def compute(
 
     Args:
       steps: [T, B].
-      config: resolved.
+      config: names the algorithm.
       scales: see `Scales`.
-      target_log_probs: of appo's target network [T, B], if it has one.
-      prepared: ppo's estimates and values from before the batch's first step, [T, B].
+      prepared: the estimates and values from before the batch's first step, [T, B], of an
+        algorithm that estimates once.
       valid_steps: of the whole batch, float32; None: this is the whole batch.
     """
     weight = tf.cast(steps.valid, tf.float32)
@@ -71,10 +72,14 @@ def compute(
     def mean(tensor: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(weight * tf.cast(tensor, tf.float32)) / count
 
-    found = _estimates(steps, config, target_log_probs, prepared)
-    advantages = _scaled(found.advantages, weight, config.advantage_scaling, scales.advantage_rms)
-    objective = _objective(steps, advantages, config, target_log_probs)
-    targets = found.value_targets
+    record = algorithm(config.algorithm)
+    assert record.estimate is not None and record.objective is not None
+    estimates = record.estimate(steps, config) if prepared is None else prepared[0]
+    advantages = _scaled(
+        estimates.advantages, weight, config.advantage_scaling, scales.advantage_rms
+    )
+    objective = record.objective(steps, advantages, config)
+    targets = estimates.value_targets
     errors = _squared_value_errors(steps, targets, config, scales, prepared)
     reduction = count if config.loss_reduction == "mean" else 1.0
     policy_gradient = -tf.reduce_sum(weight * objective.values) / reduction
@@ -92,12 +97,12 @@ def compute(
         baseline=baseline,
         entropy=entropies / count,
         kl=mean(steps.kl),
-        rho_clip_fraction=mean(ratios > config.clip_rho_threshold),
-        c_clip_fraction=mean(ratios > config.clip_c_threshold),
+        rho_clip_fraction=mean(ratios > vtrace.RHO_BAR),
+        c_clip_fraction=mean(ratios > vtrace.C_BAR),
         surrogate_clip_fraction=mean(objective.clipped),
         value_error=mean(tf.square(targets - steps.values)),
         steps=own_steps,
-        squared_advantages=tf.reduce_sum(weight * tf.square(found.advantages)),
+        squared_advantages=tf.reduce_sum(weight * tf.square(estimates.advantages)),
         value_sums=_sums(weight, targets - scales.value_mean),
         target_sums=tf.reduce_sum(_sums(weight, targets - scales.value_center), axis=1),
     )
@@ -123,32 +128,6 @@ def explained_variance(value_error: tf.Tensor, target_sums: tf.Tensor) -> tf.Ten
     return 1.0 - value_error / tf.maximum(variance, 1e-8)
 
 
-def _estimates(
-    steps: Transitions,
-    config: LossConfig,
-    target_log_probs: tf.Tensor | None,
-    prepared: tuple[Estimates, tf.Tensor] | None,
-) -> Estimates:
-    if prepared is not None:
-        return prepared[0]
-    if config.algorithm == "appo":
-        return appo.estimate(steps, config, target_log_probs)
-    return impala.estimate(steps, config)
-
-
-def _objective(
-    steps: Transitions,
-    advantages: tf.Tensor,
-    config: LossConfig,
-    target_log_probs: tf.Tensor | None,
-) -> Objective:
-    if config.algorithm == "ppo":
-        return ppo.objective(steps, advantages, config)
-    if config.algorithm == "appo":
-        return appo.objective(steps, advantages, config, target_log_probs)
-    return impala.objective(steps, advantages)
-
-
 def _squared_value_errors(
     steps: Transitions,
     targets: tf.Tensor,
@@ -160,7 +139,22 @@ def _squared_value_errors(
     if prepared is None:
         return tf.square(targets - values)
     old_values = prepared[1] / scales.value_std
-    return ppo.squared_value_errors(values, targets, old_values, config.value_clipping)
+    return clipped_value_errors(values, targets, old_values, config.value_clipping)
+
+
+def clipped_value_errors(
+    values: tf.Tensor, targets: tf.Tensor, old_values: tf.Tensor, limit: float
+) -> tf.Tensor:
+    """Returns squared errors; a value more than `limit` from its old one gains nothing.
+
+    The larger of the errors of V and of V clipped to the old value +- limit, as in OpenAI
+    Baselines; all [T, B]. A limit of 0 clips nothing.
+    """
+    errors = tf.square(targets - values)
+    if limit == 0.0:
+        return errors
+    clipped = old_values + tf.clip_by_value(values - old_values, -limit, limit)
+    return tf.maximum(errors, tf.square(targets - clipped))
 
 
 def _scaled(
@@ -174,3 +168,55 @@ def _scaled(
         std = tf.sqrt(tf.reduce_sum(weight * tf.square(centered)) / count)
         return centered / (std + 1e-8)
     return advantages
+
+
+def transitions(
+    policy_logits: tf.Tensor,
+    values: tf.Tensor,
+    env_outputs: EnvOutput,
+    agent_outputs: AgentOutput,
+    config: LossConfig,
+    distribution: Distribution,
+) -> Transitions:
+    """Returns the transitions of a batch of unrolls.
+
+    Args:
+      policy_logits: with the learner's parameters, [T + 1, B, P].
+      values: the baseline of each unroll's level, [T + 1, B].
+      env_outputs: [T + 1, B]; only rewards and episode ends are read.
+      agent_outputs: of the actors, [T, B].
+      config: has the discount and the clipping of rewards.
+      distribution: what the logits mean.
+    """
+    # Here [T + 1] becomes [T]. Action t was chosen at x_t; its reward and what followed are in
+    # EnvOutput t + 1. Before: index t of env_outputs is a step. After: index t is the transition
+    # from step t to step t + 1, and the last network output is only used to bootstrap.
+    logits = policy_logits[:-1]
+    behaviour_logits, actions = agent_outputs.policy_logits, agent_outputs.action
+    return Transitions(
+        rewards=clip_rewards(env_outputs.reward[1:], config.reward_clipping),
+        discounts=config.discounting * (1.0 - tf.cast(env_outputs.terminated[1:], tf.float32)),
+        valid=tf.logical_not(env_outputs.autoreset[1:]),
+        entropy=distribution.entropy(logits),
+        kl=distribution.kl_divergence(behaviour_logits, logits),
+        log_probs=distribution.log_prob(logits, actions),
+        behaviour_log_probs=distribution.log_prob(behaviour_logits, actions),
+        values=values[:-1],
+        bootstrap_value=values[-1],
+    )
+
+
+def clip_rewards(rewards: tf.Tensor, clipping: str) -> tf.Tensor:
+    """Returns `returns.clip_rewards` of tensors.
+
+    Raises:
+      ValueError: `clipping` is not one of abs_one, soft_asymmetric, none.
+    """
+    if clipping == "abs_one":
+        return tf.clip_by_value(rewards, -1.0, 1.0)
+    if clipping == "soft_asymmetric":
+        squeezed = tf.tanh(rewards / 5.0)
+        return tf.where(rewards < 0.0, 0.3 * squeezed, squeezed) * 5.0
+    if clipping == "none":
+        return rewards
+    raise ValueError(f"unknown reward clipping {clipping!r}")

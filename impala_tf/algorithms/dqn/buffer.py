@@ -9,12 +9,14 @@ import numpy as np
 import tree
 
 from impala_tf.agents.returns import NStepReturns, n_step_returns
+from impala_tf.algorithms.dqn.arrays import MakeArray, in_memory
+from impala_tf.algorithms.dqn.sum_tree import SumTree
 from impala_tf.config import Config, replay_slots
 from impala_tf.environments.observations import ObservationLayout
-from impala_tf.learner.replay.arrays import MakeArray, in_memory
-from impala_tf.learner.replay.sum_tree import SumTree
 from impala_tf.types import EnvOutput, Unroll
 
+# Alpha of the priorities and beta of the importance weights (arXiv 1511.05952, 1803.00933).
+_EXPONENTS = (0.6, 0.4)
 _TINY = 1e-6  # keeps a step with no error from never being drawn again
 
 
@@ -50,15 +52,14 @@ class ReplayBuffer:
         specs: Unroll,
         layout: ObservationLayout,
         config: Config,
-        seed: int,
+        seed: int | np.random.SeedSequence,
         make_array: MakeArray = in_memory,
     ) -> None:
         self._layout = layout
         self._loss = config.loss
         self._n_step = config.loss.n_step
         is_prioritized = config.replay.replay_sampling == "prioritized"
-        self._alpha = config.replay.priority_exponent if is_prioritized else 0.0
-        self._beta = config.replay.importance_exponent if is_prioritized else 0.0
+        self._alpha, self._beta = _EXPONENTS if is_prioritized else (0.0, 0.0)
         self._rng = np.random.default_rng(seed)
         self._length = config.optimizer.unroll_length
         self._slots = replay_slots(config)

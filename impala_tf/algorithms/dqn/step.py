@@ -9,15 +9,14 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs, to_network
+from impala_tf.algorithms.dqn import targets as dqn
+from impala_tf.algorithms.dqn.buffer import Sample
 from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
-from impala_tf.learner.algorithms import dqn
-from impala_tf.learner.gradient_step import GradientStep, StepResult
-from impala_tf.learner.gradients import dense_gradients
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.replay.buffer import Sample
 from impala_tf.learner.statistics import RunningMoments
-from impala_tf.types import EnvironmentSpec, EnvOutput, Nest
+from impala_tf.learner.step import GradientStep, Learned, dense_gradients
+from impala_tf.types import EnvironmentSpec, EnvOutput
 
 _VALUE_DECAY = 0.999  # of the targets' mean and standard deviation, at each step
 
@@ -44,39 +43,34 @@ class QStep(GradientStep):
         self._values = RunningMoments(_VALUE_DECAY) if normalizes else None
 
     def trackables(self) -> dict[str, snt.Module]:
-        """See `GradientStep`."""
+        """Returns what a checkpoint holds, by name."""
         own = {} if self._values is None else {"value_moments": self._values}
         return {**super().trackables(), **own}
 
     def convert_statistics(self) -> None:
-        """See `GradientStep`."""
+        """Makes restored statistics of `statistics` format 1 those of the present format."""
         super().convert_statistics()
         if self._values is not None:
             self._values.convert()
 
     def compile(self, spec: EnvironmentSpec) -> None:
-        """See `GradientStep`."""
-        version, learners = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32)
-        # Finding the graph for the arguments takes a sixth of a small network's step.
-        self.step = self.step.get_concrete_function(self._sample(), version, learners)
+        """Makes the graph of `step` now, and calls it directly from then on.
 
-    def masked(self, spec: EnvironmentSpec) -> Sample:
-        """See `GradientStep`. Its weights are 0."""
-        return tf.nest.map_structure(lambda each: tf.zeros(each.shape, each.dtype), self._sample())
+        Finding the graph for the arguments takes a sixth of a small network's step.
+        """
+        self.step = self.step.get_concrete_function(*self._arguments(spec))
 
-    def _sample(self) -> Sample:
-        """Returns a Sample of tf.TensorSpec."""
+    def minibatch_specs(self, spec: EnvironmentSpec) -> Sample:
+        """Returns a Sample of tf.TensorSpec; if it is masked, its weights are 0."""
         size = self._config.replay.replay_batch_size
-        seen = tensor_specs(self._layout.step_specs(size))
+        seen = tensor_specs(self.layout.step_specs(size))
         number, version = tf.TensorSpec((size,), tf.float32), tf.TensorSpec((size,), tf.int64)
         action = tf.TensorSpec((size,), tf.int32)
         return Sample(seen, action, number, number, seen, number, version)
 
-    def _step(
-        self, minibatch: Sample, parameter_version: tf.Tensor, learners: tf.Tensor
-    ) -> StepResult:
+    def _learn(self, minibatch: Sample) -> Learned:
         step, next_step = (
-            to_network(self._layout, each) for each in (minibatch.step, minibatch.next_step)
+            to_network(self.layout, each) for each in (minibatch.step, minibatch.next_step)
         )
         next_q_values = _q_values(self.agent, next_step)
         next_target_q_values = _q_values(self.target_agent, next_step)
@@ -89,32 +83,30 @@ class QStep(GradientStep):
             errors = targets - dqn.of_actions(q_values, minibatch.action)
             loss = tf.reduce_mean(minibatch.weights * dqn.huber(errors / unit))
         gradients = dense_gradients(tape, loss, self.agent.trainable_variables)
-        applied = self._apply(gradients, self._sums_of(targets, minibatch.weights), learners)
-        lag = tf.cast(parameter_version - minibatch.parameter_version, tf.float32)
+        zero = tf.constant(0.0)
         stats = QStats(
             loss_total=loss,
             q_mean=tf.reduce_mean(dqn.of_actions(q_values, minibatch.action)),
             td_error_mean=tf.reduce_mean(tf.abs(errors)),
-            gradient_norm=applied.gradient_norm,
-            policy_lag_mean=tf.reduce_mean(lag),
-            policy_lag_max=tf.reduce_max(lag),
+            gradient_norm=zero,
+            policy_lag_mean=zero,
+            policy_lag_max=zero,
         )
-        no_kl = tf.constant(float("nan"))
-        return StepResult(stats, applied.taken, no_kl, applied.all_reduce_s, errors)
+        sums = self._sums_of(targets, minibatch.weights)
+        return Learned(gradients, stats, minibatch.parameter_version, sums, errors)
 
-    def _sums_of(self, targets: tf.Tensor, weights: tf.Tensor) -> Nest:
-        """Returns what learners exchange of their targets [B], for `_add`: float32 [3], or ()."""
+    def _sums_of(self, targets: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns what learners exchange of their targets [B], for `_add`."""
         if self._values is None:
-            return ()
+            return {}
         count = tf.cast(weights > 0.0, tf.float32)
         targets = targets - self._values.mean
-        return tf.stack(
-            [tf.reduce_sum(count * each) for each in (tf.ones_like(count), targets, targets**2)]
-        )
+        parts = (tf.ones_like(count), targets, targets**2)
+        return {"values": tf.stack([tf.reduce_sum(count * part) for part in parts])}
 
-    def _add(self, sums: Nest) -> None:
+    def _add(self, sums: dict[str, tf.Tensor]) -> None:
         if self._values is not None:
-            self._values.add(*tf.unstack(sums))
+            self._values.add(*tf.unstack(sums["values"]))
             self.agent.q_heads.set_unit(self._values.mean, self._values.std)
 
 

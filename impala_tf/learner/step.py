@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import sonnet as snt
@@ -13,11 +14,20 @@ from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
-from impala_tf.learner.compression import Float16Gradients
-from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.group import Float16Gradients, LearnerGroup
 from impala_tf.learner.optimizers import make_optimizer
 from impala_tf.learner.statistics import Moments, observation_statistics
-from impala_tf.types import ActorGradient, EnvironmentSpec, EnvOutput, Nest, Sent
+from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, Unroll
+
+
+class Learned(NamedTuple):
+    """What this learner alone found in its minibatch."""
+
+    gradients: list[tf.Tensor]
+    stats: Any  # of the algorithm; norm and lags are filled in by the step
+    parameter_version: tf.Tensor  # int64 [b]: of the parameters that acted
+    sums: dict[str, tf.Tensor]  # what is added up over all learners, for `_add`
+    td_errors: Nest = ()  # float32 [b]: of Q-values
 
 
 class StepResult(NamedTuple):
@@ -25,18 +35,9 @@ class StepResult(NamedTuple):
 
     stats: Any  # a NamedTuple of float32 scalars, see `monitoring.metrics`
     taken: tf.Tensor  # bool: not if a gradient or statistic of any learner was not finite
-    kl: tf.Tensor  # mean KL divergence over all learners in nats; NaN: not known
+    sums: dict[str, tf.Tensor]  # over all learners
     all_reduce_s: tf.Tensor  # seconds in the all-reduce, float64; waiting for other learners, too
-    td_errors: Nest = ()  # float32 [B]: of Q-values
-
-
-class Applied(NamedTuple):
-    """What came of the learners' mean gradient; the same for all of them."""
-
-    gradient_norm: tf.Tensor  # global norm before clipping
-    sums: Nest  # over all learners
-    taken: tf.Tensor
-    all_reduce_s: tf.Tensor
+    td_errors: Nest = ()
 
 
 class GradientStep(abc.ABC):
@@ -44,8 +45,8 @@ class GradientStep(abc.ABC):
 
     Args:
       agent: the network, its variables made.
-      layout: of the level's observations.
-      config: resolved.
+      layout: the layout of the level's observations.
+      config: the run's.
       group: the learners whose gradients are averaged.
       has_target: whether there is a target network.
 
@@ -62,12 +63,12 @@ class GradientStep(abc.ABC):
         layout: ObservationLayout,
         config: Config,
         group: LearnerGroup,
-        has_target: bool,
+        has_target: bool = False,
     ) -> None:
         self.agent = agent
-        self._layout = layout
+        self.layout = layout
+        self.group = group
         self._config = config
-        self._group = group
         self.learning_rate = tf.Variable(0.0, trainable=False, name="learning_rate")
         self.entropy_cost = tf.Variable(0.0, trainable=False, name="entropy_cost")
         self.optimizer = make_optimizer(
@@ -96,21 +97,26 @@ class GradientStep(abc.ABC):
         if self._observations is not None:
             self._observations.convert()
 
+    def compile(self, spec: EnvironmentSpec) -> None:
+        """Makes the graph of `step` now, for minibatches of the level's steps."""
+        self.step.get_concrete_function(*self._arguments(spec))
+
+    def _arguments(self, spec: EnvironmentSpec) -> tuple[Any, tf.TensorSpec, tf.TensorSpec]:
+        """Returns the specs of the arguments of `step`."""
+        numbers = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32)
+        return self.minibatch_specs(spec), *numbers
+
     def compile_observe(self, spec: EnvironmentSpec) -> None:
         """Makes the graph of `observe` now, for batches of the level's steps."""
-        if self._observations is None:
-            return
-        optimizer = self._config.optimizer
-        unroll = unroll_specs(self.agent, spec, optimizer.unroll_length)
-        batch_size = optimizer.batch_size
-        self._moments.get_concrete_function(
-            tf.nest.map_structure(
-                lambda each: tf.TensorSpec((batch_size, *each.shape), each.dtype),
-                unroll.env_outputs,
-            )
-        )
+        if self._observations is not None:
+            unrolls = self.unroll_specs(spec, self._config.optimizer.batch_size)
+            self._moments.get_concrete_function(unrolls.env_outputs)
 
-    def observe(self, batch: Sent | None) -> None:
+    def unroll_specs(self, spec: EnvironmentSpec, size: int) -> Unroll:
+        """Returns an Unroll [size, ...] of tf.TensorSpec."""
+        return batched(unroll_specs(self.agent, spec, self._config.optimizer.unroll_length), size)
+
+    def observe(self, batch: Unroll | None) -> None:
         """Adds the new observations of all learners to the statistics that normalise them, if any.
 
         All learners of a group call it together, and their statistics stay equal.
@@ -119,15 +125,15 @@ class GradientStep(abc.ABC):
           batch: an Unroll [B, ...]; None: this learner has none.
         """
         statistics = self._observations
-        if statistics is None or isinstance(batch, ActorGradient):
+        if statistics is None:
             return
         own = statistics.no_moments() if batch is None else self._moments(batch.env_outputs)
         # Moments of different means cannot be added up: each learner fills a row of its own.
-        mine = [rank == self._group.rank for rank in range(self._group.size)]
+        mine = [rank == self.group.rank for rank in range(self.group.size)]
         rows = tf.nest.map_structure(
             lambda part: tf.stack([part if is_own else tf.zeros_like(part) for is_own in mine]), own
         )
-        self._add_moments(self._group.sum(rows, name="observations"))
+        self._add_moments(self.group.sum(rows, name="observations"))
 
     def update_target(self) -> None:
         """Makes the target network, if there is one, a copy of the network."""
@@ -137,40 +143,41 @@ class GradientStep(abc.ABC):
             ):
                 target.assign(variable)
 
-    @abc.abstractmethod
-    def compile(self, spec: EnvironmentSpec) -> None:
-        """Makes the graph of `step` now, for batches of the level's steps."""
+    def refresh(self) -> None:
+        """Makes what follows from variables of checkpoints fit them again. By default, nothing."""
+        return
 
     @abc.abstractmethod
+    def minibatch_specs(self, spec: EnvironmentSpec) -> Any:
+        """Returns what `step` learns from, as tf.TensorSpec."""
+
     def masked(self, spec: EnvironmentSpec) -> Any:
         """Returns a minibatch without a valid step, from which nothing is learned."""
+        return tf.nest.map_structure(
+            lambda each: tf.zeros(each.shape, each.dtype), self.minibatch_specs(spec)
+        )
 
     @abc.abstractmethod
+    def _learn(self, minibatch: Any) -> Learned:
+        """Returns what this learner finds in a minibatch; changes nothing."""
+
+    def _add(self, sums: dict[str, tf.Tensor]) -> None:
+        """Adds the sums of all learners to the algorithm's statistics, if the step is taken."""
+        return
+
     def _step(
         self, minibatch: Any, parameter_version: tf.Tensor, learners: tf.Tensor
     ) -> StepResult:
-        """Takes a step together with the other learners.
+        """Takes a step along the mean gradient of the learners that learn from something.
 
         Args:
           minibatch: what to learn from; of a learner that has nothing, `masked`.
           parameter_version: of the parameters before the step, int64.
           learners: how many learn from something, float32.
         """
-
-    @abc.abstractmethod
-    def _add(self, sums: Nest) -> None:
-        """Adds the sums of all learners to the algorithm's statistics, if the step is taken."""
-
-    def _apply(self, gradients: list[tf.Tensor], own_sums: Nest, learners: tf.Tensor) -> Applied:
-        """Steps along the mean gradient of the learners that learn from something.
-
-        Args:
-          gradients: of this learner.
-          own_sums: what else is added up over all learners, for `_add`.
-          learners: see `_step`.
-        """
-        gradients, sums, all_reduce_s = self._summed(gradients, own_sums)
-        if self._group.size > 1:
+        learned = self._learn(minibatch)
+        gradients, sums, all_reduce_s = self._summed(learned.gradients, learned.sums)
+        if self.group.size > 1:
             gradients = [gradient / learners for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         if self._compression is not None:
@@ -179,31 +186,37 @@ class GradientStep(abc.ABC):
         if clip > 0:
             gradients, _ = tf.clip_by_global_norm(gradients, clip, use_norm=norm)
 
-        def step() -> tf.Tensor:
+        def apply() -> tf.Tensor:
             self.optimizer.apply(gradients, self.agent.trainable_variables)
             self.agent.constrain()
             self._add(sums)
             return tf.constant(True)
 
         # All learners see the same sums, so they decide alike and stay equal.
-        finite = _all_finite([norm, *tf.nest.flatten(sums)])
-        taken = tf.cond(finite, step, lambda: tf.constant(False))
-        return Applied(norm, sums, taken, all_reduce_s)
+        finite = _all_finite([norm, *sums.values()])
+        taken = tf.cond(finite, apply, lambda: tf.constant(False))
+        lag = tf.cast(parameter_version - learned.parameter_version, tf.float32)
+        stats = learned.stats._replace(
+            gradient_norm=norm,
+            policy_lag_mean=tf.reduce_mean(lag),
+            policy_lag_max=tf.reduce_max(lag),
+        )
+        return StepResult(stats, taken, sums, all_reduce_s, learned.td_errors)
 
     def _summed(
-        self, gradients: list[tf.Tensor], own_sums: Nest
-    ) -> tuple[list[tf.Tensor], Nest, tf.Tensor]:
+        self, gradients: list[tf.Tensor], own_sums: dict[str, tf.Tensor]
+    ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor], tf.Tensor]:
         """Returns gradients and sums, added up over all learners, and the seconds it took."""
         own = (gradients, own_sums)
-        if self._group.size == 1:
+        if self.group.size == 1:
             return *own, tf.constant(0.0, tf.float64)
         with tf.control_dependencies(tf.nest.flatten(own)):
             begun_s = tf.timestamp()
         if self._compression is None:
-            summed = self._group.sum(own, name="update")
+            summed = self.group.sum(own, name="update")
         else:
-            sent = self._group.sum(self._compression.encode(gradients), name="gradients")
-            summed = (self._compression.decode(sent), self._group.sum(own_sums, name="update"))
+            sent = self.group.sum(self._compression.encode(gradients), name="gradients")
+            summed = (self._compression.decode(sent), self.group.sum(own_sums, name="update"))
         with tf.control_dependencies(tf.nest.flatten(summed)):
             taken_s = tf.timestamp() - begun_s
         return *summed, taken_s
@@ -211,13 +224,30 @@ class GradientStep(abc.ABC):
     def _moments_of(self, env_outputs: EnvOutput) -> list[Moments]:
         """Returns the moments of the observations of unrolls [B, T + 1, ...]."""
         assert self._observations is not None
-        seen = inputs.time_major(self._layout, env_outputs).observation
+        seen = inputs.time_major(self.layout, env_outputs).observation
         # The last step of an unroll is the first of the next one.
         return self._observations.moments(tf.nest.map_structure(lambda part: part[:-1], seen))
 
     def _merge(self, everyones: list[Moments]) -> None:
         assert self._observations is not None
         self._observations.add(everyones)
+
+
+def batched(specs: Nest, size: int) -> Nest:
+    """Returns specs [...] as specs [size, ...]."""
+    return tf.nest.map_structure(lambda each: tf.TensorSpec((size, *each.shape), each.dtype), specs)
+
+
+def dense_gradients(
+    tape: tf.GradientTape, loss: tf.Tensor, variables: Sequence[tf.Variable]
+) -> list[tf.Tensor]:
+    """Returns the gradient of `loss` for each variable, of the variable's shape.
+
+    TensorFlow gives the gradient of an embedding as slices, one for each word that was read. A word
+    that was read twice has two of them, which have to be added up before a norm is taken; and
+    slices can neither be summed over learners nor sent by an actor.
+    """
+    return [tf.convert_to_tensor(each) for each in tape.gradient(loss, variables)]
 
 
 def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impala_tf.learner.replay.sum_tree import SumTree
+from impala_tf.algorithms.dqn.sum_tree import SumTree
 
 
 @settings(max_examples=200, deadline=None)

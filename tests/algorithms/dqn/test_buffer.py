@@ -13,9 +13,9 @@ from impala_tf import config as configs
 from impala_tf.agents.agent import make_agent, unroll_specs
 from impala_tf.agents.inputs import time_major, to_network
 from impala_tf.agents.returns import n_step_returns
+from impala_tf.algorithms.dqn.buffer import ReplayBuffer, Sample
 from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.replay.buffer import ReplayBuffer, Sample
 from impala_tf.types import EnvironmentSpec, EnvOutput, Unroll
 from tests.helpers.samples import image_spec, resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,13 @@ import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf.learner.batch_uses import BatchUses, Epochs, Repeated, Ring, batch_uses
+from impala_tf.algorithms.appo import Ring
+from impala_tf.algorithms.impala import Repeated
+from impala_tf.algorithms.ppo import Epochs
+from impala_tf.config import algorithm
+from impala_tf.learner.transitions import BatchUses
 from impala_tf.types import Unroll
-from tests.helpers.samples import resolved_config
+from tests.helpers.samples import resolved_config, vector_spec
 
 B = 6
 
@@ -20,7 +25,7 @@ def batch(number: int) -> Unroll:
     """Returns a batch whose unrolls are told apart by their number and row."""
     rows = tf.range(B) + 100 * number
     nothing: Any = ()
-    return Unroll(tf.cast(rows, tf.int64), nothing, nothing, nothing)
+    return Unroll(tf.cast(rows, tf.int64), nothing, nothing, nothing, nothing)
 
 
 def used(uses: BatchUses, number: int | None) -> list[int | None]:
@@ -117,7 +122,8 @@ def test_ppo_prepares_once_per_batch_and_a_learner_without_one_takes_all_steps()
     ],
 )
 def test_the_flags_decide(flags: dict[str, Any], steps: int) -> None:
-    uses = batch_uses(resolved_config(**flags), lambda unrolls: (), seed=1)
+    step = SimpleNamespace(prepare=lambda unrolls: ())
+    uses = algorithm(flags["algorithm"]).uses(step, vector_spec(), resolved_config(**flags))
     found = [each for each, _ in uses.arrival(batch(1), 1)]
     assert len(found) == steps
     tree.assert_same_structure(found[0].unrolls, batch(1))

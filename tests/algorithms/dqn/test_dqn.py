@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.learner.algorithms import dqn
+from impala_tf.algorithms.dqn import targets as dqn
+from impala_tf.algorithms.dqn.step import QStats
 from impala_tf.learner.group import SingleLearner
-from impala_tf.learner.q_step import QStats
 from impala_tf.learner.update import Learner
 from tests.helpers.samples import resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
@@ -77,7 +77,7 @@ def test_nothing_is_learned_before_the_replay_has_enough() -> None:
     learner = learner_of(replay_start_steps=3 * B * T)
     before = [each.numpy() for each in learner.agent.trainable_variables]
     assert [arrive(learner, seed) for seed in range(2)] == [None, None]
-    assert learner.replay is not None and learner.replay.missing_steps == B * T
+    assert learner.uses.missing_steps == B * T
     for mine, old in zip(learner.agent.trainable_variables, before, strict=True):
         np.testing.assert_array_equal(mine, old)
     assert learner.agent_steps == 2 * B * T, "frames count from the first one on"
@@ -88,8 +88,7 @@ def test_nothing_is_learned_before_the_replay_has_enough() -> None:
 def test_what_was_learned_from_gets_a_new_priority() -> None:
     learner = learner_of(replay_ratio=1 / (B * T))
     arrive(learner, 0)
-    assert learner.replay is not None
-    replay, drawn = learner.replay.buffer, learner.replay._drawn
+    replay, drawn = learner.uses.replay, learner.uses._drawn  # type: ignore[attr-defined]
     first = replay._tree.get(np.arange(B * T))
     specs = unroll_specs(learner.agent, SPEC, T)
     sent = np.abs(random_unrolls(specs, B, 0).td_errors).ravel()

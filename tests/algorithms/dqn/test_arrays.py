@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import tree
 
+from impala_tf.algorithms.dqn import arrays, buffer
+from impala_tf.algorithms.dqn.buffer import ReplayBuffer
 from impala_tf.config import Config, ConfigError
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.replay import arrays, buffer
-from impala_tf.learner.replay.buffer import ReplayBuffer
+from tests.algorithms.dqn.test_buffer import A, T, config_of, specs_of, unrolls_of
 from tests.helpers.samples import vector_spec
-from tests.learner.replay.test_buffer import A, T, config_of, specs_of, unrolls_of
 
 pytestmark = pytest.mark.slow
 

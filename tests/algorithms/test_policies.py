@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.distributions import Categorical
+from impala_tf.algorithms import appo, impala, ppo
 from impala_tf.config import LossConfig
-from impala_tf.learner.algorithms import appo, impala, losses, ppo
-from impala_tf.learner.algorithms.losses import Scales
-from impala_tf.learner.algorithms.transitions import Estimates, Transitions
+from impala_tf.learner import losses
+from impala_tf.learner.losses import Scales
+from impala_tf.learner.transitions import Estimates, Transitions
 from tests.helpers.losses import loss_config
 
 T, B, A = 7, 3, 4
@@ -115,7 +116,7 @@ def test_the_ppo_objective_equals_its_formula_and_has_its_gradient() -> None:
 def test_value_clipping_takes_the_larger_error(limit: float) -> None:
     rng = np.random.default_rng(3)
     values, targets, old = rng.normal(size=(3, T, B)).astype(np.float32)
-    found = ppo.squared_value_errors(
+    found = losses.clipped_value_errors(
         tf.constant(values), tf.constant(targets), tf.constant(old), limit
     )
     for t in range(T):
@@ -126,9 +127,9 @@ def test_value_clipping_takes_the_larger_error(limit: float) -> None:
             assert float(found[t, b]) == pytest.approx(expected, rel=1e-4)
 
 
-def vtrace_advantage(steps: Transitions, log_target: Floats, t: int, b: int) -> float:
+def vtrace_advantage(steps: Transitions, t: int, b: int) -> float:
     """rho_t (r_t + gamma v_{t+1} - V(x_t)), with v from the definition (equation 1)."""
-    rho = np.exp(log_target - steps.behaviour_log_probs.numpy()) * steps.valid.numpy()
+    rho = np.exp(steps.log_probs.numpy() - steps.behaviour_log_probs.numpy()) * steps.valid.numpy()
     clipped = np.minimum(rho, 1.0)
     values = np.concatenate([steps.values, steps.bootstrap_value[None]])
 
@@ -148,48 +149,32 @@ def vtrace_advantage(steps: Transitions, log_target: Floats, t: int, b: int) -> 
     )
 
 
-def appo_objective(steps: Transitions, config: LossConfig, target: tf.Tensor | None) -> Gradients:
-    found = appo.estimate(steps, config, target)
-    return objective_of(steps, lambda s: appo.objective(s, found.advantages, config, target))
+def appo_objective(steps: Transitions, config: LossConfig) -> Gradients:
+    found = impala.estimate(steps, config)
+    return objective_of(steps, lambda s: appo.objective(s, found.advantages, config))
 
 
-def test_the_appo_objective_without_a_target_network_is_the_surrogate_of_v_trace() -> None:
+def test_the_appo_objective_is_the_surrogate_of_v_trace() -> None:
     """min(r A, clip(r) A), r = pi / mu, with A weighted by min(1, r) / r as V-trace's is."""
     steps = transitions(4)
     config = loss_config(algorithm="appo", surrogate_clipping=0.3)
-    found = appo_objective(steps, config, None)
-    log_probs = steps.log_probs.numpy()
-    ratios = np.exp(log_probs - steps.behaviour_log_probs.numpy())
+    found = appo_objective(steps, config)
+    ratios = np.exp(steps.log_probs.numpy() - steps.behaviour_log_probs.numpy())
     for t in range(T):
         for b in range(B):
             ratio = float(ratios[t, b])
-            advantage = vtrace_advantage(steps, log_probs, t, b) / ratio
+            advantage = vtrace_advantage(steps, t, b) / ratio
             expected = surrogate(ratio, advantage, 0.3)
             assert found.objective[t, b] == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
-def test_the_appo_objective_with_a_target_network_is_impacts() -> None:
-    """R = min(2, mu / pi') pi / mu, with the V-trace advantages of pi' (arXiv 1912.00167)."""
-    steps = transitions(5)
-    config = loss_config(algorithm="appo", surrogate_clipping=0.3)
-    target = steps.behaviour_log_probs + 0.8 * tf.random.stateless_normal((T, B), (1, 2))
-    found = appo_objective(steps, config, target)
-    pi, mu = np.exp(steps.log_probs.numpy()), np.exp(steps.behaviour_log_probs.numpy())
-    ratios = np.minimum(2.0, mu / np.exp(target.numpy())) * pi / mu
-    for t in range(T):
-        for b in range(B):
-            advantage = vtrace_advantage(steps, target.numpy(), t, b)
-            expected = surrogate(float(ratios[t, b]), advantage, 0.3)
-            assert found.objective[t, b] == pytest.approx(expected, rel=1e-3, abs=1e-5)
-
-
-def test_appo_without_clip_and_target_network_has_impalas_gradient() -> None:
+def test_appo_without_clip_has_impalas_gradient() -> None:
     """So the two differ in what their flags say, and in nothing else."""
     steps = transitions(6)
     config = loss_config(algorithm="appo", surrogate_clipping=0.0)
-    clipless = appo_objective(steps, config, None)
+    clipless = appo_objective(steps, config)
     found = impala.estimate(steps, config)
-    plain = objective_of(steps, lambda s: impala.objective(s, found.advantages))
+    plain = objective_of(steps, lambda s: impala.objective(s, found.advantages, config))
     np.testing.assert_allclose(clipless.gradient, plain.gradient, rtol=1e-4, atol=1e-6)
     assert np.abs(plain.gradient).max() > 0.1
 
@@ -198,16 +183,15 @@ def test_ratios_stay_finite_for_very_different_policies() -> None:
     """One infinite ratio would make every parameter NaN."""
     steps = transitions(7, spread=200.0)
     config = loss_config(algorithm="appo", surrogate_clipping=0.2)
-    for target in (None, steps.log_probs):
-        found = appo_objective(steps, config, target)
-        assert np.isfinite(found.objective).all() and np.isfinite(found.gradient).all()
+    found = appo_objective(steps, config)
+    assert np.isfinite(found.objective).all() and np.isfinite(found.gradient).all()
 
 
 def compute(steps: Transitions, scales: Scales | None = None, **flags: Any) -> losses.Losses:
     config = loss_config(**{"entropy_cost": 0.02, **flags})
     found = ppo.estimate(steps, config)
     prepared = (found, steps.values) if config.algorithm == "ppo" else None
-    return losses.compute(steps, config, scales or Scales(0.02), None, prepared)
+    return losses.compute(steps, config, scales or Scales(0.02), prepared)
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "appo", "ppo"])

@@ -1,0 +1,1 @@
+"""The algorithms: a record each (`config.algorithms.Algorithm`), with its formulas beside it."""

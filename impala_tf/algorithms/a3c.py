@@ -1,0 +1,110 @@
+"""A3C: actors compute the gradients, and the learner only steps along them.
+
+Mnih et al., 2016, arXiv 1602.01783, algorithm S3. The loss is impala's: an actor's own unroll was
+chosen by the parameters of its gradient, so every pi / mu is 1, and V-trace is the n-step return
+(arXiv 1802.01561, section 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from impala_tf.algorithms import impala
+from impala_tf.config import Config, flat_items
+from impala_tf.config.algorithms import Algorithm, learns_a_policy
+from impala_tf.learner.transitions import BatchUses
+from impala_tf.types import ActorGradient, EnvironmentSpec
+
+
+class Once(BatchUses):
+    """A gradient of an actor is used as it is."""
+
+    def arrival(
+        self, batch: ActorGradient | None, learners: int
+    ) -> Iterator[tuple[ActorGradient | None, int]]:
+        """Yields it."""
+        yield batch, learners
+
+
+def _step(*arguments: Any) -> Any:
+    from impala_tf.learner.actor_gradients import ActorGradientStep  # imports TensorFlow
+
+    return ActorGradientStep(*arguments)
+
+
+def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
+    process, flags = config.process, dict(flat_items(config))
+    found = learns_a_policy(config, spec)
+    if process.synchronization != "none":
+        found.append(
+            f"--synchronization={process.synchronization}: a3c is asynchronous; leave it out"
+        )
+    if process.inference == "learner":
+        found.append("--inference=learner: a3c's actors have the network anyway; leave it out")
+    if config.cluster.speed_json is not None:
+        found.append(
+            f"--speed_json={config.cluster.speed_json}: the model does not know that a3c's actors"
+            " compute gradients; leave it out"
+        )
+    found += [
+        f"--{name}={flags[name]}: a3c's actors compute gradients alone, and once; {right}"
+        for name, fits, right in (
+            ("acting", ("tensorflow",), "give tensorflow"),
+            ("observation_normalization", ("none",), "give none"),
+            ("value_normalization", ("none",), "give none"),
+            ("advantage_scaling", ("none", "batch"), "give none or batch"),
+            ("updates_per_batch", (1,), "give 1"),
+            ("learning_rate_schedule", ("linear", "constant"), "give linear or constant"),
+        )
+        if flags[name] not in fits
+    ]
+    if config.loss.entropy_cost_end != config.loss.entropy_cost:
+        found.append(
+            f"--entropy_cost_end={config.loss.entropy_cost_end}: a3c's actors do not know how far"
+            f" the run is; give {config.loss.entropy_cost}, which is --entropy_cost"
+        )
+    if config.optimizer.batch_size != process.envs_per_actor:
+        found.append(
+            f"--batch_size={config.optimizer.batch_size}: a gradient of a3c is that of one actor's"
+            f" {process.envs_per_actor} environments; leave the flag out, or change"
+            " --envs_per_actor"
+        )
+    return found
+
+
+ALGORITHM = Algorithm(
+    about="actors compute gradients and send these (arXiv 1602.01783)",
+    uses=lambda step, spec, config: Once(),
+    step=_step,
+    estimate=impala.estimate,
+    objective=impala.objective,
+    # Actors compute gradients alone: without statistics that only the learner has, and once. With
+    # few environments each, they send many.
+    defaults={
+        "observation_normalization": "none",
+        "advantage_scaling": "none",
+        "value_normalization": "none",
+        "updates_per_batch": 1,
+        "batch_size": None,
+        "envs_per_actor": 4,
+    },
+    image_defaults={"learning_rate": 1e-3},
+    # Measured, see sandbox/cartpole.md.
+    vector_defaults={
+        "initialization": "orthogonal",
+        "vtrace_lambda": 1.0,
+        "advantage_scaling": "batch",
+        "baseline_cost": 0.005,
+        "optimizer": "rmsprop",
+        "learning_rate": 3e-3,
+        "learning_rate_end": 0.0,
+        "gradients_clipping": 40.0,
+        "loss_reduction": "mean",
+        "epsilon": 1e-5,
+        "envs_per_actor": 8,
+    },
+    problems=_problems,
+    actors_send="gradients",
+    acting="tensorflow",
+)

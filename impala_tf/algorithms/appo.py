@@ -1,0 +1,79 @@
+"""APPO: V-trace advantages in a clipped surrogate (Luo et al., 2020, IMPACT, arXiv 1912.00167).
+
+With A the V-trace advantage, mu the policy that acted and pi the one that is learned, the surrogate
+is min(r A, clip(r) A) with r = pi / mu. V-trace has already weighted A by min(rho-bar, r), so it is
+divided by r here (without a gradient). What is not clipped has IMPALA's gradient; so without
+clipping, this is IMPALA. Of IMPACT, this has the ring of batches, and not the target network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from impala_tf.algorithms import impala
+from impala_tf.config import LossConfig
+from impala_tf.config.algorithms import Algorithm
+from impala_tf.lazy import tf
+from impala_tf.learner.transitions import BatchUses, Minibatch, Objective, Transitions
+from impala_tf.types import Unroll
+
+_MAX_LOG_RATIO = 20.0  # keeps ratios finite
+
+
+def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> Objective:
+    """Returns the clipped surrogate of the advantages [T, B] of `impala.estimate`."""
+    ratios = ratio(steps)
+    return clipped_surrogate(
+        ratios, advantages / tf.stop_gradient(ratios), config.surrogate_clipping
+    )
+
+
+def ratio(steps: Transitions) -> tf.Tensor:
+    """Returns pi(a|x) / mu(a|x), float32 [T, B]."""
+    log_ratios = steps.log_probs - steps.behaviour_log_probs
+    return tf.exp(tf.clip_by_value(log_ratios, -_MAX_LOG_RATIO, _MAX_LOG_RATIO))
+
+
+def clipped_surrogate(ratios: tf.Tensor, advantages: tf.Tensor, epsilon: float) -> Objective:
+    """Returns min(r A, clip(r, 1 - epsilon, 1 + epsilon) A); all [T, B].
+
+    The objective of PPO (Schulman et al., 2017, arXiv 1707.06347, equation 7); r A if epsilon is 0.
+    """
+    plain = ratios * advantages
+    if epsilon == 0.0:
+        return Objective(plain, tf.zeros_like(plain, tf.bool))
+    clipped = tf.clip_by_value(ratios, 1.0 - epsilon, 1.0 + epsilon) * advantages
+    return Objective(tf.minimum(plain, clipped), clipped < plain)
+
+
+class Ring(BatchUses):
+    """The uses of a batch are spread evenly over the arrivals of later ones.
+
+    With 2 uses and a ring of 4, a batch is used when it arrives and when the third one after it
+    arrives. A new ring (of a resumed run, too) takes fewer steps until it is full.
+    """
+
+    def __init__(self, uses: int, capacity: int) -> None:
+        self._ages = [use * (capacity - 1) // max(uses - 1, 1) for use in range(uses)]
+        # Newest first, with the number of learners that had one of the same age.
+        self._batches: list[tuple[Unroll | None, int]] = []
+
+    def arrival(
+        self, batch: Unroll | None, learners: int
+    ) -> Iterator[tuple[Minibatch | None, int]]:
+        """Yields the new batch, then older ones."""
+        self._batches = [(batch, learners), *self._batches[: self._ages[-1]]]
+        for age in self._ages[: 1 + sum(age < len(self._batches) for age in self._ages[1:])]:
+            used, learners = self._batches[age]
+            yield (None if used is None else Minibatch(used)), learners
+
+
+ALGORITHM = Algorithm(
+    about="V-trace advantages in a clipped surrogate, on batches that are used several times"
+    " (arXiv 1912.00167)",
+    uses=lambda step, spec, config: Ring(
+        config.optimizer.updates_per_batch, config.optimizer.ring_batches
+    ),
+    estimate=impala.estimate,
+    objective=objective,
+)

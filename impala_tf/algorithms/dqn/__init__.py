@@ -1,0 +1,123 @@
+"""Double DQN with n-step returns and prioritised replay (arXiv 1509.06461, 1803.00933).
+
+`step` has the gradient steps, `targets` their formulas, `replay` what they are drawn from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from impala_tf.config import Config, ConfigError, replay_bytes
+from impala_tf.config.algorithms import Algorithm
+from impala_tf.machine.process_memory import available_bytes
+from impala_tf.types import EnvironmentSpec
+
+
+def _step(*arguments: Any) -> Any:
+    from impala_tf.algorithms.dqn.step import QStep  # imports TensorFlow
+
+    return QStep(*arguments)
+
+
+def _uses(step: Any, spec: EnvironmentSpec, config: Config) -> Any:
+    from impala_tf.algorithms.dqn.replay import replayed  # imports TensorFlow
+
+    return replayed(step, spec, config)
+
+
+def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
+    process, agent = config.process, config.agent
+    found = []
+    if spec.actions.kind != "discrete":
+        found.append(
+            f"--algorithm=dqn: learns a value of each action, but {spec.level_name} has"
+            f" {spec.actions}; use impala, appo or ppo"
+        )
+    if process.synchronization != "none":
+        found.append(
+            f"--synchronization={process.synchronization}: dqn replays what is old; leave it out"
+        )
+    if process.inference == "learner":
+        found.append("--inference=learner: dqn's actors explore each in its own way; leave it out")
+    if agent.heads == "policy":
+        found.append("--heads=policy: dqn learns Q-values; give q_values or dueling")
+    if process.acting != "tensorflow":
+        found.append(
+            f"--acting={process.acting}: dqn's actors compute with TensorFlow; give tensorflow"
+        )
+    if agent.core != "feedforward":
+        found.append(
+            f"--algorithm=dqn: replays single steps, which the {agent.core} of {agent.agent_name}"
+            " cannot learn from; add --core=feedforward"
+        )
+    if not config.loss.target_update_interval:
+        found.append("--target_update_interval=0: dqn needs a target network; give 1 or more")
+    return found + _replay_problems(config)
+
+
+def _replay_problems(config: Config) -> list[str]:
+    capacity, start = config.replay.replay_capacity, config.replay.replay_start_steps
+    batch = config.optimizer.batch_size * config.optimizer.unroll_length
+    if capacity < batch:
+        return [
+            f"--replay_capacity={capacity}: a batch of {config.optimizer.batch_size} unrolls"
+            f" already has {batch} agent steps; give more"
+        ]
+    if capacity < start:
+        return [
+            f"--replay_start_steps={start}: the replay holds only {capacity} agent steps"
+            " (--replay_capacity); give fewer"
+        ]
+    return []
+
+
+def _check_memory(config: Config, spec: EnvironmentSpec) -> str:
+    """Returns what the replay needs, in words. Raises ConfigError if less memory is left."""
+    needed, left = replay_bytes(config, spec), available_bytes()
+    steps = config.replay.replay_capacity
+    if left is not None and needed > left:
+        fitting = int(steps * left / needed * 0.9)
+        raise ConfigError(
+            f"--replay_capacity={steps}: needs {needed / 1e9:.1f} GB of memory, but only"
+            f" {left / 1e9:.1f} GB are left here; give at most {fitting}"
+        )
+    has = "" if left is None else f" of the {left / 1e9:.1f} GB that are left here"
+    return f"replay: up to {steps:,} agent steps, {needed / 1e9:.1f} GB{has}"
+
+
+ALGORITHM = Algorithm(
+    about="double DQN with n-step returns and replay (arXiv 1509.06461, 1803.00933)",
+    uses=_uses,
+    step=_step,
+    defaults={
+        "heads": "q_values",
+        "loss_reduction": "mean",
+        "value_normalization": "none",
+        "batch_size": 4,
+        "unroll_length": 64,
+        "optimizer": "adam",
+        "learning_rate": 3e-4,
+        "learning_rate_schedule": "constant",
+        "learning_rate_end": 3e-4,
+        "epsilon": 1.5e-4,
+        "gradients_clipping": 10.0,
+        "target_update_interval": 250,
+    },
+    image_defaults={"replay_start_steps": 5_000},
+    vector_defaults={
+        "heads": "dueling",
+        "observation_normalization": "elementwise",
+        "value_normalization": "running",
+        "replay_start_steps": 1_000,
+        "replay_ratio": 0.125,
+        "learning_rate": 2.5e-3,
+        "learning_rate_schedule": "linear",
+        "learning_rate_end": 0.0,
+        "target_update_interval": 100,
+    },
+    problems=_problems,
+    check_machine=_check_memory,
+    acting="tensorflow",
+    replays=True,
+    splits_batches=False,
+)

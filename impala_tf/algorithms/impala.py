@@ -1,0 +1,59 @@
+"""IMPALA: the V-trace policy gradient (Espeholt et al., 2018, arXiv 1802.01561, section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from impala_tf.config import LossConfig
+from impala_tf.config.algorithms import Algorithm
+from impala_tf.lazy import tf
+from impala_tf.learner import vtrace
+from impala_tf.learner.transitions import (
+    BatchUses,
+    Estimates,
+    Minibatch,
+    Objective,
+    Transitions,
+)
+from impala_tf.types import Unroll
+
+
+def estimate(steps: Transitions, config: LossConfig) -> Estimates:
+    """Returns the V-trace targets and the advantages, weighted by the clipped pi / mu; [T, B]."""
+    returns = vtrace.from_importance_weights(
+        log_rhos=tf.stop_gradient(steps.log_probs - steps.behaviour_log_probs),
+        discounts=steps.discounts,
+        rewards=steps.rewards,
+        values=steps.values,
+        bootstrap_value=steps.bootstrap_value,
+        mask=steps.valid,
+        lambda_=config.vtrace_lambda,
+    )
+    return Estimates(returns.pg_advantages, returns.vs)
+
+
+def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> Objective:
+    """Returns log pi(a|x) times the advantages [T, B], whose gradient is the policy gradient."""
+    return Objective(steps.log_probs * advantages, tf.zeros_like(steps.valid))
+
+
+class Repeated(BatchUses):
+    """Every batch is used several times in a row."""
+
+    def __init__(self, uses: int) -> None:
+        self._uses = uses
+
+    def arrival(
+        self, batch: Unroll | None, learners: int
+    ) -> Iterator[tuple[Minibatch | None, int]]:
+        """Yields the batch again and again."""
+        for _ in range(self._uses):
+            yield (None if batch is None else Minibatch(batch)), learners
+
+
+ALGORITHM = Algorithm(
+    about="V-trace policy gradient (arXiv 1802.01561)",
+    uses=lambda step, spec, config: Repeated(config.optimizer.updates_per_batch),
+    estimate=estimate,
+    objective=objective,
+)

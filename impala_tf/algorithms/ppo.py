@@ -1,0 +1,104 @@
+"""PPO (Schulman et al., 2017, arXiv 1707.06347), with GAE (arXiv 1506.02438)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tree
+
+from impala_tf.algorithms import appo
+from impala_tf.config import LossConfig
+from impala_tf.config.algorithms import Algorithm
+from impala_tf.lazy import tf
+from impala_tf.learner import vtrace
+from impala_tf.learner.transitions import (
+    BatchUses,
+    Estimates,
+    Minibatch,
+    Objective,
+    Transitions,
+)
+from impala_tf.types import Nest, Unroll
+
+
+def estimate(steps: Transitions, config: LossConfig) -> Estimates:
+    """Returns the generalised advantage estimates (equations 11 and 12) and A + V [T, B].
+
+    Where no transition happened (an environment reset), the advantage is 0, and it does not reach
+    earlier steps.
+    """
+    values = tf.stop_gradient(steps.values)
+    bootstrap = tf.stop_gradient(steps.bootstrap_value)
+    valid = tf.cast(steps.valid, tf.float32)
+    values_t_plus_1 = tf.concat([values[1:], bootstrap[None]], axis=0)
+    deltas = valid * (steps.rewards + steps.discounts * values_t_plus_1 - values)
+    advantages = vtrace.discounted_sums(deltas, valid * steps.discounts * config.gae_lambda)
+    return Estimates(advantages, advantages + values)
+
+
+def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> Objective:
+    """Returns the clipped surrogate (equation 7) with the ratio to the policy that acted."""
+    return appo.clipped_surrogate(appo.ratio(steps), advantages, config.surrogate_clipping)
+
+
+class Epochs(BatchUses):
+    """Every batch is prepared, then used in several epochs of shuffled minibatches.
+
+    Args:
+      prepare: returns what the steps need of the whole batch, [B, T] each.
+      epochs: how often the batch is used.
+      minibatches: parts of whole unrolls that it is split into.
+      seed: decides the order.
+    """
+
+    def __init__(
+        self, prepare: Callable[[Unroll], Nest], epochs: int, minibatches: int, seed: int
+    ) -> None:
+        self._prepare = prepare
+        self._epochs = epochs
+        self._minibatches = minibatches
+        self._rng = np.random.default_rng(seed)
+
+    def arrival(
+        self, batch: Unroll | None, learners: int
+    ) -> Iterator[tuple[Minibatch | None, int]]:
+        """Yields the minibatches of all epochs."""
+        if batch is None:
+            yield from [(None, learners)] * (self._epochs * self._minibatches)
+            return
+        whole = Minibatch(batch, self._prepare(batch))
+        for _ in range(self._epochs):
+            order = self._rng.permutation(len(batch.parameter_version))
+            for rows in np.array_split(order, self._minibatches):
+                indices = tf.constant(rows, tf.int32)
+                yield tree.map_structure(lambda a, i=indices: tf.gather(a, i), whole), learners
+
+
+ALGORITHM = Algorithm(
+    about="clipped surrogate with GAE; actors wait for new parameters (arXiv 1707.06347)",
+    uses=lambda step, spec, config: Epochs(
+        step.prepare,
+        config.optimizer.updates_per_batch,
+        config.optimizer.minibatches,
+        config.run.seed,
+    ),
+    estimate=estimate,
+    objective=objective,
+    estimates_once=True,
+    # Huang et al. (2022), "The 37 implementation details of proximal policy optimization".
+    defaults={
+        "advantage_scaling": "batch",
+        "initialization": "orthogonal",
+        "loss_reduction": "mean",
+        "unroll_length": 128,
+        "updates_per_batch": 4,
+        "minibatches": 4,
+        "optimizer": "adam",
+        "epsilon": 1e-5,
+        "gradients_clipping": 0.5,
+        "batch_size": None,
+    },
+    actors_wait=True,
+    splits_batches=False,
+)

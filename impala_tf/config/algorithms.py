@@ -1,0 +1,92 @@
+"""What is particular to an algorithm: one record each, in a file of `impala_tf.algorithms`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from impala_tf.types import EnvironmentSpec, Kind
+
+if TYPE_CHECKING:
+    from impala_tf.config.flags import Config
+
+Flags = Mapping[str, Any]
+
+ALGORITHMS = {
+    "impala": "impala_tf.algorithms.impala",
+    "appo": "impala_tf.algorithms.appo",
+    "ppo": "impala_tf.algorithms.ppo",
+    "a3c": "impala_tf.algorithms.a3c",
+    "dqn": "impala_tf.algorithms.dqn",
+}
+"""{name: module with the record `ALGORITHM`}."""
+
+
+def learns_a_policy(config: Config, spec: EnvironmentSpec) -> list[str]:
+    """Returns one line if the agent has no policy; `Algorithm.problems` of most algorithms."""
+    if config.agent.heads == "policy":
+        return []
+    return [
+        f"--heads={config.agent.heads}: {config.loss.algorithm} learns a policy; leave the flag"
+        " out, or give --algorithm=dqn"
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """All that the rest of the project asks about an algorithm.
+
+    The callables of its learner may import TensorFlow; a record itself is read without it.
+
+    Attributes:
+      about: for --help, with the source.
+      uses: takes (GradientStep, EnvironmentSpec, Config); returns the `BatchUses`.
+      step: takes (Agent, ObservationLayout, Config, LearnerGroup); returns the `GradientStep`.
+        None: that of a policy, from the next three.
+      estimate: takes (Transitions, LossConfig); returns the `Estimates` of a policy's losses.
+      objective: takes (Transitions, advantages, LossConfig); returns a policy's `Objective`.
+      estimates_once: whether estimates are made before a batch's first step, for all of its steps.
+      defaults: values of flags that are not given, in place of the preset's.
+      image_defaults, vector_defaults: the same, on levels of these kinds.
+      problems: takes (config, spec); returns one line for everything that cannot be learned, or
+        not with these flags.
+      check_machine: takes (config, spec); returns what it needs of this machine, in words, or ''.
+        Raises ConfigError if the machine does not have it.
+      actors_wait: whether actors wait for the update that uses their last unroll.
+      actors_send: what they send to their learner.
+      acting: the default of --acting.
+      replays: whether steps are drawn from a replay, at --replay_ratio, and not from the batches.
+      splits_batches: whether the parts of a batch make the same gradient as the whole.
+    """
+
+    about: str
+    uses: Callable[..., Any]
+    step: Callable[..., Any] | None = None
+    estimate: Callable[..., Any] | None = None
+    objective: Callable[..., Any] | None = None
+    estimates_once: bool = False
+    defaults: Flags = dataclasses.field(default_factory=dict)
+    image_defaults: Flags = dataclasses.field(default_factory=dict)
+    vector_defaults: Flags = dataclasses.field(default_factory=dict)
+    problems: Callable[[Config, EnvironmentSpec], list[str]] = learns_a_policy
+    check_machine: Callable[[Config, EnvironmentSpec], str] = lambda config, spec: ""
+    actors_wait: bool = False
+    actors_send: Literal["unrolls", "gradients"] = "unrolls"
+    acting: Literal["litert", "tensorflow"] = "litert"
+    replays: bool = False
+    splits_batches: bool = True
+
+    def defaults_on(self, kind: Kind) -> dict[str, Any]:
+        """Returns the defaults on a kind of level."""
+        of_kind = {"image": self.image_defaults, "vector": self.vector_defaults}
+        return {**self.defaults, **of_kind.get(kind, {})}
+
+
+@functools.cache
+def algorithm(name: str) -> Algorithm:
+    """Returns the record of an algorithm; `name` is a key of ALGORITHMS."""
+    record: Algorithm = importlib.import_module(ALGORITHMS[name]).ALGORITHM
+    return record

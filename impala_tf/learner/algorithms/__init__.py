@@ -1,1 +1,0 @@
-"""The losses, one small file per algorithm."""

@@ -1,0 +1,269 @@
+"""The gradient step of a policy and its baseline: what a batch of unrolls teaches."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import sonnet as snt
+import tensorflow as tf
+
+from impala_tf.agents import inputs
+from impala_tf.agents.agent import Agent
+from impala_tf.config import Config, algorithm
+from impala_tf.environments.observations import ObservationLayout
+from impala_tf.learner import losses
+from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.losses import Losses, Scales
+from impala_tf.learner.statistics import RunningMoments
+from impala_tf.learner.step import GradientStep, Learned, dense_gradients
+from impala_tf.learner.transitions import Estimates, Minibatch, Transitions
+from impala_tf.types import EnvironmentSpec, Nest, NetworkOutput, Unroll
+
+# Decays of the running moments of advantages and of value targets, per update.
+_ADVANTAGE_DECAY, _VALUE_DECAY = 0.99, 0.999
+
+
+class PolicyStats(NamedTuple):
+    """Statistics of one gradient step; float32 scalars. Losses are as --loss_reduction says."""
+
+    loss_total: tf.Tensor
+    loss_policy_gradient: tf.Tensor
+    loss_baseline: tf.Tensor
+    entropy: tf.Tensor  # nats, mean over steps
+    kl: tf.Tensor  # nats, mean over steps: from the policy that acted
+    explained_variance: tf.Tensor  # of the value targets
+    advantage_rms: tf.Tensor  # before scaling
+    rho_clip_fraction: tf.Tensor
+    c_clip_fraction: tf.Tensor
+    surrogate_clip_fraction: tf.Tensor
+    gradient_norm: tf.Tensor  # global norm before clipping
+    policy_lag_mean: tf.Tensor  # learner updates since the acting parameters, mean over the batch
+    policy_lag_max: tf.Tensor
+
+
+class PolicyGradients:
+    """Computes gradients; changes nothing.
+
+    Args:
+      agent: the network.
+      layout: the layout of the level's observations.
+      config: the run's.
+      entropy_cost: of the next gradients; may be a variable.
+      advantages: running moments of the advantages, if they are scaled by them.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        layout: ObservationLayout,
+        config: Config,
+        entropy_cost: tf.Variable | float,
+        advantages: RunningMoments | None = None,
+    ) -> None:
+        self._agent = agent
+        self._layout = layout
+        self._config = config
+        self._entropy_cost = entropy_cost
+        self._advantages = advantages
+
+    def of_batch(self, minibatch: Minibatch) -> tuple[list[tf.Tensor], Losses]:
+        """Returns gradients and losses of a batch; `value_sums` of these are [3, levels].
+
+        It is split into --micro_batches parts, so that only one part's activations are in memory at
+        a time.
+
+        Args:
+          minibatch: what to learn from.
+        """
+        batch_size = minibatch.unrolls.parameter_version.shape[0]
+        parts = self._config.optimizer.micro_batches
+        if parts == 1 or batch_size is None or batch_size % parts:
+            return self._of_part(minibatch, None)
+        split = tf.nest.map_structure(
+            lambda t: tf.reshape(t, (parts, batch_size // parts, *t.shape[1:])), minibatch
+        )
+        # The first step of an unroll is not the result of a decision in it.
+        was_reset = minibatch.unrolls.env_outputs.autoreset[:, 1:]
+        valid_steps = tf.reduce_sum(tf.cast(tf.logical_not(was_reset), tf.float32))
+
+        def add(part: tf.Tensor, before: Nest) -> tuple[tf.Tensor, Nest]:
+            chosen = tf.nest.map_structure(lambda t: t[part], split)
+            return part + 1, tf.nest.map_structure(
+                tf.add, before, self._of_part(chosen, valid_steps)
+            )
+
+        start = (tf.constant(0), self._zeros())
+        _, sums = tf.while_loop(lambda part, _: part < parts, add, start, parallel_iterations=1)
+        gradients, loss = sums
+        return gradients, loss
+
+    def _zeros(self) -> tuple[list[tf.Tensor], Losses]:
+        zeros = Losses(*[tf.constant(0.0)] * len(Losses._fields))
+        value_sums, target_sums = tf.zeros((3, self._agent.num_levels)), tf.zeros((3,))
+        gradients = [tf.zeros_like(variable) for variable in self._agent.trainable_variables]
+        return gradients, zeros._replace(value_sums=value_sums, target_sums=target_sums)
+
+    def prepare(self, batch: Unroll) -> Nest:
+        """Returns the estimates and values of a whole batch, float32 [B, T] each."""
+        unroll = time_major(batch, self._layout)
+        outputs, _ = self._agent.unroll(unroll.env_outputs, unroll.core_state)
+        steps = self._transitions(outputs, unroll)
+        estimate = algorithm(self._config.loss.algorithm).estimate
+        assert estimate is not None
+        return tuple(map(tf.transpose, (*estimate(steps, self._config.loss), steps.values)))
+
+    def _of_part(
+        self, minibatch: Minibatch, valid_steps: tf.Tensor | None
+    ) -> tuple[list[tf.Tensor], Losses]:
+        """Returns gradients and losses of a batch, or of a part of it."""
+        unroll = time_major(minibatch.unrolls, self._layout)
+        with tf.GradientTape() as tape:
+            outputs, _ = self._agent.unroll(unroll.env_outputs, unroll.core_state)
+            loss = losses.compute(
+                self._transitions(outputs, unroll),
+                self._config.loss,
+                self._scales(unroll.level),
+                _prepared(minibatch),
+                valid_steps,
+            )
+        gradients = dense_gradients(tape, loss.total, self._agent.trainable_variables)
+        by_level = tf.matmul(loss.value_sums, tf.one_hot(unroll.level, self._agent.num_levels))
+        return gradients, loss._replace(value_sums=by_level)
+
+    def _transitions(self, outputs: NetworkOutput, unroll: Unroll) -> Transitions:
+        return losses.transitions(
+            outputs.policy_logits,
+            self._of_level(outputs.baseline, unroll.level),
+            unroll.env_outputs,
+            unroll.agent_outputs,
+            self._config.loss,
+            self._agent.distribution,
+        )
+
+    def _of_level(self, of_all: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
+        """Picks each unroll's own level [..., B] out of [..., B, levels]."""
+        return tf.reduce_sum(of_all * tf.one_hot(level, self._agent.num_levels), axis=-1)
+
+    def _scales(self, level: tf.Tensor) -> Scales:
+        unit = self._agent.policy_heads.unit
+        return Scales(
+            entropy_cost=self._entropy_cost,
+            advantage_rms=1.0 if self._advantages is None else self._advantages.rms,
+            value_std=self._of_level(unit.std, level),
+            value_mean=self._of_level(unit.mean, level),
+            value_center=tf.reduce_mean(unit.mean),
+        )
+
+
+class PolicyStep(GradientStep):
+    """The steps of a policy and its baseline. Arguments and attributes as of `GradientStep`.
+
+    Attributes:
+      prepare: takes a batch; returns what its minibatches need (see `Minibatch`).
+    """
+
+    def __init__(
+        self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
+    ) -> None:
+        super().__init__(agent, layout, config, group)
+        loss = config.loss
+        scales, normalizes = loss.advantage_scaling == "rms", loss.value_normalization == "running"
+        self._advantages = RunningMoments(_ADVANTAGE_DECAY) if scales else None
+        self._values = RunningMoments(_VALUE_DECAY, agent.num_levels) if normalizes else None
+        self._estimates_once = algorithm(loss.algorithm).estimates_once
+        self._gradients = PolicyGradients(
+            agent, layout, config, self.entropy_cost, self._advantages
+        )
+        self.prepare = tf.function(self._gradients.prepare, autograph=False)
+
+    def trackables(self) -> dict[str, snt.Module]:
+        """Returns what a checkpoint holds, by name."""
+        own = {"advantage_moments": self._advantages, "value_moments": self._values}
+        found = {name: part for name, part in own.items() if part is not None}
+        return {**super().trackables(), **found}
+
+    def convert_statistics(self) -> None:
+        """Makes restored statistics of `statistics` format 1 those of the present format."""
+        super().convert_statistics()
+        for part in (self._advantages, self._values):
+            if part is not None:
+                part.convert()
+
+    def refresh(self) -> None:
+        """Gives the baseline the unit of the value targets' moments."""
+        if self._values is not None:
+            self.agent.policy_heads.unit.assign(self._values.mean, self._values.std)
+
+    def compile(self, spec: EnvironmentSpec) -> None:
+        """Makes the graph of `step` now; minibatches of a prepared batch have no fixed size."""
+        if not self._estimates_once:
+            super().compile(spec)
+
+    def minibatch_specs(self, spec: EnvironmentSpec) -> Minibatch:
+        """Returns a Minibatch of tf.TensorSpec; of a prepared batch, the largest one."""
+        optimizer = self._config.optimizer
+        parts = optimizer.minibatches if self._estimates_once else 1
+        size = -(-optimizer.batch_size // parts)
+        estimates = tf.TensorSpec((size, optimizer.unroll_length), tf.float32)
+        return Minibatch(
+            self.unroll_specs(spec, size), (estimates,) * 3 if self._estimates_once else ()
+        )
+
+    def masked(self, spec: EnvironmentSpec) -> Minibatch:
+        """Returns a minibatch of resets, from which nothing is learned."""
+        minibatch: Minibatch = super().masked(spec)
+        env_outputs = minibatch.unrolls.env_outputs
+        resets = env_outputs._replace(autoreset=tf.ones_like(env_outputs.autoreset))
+        return minibatch._replace(unrolls=minibatch.unrolls._replace(env_outputs=resets))
+
+    def _learn(self, minibatch: Minibatch) -> Learned:
+        gradients, loss = self._gradients.of_batch(minibatch)
+        sums = {
+            "steps": loss.steps,
+            "squared_advantages": loss.squared_advantages,
+            "kl": loss.kl * loss.steps,
+            "values": loss.value_sums,
+        }
+        return Learned(gradients, policy_stats(loss), minibatch.unrolls.parameter_version, sums)
+
+    def _add(self, sums: dict[str, tf.Tensor]) -> None:
+        if self._advantages is not None:
+            self._advantages.add(sums["steps"], tf.constant(0.0), sums["squared_advantages"])
+        if self._values is not None:
+            self._values.add(*tf.unstack(sums["values"]))
+            self.agent.policy_heads.set_unit(self._values.mean, self._values.std)
+
+
+def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:
+    """Returns a batch [B, T, ...] as [T, B, ...], its observations as the network sees them."""
+    return batch._replace(
+        env_outputs=inputs.time_major(layout, batch.env_outputs),
+        agent_outputs=tf.nest.map_structure(inputs.swap_batch_and_time, batch.agent_outputs),
+    )
+
+
+def _prepared(minibatch: Minibatch) -> tuple[Estimates, tf.Tensor] | None:
+    if not minibatch.prepared:
+        return None
+    advantages, value_targets, values = map(tf.transpose, minibatch.prepared)
+    return Estimates(advantages, value_targets), values
+
+
+def policy_stats(loss: Losses) -> PolicyStats:
+    """Returns the statistics of a gradient step; norm and lags are 0."""
+    zero = tf.constant(0.0)
+    return PolicyStats(
+        loss_total=loss.total,
+        loss_policy_gradient=loss.policy_gradient,
+        loss_baseline=loss.baseline,
+        entropy=loss.entropy,
+        kl=loss.kl,
+        explained_variance=losses.explained_variance(loss.value_error, loss.target_sums),
+        advantage_rms=tf.sqrt(loss.squared_advantages / tf.maximum(loss.steps, 1.0)),
+        rho_clip_fraction=loss.rho_clip_fraction,
+        c_clip_fraction=loss.c_clip_fraction,
+        surrogate_clip_fraction=loss.surrogate_clip_fraction,
+        gradient_norm=zero,
+        policy_lag_mean=zero,
+        policy_lag_max=zero,
+    )
