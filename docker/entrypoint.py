@@ -26,7 +26,7 @@ from impala_tf.machine import certificates
 ROOT = Path(__file__).resolve().parent.parent
 _TASKS = 2**31 - 1
 _GROUP_HOSTS = "IMPALA_TF_GROUP_HOSTS"
-_WORK = Path(tempfile.gettempdir())
+WORK = Path(tempfile.gettempdir())
 
 
 def task_of(hostname: str) -> int:
@@ -57,7 +57,7 @@ def _run_experiment(*arguments: str) -> list[str]:
 
 
 def _actor_command(arguments: Sequence[str]) -> list[str]:
-    heartbeat = _WORK / "impala_tf-heartbeat"
+    heartbeat = WORK / "impala_tf-heartbeat"
     added = ["--job_name=actor", f"--heartbeat_path={heartbeat}"]
     if not any(word == "--task" or word.startswith("--task=") for word in arguments):
         added.append(f"--task={task_of(socket.gethostname())}")
@@ -124,7 +124,7 @@ def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[
         ),
         started_unix_s=time.time(),
     )
-    path = _WORK / "impala_tf-learner.orders.json"
+    path = WORK / "impala_tf-learner.orders.json"
     state.write(path, orders)
     return [sys.executable, "-m", "frontend.node.supervisor", str(path), "--echo"]
 

@@ -26,7 +26,6 @@ UPDATE_MAX_AGE_S = 60.0
 HEARTBEAT_MAX_AGE_S = 180.0
 """An actor updates its heartbeat at every call to the learner. A call that waits for room in the
 learner's queue can take a minute."""
-_ANSWER_S = 5.0
 
 
 def learner_note(status: Path, address: str, ca: Path, name: str) -> dict[str, str]:
@@ -39,16 +38,17 @@ def actor_note(heartbeat: Path) -> dict[str, str]:
     return {"heartbeat": str(heartbeat)}
 
 
-def trouble(note: dict[str, Any], uptime_s: float) -> str:
+def trouble(note: dict[str, Any], uptime_s: float, answer_s: float = 5.0) -> str:
     """Returns what is wrong with the process that a note describes, or ''.
 
     Args:
       note: as `learner_note` or `actor_note` made it.
       uptime_s: seconds of the monotonic clock, which the process uses too, and which is never set.
+      answer_s: how long a learner's port may take to answer.
     """
     if "heartbeat" in note:
         return _heartbeat_trouble(Path(note["heartbeat"]), uptime_s)
-    return _status_trouble(Path(note["status"]), uptime_s) or _port_trouble(note)
+    return _status_trouble(Path(note["status"]), uptime_s) or _port_trouble(note, answer_s)
 
 
 def _heartbeat_trouble(path: Path, uptime_s: float) -> str:
@@ -80,14 +80,14 @@ def _status_trouble(path: Path, uptime_s: float) -> str:
     return f"the learner has not updated its parameters for {stuck_s:.0f} s"
 
 
-def _port_trouble(note: dict[str, Any]) -> str:
+def _port_trouble(note: dict[str, Any], answer_s: float) -> str:
     """Does only the TLS handshake. The learner rejects clients without a certificate after that."""
     host, _, port = note["address"].rpartition(":")
     try:
         context = ssl.create_default_context(cafile=note["ca"])
         context.set_alpn_protocols(["h2"])
         with (
-            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S) as connection,
+            socket.create_connection((host.strip("[]"), int(port)), answer_s) as connection,
             context.wrap_socket(connection, server_hostname=note["name"]),
         ):
             return ""

@@ -59,7 +59,7 @@ def set_up(
     """Sets up all machines of a plan in parallel; returns 1 if that fails for any, else 0."""
     files = project.files(level_name, root)
     with connected(plan.nodes, known, accept_new_host_keys) as machines:
-        installer = _Installer(plan, files, root, options)
+        installer = Installer(plan, files, root, options)
         results = _on_all_machines(installer, plan, machines, console)
     for name, result in results.items():
         text = str(result) if isinstance(result, ClusterError) else f"{name}: {result}"
@@ -68,7 +68,7 @@ def set_up(
 
 
 def _on_all_machines(
-    installer: _Installer, plan: Plan, machines: Machines, console: Console
+    installer: Installer, plan: Plan, machines: Machines, console: Console
 ) -> dict[str, str | ClusterError]:
     column = functools.partial(TextColumn, markup=False)
     columns = (column("{task.fields[node]}"), BarColumn(), column("{task.description}"))
@@ -143,7 +143,7 @@ def _leaders(runners: Sequence[CommandRunner]) -> dict[str, str]:
     }
 
 
-class _Installer:
+class Installer:
     """Sets up machines; thread-safe."""
 
     def __init__(
@@ -230,7 +230,7 @@ class _Installer:
         if runner.run([node.python, "-c", ""]).status == 0:
             return
         report(_COPIED / 2, "copying uv")
-        self._copy_uv(runner)
+        self.copy_uv(runner)
         report(_COPIED, "creating a virtual environment")
         oldest, newest = requirements.PYTHON_VERSIONS
         wanted = self._options.install_python or (
@@ -248,7 +248,7 @@ class _Installer:
                 f"{newest[0]}.{newest[1]}"
             )
 
-    def _copy_uv(self, runner: CommandRunner) -> None:
+    def copy_uv(self, runner: CommandRunner) -> None:
         """Copies uv to a machine, unless it has the same one."""
         name, machine = runner.node.name, runner.run(["uname", "-sm"]).text.strip()
         if machine != f"{platform.system()} {platform.machine()}":
@@ -270,7 +270,7 @@ class _Installer:
 
     def _install(self, runner: CommandRunner, with_horovod: bool, report: Report) -> None:
         node = runner.node
-        self._copy_uv(runner)  # An environment that somebody else made comes without it.
+        self.copy_uv(runner)  # An environment that somebody else made comes without it.
         if self._wheelhouse is not None:
             self._copy_wheels(runner, with_horovod, self._wheelhouse, report)
         settings = self._settings(runner)

@@ -13,7 +13,7 @@ from frontend import overview, snapshot
 from frontend.errors import ClusterError
 from frontend.inventory import Row
 from frontend.launcher import Checked, Launcher, end, new_record, plan_of, plan_of_rows
-from frontend.monitor import MakeDisplay, Monitor, where_it_runs
+from frontend.monitor import PACE, MakeDisplay, Monitor, Pace, where_it_runs
 from frontend.parallel import Machines, connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
 from impala_tf.config import ConfigError, Given
@@ -29,6 +29,7 @@ def launch(
     *,
     make_display: MakeDisplay,
     differences: Differences = lambda run, logdir: [],
+    pace: Pace = PACE,
 ) -> int:
     """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 
@@ -37,6 +38,7 @@ def launch(
       make_display: makes a display. Its argument returns the newest status, or None if there is
         none yet.
       differences: compares the run with the one that is in its logdir.
+      pace: how often the machines are looked at while the run is shown.
 
     Returns:
       0: all learners finished or were stopped, the run was left running, or --dry_run. 1: a
@@ -84,7 +86,7 @@ def launch(
                     print(f"started {where_it_runs(launcher.record, logdir)}")
                     return 0
                 whole = Launcher(new_record(plan, given), credentials, logdir, code)
-                monitor = Monitor(launcher, machines, logdir, make_display, late, whole.check)
+                monitor = Monitor(launcher, machines, logdir, make_display, late, whole.check, pace)
                 status = monitor.run()
                 if not monitor.can_grow:
                     return status

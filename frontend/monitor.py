@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from frontend.connection import CommandRunner, ask_agent
 from frontend.errors import ClusterError
@@ -22,11 +22,22 @@ from impala_tf.machine.supervision import ENDED_WELL, OVER, ProcessState
 _UPDATE_S = 0.25
 _FIRST_LEARNER_S = 1.0
 _LOOK_S = 5.0
-_RETRY_S = 30.0
 _REVIVE_S = 60.0
 """How often a launcher tries to start a supervisor that is silent."""
 _ACTORS_END_S = 30.0
 """When a run ends, the learners tell their actors, which then have this long to exit."""
+
+
+class Pace(NamedTuple):
+    """How often a launcher looks at the machines of its run, in seconds."""
+
+    first_learner_s: float = _FIRST_LEARNER_S
+    look_s: float = _LOOK_S
+    retry_s: float = 30.0
+    """For those that cannot be reached."""
+
+
+PACE = Pace()
 
 
 class Display(Protocol):
@@ -73,6 +84,7 @@ class Monitor:
         make_display: MakeDisplay,
         late: Sequence[NodeSpec] = (),
         check: Callable[[CommandRunner], object] = lambda _: None,
+        pace: Pace = PACE,
     ) -> None:
         """Shows nothing yet.
 
@@ -85,10 +97,12 @@ class Monitor:
           late: machines of learners that the run had to start without. When one of them is there,
             `run` ends, and `can_grow` is true: the run is to be launched again, with it.
           check: raises ClusterError if a machine cannot be used for a launch.
+          pace: how often it looks at the machines.
         """
         self.can_grow = False
         self._late = {node.name: node for node in late}
         self._check = check
+        self._pace = pace
         self._launcher = launcher
         self._machines = machines
         self._logdir = logdir
@@ -189,7 +203,7 @@ class Monitor:
         first = self._launcher.record.first_learner().name
         trouble = ""
         while not self._closing.is_set():
-            pause_s = _FIRST_LEARNER_S if name == first else _LOOK_S
+            pause_s = self._pace.first_learner_s if name == first else self._pace.look_s
             try:
                 runner = self._machines.found[name]
                 if isinstance(runner, ClusterError):
@@ -205,18 +219,18 @@ class Monitor:
                 elif not trouble:
                     trouble = str(error)
                     self._notes.append(f"{error}; the run continues there, but is not shown")
-                pause_s = max(pause_s, _LOOK_S)
+                pause_s = max(pause_s, self._pace.look_s)
             except BaseException as failure:
                 self._failure = failure  # _until_over raises it in the main thread.
                 return
             if isinstance(self._machines.found[name], ClusterError):
-                pause_s = _RETRY_S
+                pause_s = self._pace.retry_s
             self._closing.wait(pause_s)
 
     def _await_learner(self, name: str) -> None:
         """Waits until the machine of a learner that is missing can be used."""
         trouble = str(self._machines.found[name])  # The launch has named it already.
-        while not self._closing.wait(_RETRY_S):
+        while not self._closing.wait(self._pace.retry_s):
             try:
                 found = self._machines.connect([self._late[name]])[name]
                 if isinstance(found, ClusterError):

@@ -167,6 +167,17 @@ class ActorReport(NamedTuple):
     memory_mb: float = 0.0  # its peak so far, in MiB; 0: unknown
 
 
+class Progress(NamedTuple):
+    """Where the training of a run is, over all learners."""
+
+    agent_steps: int
+    environment_frames: int
+    learner_updates: int
+    updates_skipped: int  # since the start or resume
+    learning_rate: float  # of the next update
+    entropy_cost: float  # of the next update
+
+
 class Episode(NamedTuple):
     """A finished whole game."""
 

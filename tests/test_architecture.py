@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ FILES = [
     *ROOT.glob("frontend/**/*.py"),
     ROOT / "run_experiment.py",
 ]
+TESTS = [*ROOT.glob("tests/**/*.py")]
 FRONTEND = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in ROOT.glob("frontend/**/[a-z]*.py")
@@ -64,6 +66,20 @@ def test_one_learner_needs_no_horovod() -> None:
     loaded = loaded_by("impala_tf.learner.group")
     assert "tensorflow" in loaded
     assert "horovod" not in loaded
+
+
+def test_tests_ask_the_public_interface() -> None:
+    """A test of private names fails when code moves, not when it breaks. Few need them."""
+    of_namedtuples = {"_replace", "_asdict", "_fields", "_make"}
+    found = []
+    for path in TESTS:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Attribute) or node.attr in of_namedtuples:
+                continue
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            if re.match("_[^_]", node.attr) and owner not in ("self", "cls", "os"):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.attr}")
+    assert len(found) < 10, "\n".join(found)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -30,7 +30,7 @@ _REPORT_S = 60.0
 HUNG_S = 60.0
 """A learner that still runs after the others have waited for this long hangs: it would have noticed
 within GLOO_TIMEOUT_S that they have ended."""
-_ASK_S = 5.0
+ASK_S = 5.0
 
 
 class Membership:
@@ -44,6 +44,8 @@ class Membership:
         log_event: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         patience_s: float = PATIENCE_S,
+        hung_s: float = HUNG_S,
+        ask_s: float = ASK_S,
     ) -> None:
         """For rank 0, starts the rendezvous server.
 
@@ -54,6 +56,8 @@ class Membership:
           log_event: called with one line for people.
           clock: in seconds.
           patience_s: how long to wait for a learner that is missing.
+          hung_s: a learner that runs on while the others wait for this long is killed.
+          ask_s: how often to ask whether they do.
 
         Raises:
           OSError: if the port of the rendezvous or the key cannot be used.
@@ -62,6 +66,8 @@ class Membership:
         self._log_event = log_event
         self._clock = clock
         self._patience_s = patience_s
+        self._hung_s = hung_s
+        self._ask_s = ask_s
         secret = (credentials / "learner.key").read_bytes()
         key = hashlib.sha256(b"rendezvous " + run_id.encode() + b"\n" + secret).digest()
         self._rendezvous = Address(rank_info.hosts[0], rank_info.rendezvous_port, key)
@@ -106,15 +112,15 @@ class Membership:
         threading.Thread(target=self._watch, args=(process,), daemon=True).start()
 
     def _watch(self, process: SupervisedProcess) -> None:
-        while not self._closed.wait(_ASK_S) and not process.over:
+        while not self._closed.wait(self._ask_s) and not process.over:
             runs_s = time.time() - (process.state.started_unix_s or time.time())
-            if process.state.state != "running" or runs_s < HUNG_S:
+            if process.state.state != "running" or runs_s < self._hung_s:
                 continue
             try:
                 answer = ask(self._rendezvous, "/waiting", {"rank": self._rank_info.rank})
             except (OSError, http.client.HTTPException):
                 continue
-            if answer["waiting_s"] > HUNG_S:
+            if answer["waiting_s"] > self._hung_s:
                 others = f"the other learners have waited {answer['waiting_s']:.0f} s for it"
                 self._log_event(f"learner-{self._rank_info.rank} hangs: {others}; killing it")
                 process.kill()

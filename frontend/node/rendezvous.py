@@ -33,7 +33,7 @@ _FRESH_S = 10.0
 _MAX_BODY_BYTES = 1 << 16
 _MAX_STORE_BYTES = 1 << 24
 _REQUEST_S = 5.0
-_MAX_UNSIGNED = 256
+MAX_UNSIGNED = 256
 """Connections that may be open before they have sent a signed request; each one takes a thread."""
 _SIGNATURE = "X-Signature"
 
@@ -127,7 +127,7 @@ class Gathering:
 class RendezvousServer:
     """Serves a Gathering and its store until it is closed."""
 
-    def __init__(self, address: Address, size: int) -> None:
+    def __init__(self, address: Address, size: int, max_unsigned: int = MAX_UNSIGNED) -> None:
         """Binds to the address. Raises OSError if that fails.
 
         Who may take part is decided by the signature of a request alone: the packets of a learner
@@ -136,16 +136,17 @@ class RendezvousServer:
         Args:
           address: if its host is not this machine's own, because of NAT, every address is bound.
           size: the number of learners.
+          max_unsigned: connections without a signed request that may be open.
         """
         self.gathering = Gathering(size)
         settings = {"gathering": self.gathering, "key": address.key}
         handler = type("Handler", (_RendezvousHandler,), settings)
         try:
-            self._server = _Server((address.host, address.port), handler)
+            self._server = _Server((address.host, address.port), handler, max_unsigned)
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
-            self._server = _Server(("0.0.0.0", address.port), handler)
+            self._server = _Server(("0.0.0.0", address.port), handler, max_unsigned)
         _serve(self._server)
 
     def close(self) -> None:
@@ -204,7 +205,13 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # The default, 5, makes learners that start together wait for seconds.
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        handler: type[BaseHTTPRequestHandler],
+        max_unsigned: int = MAX_UNSIGNED,
+    ) -> None:
+        self._max_unsigned = max_unsigned
         self._lock = threading.Lock()
         self._unsigned: dict[socket.socket, None] = {}  # The oldest one comes first.
         self._trusted: set[str] = set()
@@ -220,7 +227,7 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             if client_address[0] not in self._trusted:
                 self._unsigned[request] = None
-            if len(self._unsigned) > _MAX_UNSIGNED:
+            if len(self._unsigned) > self._max_unsigned:
                 oldest = next(iter(self._unsigned))
                 del self._unsigned[oldest]
                 with contextlib.suppress(OSError):  # It has just ended.

@@ -46,7 +46,7 @@ def torso_dtype(
         return "float32"
     if on_gpu or not supported:
         return "float32"
-    ratio = (measure or _speed_of_bfloat16)()
+    ratio = (measure or speed_of_bfloat16)()
     chosen = "bfloat16" if ratio >= _WORTHWHILE else "float32"
     _log.info("--precision=auto: %s (bfloat16 is %.1f times as fast here)", chosen, ratio)
     return chosen
@@ -62,7 +62,7 @@ def disable_failing_fusion(agent: AgentConfig) -> None:
 
 
 @functools.cache
-def _speed_of_bfloat16() -> float:
+def speed_of_bfloat16() -> float:
     """Returns how many times as fast as in float32 a convolution and its gradients are.
 
     The two take turns and their best times count: other processes may be starting meanwhile.

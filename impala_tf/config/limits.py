@@ -20,8 +20,8 @@ _POSITIVE = (
     "batch_size", "unroll_length", "updates_per_batch", "ring_batches", "minibatches",
     "learning_rate", "epsilon", "num_actors", "envs_per_actor", "queue_capacity",
     "test_num_episodes", "width_scale", "max_policy_lag", "parameter_lag", "min_actors",
-    "min_learners", "max_hours", "idle_exit_minutes", "n_step", "replay_capacity",
-    "replay_batch_size", "replay_ratio", "micro_batches",
+    "min_learners", "max_hours", "idle_exit_minutes", "benchmark_seconds", "n_step",
+    "replay_capacity", "replay_batch_size", "replay_ratio", "micro_batches",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",

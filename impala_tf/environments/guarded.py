@@ -22,7 +22,6 @@ from impala_tf.types import EnvOutput, Episode
 MAX_RESTARTS = 5
 """How often the environments of an actor are made again in an hour."""
 _POLL_S = 0.1
-_FIRST_PAUSE_S = 2.0
 
 _log = logging.getLogger("impala_tf.actor.actor")
 
@@ -56,6 +55,7 @@ class GuardedEnvironment:
       on_trouble: called with one line when they break: the cause, and what happens next.
       proven_after: steps without which pauses do not grow: a level that breaks at once needs no
         patience.
+      first_pause_s: how long they are at most until then.
     """
 
     def __init__(
@@ -69,11 +69,13 @@ class GuardedEnvironment:
         seed_of: Callable[[int], int] | None = None,
         on_trouble: Callable[[str], None] = lambda line: None,
         proven_after: int = 1,
+        first_pause_s: float = 2.0,
     ) -> None:
         self._make = make
         self._seed_of = seed_of
         self._on_trouble = on_trouble
         self._unproven_steps = proven_after
+        self._first_pause_s = first_pause_s
         self.restarts = 0
         self._level_names = level_names
         self._should_stop = should_stop
@@ -175,7 +177,7 @@ class GuardedEnvironment:
             self._on_trouble(f"its environments {times}: {text}")
             raise BrokenTooOftenError(f"the environments {times}; at last {text}") from error
         if self._unproven_steps > 0:
-            pause_s = min(pause_s, _FIRST_PAUSE_S)
+            pause_s = min(pause_s, self._first_pause_s)
         self.restarts += 1
         what_next = f"made again in {pause_s:.0f} s (restart {self.restarts})"
         _log.warning("%s; %s", text, what_next)

@@ -22,8 +22,6 @@ from impala_tf.types import AgentOutput, EnvironmentSpec, Nest
 
 # Environments of one batch: so many fill the processor, and more would make the first wait longer.
 _MOST_ENVIRONMENTS = 512
-# So long, actors that step together wait for one that does not come; it may have been lost.
-_PATIENCE_S = 60.0
 _POLL_S = 0.5
 
 _log = logging.getLogger("impala_tf.learner")
@@ -45,6 +43,8 @@ class InferenceService:
       spec: of the level.
       parameters: where the learner publishes.
       seed: of the sampled actions.
+      patience_s: so long, actors that step together wait for one that does not come; it may have
+        been lost.
     """
 
     def __init__(
@@ -53,11 +53,13 @@ class InferenceService:
         spec: EnvironmentSpec,
         parameters: ParameterStore,
         seed: int,
+        patience_s: float = 60.0,
     ) -> None:
         self._agent = agent
         self._spec = spec
         self._parameters = parameters
         self._seed = seed
+        self._patience_s = patience_s
         self._together: Callable[[], int] | None = None
         self._codecs = Codecs(agent.interface, spec)
         self._inspector = Inspector(spec, max_policy_lag=0)  # there is no lag in a question
@@ -124,7 +126,7 @@ class InferenceService:
             return found
 
     def _wait_for_all(self, together: Callable[[], int]) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while not self._closed and self._num_waiting() < together():
             if time.monotonic() > deadline:
                 _log.warning("--synchronization=step: no longer waits for a slow or lost actor")

@@ -1,4 +1,4 @@
-"""What learners tell each other once an arrival, before its gradient steps."""
+"""What learners tell each other before an update, and while they wait for one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from impala_tf.learner.group import LearnerGroup
 
 
 class ControlFlags(NamedTuple):
-    """What the group should do after an update. Flags are OR-ed over all learners."""
+    """What the group should do. Flags are OR-ed over all learners."""
 
     stop: bool
-    write_row: bool
-    checkpoint: bool
+    write_row: bool  # after the update
+    checkpoint: bool  # after the update
+    wait: bool = False  # not update yet: a learner still waits for its batch
 
 
 def exchange(

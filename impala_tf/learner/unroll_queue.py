@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import queue as queues
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 import numpy as np
@@ -16,8 +15,6 @@ from impala_tf.transport import QueueClosed
 from impala_tf.types import Sent
 
 S = TypeVar("S", bound=Sent)
-
-_POLL_S = 0.2
 
 
 class UnrollQueue(Generic[S]):
@@ -108,58 +105,21 @@ class UnrollQueue(Generic[S]):
         self._queue.close(cancel_pending_enqueues=True)
 
 
-def batches(queue: UnrollQueue[S], batch_size: int) -> Iterator[S]:
-    """Yields batches [B, ...] until the queue is closed, taking one ahead of the update.
-
-    None is taken ahead if it would be stale after the update.
-    """
-    prefetcher = _Prefetcher(queue, batch_size)
-    while True:
-        try:
-            yield prefetcher.get(timeout_s=None)
-        except QueueClosed:
-            return
-
-
-def batches_or_none(
-    queue: UnrollQueue[S],
-    batch_size: int,
-    patience_s: float,
-    give_up: Callable[[], bool] = lambda: False,
-) -> Iterator[S | None]:
-    """Yields batches, and None if there was none for `patience_s` seconds or the queue is closed.
-
-    For a learner in a group: the others wait for it in every update, so it must take part even
-    without a batch. Never ends.
-
-    Args:
-      queue: of this learner.
-      batch_size: B.
-      patience_s: seconds to wait for a batch.
-      give_up: if it returns True, None is yielded without waiting any longer.
-    """
-    prefetcher = _Prefetcher(queue, batch_size)
-    asked_at = time.monotonic()
-    while True:
-        try:
-            batch = prefetcher.get(timeout_s=_POLL_S)
-        except queues.Empty:
-            if time.monotonic() - asked_at < patience_s and not give_up():
-                continue
-            batch = None
-        except QueueClosed:
-            batch = None
-        yield batch
-        asked_at = time.monotonic()
-
-
-class _Prefetcher(Generic[S]):
+class Batches(Generic[S]):
     """A thread that takes one batch ahead: more would only make the batches staler.
 
     From a queue that drops what is stale, it takes a batch when it is asked for one.
+
+    Args:
+      queue: of one learner.
+      batch_size: B.
+
+    Attributes:
+      closed: whether the queue was closed, and no whole batch is left.
     """
 
     def __init__(self, queue: UnrollQueue[S], batch_size: int) -> None:
+        self.closed = False
         self._queue = queue
         self._batch_size = batch_size
         self._takes_ahead = not queue.drops_stale
@@ -168,13 +128,21 @@ class _Prefetcher(Generic[S]):
         self._taken: queues.SimpleQueue[S | Exception] = queues.SimpleQueue()
         threading.Thread(target=self._run, name="batches", daemon=True).start()
 
-    def get(self, timeout_s: float | None) -> S:
-        """Returns the next batch. Raises queue.Empty after `timeout_s`, or what `take` raised."""
-        while True:
+    def get(self, timeout_s: float) -> S | None:
+        """Returns the next batch [B, ...]; None: there is none after `timeout_s`, or it is closed.
+
+        Raises what `UnrollQueue.take` raised, if that is not QueueClosed.
+        """
+        while not self.closed:
             self._ask()
-            found = self._taken.get(timeout=timeout_s)
+            try:
+                found = self._taken.get(timeout=timeout_s)
+            except queues.Empty:
+                return None
+            if isinstance(found, QueueClosed):
+                self.closed = True
+                return None
             if isinstance(found, Exception):
-                self._taken.put(found)  # for the next call
                 raise found
             self._is_asked = False
             if self._takes_ahead:
@@ -183,6 +151,7 @@ class _Prefetcher(Generic[S]):
             # The group may have had an update without this learner's batch since it was taken.
             if not self._queue.drops(found):
                 return found
+        return None
 
     def _ask(self) -> None:
         if not self._is_asked:

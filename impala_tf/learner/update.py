@@ -18,7 +18,7 @@ from impala_tf.learner.optimizers import Schedules
 from impala_tf.learner.policy import PolicyStep
 from impala_tf.learner.step import GradientStep, StepResult
 from impala_tf.learner.transitions import BatchUses
-from impala_tf.types import EnvironmentSpec, Sent
+from impala_tf.types import EnvironmentSpec, Progress, Sent
 
 # For so many agent steps of all learners, the observations that arrive are added to the statistics
 # that normalise them, whether or not anything is learned from them yet.
@@ -46,7 +46,6 @@ class Learner:
       learner_updates: gradient steps so far.
       agent_steps: decisions learned from so far, over all learners.
       environment_frames: environment frames behind these steps.
-      ranks_without_batch: learners that had no batch for the last update.
       all_reduce_s: seconds in the all-reduces of the last arrival; None if there is one learner.
       updates_skipped: gradient steps that were left out because a gradient was not finite.
     """
@@ -72,7 +71,6 @@ class Learner:
         self.learner_updates = 0
         self.agent_steps = 0
         self.environment_frames = 0
-        self.ranks_without_batch: tuple[int, ...] = ()
         self.all_reduce_s = None if group.size == 1 else 0.0
         self.updates_skipped = self._skipped_in_a_row = 0
 
@@ -90,6 +88,18 @@ class Learner:
     def entropy_cost(self) -> float:
         """Entropy cost of the next update."""
         return self._schedules.entropy_cost(self.environment_frames)
+
+    @property
+    def progress(self) -> Progress:
+        """Where training is: what every row of metrics tells."""
+        return Progress(
+            agent_steps=self.agent_steps,
+            environment_frames=self.environment_frames,
+            learner_updates=self.learner_updates,
+            updates_skipped=self.updates_skipped,
+            learning_rate=self.learning_rate,
+            entropy_cost=self.entropy_cost,
+        )
 
     @property
     def done(self) -> bool:
@@ -149,7 +159,7 @@ class Learner:
 
         Args:
           batch: [B, ...]; a3c: [1, ...]; None: this learner has none, and takes part with nothing.
-          has_batch: [size]: which learners of the group have a batch (see `signals.exchange`).
+          has_batch: [size]: which learners of the group have a batch (see `peers`); one at least.
 
         Returns:
           the steps' statistics, their means and greatest policy lag; None if this learner had
@@ -165,8 +175,6 @@ class Learner:
         found, kls = [], []
         self.all_reduce_s = None if self._group.size == 1 else 0.0
         for minibatch, learners in self.uses.arrival(batch, sum(has_batch)):
-            if learners == 0:
-                continue  # the same on all learners
             result = self._take_step(minibatch, learners)
             if result.taken and minibatch is not None:
                 found.append(result.stats)
@@ -211,7 +219,6 @@ class Learner:
             )
 
     def _count_batches(self, has_batch: Sequence[bool]) -> None:
-        self.ranks_without_batch = tuple(r for r, has in enumerate(has_batch) if not has)
         optimizer = self._config.optimizer
         steps_per_batch = optimizer.batch_size * optimizer.unroll_length
         self.agent_steps += int(sum(has_batch)) * steps_per_batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,29 +14,11 @@ from impala_tf.monitoring.learner_rows import LearnerRows
 from impala_tf.monitoring.level_rows import LevelRows
 from impala_tf.monitoring.metrics import EpisodeWindow, Rates
 from impala_tf.monitoring.writers import CsvWriter, Writer
-from impala_tf.types import ActorReport, Episode
+from impala_tf.types import ActorReport, Episode, Progress
 
 _MAXIMA = ("policy_lag_max",)
 _SHARES = ("actor_environment_fraction", "actor_inference_fraction", "actor_wait_fraction")
 _MEMORY = ("learner_memory_mb", "actor_memory_mb")
-
-
-class Progress(Protocol):
-    """The learner's counters (see `learner.update.Learner`)."""
-
-    learner_updates: int
-    agent_steps: int
-    environment_frames: int
-
-    updates_skipped: int
-
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate of the next update."""
-
-    @property
-    def entropy_cost(self) -> float:
-        """Entropy cost of the next update."""
 
 
 class RunRecorder:
@@ -167,7 +149,7 @@ class RunRecorder:
         self._begin_interval()
         return part
 
-    def write_row(self, intervals: list[dict[str, Any]], learner: Progress) -> None:
+    def write_row(self, intervals: list[dict[str, Any]], progress: Progress) -> None:
         """Writes a row from all learners' parts, unless there was no update since the last row."""
         for part in intervals:
             for episode in part["episodes"]:
@@ -181,15 +163,10 @@ class RunRecorder:
         self._wall_time_s = time.monotonic() - self._resumed_at
         row = {
             "wall_time_s": self._wall_time_s,
-            "agent_steps": learner.agent_steps,
-            "environment_frames": learner.environment_frames,
-            "learner_updates": learner.learner_updates,
-            "learning_rate": learner.learning_rate,
-            "entropy_cost": learner.entropy_cost,
+            **progress._asdict(),
             "queue_size": sum(part["queue_size"] for part in intervals),
             "unrolls_refused": sum(part["unrolls_refused"] for part in intervals),
             "unrolls_stale": sum(part["unrolls_stale"] for part in intervals),
-            "updates_skipped": learner.updates_skipped,
             "replay_steps": _largest([part.get("replay_steps") for part in intervals]),
             "learner_idle_fraction": float(
                 np.mean([part["learner_idle_fraction"] for part in intervals])
@@ -199,7 +176,7 @@ class RunRecorder:
             ),
             **{name: _largest([part.get(name) for part in intervals]) for name in _MEMORY},
             **_reduce([part["actor_shares"] for part in intervals if part["actor_shares"]]),
-            **self._rates.row(learner.agent_steps, learner.environment_frames),
+            **self._rates.row(progress.agent_steps, progress.environment_frames),
             **self._window.row(),
             **_reduce(stats),
         }

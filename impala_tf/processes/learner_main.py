@@ -7,17 +7,15 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.config import Config, ConfigError, Given
-from impala_tf.learner import peer_watch
 from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError, SingleLearner
-from impala_tf.learner.peer_watch import PeerWatch
-from impala_tf.learner.stall_watch import StallWatch
+from impala_tf.learner.peers import Peers
 from impala_tf.learner.training_loop import TrainingLoop
-from impala_tf.learner.unroll_queue import batches, batches_or_none
+from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.machine import certificates, process_memory
@@ -32,16 +30,9 @@ from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.processes.status_reporter import StatusReporter
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
 from impala_tf.transport import LearnerServer
-from impala_tf.types import Sent
 
 # How long a learner that is done waits for its actors to call once more and be told.
 _FAREWELL_S = 5.0
-# After this long without a batch, a learner of a group takes part in an update without one, so that
-# the others continue and control flags get through.
-_PATIENCE_S = 60.0
-# Survivors notice a lost peer at different times; keep our port open this long so that slower ones
-# do not count us as lost.
-_LATE_S = 2.0
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -93,29 +84,22 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
         _announce(parts)
         with parts.storage.attempt("a checkpoint"):
             parts.run_state.save()  # from now on, there is always something to resume from
+    peers = Peers(group, configs.hosts(config.process.learner_hosts))
     loop = TrainingLoop(
         learner,
         parts.store.publish,
         parts.recorder,
         parts.run_state.save,
-        group,
+        peers,
         config.run.checkpoint_interval_s,
         parts.storage.attempt,
-    )
-    hosts = configs.hosts(config.process.learner_hosts)
-    stall_watch = StallWatch(
-        hosts,
-        group.rank,
-        lambda: learner.ranks_without_batch,
-        learner_updates=lambda: learner.learner_updates,
     )
 
     def learn() -> None:
         parts.server.start()
-        peers = _watch_peers(group, hosts)
         learner.compile()
         parts.recorder.begin(learner.agent_steps, learner.environment_frames)
-        loop.run(stall_watch.watch(_batches(parts, peers, stop)), stop)
+        loop.run(Batches(parts.queue, configs.sent_per_batch(config)), stop)
         if group.size > 1:  # for comparison: all learners must end with the same parameters
             _log.info("learner-%d: final parameters %s", group.rank, _digest(learner))
         if learner.done:
@@ -125,14 +109,14 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
                 parts.inference.close()
             _wait_for_actors_to_be_told(parts.server)
 
-    # With the queue closed, no learner waits for a batch: the next update spreads the stop flag.
+    # With the queue closed, the learner does not wait for a batch: it tells the others at once.
     stop.on_request(parts.queue.close)
     if parts.inference is not None:
         stop.on_request(parts.inference.close)
     try:
         with (
-            _naming_lost_peers(group, lambda: _lost_peers(hosts, group.rank)),
-            StatusReporter(parts, stop, stall_watch),
+            _naming_lost_peers(group, peers.lost),
+            StatusReporter(parts, stop, peers),
         ):
             run_interruptibly(learn)
     finally:
@@ -147,23 +131,6 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
     )
 
 
-def _watch_peers(group: LearnerGroup, hosts: Sequence[str]) -> PeerWatch:
-    """Returns a watch that has seen which peers can be reached; all of them are served by now."""
-    group.gather(None)
-    peers = PeerWatch(hosts, group.rank)
-    peers.lost_peer()
-    return peers
-
-
-def _batches(parts: LearnerParts, peers: PeerWatch, stop: StopRequest) -> Iterator[Sent | None]:
-    batch_size = configs.sent_per_batch(parts.config)
-    if parts.group.size == 1:
-        return batches(parts.queue, batch_size)
-    return batches_or_none(
-        parts.queue, batch_size, _PATIENCE_S, lambda: stop() or peers.lost_peer()
-    )
-
-
 @contextlib.contextmanager
 def _naming_lost_peers(group: LearnerGroup, peers: Callable[[], str]) -> Iterator[None]:
     """Raises LostPeerError, with the names that `peers` returns, if an operation lost a peer."""
@@ -173,14 +140,6 @@ def _naming_lost_peers(group: LearnerGroup, peers: Callable[[], str]) -> Iterato
         if not group.is_lost_peer(error):
             raise
         raise LostPeerError(peers()) from error
-
-
-def _lost_peers(hosts: Sequence[str], rank: int) -> str:
-    """Returns the peers that do not answer. Call it before this learner's own port is closed."""
-    gone = [f"learner-{other} at {hosts[other]}" for other in peer_watch.unreachable(hosts, rank)]
-    if len(hosts) > 2:
-        time.sleep(_LATE_S)
-    return f"{', '.join(gone)} (no answer)" if gone else "another learner"
 
 
 def _digest(learner: Learner) -> str:

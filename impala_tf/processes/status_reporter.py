@@ -10,27 +10,36 @@ import time
 from types import TracebackType
 from typing import overload
 
-from impala_tf.learner.stall_watch import StallWatch
+from impala_tf.learner.peers import Peers
 from impala_tf.machine.process_lifetime import STDERR, StopRequest
 from impala_tf.monitoring import status
 from impala_tf.monitoring.metrics import Row
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.transport import ActorView
 
-_INTERVAL_S = 1.0
 _STARVING_AFTER_S = 15.0
 
 _log = logging.getLogger("impala_tf.learner")
 
 
 class StatusReporter:
-    """A context that keeps status.json up to date; on exit it writes how the run ended."""
+    """A context that keeps status.json up to date; on exit it writes how the run ended.
 
-    def __init__(self, parts: LearnerParts, stop: StopRequest, stall_watch: StallWatch) -> None:
+    Args:
+      parts: of the learner.
+      stop: whether the process was asked to stop.
+      peers: asked whether this learner waits or hangs.
+      interval_s: seconds between two looks.
+    """
+
+    def __init__(
+        self, parts: LearnerParts, stop: StopRequest, peers: Peers, interval_s: float = 1.0
+    ) -> None:
         self._parts = parts
         self._updates_before = parts.learner.learner_updates
         self._stop = stop
-        self._stall_watch = stall_watch
+        self._peers = peers
+        self._interval_s = interval_s
         self._writer = status.StatusWriter(parts.logdir.status(parts.config.process.task))
         self._updates = parts.learner.learner_updates
         self._last_update_at: float | None = None  # monotonic
@@ -54,13 +63,11 @@ class StatusReporter:
             self._writer.write(self._status("failed" if error is not None else ended))
 
     def _run(self) -> None:
-        while not self._finished.wait(_INTERVAL_S):
+        while not self._finished.wait(self._interval_s):
             with self._parts.storage.attempt("status.json"):
                 self._writer.write(self._status(self._state()))
-            self._stall_watch.warn(
-                [actor.actor_id for actor in self._parts.server.service.actors()]
-            )
-            if message := self._stall_watch.hung():
+            self._peers.warn([actor.actor_id for actor in self._parts.server.service.actors()])
+            if message := self._peers.hung():
                 self._end_hung(message)
 
     def _end_hung(self, message: str) -> None:
@@ -81,7 +88,7 @@ class StatusReporter:
         return "training" if updated else "starting"
 
     def _starving_since(self, state: status.State) -> float | None:
-        starving_s = self._stall_watch.starving_s()
+        starving_s = self._peers.starving_s()
         is_starving = state == "training" and starving_s >= _STARVING_AFTER_S
         return _unix_s(time.monotonic() - starving_s) if is_starving else None
 

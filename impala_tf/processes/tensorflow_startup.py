@@ -18,7 +18,7 @@ _log = logging.getLogger("impala_tf.device")
 _NVIDIA = Path("/dev/nvidiactl")
 # Of these, a machine with a GPU and its driver has one: NVIDIA, NVIDIA Jetson, Windows' Linux, AMD,
 # and others.
-_GPU_DRIVERS = (
+GPU_DRIVERS = (
     _NVIDIA, Path("/dev/nvhost-gpu"), Path("/dev/nvgpu"), Path("/dev/dxg"), Path("/dev/kfd"),
     Path("/dev/dri"),
 )  # fmt: skip
@@ -46,7 +46,7 @@ def check_gpu(device: str) -> None:
     """
     if device != "gpu":
         return
-    if sys.platform.startswith("linux") and not any(map(Path.exists, _GPU_DRIVERS)):
+    if sys.platform.startswith("linux") and not any(map(Path.exists, GPU_DRIVERS)):
         raise ConfigError(
             "--device=gpu: this machine has no GPU, or no driver of one (nvidia-smi shows both);"
             " leave the flag out"

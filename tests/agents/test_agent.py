@@ -12,17 +12,8 @@ import tensorflow as tf
 from impala_tf.agents.agent import Agent, make_agent, unroll_specs
 from impala_tf.config import AGENTS, ConfigError
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, NetworkOutput
-from tests.helpers.samples import image_spec, steps, vector_spec
-
-VECTORS = vector_spec()
-SMALL_IMAGES = image_spec((20, 24, 3))
-ATARI = image_spec((84, 84, 4), stacked_frames=4)
-
-
-def spec_for(agent_name: str) -> EnvironmentSpec:
-    """Returns a level that fits the agent, as small as its torso allows."""
-    torso = AGENTS[agent_name].torso.name
-    return {"mlp": VECTORS, "impala": SMALL_IMAGES, "impoola": SMALL_IMAGES}.get(torso, ATARI)
+from tests.helpers.agents import ATARI, NETWORKS, VECTORS, spec_for
+from tests.helpers.samples import image_spec, steps
 
 
 def trained(agent: Agent) -> Agent:
@@ -41,16 +32,6 @@ def assert_same(got: Nest, expected: Nest) -> None:
     tf.nest.assert_same_structure(got, expected)
     for one, other in zip(tf.nest.flatten(got), tf.nest.flatten(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
-
-
-# Every named agent, and other cores and widths than the agents' own.
-NETWORKS: list[dict[str, Any]] = [
-    *({"agent_name": name} for name in AGENTS),
-    {"agent_name": "ResNetAgent", "core": "lstm", "width_scale": 2},
-    {"agent_name": "ImpoolaLSTMAgent", "core": "feedforward", "width_scale": 3},
-    {"agent_name": "NatureAgent", "core": "lstm"},
-    {"agent_name": "ShallowConvNetAgent", "width_scale": 2},
-]
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda each: "-".join(map(str, each.values())))

@@ -62,7 +62,7 @@ def test_auto_measures_nothing_where_there_is_nothing_to_choose(
 
 
 def test_the_speed_of_bfloat16_is_measured() -> None:
-    assert 0.01 < precision._speed_of_bfloat16() < 100
+    assert 0.01 < precision.speed_of_bfloat16() < 100
 
 
 @pytest.mark.parametrize("machine", [X86.format(""), ARM.format(""), None])

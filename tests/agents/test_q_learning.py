@@ -11,7 +11,7 @@ from impala_tf.agents.agent import make_agent, unroll_specs
 from impala_tf.agents.networks import QHeads
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.types import Episode
-from tests.agents.test_returns import slow
+from tests.helpers.formulas import n_step_return
 from tests.helpers.samples import randomize, resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
 
@@ -59,7 +59,7 @@ def test_errors_are_those_of_the_actors_own_q_values() -> None:
     seen = unroll.agent_outputs.policy_logits
     q_values = np.concatenate([seen, last[:, None]], axis=1)
     for env, t in np.ndindex(N, T):
-        target = slow(unroll.env_outputs, env, t, 2)
+        target = n_step_return(unroll.env_outputs, env, t, 2, 0.9)
         if target is not None:
             returns, discount, bootstrap = target
             action = unroll.agent_outputs.action[env, t]

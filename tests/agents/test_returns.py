@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from impala_tf.agents.returns import n_step_returns
 from impala_tf.types import EnvOutput
+from tests.helpers.formulas import n_step_return
 
 GAMMA = 0.9
 
@@ -17,23 +18,6 @@ def steps(
     reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, autoreset: np.ndarray
 ) -> EnvOutput:
     return EnvOutput(reward, terminated, truncated, autoreset, autoreset, (), ())
-
-
-def slow(unroll: EnvOutput, env: int, t: int, n: int) -> tuple[float, float, int] | None:
-    """Adds up the rewards of decision t one by one; None if it was no decision."""
-    if unroll.autoreset[env, t + 1]:
-        return None
-    total, discount = 0.0, 1.0
-    for now in range(t + 1, len(unroll.reward[env])):
-        if unroll.autoreset[env, now]:  # the environment was restarted in the middle of an episode
-            return total, discount, now - 1
-        total += discount * float(unroll.reward[env, now])
-        discount *= GAMMA
-        if unroll.terminated[env, now]:
-            return total, 0.0, now
-        if unroll.truncated[env, now] or now == t + n:
-            return total, discount, now
-    return total, discount, now
 
 
 @st.composite
@@ -66,7 +50,7 @@ def test_windows_end_with_episodes_and_with_the_unroll(unroll: EnvOutput, n: int
     """A window across a reset would add rewards of another episode, or its first state's value."""
     found = n_step_returns(unroll, n, GAMMA, "none")
     for env, t in np.ndindex(found.valid.shape):
-        expected = slow(unroll, env, t, n)
+        expected = n_step_return(unroll, env, t, n, GAMMA)
         assert found.valid[env, t] == (expected is not None)
         if expected is not None:
             returns, discount, bootstrap = expected

@@ -57,7 +57,7 @@ class Run:
         self.network = snt.Linear(outputs)
         self.network(tf.zeros([1, 2]))
         self.optimizer = snt.optimizers.RMSProp(tf.Variable(0.1), momentum=0.5)
-        self.optimizer._initialize(self.network.trainable_variables)
+        self.train(0.0)  # creates the slots
         self.checkpointer = Checkpointer(
             directory, {"agent": self.network, "optimizer": self.optimizer}, keep=keep
         )

@@ -15,6 +15,7 @@ from impala_tf.agents.agent import agent_of, make_agent
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.statistics import Moments, PartStatistics
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec
 from tests.helpers.samples import image_spec, resolved_config, vector_spec
@@ -158,8 +159,14 @@ def test_a_run_with_statistics_of_an_earlier_version_resumes(tmp_path: Path) -> 
     assert state is not None
     second.restore_counters(state)
     statistics = second.trackables()["observation_statistics"]
-    np.testing.assert_allclose(statistics._mean, seen.mean(0), rtol=1e-4)
-    np.testing.assert_allclose(statistics._deviations / 100, seen.var(0), rtol=1e-3)
+    assert isinstance(statistics, PartStatistics)
+    more = np.array([[20.0, -20.0, 0.0]], np.float32)
+    (moments,) = statistics.moments(tf.constant(more[None]))
+    statistics.add([Moments(*(part[None] for part in moments))])
+    everything = np.concatenate([seen, more])
+    normalizer = second.agent.observation_normalizer
+    np.testing.assert_allclose(normalizer.mean, everything.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(normalizer.inverse_std, 1 / everything.std(0), rtol=1e-3)
     assert float(second.trackables()["advantage_moments"].rms) == pytest.approx(3.0)
 
     Checkpointer(tmp_path, second.trackables()).save(second.counters(), 1)

@@ -21,7 +21,7 @@ from impala_tf.config import Config, ConfigError, Given, command_line
 from impala_tf.config import flags as flags_module
 from impala_tf.config import mode_flags as mode_flags_module
 from impala_tf.config.other_names import OTHER_NAMES
-from tests.config.test_flags import DEFAULTS, TYPES
+from tests.helpers.flags import DEFAULTS, TYPES
 
 REPOSITORY = Path(__file__).parents[2]
 

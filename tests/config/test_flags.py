@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import typing
 from typing import Any
 
 import pytest
@@ -19,13 +18,8 @@ from impala_tf.config import (
     flat_items,
 )
 from impala_tf.types import Kind
+from tests.helpers.flags import DEFAULTS, TYPES
 
-DEFAULTS = dict(flat_items(Config()))
-TYPES: dict[str, Any] = {
-    name: hint
-    for group in dataclasses.fields(Config)
-    for name, hint in typing.get_type_hints(type(getattr(Config(), group.name))).items()
-}
 FLOATS = [name for name, hint in TYPES.items() if hint in (float, float | None)]
 NUMBERS = [*FLOATS, *(name for name, hint in TYPES.items() if hint in (int, int | None))]
 KINDS: list[Kind] = ["atari", "image", "vector"]
@@ -333,11 +327,14 @@ OTHER_VALUES: dict[str, Any] = {
 }
 
 
+RESOLVED = configs.resolve(Given(), "atari")
+
+
 def another(name: str) -> Any:
-    """Returns a value of the flag's type that is not its default."""
-    if name in OTHER_VALUES:
-        return OTHER_VALUES[name]
-    default = DEFAULTS[name]
+    """Returns a value that differs from the default."""
+    if name == "algorithm":
+        return "ppo"
+    default = dict(flat_items(RESOLVED))[name]
     if isinstance(default, tuple):
         return ("x",)
     if isinstance(default, bool):
@@ -352,7 +349,7 @@ def another(name: str) -> Any:
 @pytest.mark.parametrize("name", list(DEFAULTS))
 def test_the_wire_digest_depends_on_the_flags_that_must_agree_and_on_no_others(name: str) -> None:
     """Too few: an actor plays another game. Too many: a harmless flag locks actors out."""
-    before = configs.wire_digest(Config())
-    assert before == configs.wire_digest(Config())
-    after = configs.wire_digest(configs.replace(Config(), **{name: another(name)}))
+    before = configs.wire_digest(RESOLVED)
+    assert before == configs.wire_digest(configs.resolve(Given(), "atari"))
+    after = configs.wire_digest(configs.replace(RESOLVED, **{name: another(name)}))
     assert (after != before) is (name in WIRE_FLAGS)

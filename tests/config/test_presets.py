@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from impala_tf import config as configs
-from impala_tf.config import AGENTS, PRESETS, Config, ConfigError, Given, flat_items
+from impala_tf.config import AGENTS, PRESETS, ConfigError, Given, flat_items
 from impala_tf.types import ActionSpec, EnvironmentSpec, Kind, ObservationSpec
+from tests.helpers.flags import DEFAULTS
 
-DEFAULTS = dict(flat_items(Config()))
 KINDS: list[Kind] = ["atari", "image", "vector"]
 
 
@@ -41,60 +41,31 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     assert unresolved == {*paths, *of_reports, *of_machines, *others}
 
 
+# Not in the presets: the level or other flags decide them.
+DERIVED = {
+    "core": "feedforward",
+    "acting": "tensorflow",
+    "schedule_frames": 45,
+    "num_action_repeats": 2,
+    "num_actors": 9,
+    "queue_capacity": 5,
+    "micro_batches": 1,
+    "logdir": "somewhere",
+}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_given_flags_are_kept(preset: str, kind: Kind) -> None:
-    """Also if the value is 0."""
-    given = {
-        "agent_name": "ResNetLSTMAgent",
-        "core": "feedforward",
-        "acting": "tensorflow",
-        "total_environment_frames": 123,
-        "schedule_frames": 45,
-        "learning_rate": 0.5,
-        "epsilon": 0.25,
-        "baseline_cost": 0.0,
-        "entropy_cost": 0.0,
-        "entropy_cost_end": 0.5,
-        "reward_clipping": "soft_asymmetric",
-        "algorithm": "ppo",
-        "observation_normalization": "none",
-        "initialization": "default",
-        "discounting": 0.0,
-        "vtrace_lambda": 0.0,
-        "loss_reduction": "sum",
-        "advantage_scaling": "none",
-        "value_normalization": "running",
-        "surrogate_clipping": 0.0,
-        "batch_size": 1,
-        "unroll_length": 3,
-        "updates_per_batch": 9,
-        "ring_batches": 8,
-        "minibatches": 1,
-        "optimizer": "rmsprop",
-        "learning_rate_schedule": "constant",
-        "learning_rate_end": 0.7,
-        "gradients_clipping": 0.0,
-        "envs_per_actor": 3,
-        "num_action_repeats": 2,
-        "num_actors": 9,
-        "queue_capacity": 5,
-        "heads": "policy",
-        "target_update_interval": 6,
-        "n_step": 5,
-        "replay_capacity": 900,
-        "micro_batches": 1,
-        "replay_start_steps": 0,
-        "replay_batch_size": 7,
-        "replay_ratio": 0.5,
-        "replay_sampling": "uniform",
-        "logdir": "somewhere",
-    }
-    assert set(PRESETS[preset][kind]) <= set(given)
-    resolved = dict(flat_items(configs.resolve(changed(**given, preset=preset), kind)))
-    assert {name: resolved[name] for name in given} == given
-    untouched = set(DEFAULTS) - set(given) - {"preset"}
-    assert {name: resolved[name] for name in untouched} == {n: DEFAULTS[n] for n in untouched}
+    """All flags of a preset, with the values that they have in others, or 0."""
+    others = [flags for kinds in PRESETS.values() for flags in kinds.values()]
+    zeros = {name: 0.0 for name, value in others[0].items() if isinstance(value, float)}
+    fixed = {n: v for n, v in DEFAULTS.items() if v not in (None, "auto") and n != "preset"}
+    for flags in (*others, zeros):
+        given = {**flags, **DERIVED}
+        resolved = dict(flat_items(configs.resolve(changed(**given, preset=preset), kind)))
+        expected = {**fixed, **given}
+        assert {name: resolved[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("name", list(AGENTS))

@@ -36,7 +36,7 @@ import health  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def work_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(entrypoint, "_WORK", tmp_path)
+    monkeypatch.setattr(entrypoint, "WORK", tmp_path)
     monkeypatch.setattr(health, "NOTE", tmp_path / "note.json")
     return tmp_path
 
@@ -165,16 +165,18 @@ def test_a_learner_that_is_stuck_in_an_update_is_unhealthy(learner):
     )
 
 
-def test_a_learner_without_actors_is_healthy_and_says_since_when_it_starves(learner):
+def test_a_learner_without_actors_is_healthy_and_says_since_when_it_starves(learner, capsys):
     uptime_s = time.monotonic()
     status = {"state": "training", "updated_unix_s": 1e9, "last_update_unix_s": 1e9 - 500,
               "updated_uptime_s": uptime_s, "starving_since_unix_s": 1e9 - 499,
               "storage_trouble": {"since_unix_s": 1e9, "text": "cannot write metrics: full"},
               }  # fmt: skip
     Path(learner["status"]).write_text(json.dumps(status))
-    assert health.trouble(learner, uptime_s) == ""
-    said = health._remarks(learner)
-    assert ", but starving since " in said and said.endswith("but it cannot write metrics: full")
+    health.NOTE.write_text(json.dumps(learner))
+    assert health.main() == 0
+    said = capsys.readouterr().out
+    assert said.startswith("healthy, but starving since ")
+    assert said.endswith("but it cannot write metrics: full\n")
 
 
 def test_a_status_from_before_a_reboot_is_unhealthy(learner):
@@ -197,13 +199,12 @@ def test_a_learner_whose_port_is_closed_is_unhealthy(learner):
     assert "does not answer" in health.trouble(closed, time.monotonic())
 
 
-def test_a_learner_that_does_not_answer_in_time_is_unhealthy(learner, monkeypatch):
-    monkeypatch.setattr(health, "_ANSWER_S", 0.3)
+def test_a_learner_that_does_not_answer_in_time_is_unhealthy(learner):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         hung = {**learner, "address": f"127.0.0.1:{silent.getsockname()[1]}"}
-        assert "does not answer" in health.trouble(hung, time.monotonic())
+        assert "does not answer" in health.trouble(hung, time.monotonic(), answer_s=0.3)
 
 
 def test_an_actor_is_healthy_while_its_heartbeat_is_recent(tmp_path):

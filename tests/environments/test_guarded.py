@@ -1,4 +1,4 @@
-"""Environments that break or hang, with real ones from tests.helpers.worlds."""
+"""Environments that break or hang, with real ones from tests.helpers.broken_worlds."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
 from impala_tf.machine.supervision import RestartBudget
+from tests.helpers.broken_worlds import FaultyCartPole
 from tests.helpers.games import level
-from tests.helpers.worlds import FaultyCartPole
 
-LEVEL = "tests.helpers.worlds:FaultyCartPole-v1"
+LEVEL = "tests.helpers.broken_worlds:FaultyCartPole-v1"
 N = 3
 
 
@@ -107,11 +107,8 @@ def test_environments_that_break_again_and_again_end_the_actor(guard: Any) -> No
             environment.step(np.zeros(N, np.int32))
 
 
-def test_pauses_do_not_grow_before_the_first_steps_and_each_is_reported(
-    guard: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pauses_do_not_grow_before_the_first_steps_and_each_is_reported(guard: Any) -> None:
     """A level that breaks at once is known to be broken within seconds, not minutes."""
-    monkeypatch.setattr("impala_tf.environments.guarded._FIRST_PAUSE_S", 0.01)
     lines: list[str] = []
     environment = guard(
         [2, 0, 0],
@@ -119,6 +116,7 @@ def test_pauses_do_not_grow_before_the_first_steps_and_each_is_reported(
         budget=RestartBudget(5),
         on_trouble=lines.append,
         proven_after=100,
+        first_pause_s=0.01,
     )
     environment.reset()
     with pytest.raises(BrokenTooOftenError):

@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
-from tests.helpers.games import WORLDS, actions, environment_of, level
+from tests.helpers.games import BROKEN_WORLDS, WORLDS, actions, environment_of, level
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,7 +73,7 @@ STEPS_FOREVER = f"""
 import time, numpy as np
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
-config = EnvironmentConfig(level_name="{WORLDS}:Hanging-v0", environment_processes="always")
+config = EnvironmentConfig(level_name="{BROKEN_WORLDS}:Hanging-v0", environment_processes="always")
 env = suites.make(config, 2, seed=1)
 env.reset()
 env.unwrapped.step_async(np.zeros(2, np.int64))

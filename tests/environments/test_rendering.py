@@ -11,6 +11,7 @@ from impala_tf.environments import atari, suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.rendering import RenderedGame
 from tests.helpers.games import (
+    BROKEN_WORLDS,
     WORLDS,
     actions,
     breakout,
@@ -47,8 +48,10 @@ def test_a_vector_level_is_rendered_at_its_own_speed() -> None:
 
 def test_a_level_that_cannot_be_rendered_refuses_video() -> None:
     """Before the game is played, not after it."""
-    with pytest.raises(ConfigError, match=f"^--video: --level_name={WORLDS}:Blind-v0 has no"):
-        RenderedGame(level(f"{WORLDS}:Blind-v0"), seed=1)
+    with pytest.raises(
+        ConfigError, match=f"^--video: --level_name={BROKEN_WORLDS}:Blind-v0 has no"
+    ):
+        RenderedGame(level(f"{BROKEN_WORLDS}:Blind-v0"), seed=1)
 
 
 def test_a_video_shows_the_game_that_the_agent_plays() -> None:

@@ -12,11 +12,12 @@ import cv2
 import gymnasium
 import numpy as np
 import pytest
+import stable_retro
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv
 
 from impala_tf.config import ConfigError
-from impala_tf.environments import retro, suites
+from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.rendering import RenderedGame
 from impala_tf.environments.retro import Preprocessing
@@ -149,7 +150,11 @@ def test_observations_are_the_screen_in_grey_and_resized() -> None:
     env = level(AIRSTRIKER, noop_max=0, frame_skip=1)
     environment = environment_of(env)
     output = environment.reset()
-    emulator = retro._emulator("Airstriker-Genesis-v0")
+    emulator = stable_retro.make(
+        "Airstriker-Genesis-v0",
+        use_restricted_actions=stable_retro.Actions.DISCRETE,
+        render_mode="rgb_array",
+    )
     screen, _ = emulator.reset()
     for action in [None, *range(100, 126, 5)]:
         if action is not None:

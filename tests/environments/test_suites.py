@@ -12,7 +12,7 @@ from impala_tf.config import ConfigError, user_commands
 from impala_tf.environments import suites
 from impala_tf.environments.rendering import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
-from tests.helpers.games import WORLDS, level
+from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
 from tests.helpers.runs import PROJECT
 
 
@@ -57,16 +57,16 @@ def test_spec_of_an_image_level(name: str, shape: tuple[int, ...]) -> None:
         ),
         ("#!?", "no such level; no id is similar"),
         ("no_such_module:Env-v0", "cannot import the module 'no_such_module'"),
-        (f"{WORLDS}:DictActions-v0", r"has actions Dict\(.*; only Discrete, "),
-        (f"{WORLDS}:Graph-v0", r"has observations Graph\(.*; only images "),
+        (f"{BROKEN_WORLDS}:DictActions-v0", r"has actions Dict\(.*; only Discrete, "),
+        (f"{BROKEN_WORLDS}:Graph-v0", r"has observations Graph\(.*; only images "),
         (f"{WORLDS}:FloatPictures-v0", r"has observations Box\(.*float32\)"),
         (
             f"{WORLDS}:ChannelsFirst-v0",
             r"\(3, 24, 32\), which looks like channels first",
         ),
-        (f"{WORLDS}:NoAutoreset-v0", "autoreset mode AutoresetMode.DISABLED; only .*NEXT"),
+        (f"{BROKEN_WORLDS}:NoAutoreset-v0", "autoreset mode AutoresetMode.DISABLED; only .*NEXT"),
         (
-            f"{WORLDS}:NeedsUninstalled-v0",
+            f"{BROKEN_WORLDS}:NeedsUninstalled-v0",
             "not installed: Moon .* run `pip install moon`",
         ),
     ],

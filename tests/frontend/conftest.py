@@ -1,7 +1,11 @@
-"""Fixtures of the front end's tests: an sshd of the test's own."""
+"""Fixtures of the front end's tests: an sshd of the test's own, and a run behind it."""
+
+import functools
 
 import pytest
 
+from frontend import project
+from tests.helpers.remote_run import Remote
 from tests.helpers.sshd import running_sshd
 
 
@@ -10,3 +14,17 @@ def sshd(tmp_path_factory):
     """A server that takes root with one key."""
     with running_sshd(tmp_path_factory.mktemp("sshd")) as server:
         yield server
+
+
+@pytest.fixture
+def remote(sshd, tmp_path, monkeypatch):
+    """A run on a machine behind the sshd; stopped when the test ends."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = Remote(sshd, tmp_path)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    files_of = functools.partial(project.files, root=made.project)
+    monkeypatch.setattr(project, "files", files_of)
+    yield made
+    if (made.logdir / "cluster.json").exists():
+        made.command("stop", "--timeout_s=20")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from frontend.node import agent, boot
+from frontend.node import agent
 from frontend.node import state as files
-from frontend.node.plain import from_plain, to_plain
-from frontend.node.state import NodeState, Orders, ProcessSpec
+from frontend.node.plain import from_plain
+from frontend.node.state import NodeState
 from frontend.node.tmux import RunSession, TmuxError
 from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
-from tests.helpers.stand_in import make_project
+from tests.helpers.node import Node
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -81,50 +81,6 @@ def test_a_launcher_inside_tmux_uses_the_default_server(private_tmux, monkeypatc
 
 
 # --- what it does for a run ---
-
-
-class Node:
-    """This machine, with the stand-in project."""
-
-    def __init__(self, tmp_path):
-        self.project = make_project(tmp_path / "a project; $(touch x)")
-        self.logdir = tmp_path / "logs"
-
-    def orders(self, *names, **settings):
-        processes = tuple(
-            ProcessSpec(name, "h", (
-                "run_experiment.py", f"--job_name={name.split('-')[0]}",
-                f"--task={name.split('-')[1]}", f"--logdir={self.logdir}",
-            ))
-            for name in names
-        )  # fmt: skip
-        orders = Orders("run", "node-0", "impala", str(self.logdir), "", processes, 0.0)
-        return to_plain(orders._replace(**settings))
-
-    def ask(self, task, **question):
-        """Runs the agent as the front end does; returns its answer, or what it says is wrong."""
-        done = subprocess.run(
-            [sys.executable, "-m", "frontend.node.agent", task],
-            cwd=self.project, input=json.dumps(question), capture_output=True, text=True,
-        )  # fmt: skip
-        return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
-
-    def launch(self, *names, **settings):
-        keys = {"ca.pem": "-", "actor.key": "secret"}
-        answer = self.ask("launch", orders=self.orders(*names, **settings), credentials=keys)
-        return from_plain(NodeState, answer) if isinstance(answer, dict) else answer
-
-    def about(self, **more):
-        return {"logdir": str(self.logdir), "node": "node-0", **more}
-
-    def stop(self, *names, timeout_s=20.0):
-        return self.ask("stop", **self.about(
-            run_id="run", names=list(names) or None, timeout_s=timeout_s, close=True,
-            is_final=True,
-        ))  # fmt: skip
-
-    def state(self):
-        return files.read_state(files.state_path(self.logdir, "node-0"))
 
 
 @pytest.fixture
@@ -270,10 +226,15 @@ def own_crontab():
         subprocess.run(["crontab", "-r"], capture_output=True)
 
 
+def crontab():
+    done = subprocess.run(["crontab", "-l"], capture_output=True, text=True)
+    return done.stdout.splitlines()
+
+
 @pytest.mark.xdist_group("crontab")
 def test_a_machine_can_be_told_to_rejoin_at_boot(node, own_crontab):
     state = node.launch("actor-0", start_at_boot=True)
-    (line,) = [line for line in boot._crontab() if str(node.logdir) in line]
+    (line,) = [line for line in crontab() if str(node.logdir) in line]
     moment, command = line.split(" ", 1)
     assert moment == "@reboot"
     subprocess.run(["tmux", "kill-server"], check=True)  # as a reboot does
@@ -286,4 +247,4 @@ def test_a_machine_can_be_told_to_rejoin_at_boot(node, own_crontab):
     subprocess.run(["sh", "-c", command.replace("\\%", "%")], cwd="/", check=True)
     assert "supervisor" in files.living_pids(node.state())
     node.stop()
-    assert not [line for line in boot._crontab() if str(node.logdir) in line]
+    assert not [line for line in crontab() if str(node.logdir) in line]

@@ -1,5 +1,7 @@
 """`frontend setup`: copies the project and installs its packages, behind a real sshd."""
 
+import contextlib
+import socket
 import sys
 import threading
 import time
@@ -8,15 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from frontend import bootstrap, project
-from frontend.bootstrap import SetupOptions
+from frontend import bootstrap, packages, project
+from frontend.bootstrap import Installer, SetupOptions
 from frontend.errors import ClusterError
 from frontend.node.state import ProcessSpec
 from frontend.plan import Plan
 from frontend.ssh import SshRunner
 from frontend.ssh_login import SshConnector
 from frontend.wheelhouse import Kind, Wheelhouse
-from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +36,10 @@ def small_project(tmp_path):
     return folder
 
 
+NOBODY = "http://127.0.0.1:9/"
+"""An index that cannot be reached."""
+
+
 class Setup:
     """A machine to set up."""
 
@@ -47,7 +52,7 @@ class Setup:
 
     def installer(self, **options):
         files = project.files("", self.root)
-        return bootstrap._Installer(self.plan, files, self.root, SetupOptions(**options))
+        return Installer(self.plan, files, self.root, SetupOptions(**options))
 
     def run(self, **options):
         self.runner.run(["mkdir", "-p", "--", self.runner.node.workdir], in_workdir=False)
@@ -87,7 +92,7 @@ def wheels_of(folder):
 
 def test_packages_can_come_from_here_instead_of_an_index(setup, tmp_path, monkeypatch, sshd):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(bootstrap.packages, "_PIP_TO_UV", {})
+    monkeypatch.setattr(packages, "index_settings", lambda runner: [f"UV_DEFAULT_INDEX={NOBODY}"])
     assert setup.run(wheelhouse=True)
     assert setup.version("iniconfig") == "2.1.0"
     folder = tmp_path / "there; $(touch x)"
@@ -154,9 +159,7 @@ def test_sending_uv_to_many_machines_takes_little_time_and_memory(sshd, small_pr
         each.runner.run(["mkdir", "-p", "--", each.runner.node.workdir], in_workdir=False)
     installer = machines[0].installer()
     before, started_s = peak_mib(), time.process_time()
-    threads = [
-        threading.Thread(target=installer._copy_uv, args=(each.runner,)) for each in machines
-    ]
+    threads = [threading.Thread(target=installer.copy_uv, args=(each.runner,)) for each in machines]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -167,7 +170,7 @@ def test_sending_uv_to_many_machines_takes_little_time_and_memory(sshd, small_pr
     assert took_s / len(machines) < 2.0
     assert more_mib / len(machines) < 20.0
     written = machines[0].runner.run(["stat", "-c", "%i", ".uv/uv"]).text
-    installer._copy_uv(machines[0].runner)
+    installer.copy_uv(machines[0].runner)
     assert machines[0].runner.run(["stat", "-c", "%i", ".uv/uv"]).text == written, "it went twice"
     for each in machines:
         each.runner.close()
@@ -177,7 +180,7 @@ def test_why_a_machine_does_not_take_a_large_file_is_said(setup):
     setup.runner.run(["mkdir", "-p", "--", setup.runner.node.workdir], in_workdir=False)
     setup.runner.run(["touch", ".uv"])
     with pytest.raises(ClusterError, match=r"node1: uv: mkdir: .*\.uv"):
-        setup.installer()._copy_uv(setup.runner)
+        setup.run()
 
 
 def test_what_the_users_own_interpreter_lacks_is_reported(sshd, tmp_path):
@@ -197,7 +200,7 @@ def test_a_package_that_does_not_exist_is_named(setup, small_project):
         setup.run()
 
 
-def test_an_interrupted_setup_leaves_nothing_running(setup, tmp_path):
+def test_an_interrupted_setup_leaves_nothing_running(setup, monkeypatch):
     """Ctrl-C left pip running on the machines."""
     setup.runner.run(["mkdir", "-p", "--", setup.runner.node.workdir], in_workdir=False)
     installer = setup.installer()
@@ -205,19 +208,25 @@ def test_an_interrupted_setup_leaves_nothing_running(setup, tmp_path):
 
     def install():
         try:
-            installer._watch(setup.runner, ["sh", "-c", "echo $$ > pid; sleep 1000"], print)
+            installer.set_up(setup.runner, lambda share, text: None)
         except ClusterError as error:
             failures.append(str(error))
 
-    thread = threading.Thread(target=install)
-    thread.start()
-    pid_file = tmp_path / "there; $(touch x)" / "pid"
-    wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
-    time.sleep(0.2)
-    installer.cancel()
-    thread.join(20)
-    assert failures == ["node1: interrupted"]
-    stat = f"/proc/{pid_file.read_text().strip()}"
-    wait_until(lambda: setup.runner.run(["test", "-d", stat]).status != 0)
+    with socket.create_server(("127.0.0.1", 0)) as index:  # one that never answers
+        address = f"http://127.0.0.1:{index.getsockname()[1]}/"
+        settings = [f"UV_DEFAULT_INDEX={address}"]
+        monkeypatch.setattr(packages, "index_settings", lambda runner: settings)
+        thread = threading.Thread(target=install)
+        thread.start()
+        index.settimeout(120)
+        asked, _ = index.accept()
+        with asked:
+            assert asked.recv(1000).startswith(b"GET /iniconfig/")
+            installer.cancel()
+            thread.join(20)
+            assert failures == ["node1: interrupted"]
+            asked.settimeout(20)
+            with contextlib.suppress(ConnectionError):
+                assert asked.recv(1000) == b"", "uv still waits for the index"
     with pytest.raises(ClusterError, match="interrupted"):
-        installer._stream(setup.runner, ["true"])
+        installer.set_up(setup.runner, lambda share, text: None)

@@ -1,75 +1,17 @@
 """The code of a run on another machine: no later launch changes it, and nothing old is left."""
 
-import functools
 import os
-import sys
 
 import pytest
 
-from frontend import project, snapshot
-from frontend.__main__ import main
-from frontend.launch import launch
+from frontend import snapshot
 from frontend.node import code_folders
 from frontend.node import state as files
 from frontend.node.state import Orders, ProcessSpec
-from impala_tf.config import Given
 from impala_tf.machine.supervision import ProcessState
-from tests.helpers.stand_in import make_project
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-class Remote:
-    """A learner and an actor of the stand-in project, on a machine behind an sshd."""
-
-    def __init__(self, sshd, tmp_path):
-        self.project = make_project(tmp_path / "project")
-        self.work = tmp_path / "work; $(touch x)"
-        self.work.mkdir()
-        for name in ("frontend", "impala_tf"):  # what `frontend setup` has put there
-            (self.work / name).symlink_to(project.ROOT / name)
-        self.logdir = tmp_path / "here" / "logs"
-        self.csv = tmp_path / "w.csv"
-        rest = f"127.0.0.1,{sshd.port},root,{sshd.user_key},{self.work},{sys.executable}"
-        rows = [f"learner,127.0.0.1,8001,-1,{rest}", f"actor,127.0.0.1,,-1,{rest}"]
-        header = "job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_port,ssh_username,key_filename"
-        self.csv.write_text("\n".join([f"{header},workdir,python", *rows]) + "\n")
-
-    def launch(self, logdir="logs", **flags):
-        config = Given().replace(
-            workers_csv_path=str(self.csv), logdir=logdir, detach=True,
-            accept_new_host_keys=True, **flags,
-        )  # fmt: skip
-        return launch(config, make_display=lambda status: pytest.fail("it is detached"))
-
-    def command(self, *words):
-        return main([words[0], f"--logdir={self.logdir}", *words[1:]])
-
-    def edit(self, word):
-        """Lets processes say `word` instead of "up"."""
-        script = self.project / "run_experiment.py"
-        script.write_text(script.read_text().replace("is up with", f"is {word} with"))
-
-    def log(self, logdir="logs"):
-        path = self.work / logdir / "processes" / "actor-0.log"
-        return path.read_text() if path.exists() else ""
-
-    def folders(self):
-        return {path.name: path for path in (self.work / code_folders.PARENT).iterdir()}
-
-
-@pytest.fixture
-def remote(sshd, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    made = Remote(sshd, tmp_path)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    files_of = functools.partial(project.files, root=made.project)
-    monkeypatch.setattr(project, "files", files_of)
-    yield made
-    if (made.logdir / "cluster.json").exists():
-        made.command("stop", "--timeout_s=20")
 
 
 def test_a_run_keeps_its_code_whatever_is_launched_later(remote, capfd):

@@ -1,5 +1,6 @@
 """The group of learners: they start together, restart together, and give up together."""
 
+import functools
 import http.client
 import socket
 import subprocess
@@ -13,7 +14,15 @@ from frontend.node import group
 from frontend.node.addresses import interface_of
 from frontend.node.group import Membership
 from frontend.node.rendezvous import Address, Gathering, RendezvousServer, StoreProxy, ask
-from frontend.node.state import Orders, ProcessSpec, RankInfo, orders_path, write
+from frontend.node.state import (
+    Orders,
+    ProcessSpec,
+    RankInfo,
+    orders_path,
+    read_state,
+    state_path,
+    write,
+)
 from frontend.node.supervisor import NodeSupervisor
 from frontend.project import ROOT
 from impala_tf.machine.supervision import GiveUpError
@@ -53,7 +62,7 @@ def test_a_member_that_no_longer_polls_does_not_count():
 @pytest.fixture
 def learners(tmp_path):
     """Yields `start`, which runs a learner's supervisor in a thread, and `join`."""
-    port, threads, supervisors = free_port(), [], []
+    port, threads, supervisors, nodes = free_port(), [], [], []
     (tmp_path / "learner.key").write_text("secret")
 
     def start(rank, script, size=2, **changes):
@@ -68,6 +77,7 @@ def learners(tmp_path):
         path.parent.mkdir(exist_ok=True)
         write(path, orders)
         supervisors.append(NodeSupervisor(path))
+        nodes.append(orders.node)
         threads.append(threading.Thread(target=supervisors[-1].run))
         threads[-1].start()
 
@@ -75,7 +85,8 @@ def learners(tmp_path):
         for thread in threads:
             thread.join(timeout=120)
         assert not any(thread.is_alive() for thread in threads)
-        return [each._processes[name].state for each in supervisors for name in each._processes]
+        states = [read_state(state_path(tmp_path, node)) for node in nodes]
+        return [process for each in states if each for process in each.processes.values()]
 
     yield start, join
     for supervisor in supervisors:
@@ -103,8 +114,8 @@ def test_a_learner_that_hangs_is_killed_when_the_others_wait_for_it(
 ):
     """It is stopped like a process on a machine without memory: it notices nothing."""
     start, join = learners
-    monkeypatch.setattr(group, "HUNG_S", 3.0)
-    monkeypatch.setattr(group, "_ASK_S", 0.5)
+    impatient = functools.partial(Membership, hung_s=3.0, ask_s=0.5)
+    monkeypatch.setattr(group, "Membership", impatient)
     again = "test -e {0} && sleep 1 && exit 0; touch {0}; "
     start(0, again.format(tmp_path / "a") + "kill -STOP $$")
     start(1, again.format(tmp_path / "b") + "sleep 2; exit 1")
@@ -205,7 +216,7 @@ def raw(port, method, path, body=b"", headers=None):
 @pytest.fixture
 def rendezvous():
     address = Address("127.0.0.1", free_port(), KEY)
-    server = RendezvousServer(address, 2)
+    server = RendezvousServer(address, 2, max_unsigned=20)
     yield address, server
     server.close()
 
@@ -254,9 +265,8 @@ def test_a_learner_whose_packets_come_from_another_address_takes_part(tmp_path):
             each.close()
 
 
-def test_connections_without_a_signed_request_are_bounded(rendezvous, monkeypatch):
+def test_connections_without_a_signed_request_are_bounded(rendezvous):
     """Each takes a thread. Strangers must not use them up, and not keep a learner out either."""
-    monkeypatch.setattr("frontend.node.rendezvous._MAX_UNSIGNED", 20)
     address, _ = rendezvous
     before = threading.active_count()
     idle = [socket.create_connection(address[:2]) for _ in range(100)]

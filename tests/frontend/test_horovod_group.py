@@ -5,7 +5,16 @@ import time
 
 import pytest
 
-from frontend.node.state import Orders, ProcessSpec, RankInfo, log_path, orders_path, write
+from frontend.node.state import (
+    Orders,
+    ProcessSpec,
+    RankInfo,
+    log_path,
+    orders_path,
+    read_state,
+    state_path,
+    write,
+)
 from frontend.node.supervisor import NodeSupervisor
 from tests.helpers.ports import free_port
 
@@ -30,7 +39,7 @@ hvd.shutdown()
 
 @pytest.fixture
 def group(tmp_path, monkeypatch):
-    """Runs the supervisors of two learners in threads; stops them when the test ends."""
+    """Runs the supervisors of two learners, in threads that it yields; stops them at the end."""
     port = free_port()
     supervisors, threads = [], []
     monkeypatch.chdir(tmp_path)
@@ -53,18 +62,18 @@ def group(tmp_path, monkeypatch):
         supervisors.append(NodeSupervisor(path))
         threads.append(threading.Thread(target=supervisors[-1].run))
         threads[-1].start()
-    yield threads, supervisors
+    yield threads
     for supervisor in supervisors:
         supervisor.stop()
 
 
 def test_a_group_forms_again_after_one_learner_failed_before_it_met_the_other(group, tmp_path):
-    threads, supervisors = group
-    for thread in threads:
+    for thread in group:
         thread.join(timeout=240)
     logs = [log_path(tmp_path, f"learner-{rank}").read_text() for rank in range(2)]
     assert "rank 0 of 2: sum 3\n" in logs[0], logs
     assert "rank 1 of 2: sum 3\n" in logs[1], logs
-    states = [process.state for each in supervisors for process in each._processes.values()]
-    assert [state.state for state in states] == ["finished", "finished"]
-    assert [state.restarts for state in states] == [1, 1]
+    states = [read_state(state_path(tmp_path, f"node-{rank}")) for rank in range(2)]
+    processes = [process for state in states if state for process in state.processes.values()]
+    assert [process.state for process in processes] == ["finished", "finished"]
+    assert [process.restarts for process in processes] == [1, 1]

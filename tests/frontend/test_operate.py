@@ -19,7 +19,7 @@ from frontend.node.state import living_pids
 from frontend.record import load
 from impala_tf.machine import certificates
 from impala_tf.machine.supervision import start_ticks
-from tests.frontend.test_launch import Run, windows
+from tests.helpers.launched_run import Run, windows
 from tests.helpers.runs import PROJECT
 from tests.helpers.stand_in import write_csv
 from tests.helpers.waiting import wait_until
@@ -159,6 +159,20 @@ NOBODY = "192.0.2.1"
 """An address that no machine has."""
 
 
+class OtherMachine(LocalRunner):
+    """This machine in the role of another one, with a tmux server of its own."""
+
+    def __init__(self, node, tmux):
+        super().__init__(node)
+        self._tmux = ["env", f"TMUX_TMPDIR={tmux}"]
+
+    def run(self, argv, *arguments, **settings):
+        return super().run([*self._tmux, *argv], *arguments, **settings)
+
+    def stream(self, argv, *arguments, **settings):
+        return super().stream([*self._tmux, *argv], *arguments, **settings)
+
+
 @pytest.fixture
 def one_is_missing(run, monkeypatch, tmp_path):
     """The CSV has a second machine, which refuses connections until the fixture's file exists."""
@@ -174,14 +188,11 @@ def one_is_missing(run, monkeypatch, tmp_path):
     def open_runner(node, connector):
         if not door.exists():
             raise ClusterError(f"{node.name}: nothing answers SSH at {node.ssh_host}:22")
-        runner = LocalRunner(node._replace(logdir=str(run.project / "there")))
-        runner._environment["TMUX_TMPDIR"] = str(tmux)
-        return runner
+        return OtherMachine(node._replace(logdir=str(run.project / "there")), tmux)
 
     files_of = functools.partial(project.files, root=run.project)
     monkeypatch.setattr(project, "files", files_of)
     monkeypatch.setattr("frontend.parallel.SshRunner", open_runner)
-    monkeypatch.setattr("frontend.monitor._RETRY_S", 0.2)
     yield door
     subprocess.run(["tmux", "kill-server"], env={**os.environ, "TMUX_TMPDIR": str(tmux)})
 

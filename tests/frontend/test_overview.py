@@ -7,7 +7,7 @@ from rich.console import Console
 
 from frontend import overview
 from frontend.launch import launch
-from impala_tf.config import Config, replace
+from impala_tf.config import Given
 from tests.helpers import runs
 
 ROWS = """job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_username,ssh_port,envs
@@ -25,10 +25,9 @@ actor,127.0.0.1,,-1,,,,4
 def config(tmp_path):
     path = tmp_path / "w.csv"
     path.write_text(ROWS)
-    return replace(
-        Config(), workers_csv_path=str(path), logdir=str(tmp_path / "logs"), envs_per_actor=16,
-        dry_run=True,
-    )  # fmt: skip
+    return Given().replace(
+        workers_csv_path=str(path), logdir=str(tmp_path / "logs"), envs_per_actor=16, dry_run=True
+    )
 
 
 def unexpected(*_):

@@ -10,7 +10,7 @@ import pytest
 from frontend.__main__ import main
 from frontend.record import load
 from impala_tf.config import ConfigError
-from tests.frontend.test_code_folders import Remote, remote  # noqa: F401
+from tests.helpers.remote_run import Remote
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ SAID = "mode offline key d7aa347b other None"
 
 
 @pytest.fixture
-def run(remote: Remote, monkeypatch):  # noqa: F811
+def run(remote: Remote, monkeypatch):
     """A run whose processes say what they get; the launching shell has the secret."""
     script = remote.project / "run_experiment.py"
     script.write_text(SAY + script.read_text())

@@ -3,7 +3,9 @@
 import contextlib
 import os
 import subprocess
+from typing import Any
 
+import paramiko
 import pytest
 
 from frontend.errors import ClusterError
@@ -114,6 +116,27 @@ def test_two_keys_can_be_the_two_factors(tmp_path, home):
         assert logged_in(sshd) == "in\n"
 
 
+class Asking:
+    """A machine that takes no password as such, but asks questions instead."""
+
+    def __init__(self, *questions):
+        self._questions = [(text, False) for text in questions]
+        self.answers = None
+
+    def get_remote_server_key(self):
+        return paramiko.ECDSAKey.generate()
+
+    def auth_password(self, user, password, fallback):
+        raise paramiko.BadAuthenticationType("", ["keyboard-interactive"])
+
+    def auth_interactive(self, user, answer):
+        self.answers = answer("", "", self._questions)
+        return []
+
+    def is_authenticated(self):
+        return True
+
+
 def test_a_password_does_not_answer_the_question_for_a_code():
     asked = []
 
@@ -123,12 +146,14 @@ def test_a_password_does_not_answer_the_question_for_a_code():
 
     settings = lookup("127.0.0.1", 22, "root", "node1")
     login = Login("node1", settings, Secret(PASSWORD), ask, ask, HostKeys((), "x", None, False))
-    login._unsent = Secret(PASSWORD)
-    questions = [("Verification code: \x1b[2J", False), ("Password: ", False)]
-    assert login._answers("", "", questions) == ["123456", PASSWORD]
+    login.keys_are_refused = True
+    machine: Any = Asking("Verification code: \x1b[2J", "Password: ")
+    login.authenticate(machine)
+    assert machine.answers == ["123456", PASSWORD]
     assert asked == ["node1: Verification code: [2J"], "it could control the terminal"
-    login._unsent = Secret(PASSWORD)
-    assert login._answers("", "", [("Password: ", False)] * 2) == [PASSWORD, "123456"], (
+    machine = Asking("Password: ", "Password: ")
+    login.authenticate(machine)
+    assert machine.answers == [PASSWORD, "123456"], (
         "a password that was refused would be sent again and again"
     )
 

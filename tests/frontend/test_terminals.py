@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tests.frontend.test_launch import Run
+from tests.helpers.launched_run import Run
 from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
 

@@ -13,6 +13,8 @@ from impala_tf.types import EnvOutput
 
 WORLDS = "tests.helpers.worlds"
 """The module whose levels exist for tests only."""
+BROKEN_WORLDS = "tests.helpers.broken_worlds"
+"""The module whose levels break, hang or cannot be used."""
 
 
 def level(name: str, **flags: Any) -> EnvironmentConfig:

@@ -5,6 +5,7 @@ It hangs, as in a file system that does not answer, once FILE exists.
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from pathlib import Path
@@ -13,8 +14,9 @@ from pathlib import Path
 def main() -> int:
     """Runs with the flags that follow the first argument."""
     import run_experiment
-    from impala_tf.learner import stall_watch
+    from impala_tf.learner.peers import Limits, Peers
     from impala_tf.learner.run_state import RunState
+    from impala_tf.processes import learner_main
 
     trigger = Path(sys.argv.pop(1))
     save = RunState.save
@@ -25,7 +27,7 @@ def main() -> int:
         save(self)
 
     RunState.save = save_or_hang  # type: ignore[method-assign]
-    stall_watch._HUNG_S = 15.0
+    learner_main.Peers = functools.partial(Peers, limits=Limits(hung_s=15.0))  # type: ignore
     return run_experiment.main()
 
 

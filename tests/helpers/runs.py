@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.helpers import patched_run
 from tests.helpers.waiting import wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -27,8 +26,6 @@ class Run:
       cwd: where it runs.
       launcher: a command that starts it, such as horovodrun -np 2.
       environment: variables in addition to those of this process.
-      patches: {"module.NAME": value}: constants that its process has with other values, so that a
-        test need not wait for long. Processes that it starts are not patched.
       script: in place of run_experiment.py.
     """
 
@@ -38,14 +35,11 @@ class Run:
         cwd: Path = PROJECT,
         launcher: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
-        patches: Mapping[str, Any] | None = None,
         script: Sequence[str] | None = None,
     ) -> None:
         self._mark = f"{_MARK}={uuid.uuid4().hex}"
         name, value = self._mark.split("=")
-        script = list(script or [str(PROJECT / "run_experiment.py")])
-        if patches:
-            script = [str(patched_run.__file__), json.dumps(dict(patches))]
+        script = script or [str(PROJECT / "run_experiment.py")]
         self.process = subprocess.Popen(
             [*launcher, sys.executable, *script, *flags],
             stdin=subprocess.DEVNULL,

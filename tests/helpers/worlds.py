@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
-from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Text
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -249,82 +249,8 @@ class Slow(Pictures):
         return super().step(action)
 
 
-class Blind(Pictures):
-    """Has images as observations, but cannot be rendered."""
-
-    metadata: dict[str, Any] = {"render_modes": []}
-
-
-class Hanging(Pictures):
-    """Takes an hour for a step."""
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        time.sleep(3600)
-        return super().step(action)
-
-
-class NoAutoreset(CartPoleVectorEnv):
-    """Claims an autoreset mode that is not supported."""
-
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}
-
-
-class DictActions(Pictures):
-    """Has actions that no policy is made for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space = Dict({"legs": Discrete(3)})
-
-
-class GraphObservations(Pictures):
-    """Has observations that no torso is made for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space: Any = Graph(Discrete(3), None)
-
-
-class NeedsUninstalled(Pictures):
-    """Needs a package that is not installed."""
-
-    def __init__(self) -> None:
-        raise gymnasium.error.DependencyNotInstalled(
-            "Moon is not installed,\nrun `pip install moon`"
-        )
-
-
 # Episodes: 3 steps, truncated; 2 steps, terminated; 4 steps with both flags.
 SCRIPT = ((3, False, True), (2, True, False), (4, True, True))
-
-
-class FaultyCartPole(CartPoleEnv):
-    """CartPole that breaks at one step of its life.
-
-    Args:
-      fault: "raise", "nan" (in the observation), "inf" (as the reward), "reward" (NaN), "end"
-        (NaN as the last reward of a game), "shape" or "hang".
-      at_step: when.
-    """
-
-    def __init__(self, fault: str = "nan", at_step: int = 30) -> None:
-        super().__init__()
-        self._fault, self._at_step, self._steps = fault, at_step, 0
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = super().step(action)
-        self._steps += 1
-        if self._steps == self._at_step:
-            if self._fault == "raise":
-                raise RuntimeError("the pole is broken")
-            if self._fault == "hang":
-                time.sleep(1000)
-            observation = observation * (np.nan if self._fault == "nan" else 1)
-            reward = np.inf if self._fault == "inf" else reward
-            reward = np.nan if self._fault in ("reward", "end") else reward
-            terminated = terminated or self._fault == "end"
-            observation = observation[:3] if self._fault == "shape" else observation
-        return observation, reward, terminated, truncated, info
 
 
 class SeedsCartPole(CartPoleEnv):
@@ -337,55 +263,34 @@ class SeedsCartPole(CartPoleEnv):
         return super().reset(seed=seed, **settings)
 
 
-class BrokenOnceCartPole(FaultyCartPole):
-    """Breaks at its 30th step, unless the file that IMPALA_TF_TEST_BROKEN names is there."""
-
-    def __init__(self) -> None:
-        super().__init__("raise")
-        self._broken = Path(os.environ["IMPALA_TF_TEST_BROKEN"])
-
-    def step(self, action: Any) -> Any:
-        if self._broken.exists():
-            self._at_step = -1
-        if self._steps + 1 == self._at_step:
-            self._broken.touch()
-        return super().step(action)
-
-
-def _register(name: str, entry_point: str | None, **settings: Any) -> None:
+def register(
+    name: str, single: type | None = None, *, vector: type | None = None, **settings: Any
+) -> None:
+    """Makes a level known to Gymnasium: its environment, its native vector environment, or both."""
+    entry_point, vector_entry_point = (
+        None if each is None else f"{each.__module__}:{each.__name__}" for each in (single, vector)
+    )
     gymnasium.register(
         name,
-        entry_point=entry_point and f"tests.helpers.worlds:{entry_point}",
+        entry_point=entry_point,
+        vector_entry_point=vector_entry_point,
         disable_env_checker=True,
         **settings,
     )
 
 
-_register(
-    "MaskedCartPole-v1",
-    "MaskedCartPole",
-    vector_entry_point="tests.helpers.worlds:MaskedCartPoleVector",
-    max_episode_steps=500,
-)
-_register("FaultyCartPole-v1", "FaultyCartPole", max_episode_steps=500)
-_register("BrokenAtOnceCartPole-v1", "FaultyCartPole", kwargs={"at_step": 3})
-_register("SeedsCartPole-v1", "SeedsCartPole", max_episode_steps=500)
-_register("BrokenOnceCartPole-v1", "BrokenOnceCartPole", max_episode_steps=500)
-_register(
-    "ShortCartPole-v1",
-    "CartPoleEnv",
-    vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
-    max_episode_steps=100,
-)
-_register("Scripted-v0", "Scripted", kwargs={"script": SCRIPT})
-_register("Pictures-v0", "Pictures")
-_register("GreyPictures-v0", "Pictures", kwargs={"shape": (24, 32)})
-_register("ChannelsFirst-v0", "Pictures", kwargs={"shape": (3, 24, 32)})
-_register("FloatPictures-v0", "Pictures", kwargs={"dtype": "float32"})
-_register("Catch-v0", "Catch")
-_register("Everything-v0", "Everything")
-_register("ThreeActions-v0", "ThreeActions")
-_register("ContinuousPictures-v0", "ContinuousPictures")
+register("MaskedCartPole-v1", MaskedCartPole, vector=MaskedCartPoleVector, max_episode_steps=500)
+register("SeedsCartPole-v1", SeedsCartPole, max_episode_steps=500)
+register("ShortCartPole-v1", CartPoleEnv, vector=CartPoleVectorEnv, max_episode_steps=100)
+register("Scripted-v0", Scripted, kwargs={"script": SCRIPT})
+register("Pictures-v0", Pictures)
+register("GreyPictures-v0", Pictures, kwargs={"shape": (24, 32)})
+register("ChannelsFirst-v0", Pictures, kwargs={"shape": (3, 24, 32)})
+register("FloatPictures-v0", Pictures, kwargs={"dtype": "float32"})
+register("Catch-v0", Catch)
+register("Everything-v0", Everything)
+register("ThreeActions-v0", ThreeActions)
+register("ContinuousPictures-v0", ContinuousPictures)
 for _name, _space in {
     "Narrow": Box(-1, 1, (2,)),
     "Wide": Box(-2, 4, (2, 1), np.float64),
@@ -394,14 +299,8 @@ for _name, _space in {
     "Bits": MultiBinary(2),
     "TwoTwo": MultiDiscrete([2, 2], start=[1, 1]),
 }.items():
-    _register(f"{_name}Echo-v0", "Echo", kwargs={"action_space": _space})
-_register("SameStepScripted-v0", None, vector_entry_point="tests.helpers.worlds:SameStepScripted")
-_register("Goals-v0", "Goals")
-_register("Slow-v0", "Slow")
-_register("Blind-v0", "Blind")
-_register("Hanging-v0", "Hanging")
-_register("NeedsUninstalled-v0", "NeedsUninstalled")
-_register("DictActions-v0", "DictActions")
-_register("Graph-v0", "GraphObservations")
-_register("NoAutoreset-v0", None, vector_entry_point="tests.helpers.worlds:NoAutoreset")
-_register("PacedCartPole-v1", None, vector_entry_point="tests.helpers.worlds:PacedCartPoleVector")
+    register(f"{_name}Echo-v0", Echo, kwargs={"action_space": _space})
+register("SameStepScripted-v0", vector=SameStepScripted)
+register("Goals-v0", Goals)
+register("Slow-v0", Slow)
+register("PacedCartPole-v1", vector=PacedCartPoleVector)

@@ -12,12 +12,11 @@ from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.agent import Agent, make_agent
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner import conversion
 from impala_tf.learner.conversion import ConversionError, convert
 from impala_tf.learner.networks import NetworkService
 from impala_tf.transport import NoNetwork
 from impala_tf.types import ActionSpec, EnvironmentSpec, EnvOutput, Nest, ObservationSpec
-from tests.agents.test_agent import NETWORKS, spec_for
+from tests.helpers.agents import NETWORKS, spec_for
 from tests.helpers.samples import image_spec, randomize, vector_spec
 from tests.helpers.unrolls import random_array
 
@@ -142,17 +141,23 @@ def test_a_network_that_cannot_be_converted_is_named_as_the_reason() -> None:
         service.network(N).result(60)
 
 
-def test_a_model_that_answers_differently_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+class ChangedAgent(Agent):
+    """Answers another way in every graph, and when it is called."""
+
+    num_steps = 0
+
+    def step(self, env_output: EnvOutput, core_state: Nest) -> tuple[Any, Nest]:
+        outputs, core_state = super().step(env_output, core_state)
+        self.num_steps += 1
+        logits = outputs.policy_logits + self.num_steps
+        return outputs._replace(policy_logits=logits), core_state
+
+
+def test_a_model_that_answers_differently_is_refused() -> None:
     """Weights in wrong places would let actors follow a policy that nobody trains."""
     spec = vector_spec()
     agent = make_agent("MLPAgent", spec)
-    right = conversion._without_weights
-
-    def wrong(file: bytes, labels: list[np.ndarray]) -> ActingModel:
-        model = right(file, labels)
-        return model._replace(weights=model.weights[1:])
-
-    monkeypatch.setattr(conversion, "_without_weights", wrong)
+    agent.__class__ = ChangedAgent
     randomize(agent)
     with pytest.raises(ConversionError, match="answers differently"):
         convert(agent, spec, N)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from impala_tf.actor.acting import Codecs, LearnerActing
 from impala_tf.agents.agent import Agent, make_agent, unroll_specs
 from impala_tf.agents.policy import compile_policy
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner import inference
 from impala_tf.learner.inference import InferenceService
 from impala_tf.transport import DecodeError, ParameterStore, QueueClosed, RefusedUnroll
 from impala_tf.types import EnvOutput, Nest, ObservationSpec
@@ -48,10 +48,22 @@ def store(agent: Agent) -> ParameterStore:
 
 
 @pytest.fixture
-def service(store: ParameterStore) -> Iterator[InferenceService]:
-    service = InferenceService(make_agent("ResNetLSTMAgent", SPEC), SPEC, store, seed=1)
-    yield service
-    service.close()
+def serve(store: ParameterStore) -> Iterator[Callable[..., InferenceService]]:
+    services: list[InferenceService] = []
+
+    def start(**settings: Any) -> InferenceService:
+        agent = make_agent("ResNetLSTMAgent", SPEC)
+        services.append(InferenceService(agent, SPEC, store, seed=1, **settings))
+        return services[-1]
+
+    yield start
+    for service in services:
+        service.close()
+
+
+@pytest.fixture
+def service(serve: Callable[..., InferenceService]) -> InferenceService:
+    return serve()
 
 
 def question(agent: Agent, num_envs: int, seed: int) -> tuple[EnvOutput, Nest]:
@@ -132,8 +144,9 @@ def test_an_unroll_has_the_version_that_answered_its_first_step(
 
 
 def test_those_that_step_together_wait_for_each_other_but_not_for_a_lost_one(
-    agent: Agent, service: InferenceService, monkeypatch: pytest.MonkeyPatch
+    agent: Agent, serve: Callable[..., InferenceService]
 ) -> None:
+    service = serve(patience_s=5.0)
     service.wait_for(lambda: 2)
     tensors = Codecs(agent.interface, SPEC).question.encode(question(agent, 1, 0))[1]
     first = service.ask(1, tensors)
@@ -141,7 +154,6 @@ def test_those_that_step_together_wait_for_each_other_but_not_for_a_lost_one(
         first.result(1.0)
     second = service.ask(1, tensors)
     assert first.result(PATIENCE_S)[0] == second.result(PATIENCE_S)[0] == 3
-    monkeypatch.setattr(inference, "_PATIENCE_S", 0.2)
     assert service.ask(1, tensors).result(PATIENCE_S)[0] == 3
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from impala_tf.learner.update import MAX_SKIPPED_IN_A_ROW, Learner, NotFiniteError
 from impala_tf.types import Unroll
-from tests.learner.test_update import batch, make
+from tests.helpers.learners import batch, make
 
 STATISTICS = {
     "observation_normalization": "elementwise",

@@ -25,9 +25,9 @@ from impala_tf.types import (
     Kind,
     ObservationSpec,
 )
+from tests.helpers.formulas import paper_advantages, paper_vs
 from tests.helpers.losses import loss_config
 from tests.helpers.unrolls import random_unrolls
-from tests.learner.test_vtrace import paper_advantages, paper_vs
 
 pytestmark = pytest.mark.slow
 

@@ -21,11 +21,11 @@ class GroupOf:
         self._others = others
 
     def sum(self, nest: Any, name: str) -> Any:
-        """Each fills a place of its own after the flags."""
+        """Each fills a place of its own after the four flags."""
         total = np.array(nest)
         for rank, (flags, has_batch) in enumerate(self._others, start=1):
-            total[:3] += flags
-            total[3 + rank] += has_batch
+            total[: len(flags)] += flags
+            total[4 + rank] += has_batch
         return total
 
 
@@ -38,6 +38,7 @@ class GroupOf:
         ((False, False, True), (0, 0, 0), (False, False, True)),
         ((False, False, False), (0, 1, 0), (False, True, False)),
         ((True, False, True), (1, 1, 0), (True, True, True)),
+        ((False, False, False), (0, 0, 0, 1), (False, False, False, True)),
     ],
 )
 def test_a_flag_of_one_learner_is_set_for_all(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from impala_tf.learner.peers import Peers
 from impala_tf.learner.policy import PolicyStats
 from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.training_loop import TrainingLoop
@@ -26,6 +26,10 @@ class FakeLearner:
         self.fails_at = fails_at
         self.batches: list[Any] = []
         self.joined: list[int] = []
+
+    @property
+    def progress(self) -> str:
+        return f"after update {self.learner_updates}"
 
     @property
     def done(self) -> bool:
@@ -49,26 +53,39 @@ class FakeLearner:
         return f"stats of {self.learner_updates}"
 
 
+class FakeBatches:
+    """Gives what an iterator yields, None too, and is closed where that ends."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self.closed = False
+
+    def get(self, timeout_s: float) -> Any:
+        try:
+            return next(self._batches)
+        except StopIteration:
+            self.closed = True
+            return None
+
+
 class World:
     """A loop with fakes around it, and the events in it, in order."""
 
     def __init__(
         self,
-        monkeypatch: pytest.MonkeyPatch,
         learner: FakeLearner,
         rank: int = 0,
         row_due_at: tuple[int, ...] = (),
         checkpoint_interval_s: float = 60.0,
         others: dict[int, ControlFlags] | None = None,
+        size: int = 2,
     ) -> None:
         self.clock = Clock()
-        monkeypatch.setattr(
-            "impala_tf.learner.training_loop.time", SimpleNamespace(monotonic=self.clock)
-        )
         self.learner = learner
-        self.rank, self.size = rank, 2
+        self.rank, self.size = rank, size
         self.row_due_at = row_due_at
         self.others = others or {}  # {update: flags of the other learner}
+        self.other_waits = 0  # meetings to which the other learner comes without a batch
         self.flags: list[ControlFlags] = []
         self.events: list[tuple[Any, ...]] = []
         self.published: list[tuple[int, list[Any]]] = []
@@ -77,16 +94,17 @@ class World:
         self.loop = TrainingLoop(
             learner,  # type: ignore[arg-type]
             lambda version, arrays: self.published.append((version, arrays)),
-            self,
-            lambda: self.events.append(("checkpoint", learner.learner_updates)),
             self,  # type: ignore[arg-type]
+            lambda: self.events.append(("checkpoint", learner.learner_updates)),
+            Peers(self, ["h:1", "h:2"], clock=self.clock),  # type: ignore[arg-type]
             checkpoint_interval_s,
+            clock=self.clock,
         )
 
     def run(self, batches: Iterator[Any] | None = None, stop_at: int | None = None) -> None:
         """Runs on `batches` (default: endless); a stop is requested before update `stop_at`."""
         self.loop.run(
-            itertools.count() if batches is None else batches,  # type: ignore[arg-type]
+            FakeBatches(itertools.count() if batches is None else batches),  # type: ignore[arg-type]
             lambda: stop_at is not None and self.learner.learner_updates >= stop_at - 1,
         )
 
@@ -105,18 +123,22 @@ class World:
     def interval(self) -> dict[str, Any]:
         return {"of": self.rank}
 
-    def write_row(self, intervals: list[dict[str, Any]], learner: Any) -> None:
-        assert learner is self.learner
+    def write_row(self, intervals: list[dict[str, Any]], progress: Any) -> None:
+        assert progress == self.learner.progress
         self.events.append(("row", self.learner.learner_updates, intervals))
 
     # ... and on its group.
 
     def sum(self, nest: Any, name: str) -> Any:
         own = np.array(nest)
-        self.flags.append(ControlFlags(*(bool(flag) for flag in own[:3])))
-        other = self.others.get(self.learner.learner_updates + 1, (0, 0, 0))
-        places = np.array([float(rank != self.rank) for rank in range(self.size)])
-        return own + np.concatenate([np.array(other, float), places])
+        self.flags.append(ControlFlags(*(bool(flag) for flag in own[:4])))
+        nothing = ControlFlags(stop=False, write_row=False, checkpoint=False)
+        other = self.others.get(self.learner.learner_updates + 1, nothing)
+        has_batch = np.array([float(rank != self.rank) for rank in range(self.size)])
+        if self.other_waits:
+            self.other_waits -= 1
+            other, has_batch = other._replace(wait=True), 0 * has_batch
+        return own + np.concatenate([np.array(other, float), has_batch])
 
     def gather(self, value: dict[str, Any]) -> list[dict[str, Any]]:
         self.events.append(("gather", self.learner.learner_updates))
@@ -129,8 +151,8 @@ class World:
 LAST = "row", "checkpoint"
 
 
-def test_training_ends_after_the_total_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, FakeLearner(total=3))
+def test_training_ends_after_the_total_frames() -> None:
+    world = World(FakeLearner(total=3))
     batches = iter("abcdef")
     world.run(batches)
     assert world.learner.batches == ["a", "b", "c"]
@@ -138,64 +160,62 @@ def test_training_ends_after_the_total_frames(monkeypatch: pytest.MonkeyPatch) -
     assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
 
 
-def test_every_update_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_update_is_published() -> None:
     """Otherwise actors would act with stale parameters."""
-    world = World(monkeypatch, FakeLearner(total=2))
+    world = World(FakeLearner(total=2))
     world.run()
     assert world.published == [(1, [101]), (2, [102])]
 
 
-def test_a_complete_run_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, FakeLearner(total=0))
+def test_a_complete_run_ends_at_once() -> None:
+    world = World(FakeLearner(total=0))
     world.run(iter(()))
     assert world.published == []
     assert world.of_kind(*LAST) == [("row", 0), ("checkpoint", 0)]
 
 
-def test_a_stop_request_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_request_ends_with_a_row_and_a_checkpoint() -> None:
     """Ctrl-C must not lose the work since the last checkpoint."""
-    world = World(monkeypatch, FakeLearner(total=100))
+    world = World(FakeLearner(total=100))
     world.run(stop_at=4)
     assert world.learner.learner_updates == 4
     assert [flags.stop for flags in world.flags] == [False, False, False, True]
     assert world.of_kind(*LAST) == [("row", 4), ("checkpoint", 4)]
 
 
-def test_a_stop_request_to_another_learner_ends_this_one_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stop_request_to_another_learner_ends_this_one_too() -> None:
     stop = {3: ControlFlags(stop=True, write_row=False, checkpoint=False)}
-    world = World(monkeypatch, FakeLearner(total=100), others=stop)
+    world = World(FakeLearner(total=100), others=stop)
     world.run()
     assert world.learner.learner_updates == 3
     assert world.of_kind(*LAST) == [("row", 3), ("checkpoint", 3)]
 
 
-def test_a_closed_queue_ends_with_a_row_and_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, FakeLearner(total=100))
+def test_a_closed_queue_ends_with_a_row_and_a_checkpoint() -> None:
+    world = World(FakeLearner(total=100), size=1)
     world.run(iter("ab"))
     assert world.learner.learner_updates == 2
     assert world.of_kind(*LAST) == [("row", 2), ("checkpoint", 2)]
 
 
-def test_a_failed_update_writes_no_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_update_writes_no_checkpoint() -> None:
     """Parameters after an error must not replace good ones."""
-    world = World(monkeypatch, FakeLearner(total=100, fails_at=2))
+    world = World(FakeLearner(total=100, fails_at=2))
     with pytest.raises(FloatingPointError):
         world.run()
     assert world.events == []
 
 
-def test_rows_are_written_when_they_are_due_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, FakeLearner(total=5), row_due_at=(2, 4))
+def test_rows_are_written_when_they_are_due_and_at_the_end() -> None:
+    world = World(FakeLearner(total=5), row_due_at=(2, 4))
     world.run()
     assert world.of_kind("row") == [("row", 2), ("row", 4), ("row", 5)]
     assert world.events[1] == ("row", 2, [{"of": 0}, {"of": "another"}])
 
 
-def test_checkpoints_are_written_at_their_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_are_written_at_their_interval() -> None:
     """Counted from the end of the last one, so that slow saves do not follow each other."""
-    world = World(monkeypatch, FakeLearner(total=8), checkpoint_interval_s=25.0)
+    world = World(FakeLearner(total=8), checkpoint_interval_s=25.0)
 
     def ten_seconds_each() -> Iterator[int]:
         while True:
@@ -207,7 +227,7 @@ def test_checkpoints_are_written_at_their_interval(monkeypatch: pytest.MonkeyPat
     assert world.of_kind("checkpoint") == [("checkpoint", 3), ("checkpoint", 6), ("checkpoint", 8)]
 
 
-def test_only_the_wait_for_batches_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_wait_for_batches_counts_as_idle() -> None:
     """learner_idle_fraction must say whether more actors would help."""
 
     class Slow(FakeLearner):
@@ -215,7 +235,7 @@ def test_only_the_wait_for_batches_counts_as_idle(monkeypatch: pytest.MonkeyPatc
             world.clock.now += 100.0
             return super().update(unrolls, has_batch)
 
-    world = World(monkeypatch, Slow(total=3), row_due_at=(1,))
+    world = World(Slow(total=3), row_due_at=(1,))
 
     def three_seconds_each() -> Iterator[int]:
         while True:
@@ -226,14 +246,11 @@ def test_only_the_wait_for_batches_counts_as_idle(monkeypatch: pytest.MonkeyPatc
     assert world.idle_s == [3.0, 3.0, 3.0]
 
 
-def test_only_rank_0_writes_rows_and_checkpoints(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_rank_0_writes_rows_and_checkpoints() -> None:
     """Two writers would damage checkpoints and metrics.csv."""
     others = {2: ControlFlags(stop=False, write_row=True, checkpoint=True)}
     learner = FakeLearner(total=100)
     world = World(
-        monkeypatch,
         learner,
         rank=1,
         row_due_at=(1, 2, 3),
@@ -243,31 +260,73 @@ def test_only_rank_0_writes_rows_and_checkpoints(
     world.clock.now += 1.0
     world.run(stop_at=3)
     assert [tuple(flags) for flags in world.flags] == [
-        (False, False, False),
-        (False, False, False),
-        (True, False, False),
+        (False, False, False, False),
+        (False, False, False, False),
+        (True, False, False, False),
     ]
     # It sends its part of both rows; rank 0 waits for that.
     assert world.events == [("gather", 2), ("gather", 3)]
 
 
-def test_without_a_batch_a_learner_joins_the_update_of_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_batch_a_learner_joins_the_update_of_the_others() -> None:
     """The step is published and carries its flags, but has no losses to record."""
-    world = World(monkeypatch, FakeLearner(total=100), row_due_at=(2,))
-    world.run(itertools.chain(["a", None], itertools.repeat(None)), stop_at=3)
+    world = World(FakeLearner(total=100), row_due_at=(2,), checkpoint_interval_s=1e9)
+
+    def starved() -> Iterator[Any]:
+        yield "a"
+        for _ in range(8):
+            world.clock.now += 10.0
+            yield None
+
+    world.run(starved(), stop_at=3)
     assert world.learner.batches == ["a"]
     assert world.learner.joined == [2, 3]
-    assert [flags.stop for flags in world.flags] == [False, False, True]
+    # The others wait for a minute, but not again as long as it has no batch.
+    assert [flags.wait for flags in world.flags] == [False, *[True] * 5, False, False]
+    assert [flags.stop for flags in world.flags] == [*[False] * 7, True]
+    assert world.idle_s == [0.0, 60.0, 10.0]
     assert [version for version, _ in world.published] == [1, 2, 3]
     assert world.without_batch == [False, True, True]
     assert world.of_kind(*LAST) == [("row", 2), ("row", 3), ("checkpoint", 3)]
 
 
-def test_a_row_is_written_before_each_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_kept_while_the_group_waits_for_another_learner() -> None:
+    world = World(FakeLearner(total=3), row_due_at=(2,), checkpoint_interval_s=5.0)
+    world.other_waits = 3
+
+    def five_seconds_each() -> Iterator[int]:
+        for number in itertools.count():
+            world.clock.now += 5.0
+            yield number
+
+    world.run(five_seconds_each())
+    assert world.learner.batches == [0, 1, 2]
+    assert len(world.flags) == 3 + 3
+    assert [version for version, _ in world.published] == [1, 2, 3]
+    assert world.idle_s == [5.0, 5.0, 5.0]
+    assert world.of_kind("checkpoint")[0] == ("checkpoint", 1), "due before, but after an update"
+
+
+def test_where_no_learner_has_a_batch_nothing_happens() -> None:
+    """An update of nothing would change what the optimizer, a ring or a replay remembers."""
+    world = World(FakeLearner(total=3), row_due_at=(1,), checkpoint_interval_s=100.0)
+    world.other_waits = 500
+
+    def starved() -> Iterator[None]:
+        for _ in range(400):
+            world.clock.now += 1.0
+            yield None
+
+    world.run(starved())  # then its queue is closed
+    assert world.learner.learner_updates == 0
+    assert world.published == world.idle_s == []
+    assert [flags.stop for flags in world.flags] == [*[False] * 400, True]
+    assert world.of_kind(*LAST) == [("row", 0), ("checkpoint", 0)]
+
+
+def test_a_row_is_written_before_each_checkpoint() -> None:
     """A checkpoint stores where the rows end. Episodes since the last row would be lost."""
     others = {2: ControlFlags(stop=False, write_row=False, checkpoint=True)}
-    world = World(monkeypatch, FakeLearner(total=3), others=others)
+    world = World(FakeLearner(total=3), others=others)
     world.run()
     assert world.of_kind(*LAST)[:2] == [("row", 2), ("checkpoint", 2)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
-from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ import tensorflow as tf
 import tree
 
 from impala_tf.agents.agent import make_agent, unroll_specs
-from impala_tf.learner.unroll_queue import UnrollQueue, batches, batches_or_none
+from impala_tf.learner.unroll_queue import Batches, UnrollQueue
 from impala_tf.transport import QueueClosed
 from impala_tf.types import Unroll
 from tests.helpers.samples import image_spec, vector_spec
@@ -39,14 +37,30 @@ def versions(batch: Unroll) -> list[int]:
     return batch.parameter_version.numpy().tolist()
 
 
-def upcoming(coming: Iterator[Unroll | None]) -> InThread:
+def following(coming: Batches[Unroll]) -> Unroll:
+    """Returns the next batch, which must come."""
+    batch = coming.get(PATIENCE_S)
+    assert batch is not None
+    return batch
+
+
+def upcoming(coming: Batches[Unroll]) -> InThread:
     """Takes the next batch in a thread; its result is the versions, or None at the end."""
 
     def take() -> list[int] | None:
-        batch = next(coming, None)
+        batch = coming.get(10 * PATIENCE_S)
         return None if batch is None else versions(batch)
 
     return InThread(take)
+
+
+def rest(coming: Batches[Unroll]) -> list[list[int]]:
+    """Returns the versions of all batches until the end."""
+    found = []
+    while (batch := coming.get(PATIENCE_S)) is not None:
+        found.append(versions(batch))
+    assert coming.closed
+    return found
 
 
 @pytest.mark.parametrize("specs", [LSTM_SPECS, MLP_SPECS], ids=["LSTM", "feedforward"])
@@ -57,10 +71,10 @@ def test_batches_are_bit_for_bit_what_was_put(specs: Unroll) -> None:
     first.env_outputs.reward[:2, 0] = np.nan, -np.inf
     queue.put(first)
     queue.put(second)
-    coming = batches(queue, batch_size=2)
+    coming = Batches(queue, batch_size=2)
     together = tree.map_structure(lambda a, b: np.concatenate([a, b]), first, second)
     for start in (0, 2, 4):
-        batch = next(coming)
+        batch = following(coming)
         tree.assert_same_structure(batch, specs)
         expected = tree.map_structure(lambda a, k=start: a[k : k + 2], together)
         assert bits(tree.map_structure(lambda t: t.numpy(), batch)) == bits(expected)
@@ -76,8 +90,8 @@ def test_the_oldest_unrolls_come_first() -> None:
             queue.put(numbered(k, 5))
 
     feeding = InThread(feed)
-    coming = batches(queue, batch_size=4)
-    assert [versions(next(coming)) for _ in range(5)] == [
+    coming = Batches(queue, batch_size=4)
+    assert [versions(following(coming)) for _ in range(5)] == [
         list(range(k, k + 4)) for k in range(0, 20, 4)
     ]
     assert feeding.wait() is None
@@ -92,11 +106,11 @@ def test_a_full_queue_makes_actors_wait() -> None:
     threading.Event().wait(A_WHILE_S)
     assert putting.blocked
     assert queue.size() == 2
-    coming = batches(queue, batch_size=2)
-    assert versions(next(coming)) == [0, 1]
+    coming = Batches(queue, batch_size=2)
+    assert versions(following(coming)) == [0, 1]
     assert putting.wait() is None
     queue.put(numbered(3, 1))
-    assert versions(next(coming)) == [2, 3]
+    assert versions(following(coming)) == [2, 3]
     queue.close()
 
 
@@ -115,9 +129,9 @@ def test_closing_wakes_an_actor_that_waits_for_room() -> None:
 def test_closing_wakes_a_learner_that_waits_for_a_batch(waiting: int) -> None:
     """Without actors, Ctrl-C must still write a checkpoint and not hang."""
     queue = UnrollQueue(MLP_SPECS, capacity=8)
-    coming = batches(queue, batch_size=3)
+    coming = Batches(queue, batch_size=3)
     queue.put(numbered(0, 3))
-    assert versions(next(coming)) == [0, 1, 2]
+    assert versions(following(coming)) == [0, 1, 2]
     if waiting:
         queue.put(numbered(3, waiting))
     batch = upcoming(coming)
@@ -125,23 +139,24 @@ def test_closing_wakes_a_learner_that_waits_for_a_batch(waiting: int) -> None:
     assert batch.blocked
     queue.close()
     assert batch.wait() is None
-    assert next(coming, None) is None
+    assert coming.closed
+    assert rest(coming) == []
 
 
 def test_whole_batches_that_are_left_at_the_end_are_used() -> None:
     queue = UnrollQueue(MLP_SPECS, capacity=8)
     queue.put(numbered(0, 5))
-    coming = batches(queue, batch_size=2)
-    first = versions(next(coming))
+    coming = Batches(queue, batch_size=2)
+    first = versions(following(coming))
     queue.close()
-    assert [first, *map(versions, coming)] == [[0, 1], [2, 3]]
+    assert [first, *rest(coming)] == [[0, 1], [2, 3]]
 
 
 def test_there_are_no_batches_after_the_end() -> None:
     """A stop request may come before the training loop starts."""
     queue = UnrollQueue(MLP_SPECS, capacity=8)
     queue.close()
-    assert upcoming(batches(queue, batch_size=2)).wait() is None
+    assert upcoming(Batches(queue, batch_size=2)).wait() is None
 
 
 def test_closing_twice_is_harmless() -> None:
@@ -155,7 +170,7 @@ def test_an_error_is_not_mistaken_for_the_end_of_the_run() -> None:
     """The run would end early and say that it is done."""
     queue = UnrollQueue(MLP_SPECS, capacity=1)
     with pytest.raises(tf.errors.InvalidArgumentError):
-        next(batches(queue, batch_size=-1))
+        Batches(queue, batch_size=-1).get(PATIENCE_S)
     queue.close()
 
 
@@ -163,18 +178,13 @@ def has_at_most(queue: UnrollQueue, count: int) -> bool:
     return queue.size() <= count
 
 
-@pytest.mark.parametrize("in_a_group", [False, True])
-def test_exactly_one_batch_is_taken_ahead_of_the_update(in_a_group: bool) -> None:
+def test_exactly_one_batch_is_taken_ahead_of_the_update() -> None:
     """None ahead makes the learner wait; more than one makes the batches staler."""
     queue = UnrollQueue(MLP_SPECS, capacity=8)
     queue.put(numbered(0, 8))
-    coming: Iterator[Unroll | None] = (
-        batches_or_none(queue, 2, PATIENCE_S) if in_a_group else batches(queue, 2)
-    )
+    coming = Batches(queue, batch_size=2)
     for first, left in ((0, 4), (2, 2)):
-        batch = next(coming)
-        assert batch is not None
-        assert versions(batch) == [first, first + 1]
+        assert versions(following(coming)) == [first, first + 1]
         wait_until(functools.partial(has_at_most, queue, left), what="batch taken ahead")
         threading.Event().wait(A_WHILE_S)
         assert queue.size() == left
@@ -190,92 +200,16 @@ def test_the_size_is_the_number_of_waiting_unrolls() -> None:
     queue.close()
 
 
-class HeldQueue:
-    """A queue that gives out a batch when the test allows it."""
-
-    drops_stale = False
-
-    def __init__(self, *batches: object) -> None:
-        self._batches = list(batches)
-        self._allowed = threading.Semaphore(0)
-
-    def allow(self, count: int) -> None:
-        self._allowed.release(count)
-
-    def take(self, batch_size: int) -> Any:
-        if not self._batches:
-            raise QueueClosed
-        assert self._allowed.acquire(timeout=2 * PATIENCE_S)
-        batch = self._batches.pop(0)
-        if isinstance(batch, Exception):
-            raise batch
-        return batch
-
-
-def first_batch(coming: Iterator[Any]) -> Any:
-    """Returns the first batch that is not None."""
-    return next(batch for batch in coming if batch is not None)
-
-
-def test_a_learner_without_a_batch_does_not_make_its_group_wait() -> None:
-    """If its actors are gone, the other learners would wait for it in every update."""
-    held = HeldQueue("a", "b", "c")
-    coming = batches_or_none(cast(UnrollQueue, held), 1, patience_s=0.0)
-    assert [next(coming) for _ in range(3)] == [None] * 3
-    held.allow(2)
-    assert [first_batch(coming) for _ in range(2)] == ["a", "b"]
-    assert next(coming) is None
-    held.allow(1)
-    assert first_batch(coming) == "c"
-
-
-def test_a_learner_waits_for_its_batch_unless_the_run_is_to_stop() -> None:
-    """If it joined without a batch at every slow moment, half of the work would be lost."""
-    held, give_up = HeldQueue("a", "b"), threading.Event()
-    coming = batches_or_none(cast(UnrollQueue, held), 1, 10 * PATIENCE_S, give_up.is_set)
-    upcoming = InThread(lambda: next(coming))
-    threading.Event().wait(A_WHILE_S)
-    assert upcoming.blocked
-    held.allow(1)
-    assert upcoming.wait() == "a"
-    upcoming = InThread(lambda: next(coming))
-    give_up.set()  # the run is to stop
-    assert upcoming.wait() is None
-
-
-def test_the_wait_for_a_batch_starts_again_with_every_batch() -> None:
-    """Otherwise a learner that once waited for long would never wait again."""
-    held = HeldQueue("a", "b")
-    coming = batches_or_none(cast(UnrollQueue, held), 1, patience_s=1.0)
-    assert next(coming) is None
-    held.allow(1)
-    assert first_batch(coming) == "a"
-    upcoming = InThread(lambda: next(coming))
-    threading.Event().wait(A_WHILE_S)
-    assert upcoming.blocked
-    held.allow(1)
-    assert upcoming.wait() == "b"
-
-
-def test_a_learner_whose_queue_is_closed_still_joins_updates() -> None:
-    """A stop request closes the queue, and the others learn of it in the next update."""
-    held = HeldQueue("a")
-    held.allow(1)
-    coming = batches_or_none(cast(UnrollQueue, held), 1, 10 * PATIENCE_S)
-    assert next(coming) == "a"
-    upcoming = InThread(lambda: [next(coming) for _ in range(3)])
-    assert upcoming.wait() == [None] * 3
-
-
-def test_an_error_in_the_queue_is_raised() -> None:
-    """It must not look like a batch that is late."""
-    held = HeldQueue("a", ValueError("broken"))
-    held.allow(1)
-    coming = batches_or_none(cast(UnrollQueue, held), 1, 10 * PATIENCE_S)
-    assert next(coming) == "a"
-    held.allow(1)
-    with pytest.raises(ValueError, match="broken"):
-        first_batch(coming)
+def test_who_does_not_wait_for_long_gets_the_batch_later() -> None:
+    """A learner without a batch meets the others again and again."""
+    queue = UnrollQueue(MLP_SPECS, capacity=8)
+    coming = Batches(queue, batch_size=2)
+    queue.put(numbered(0, 1))
+    assert [coming.get(0.0), coming.get(0.01)] == [None, None]
+    assert not coming.closed
+    queue.put(numbered(1, 1))
+    assert versions(following(coming)) == [0, 1]
+    queue.close()
 
 
 class Newest:
@@ -300,25 +234,25 @@ def test_what_became_stale_in_the_queue_is_dropped_when_it_is_taken() -> None:
     """If it stayed, every later batch would hold unrolls of the version before, for good."""
     newest = Newest(1)
     queue = newest.queue()
-    coming = batches(queue, batch_size=2)
+    coming = Batches(queue, batch_size=2)
     queue.put(of_version(1, 3))  # one actor, that waited too long, sent a second one
-    assert versions(next(coming)) == [1, 1]
+    assert versions(following(coming)) == [1, 1]
     for version in (2, 3):
         newest.version = version
         queue.put(of_version(version, 2))
-        assert versions(next(coming)) == [version] * 2
+        assert versions(following(coming)) == [version] * 2
     assert newest.dropped == 1
     assert queue.size() == 0
     queue.close()
-    assert next(coming, None) is None
+    assert rest(coming) == []
 
 
 def test_no_batch_is_taken_ahead_that_the_update_makes_stale() -> None:
     newest = Newest(1)
     queue = newest.queue()
-    coming = batches(queue, batch_size=2)
+    coming = Batches(queue, batch_size=2)
     queue.put(of_version(1, 4))
-    assert versions(next(coming)) == [1, 1]
+    assert versions(following(coming)) == [1, 1]
     threading.Event().wait(A_WHILE_S)
     assert queue.size() == 2
     newest.version = 2  # the update
@@ -333,12 +267,12 @@ def test_a_part_of_a_batch_that_became_stale_while_it_waited_is_dropped() -> Non
     """Other learners of the group go on without one whose batch is not complete."""
     newest = Newest(1)
     queue = newest.queue()
-    coming = batches_or_none(queue, 3, patience_s=0.0)
+    coming = Batches(queue, batch_size=3)
     queue.put(of_version(1, 2))
-    assert next(coming) is None
+    assert coming.get(0.0) is None
     newest.version = 2  # an update without this learner's batch
     queue.put(of_version(2, 3))
-    batch = first_batch(coming)
+    batch = following(coming)
     assert versions(batch) == [2] * 3
     assert newest.dropped == 2
     queue.close()
@@ -347,13 +281,13 @@ def test_a_part_of_a_batch_that_became_stale_while_it_waited_is_dropped() -> Non
 def test_a_whole_batch_that_became_stale_before_it_was_used_is_dropped() -> None:
     newest = Newest(1)
     queue = newest.queue()
-    coming = batches_or_none(queue, 2, patience_s=0.0)
-    assert next(coming) is None  # from now on, a batch is taken as soon as it is there
+    coming = Batches(queue, batch_size=2)
+    assert coming.get(0.0) is None  # from now on, a batch is taken as soon as it is there
     queue.put(of_version(1, 2))
     wait_until(lambda: queue.size() == 0, what="batch taken")
     threading.Event().wait(A_WHILE_S)
     newest.version = 2
     queue.put(of_version(2, 2))
-    assert versions(first_batch(coming)) == [2, 2]
+    assert versions(following(coming)) == [2, 2]
     assert newest.dropped == 2
     queue.close()

@@ -12,43 +12,18 @@ import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.agents.agent import Agent, make_agent
 from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.losses import explained_variance
+from impala_tf.learner.peers import Peers
 from impala_tf.learner.policy import time_major
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvOutput, Unroll
+from tests.helpers.learners import SPEC, B, GroupOf, T, batch, config, make, sent
 from tests.helpers.losses import compute
-from tests.helpers.samples import resolved_config, vector_spec
-from tests.helpers.unrolls import random_unrolls
-
-B, T = 3, 4
-SPEC = vector_spec(frames_per_step=4)
-
-
-def config(**flags: Any) -> Config:
-    """Returns the config of a run that one learner completes in 10 updates."""
-    defaults = {
-        "batch_size": B,
-        "unroll_length": T,
-        "total_environment_frames": 10 * B * T * SPEC.frames_per_step,
-        "learning_rate": 0.05,
-        "epsilon": 0.2,  # large enough to show whether it is inside the root
-    }
-    return resolved_config(**{**defaults, **flags})
-
-
-def batch(agent: Agent, seed: int = 0) -> Unroll:
-    unrolls = random_unrolls(unroll_specs(agent, SPEC, T), B, seed)
-    return tree.map_structure(tf.constant, unrolls)
-
-
-def make(agent_name: str = "MLPLSTMAgent", **flags: Any) -> tuple[Learner, Agent]:
-    agent = make_agent(agent_name, SPEC)
-    return Learner(agent, SPEC, config(**flags), SingleLearner()), agent
 
 
 def gradients_of(agent: Agent, unrolls: Unroll, settings: Config) -> list[np.ndarray]:
@@ -115,8 +90,6 @@ def test_updates_per_batch_takes_more_steps_but_counts_its_frames_once() -> None
     np.testing.assert_allclose(stats.loss_total, (first.loss_total + second.loss_total) / 2)
     for theirs, mine in zip(once.parameters(), twice.parameters(), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6)
-    assert twice.update(None, [False]) is None  # nobody has a batch
-    assert (twice.learner_updates, twice.agent_steps) == (2, B * T)
 
 
 @pytest.mark.parametrize("agent_name", ["MLPAgent", "MLPLSTMAgent"])
@@ -201,29 +174,6 @@ def test_every_statistic_has_its_own_value() -> None:
         np.testing.assert_allclose(getattr(stats, name), expected, rtol=1e-4, err_msg=name)
 
 
-class GroupOf:
-    """This learner and others, which send what the test says: gradients."""
-
-    rank = 0
-
-    def __init__(self, *others: list[np.ndarray]) -> None:
-        self.size = 1 + len(others)
-        self._others = others
-
-    def sum(self, nest: Any, name: str) -> Any:
-        """The others have no statistics."""
-        gradients, sums = nest
-        everyones = [sum(column) for column in zip(gradients, *self._others, strict=True)]
-        return everyones, sums
-
-
-def sent(agent: Agent, seed: int, scale: float = 1.0) -> list[np.ndarray]:
-    """Returns the gradients of another learner; without a batch, they are zero (the scale is 0)."""
-    rng = np.random.default_rng(seed)
-    shapes = [variable.shape for variable in agent.trainable_variables]
-    return [scale * rng.normal(size=shape).astype(np.float32) for shape in shapes]
-
-
 def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     """If each clipped its own gradient before the mean, N learners would not equal one."""
     agent = make_agent("MLPLSTMAgent", SPEC)
@@ -243,7 +193,6 @@ def test_several_learners_apply_the_mean_of_their_gradients() -> None:
     # Frames count over all learners: three batches, 4 frames a step.
     assert learner.agent_steps == 3 * B * T
     assert learner.environment_frames == 4 * 3 * B * T
-    assert learner.ranks_without_batch == (3,)
 
 
 def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
@@ -256,7 +205,6 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
     by_hand.update([array.astype(np.float64) for array in other], learning_rate=0.05)
     assert learner.update(None, [False, True]) is None
     by_hand.assert_equals(learner)
-    assert learner.ranks_without_batch == (0,)
     assert learner.counters() == {
         "learner_updates": 1,
         "agent_steps": B * T,
@@ -325,21 +273,23 @@ def test_a_real_learner_and_the_training_loop_complete_a_run() -> None:
     versions: list[int] = []
     saves: list[int] = []
     recorded: list[float] = []
-    recorder = SimpleNamespace(
+    recorder: Any = SimpleNamespace(
         record_update=lambda stats, idle_s, all_reduce_s: recorded.append(float(stats.loss_total)),
         row_due=lambda: False,
         interval=dict,
-        write_row=lambda intervals, learner: None,
+        write_row=lambda intervals, progress: None,
     )
     loop = TrainingLoop(
         learner,
         lambda version, arrays: versions.append(version),
         recorder,
         lambda: saves.append(learner.environment_frames),
-        SingleLearner(),
+        Peers(SingleLearner(), ["127.0.0.1:1"]),
         checkpoint_interval_s=1e9,
     )
-    loop.run((batch(agent, seed=k) for k in itertools.count()), lambda: False)
+    seeds = itertools.count()
+    coming: Any = SimpleNamespace(get=lambda s: batch(agent, seed=next(seeds)), closed=False)
+    loop.run(coming, lambda: False)
     assert versions == list(range(1, 11))
     assert len(recorded) == 10 and np.isfinite(recorded).all()
     assert saves == [10 * B * T * SPEC.frames_per_step]

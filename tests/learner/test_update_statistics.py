@@ -10,7 +10,7 @@ import pytest
 from impala_tf.agents.agent import agent_of, make_agent
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
-from tests.learner.test_update import SPEC, GroupOf, batch, config, make, sent
+from tests.helpers.learners import SPEC, GroupOf, batch, config, make, sent
 
 pytestmark = pytest.mark.slow
 

@@ -9,30 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impala_tf.learner import vtrace
-
-
-def paper_vs(log_rhos, discounts, rewards, values, bootstrap, rho_bar, c_bar, lambda_):
-    """Equation (1), term by term: v_s = V(x_s) + sum_t gamma^(t-s) (prod c_i) delta_t V."""
-    T, B = log_rhos.shape
-    next_values = np.concatenate([values[1:], bootstrap[None]])
-    vs = np.zeros((T, B))
-    for b in range(B):
-        for s in range(T):
-            total = values[s, b]
-            for t in range(s, T):
-                discount = np.prod([discounts[i, b] for i in range(s, t)])
-                trace = np.prod([lambda_ * min(c_bar, np.exp(log_rhos[i, b])) for i in range(s, t)])
-                rho = min(rho_bar, np.exp(log_rhos[t, b]))
-                delta = rho * (rewards[t, b] + discounts[t, b] * next_values[t, b] - values[t, b])
-                total += discount * trace * delta
-            vs[s, b] = total
-    return vs
-
-
-def paper_advantages(log_rhos, discounts, rewards, values, bootstrap, vs, pg_rho_bar):
-    """Section 4.2: rho_s (r_s + gamma v_{s+1} - V(x_s))."""
-    next_vs = np.concatenate([vs[1:], bootstrap[None]])
-    return np.minimum(pg_rho_bar, np.exp(log_rhos)) * (rewards + discounts * next_vs - values)
+from tests.helpers.formulas import paper_advantages, paper_vs
 
 
 def as_tensors(*arrays) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from impala_tf.learner.policy import PolicyStats
 from impala_tf.monitoring.learner_rows import LEARNER_METRICS
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.writers import CsvWriter
-from impala_tf.types import Episode
+from impala_tf.types import Episode, Progress
 from tests.helpers.clock import Clock
 
 
@@ -36,7 +35,7 @@ def write(group: list[RunRecorder], clock: Clock, updates: int, batches: list[in
             one.record_episodes([Episode(100.0 * (rank + 1), 5)])
     clock.now += 10.0
     parts = [json.loads(json.dumps(one.interval())) for one in group]
-    progress = SimpleNamespace(
+    progress = Progress(
         learner_updates=updates,
         agent_steps=100,
         environment_frames=400 * updates,

@@ -7,7 +7,6 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from impala_tf.learner.policy import PolicyStats
 from impala_tf.monitoring.metrics import METRICS
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
-from impala_tf.types import ActorReport, Episode
+from impala_tf.types import ActorReport, Episode, Progress
 from tests.helpers.clock import Clock
 from tests.helpers.wire import InThread
 
@@ -58,8 +57,8 @@ def stats(value: float, lag: float = 0.0) -> PolicyStats:
     )
 
 
-def progress(updates: int) -> Any:
-    return SimpleNamespace(
+def progress(updates: int) -> Progress:
+    return Progress(
         learner_updates=updates,
         agent_steps=100 * updates,
         environment_frames=400 * updates,

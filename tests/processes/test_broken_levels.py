@@ -18,7 +18,7 @@ pytestmark = pytest.mark.faults
 
 def test_a_level_that_shows_nan_again_and_again_ends_the_run(tmp_path: Path) -> None:
     run = Run(
-        "--level_name=tests.helpers.worlds:FaultyCartPole-v1",
+        "--level_name=tests.helpers.broken_worlds:FaultyCartPole-v1",
         "--num_actors=1",
         "--envs_per_actor=2",
         f"--logdir={tmp_path}",
@@ -40,7 +40,7 @@ def test_a_level_that_shows_nan_again_and_again_ends_the_run(tmp_path: Path) -> 
 def test_a_level_that_breaks_at_once_ends_the_run_soon_and_says_why(tmp_path: Path) -> None:
     """What is wrong stands in the run's own output: few people look for it in logs."""
     run = Run(
-        "--level_name=tests.helpers.worlds:BrokenAtOnceCartPole-v1",
+        "--level_name=tests.helpers.broken_worlds:BrokenAtOnceCartPole-v1",
         "--num_actors=2",
         "--envs_per_actor=2",
         f"--logdir={tmp_path}",
@@ -65,7 +65,7 @@ def test_a_run_whose_environments_broke_once_ends_well(tmp_path: Path) -> None:
     """They have processes of their own. An actor that fails at its end is restarted for ever."""
     logdir = tmp_path / "run"
     run = Run(
-        "--level_name=tests.helpers.worlds:BrokenOnceCartPole-v1",
+        "--level_name=tests.helpers.broken_worlds:BrokenOnceCartPole-v1",
         "--environment_processes=always",
         "--num_actors=1",
         "--envs_per_actor=3",

@@ -11,7 +11,7 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import unroll_specs
-from impala_tf.learner.unroll_queue import batches
+from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import NotFiniteError
 from impala_tf.processes.common import credentials_dir
 from impala_tf.processes.learner_parts import LearnerParts
@@ -19,6 +19,7 @@ from impala_tf.transport import ActorClient
 from impala_tf.types import Episode, Unroll
 from tests.helpers.unrolls import random_unrolls
 from tests.helpers.waiting import wait_until
+from tests.helpers.wire import PATIENCE_S
 
 Build = Callable[..., LearnerParts]
 
@@ -105,7 +106,7 @@ def test_where_actors_wait_nothing_older_is_learned_from_and_all_of_it_is_counte
     parts = build(num_actors=1, envs_per_actor=2, **flags)
     actor = client_of(parts, num_environments=2)
     parts.server.start()
-    coming = batches(parts.queue, 2)
+    coming = Batches(parts.queue, 2)
 
     def push(version: int, episodes: list[Episode]) -> None:
         made = random_unrolls(specs_of(parts), 2)
@@ -129,7 +130,9 @@ def test_where_actors_wait_nothing_older_is_learned_from_and_all_of_it_is_counte
         )
         push(0, [Episode(2.0, 9)])
         push(5, [Episode(3.0, 9)])
-        assert next(coming).parameter_version.numpy().tolist() == [5, 5]
+        batch = coming.get(PATIENCE_S)
+        assert batch is not None
+        assert batch.parameter_version.numpy().tolist() == [5, 5]
         wait_until(
             lambda: parts.server.service.actors()[0].parameter_version == 5, what="unroll counted"
         )

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from impala_tf.learner.stall_watch import StallWatch
+from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.peers import Peers
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.monitoring.status import read_status
-from impala_tf.processes import status_reporter
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.processes.status_reporter import StatusReporter
 from tests.helpers.waiting import wait_until
@@ -24,15 +24,13 @@ def state(parts: LearnerParts) -> str | None:
 
 
 def reporter(parts: LearnerParts) -> StatusReporter:
-    return StatusReporter(parts, StopRequest(), StallWatch(["h:1"], 0, lambda: []))
+    peers = Peers(SingleLearner(), ["h:1"])
+    return StatusReporter(parts, StopRequest(), peers, interval_s=0.02)
 
 
 @pytest.mark.parametrize(("frames_left", "expected"), [(100, "stopped"), (0, "done")])
-def test_a_run_that_ends_is_stopped_or_done(
-    build: Build, monkeypatch: pytest.MonkeyPatch, frames_left: int, expected: str
-) -> None:
+def test_a_run_that_ends_is_stopped_or_done(build: Build, frames_left: int, expected: str) -> None:
     """The display shows it, and users need to know whether a run can be resumed."""
-    monkeypatch.setattr(status_reporter, "_INTERVAL_S", 0.02)
     parts = build()
     with reporter(parts):
         wait_until(lambda: state(parts) == "starting", what="status of a run that starts")

@@ -28,8 +28,8 @@ CARTPOLE = "--level_name=CartPole-v1"
         ([CARTPOLE, "--width_scale=2"], "--width_scale=2"),
         ([CARTPOLE, "--core=gru"], "--core"),
         (
-            ["--level_name=tests.helpers.worlds:Graph-v0"],
-            "--level_name=tests.helpers.worlds:Graph-v0",
+            ["--level_name=tests.helpers.broken_worlds:Graph-v0"],
+            "--level_name=tests.helpers.broken_worlds:Graph-v0",
         ),
         (["--batch_size=0"], "--batch_size=0"),
         (["--batch_size=many"], "--batch_size"),
@@ -119,7 +119,7 @@ def test_a_gpu_that_this_machine_cannot_have_is_refused_at_once(
 ):
     """Not only by the learner, which --dry_run does not start."""
     flags = [CARTPOLE, "--device=gpu", f"--logdir={tmp_path / 'run'}", *["--dry_run"] * dry_run]
-    monkeypatch.setattr(tensorflow_startup, "_GPU_DRIVERS", (tmp_path / "nvidiactl",))
+    monkeypatch.setattr(tensorflow_startup, "GPU_DRIVERS", (tmp_path / "nvidiactl",))
     code, out, err = run_here(*flags)
     assert (code, out) == (2, "")
     assert err.startswith("run_experiment.py: --device=gpu: this machine has no GPU"), err

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import tree
 
+from impala_tf.agents.returns import n_step_returns
 from impala_tf.algorithms.dqn import arrays, buffer
 from impala_tf.algorithms.dqn.buffer import ReplayBuffer
 from impala_tf.config import Config, ConfigError
 from impala_tf.environments.observations import layout_of
-from tests.algorithms.dqn.test_buffer import A, T, config_of, specs_of, unrolls_of
+from tests.helpers.replays import A, T, config_of, specs_of, unrolls_of
 from tests.helpers.samples import vector_spec
 
 pytestmark = pytest.mark.slow
@@ -45,8 +46,8 @@ def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
     first.set_errors(indices, np.arange(6, dtype=np.float32))
     again = open_replay(tmp_path, config_of())
     assert again.steps == 3 * T
-    np.testing.assert_array_equal(again._tree._sums, first._tree._sums)
-    tree.map_structure(np.testing.assert_array_equal, again._unrolls, first._unrolls)
+    again.draw(6)  # so that both draw the same numbers next
+    tree.map_structure(np.testing.assert_array_equal, again.draw(200), first.draw(200))
     again.add(unrolls_of(SPEC, 2, seed=2))  # the oldest one makes room
     assert set(again.draw(200)[1].parameter_version.tolist()) == {101, 102, 200, 201}
 
@@ -65,12 +66,19 @@ def test_a_killed_learner_leaves_whole_unrolls(tmp_path: Path) -> None:
         process.join()
         replay = open_replay(tmp_path, config)
         assert replay.steps >= 2 * T
-        filled = np.flatnonzero(replay._filled)
-        for slot in filled:
-            seed, row = divmod(int(replay._unrolls.parameter_version[slot]), 100)
-            written = tree.map_structure(lambda a, r=row: a[r], unrolls_of(SPEC, 2, seed))
-            kept = tree.map_structure(lambda a, s=slot: a[s], replay._unrolls)
-            tree.map_structure(np.testing.assert_array_equal, kept, written)
+        indices, sample = replay.draw(500)
+        slots, steps = np.divmod(indices, T)
+        assert len(set(slots)) == replay.steps // T, "not all unrolls were drawn"
+        for version in set(sample.parameter_version.tolist()):
+            of_it = sample.parameter_version == version
+            seed, row = divmod(version, 100)
+            written, at = unrolls_of(SPEC, 2, seed), (row, steps[of_it])
+            seen = tree.map_structure(lambda a, at=at: a[at], written.env_outputs)
+            kept = tree.map_structure(lambda a, of_it=of_it: a[of_it], sample)
+            tree.map_structure(np.testing.assert_array_equal, kept.step, seen)
+            np.testing.assert_array_equal(kept.action, written.agent_outputs.action[at])
+            targets = n_step_returns(written.env_outputs, 2, 0.99, "none")
+            np.testing.assert_array_equal(kept.returns, targets.returns[at])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.algorithms.dqn import targets as dqn
+from impala_tf.algorithms.dqn.buffer import Sample
 from impala_tf.algorithms.dqn.step import QStats
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import Learner
@@ -85,22 +86,34 @@ def test_nothing_is_learned_before_the_replay_has_enough() -> None:
     assert learner.learner_updates == 2
 
 
-def test_what_was_learned_from_gets_a_new_priority() -> None:
+def test_what_was_learned_from_gets_a_new_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = learner_of(replay_ratio=1 / (B * T))
+    replay = learner.uses.replay
+    draw, set_errors = replay.draw, replay.set_errors
+    drawn: list[np.ndarray] = []
+    learned: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def noted_draw(batch_size: int) -> tuple[np.ndarray, Sample]:
+        indices, sample = draw(batch_size)
+        drawn.append(indices)
+        return indices, sample
+
+    def noted_errors(indices: np.ndarray, td_errors: np.ndarray) -> None:
+        learned.append((indices, td_errors))
+        set_errors(indices, td_errors)
+
+    monkeypatch.setattr(replay, "draw", noted_draw)
+    monkeypatch.setattr(replay, "set_errors", noted_errors)
     arrive(learner, 0)
-    replay, drawn = learner.uses.replay, learner.uses._drawn  # type: ignore[attr-defined]
-    first = replay._tree.get(np.arange(B * T))
-    specs = unroll_specs(learner.agent, SPEC, T)
-    sent = np.abs(random_unrolls(specs, B, 0).td_errors).ravel()
-    valid = replay._targets.valid[:B].ravel()
-    changed = ~np.isclose(first, np.where(valid, (sent + 1e-6) ** 0.6, 0.0))
-    assert set(np.flatnonzero(changed)) == set(drawn.tolist())
+    sent = random_unrolls(unroll_specs(learner.agent, SPEC, T), B, 0).td_errors.ravel()
+    ((indices, errors),) = learned
+    np.testing.assert_array_equal([indices], drawn)
+    assert not np.isclose(np.abs(errors), np.abs(sent[indices])).any(), "the actors' own errors"
 
 
 def test_the_target_network_follows_at_its_interval() -> None:
     learner = learner_of(target_update_interval=3, replay_ratio=1 / (B * T))
-    target = learner._step.target_agent
-    assert target is not None
+    target = learner.trackables()["target_agent"]
     equal = []
     for seed in range(6):
         arrive(learner, seed)

@@ -1,0 +1,211 @@
+"""The learners of a group, seen by one of them: who has no batch, who hangs, and who is lost."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, NamedTuple
+
+from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.signals import ControlFlags, exchange
+
+_log = logging.getLogger("impala_tf.learner")
+
+
+class Limits(NamedTuple):
+    """Seconds after which a learner that waits does something."""
+
+    # Learners that wait for batches meet this often: that is how they notice a lost one or a stop.
+    meet_s: float = 1.0
+    # The group updates without the batch of a learner that has had none for this long.
+    patience_s: float = 60.0
+    warn_s: float = 30.0
+    warn_again_s: float = 60.0
+    # A learner that is still in one update after this long hangs, or waits for one that does: it
+    # ends, so that the group restarts. Before the end of the first update, learners compile.
+    hung_s: float = 100.0
+    first_hung_s: float = 400.0
+    # Learners notice a lost one at different times. Each keeps its port open for this long, so that
+    # slower ones do not count it as lost, too.
+    late_s: float = 2.0
+
+
+LIMITS = Limits()
+
+
+def answers(host_port: str, timeout_s: float = 3.0) -> bool:
+    """Returns whether a TLS server starts a handshake there.
+
+    A TCP connection alone is no proof: the kernel accepts it for a stopped process too. Nothing is
+    sent and the identity does not matter here, so nothing is verified.
+    """
+    host, _, port = host_port.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    address = host.strip("[]"), int(port)
+    try:
+        with socket.create_connection(address, timeout_s) as raw, context.wrap_socket(raw):
+            return True
+    except ssl.SSLError:
+        return True  # it refused, so it is there
+    except OSError:
+        return False
+
+
+class Peers:
+    """Agrees with the other learners on each update, and knows for whom or what this one waits.
+
+    The training loop calls `wait_s`, `agree` and `works` in turn; other threads ask the rest.
+
+    Args:
+      group: of which this learner is one.
+      hosts: host:port of every learner, by rank.
+      limits: how long is too long.
+      clock: seconds.
+      answers: returns whether the learner at a host:port answers.
+    """
+
+    def __init__(
+        self,
+        group: LearnerGroup,
+        hosts: Sequence[str],
+        limits: Limits = LIMITS,
+        clock: Callable[[], float] = time.monotonic,
+        answers: Callable[[str], bool] = answers,
+    ) -> None:
+        self.group = group
+        self._hosts = hosts
+        self._limits = limits
+        self._clock = clock
+        self._answers = answers
+        self._others = [rank for rank in range(group.size) if rank != group.rank]
+        self._activity: tuple[Literal["waits", "meets", "works"], float] = ("waits", clock())
+        self._hung_s = limits.first_hung_s
+        # By rank: who has a batch now, and when each one had its last. The first call of `wait_s`
+        # begins the wait: learners compile before.
+        self._has_batch = [True] * group.size
+        self._batch_at = [clock()] * group.size
+        self._warned_at = float("-inf")
+
+    def wait_s(self) -> float:
+        """Begins the wait for a batch; returns after how many seconds to `agree` without one."""
+        self._note_batches()
+        others_go_on = any(self._has_batch) and not self._is_patient()
+        self._has_batch = [False] * self.group.size
+        self._activity = ("waits", self._clock())
+        return 0.0 if others_go_on else self._limits.meet_s
+
+    def agree(self, flags: ControlFlags, has_batch: bool) -> tuple[ControlFlags, list[bool]]:
+        """Exchanges flags and decides who updates; all learners of the group call it together.
+
+        The group updates once every learner has a batch or has long been without one.
+
+        Args:
+          flags: of this learner.
+          has_batch: whether this learner has a batch.
+
+        Returns:
+          the flags of the group, and by rank which learners have a batch for the update that
+          follows; if none does, there is no update now.
+        """
+        self._has_batch[self.group.rank] = has_batch
+        self._activity = ("meets", self._clock())
+        own = flags._replace(wait=not has_batch and self._is_patient())
+        agreed, batches = exchange(self.group, own, has_batch)
+        self._has_batch = batches
+        self._note_batches()
+        waits = agreed.wait and not agreed.stop
+        return agreed, [has and not waits for has in batches]
+
+    def works(self) -> None:
+        """Begins what follows an update, for which this learner needs no other."""
+        self._activity = ("works", self._clock())
+        self._hung_s = self._limits.hung_s
+
+    def starving_s(self) -> float:
+        """For how long this learner has had no batch, in seconds; 0 while it has one."""
+        return self._starving_s(self.group.rank)
+
+    def warn(self, actors: Sequence[str]) -> None:
+        """Warns of a learner that has waited for half a minute; call about once per second.
+
+        Args:
+          actors: names of the connected actors.
+        """
+        now, (activity, since) = self._clock(), self._activity
+        if now - self._warned_at < self._limits.warn_again_s:
+            return
+        late = [rank for rank in self._others if self._starving_s(rank) >= self._limits.warn_s]
+        if self._others and activity == "meets" and now - since >= self._limits.warn_s:
+            message = f"{self._name}: has waited {now - since:.0f} s for {self._awaited()}"
+        elif self.starving_s() >= self._limits.warn_s:
+            sources = ", ".join(actors) or "actors, but none has connected"
+            message = f"no batch for {self.starving_s():.0f} s; waiting for unrolls from {sources}"
+        elif late:
+            message = f"{self._name}: {self._without(late)}"
+        else:
+            return
+        self._warned_at = now
+        _log.warning("%s", message)
+
+    def hung(self) -> str:
+        """Says what hangs, if this learner of a group has been in an update for too long; else ''.
+
+        It hangs itself (say, in a file system that does not answer) or waits for another learner
+        that does. Horovod waits without end for a process that lives.
+        """
+        activity, since = self._activity
+        for_s = self._clock() - since
+        if activity == "waits" or not self._others or for_s < self._hung_s:
+            return ""
+        if activity == "works":
+            return f"{self._name}: has hung for {for_s:.0f} s after an update"
+        return f"{self._name}: has waited {for_s:.0f} s for {self._awaited()} in an update"
+
+    def lost(self) -> str:
+        """Names the learners that are lost. Call it before this learner's own port is closed."""
+        gone = [f"learner-{rank} at {self._hosts[rank]}" for rank in self._unreachable()]
+        if len(self._others) > 1:
+            time.sleep(self._limits.late_s)
+        return f"{', '.join(gone)} (no answer)" if gone else "another learner"
+
+    @property
+    def _name(self) -> str:
+        return _names([self.group.rank])
+
+    def _awaited(self) -> str:
+        if gone := self._unreachable():
+            return f"{_names(gone)}, which does not answer"
+        return ("" if len(self._others) == 1 else "one of ") + _names(self._others)
+
+    def _without(self, ranks: Sequence[int]) -> str:
+        starving_s = min(map(self._starving_s, ranks))
+        if starving_s < self._limits.patience_s:
+            return f"has waited {starving_s:.0f} s for {_names(ranks)}: no batch"
+        return f"goes on without {_names(ranks)}: no batch for {starving_s:.0f} s"
+
+    def _unreachable(self) -> list[int]:
+        """Returns the ranks of the other learners that do not answer; all are asked at once."""
+        with ThreadPoolExecutor(len(self._others) or 1) as pool:
+            alive = pool.map(lambda rank: self._answers(self._hosts[rank]), self._others)
+            return [rank for rank, answers in zip(self._others, alive, strict=True) if not answers]
+
+    def _is_patient(self) -> bool:
+        return self.starving_s() < self._limits.patience_s
+
+    def _starving_s(self, rank: int) -> float:
+        return 0.0 if self._has_batch[rank] else self._clock() - self._batch_at[rank]
+
+    def _note_batches(self) -> None:
+        now = self._clock()
+        found = zip(self._has_batch, self._batch_at, strict=True)
+        self._batch_at = [now if has else at for has, at in found]
+
+
+def _names(ranks: Sequence[int]) -> str:
+    return ", ".join(f"learner-{rank}" for rank in ranks)

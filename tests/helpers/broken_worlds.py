@@ -1,0 +1,116 @@
+"""Levels that break, hang or cannot be used. Gymnasium finds them as its own: `MODULE:NAME`."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
+from gymnasium.spaces import Dict, Discrete, Graph
+from gymnasium.vector import AutoresetMode
+
+from tests.helpers.worlds import Pictures, register
+
+
+class FaultyCartPole(CartPoleEnv):
+    """CartPole that breaks at one step of its life.
+
+    Args:
+      fault: "raise", "nan" (in the observation), "inf" (as the reward), "reward" (NaN), "end"
+        (NaN as the last reward of a game), "shape" or "hang".
+      at_step: when.
+    """
+
+    def __init__(self, fault: str = "nan", at_step: int = 30) -> None:
+        super().__init__()
+        self._fault, self._at_step, self._steps = fault, at_step, 0
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        self._steps += 1
+        if self._steps == self._at_step:
+            if self._fault == "raise":
+                raise RuntimeError("the pole is broken")
+            if self._fault == "hang":
+                time.sleep(1000)
+            observation = observation * (np.nan if self._fault == "nan" else 1)
+            reward = np.inf if self._fault == "inf" else reward
+            reward = np.nan if self._fault in ("reward", "end") else reward
+            terminated = terminated or self._fault == "end"
+            observation = observation[:3] if self._fault == "shape" else observation
+        return observation, reward, terminated, truncated, info
+
+
+class BrokenOnceCartPole(FaultyCartPole):
+    """Breaks at its 30th step, unless the file that IMPALA_TF_TEST_BROKEN names is there."""
+
+    def __init__(self) -> None:
+        super().__init__("raise")
+        self._broken = Path(os.environ["IMPALA_TF_TEST_BROKEN"])
+
+    def step(self, action: Any) -> Any:
+        if self._broken.exists():
+            self._at_step = -1
+        if self._steps + 1 == self._at_step:
+            self._broken.touch()
+        return super().step(action)
+
+
+class Hanging(Pictures):
+    """Takes an hour for a step."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        time.sleep(3600)
+        return super().step(action)
+
+
+class Blind(Pictures):
+    """Has images as observations, but cannot be rendered."""
+
+    metadata: dict[str, Any] = {"render_modes": []}
+
+
+class NeedsUninstalled(Pictures):
+    """Needs a package that is not installed."""
+
+    def __init__(self) -> None:
+        raise gymnasium.error.DependencyNotInstalled(
+            "Moon is not installed,\nrun `pip install moon`"
+        )
+
+
+class NoAutoreset(CartPoleVectorEnv):
+    """Claims an autoreset mode that is not supported."""
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}
+
+
+class DictActions(Pictures):
+    """Has actions that no policy is made for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = Dict({"legs": Discrete(3)})
+
+
+class GraphObservations(Pictures):
+    """Has observations that no torso is made for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space: Any = Graph(Discrete(3), None)
+
+
+register("FaultyCartPole-v1", FaultyCartPole, max_episode_steps=500)
+register("BrokenAtOnceCartPole-v1", FaultyCartPole, kwargs={"at_step": 3})
+register("BrokenOnceCartPole-v1", BrokenOnceCartPole, max_episode_steps=500)
+register("Hanging-v0", Hanging)
+register("Blind-v0", Blind)
+register("NeedsUninstalled-v0", NeedsUninstalled)
+register("NoAutoreset-v0", vector=NoAutoreset)
+register("DictActions-v0", DictActions)
+register("Graph-v0", GraphObservations)

@@ -1,0 +1,67 @@
+"""A launched run of the stand-in project on this machine, as its launcher sees it."""
+
+import subprocess
+
+from frontend.__main__ import main
+from frontend.launch import launch
+from frontend.monitor import Pace
+from frontend.node.state import read_state, state_path
+from impala_tf.config import Given
+from tests.helpers.stand_in import make_project, write_csv
+
+PACE = Pace(first_learner_s=0.1, look_s=0.2, retry_s=0.2)
+
+
+class RecordedDisplay:
+    """Records its calls; passes the newest status to `on_update`."""
+
+    def __init__(self, source, on_update):
+        self._source = source
+        self._on_update = on_update
+        self.notes, self.final = [], None
+
+    def start(self):
+        assert self._source() is None, "there is a status before the learner wrote one"
+
+    def update(self):
+        self._on_update(self._source())
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def stop(self, final_line):
+        self.final = final_line
+
+
+class Run:
+    """A run of the stand-in project."""
+
+    def __init__(self, tmp_path):
+        self.logdir = tmp_path / "logs"
+        self.project = make_project(tmp_path / "a project; $(touch x)")
+        self.csv = write_csv(tmp_path / "w.csv", self.project)
+        self.display = None
+
+    def launch(self, on_update=lambda status: None, **flags):
+        config = Given().replace(workers_csv_path=str(self.csv), logdir=str(self.logdir), **flags)
+
+        def make_display(source):
+            self.display = RecordedDisplay(source, on_update)
+            return self.display
+
+        return launch(config, make_display=make_display, pace=PACE)
+
+    def node(self):
+        return read_state(state_path(self.logdir, "node-here"))
+
+    def state(self, name):
+        return self.node().processes[name]
+
+    def command(self, *words):
+        return main([words[0], f"--logdir={self.logdir}", *words[1:]])
+
+
+def windows():
+    command = ["tmux", "list-panes", "-s", "-t", "=impala", "-F", "#{window_name} #{pane_dead}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.split("\n")[:-1]

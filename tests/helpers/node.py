@@ -1,0 +1,54 @@
+"""This machine as a node of a launched run of the stand-in project."""
+
+import json
+import subprocess
+import sys
+
+from frontend.node import state as files
+from frontend.node.plain import from_plain, to_plain
+from frontend.node.state import NodeState, Orders, ProcessSpec
+from tests.helpers.stand_in import make_project
+
+
+class Node:
+    """This machine, with the stand-in project."""
+
+    def __init__(self, tmp_path):
+        self.project = make_project(tmp_path / "a project; $(touch x)")
+        self.logdir = tmp_path / "logs"
+
+    def orders(self, *names, **settings):
+        processes = tuple(
+            ProcessSpec(name, "h", (
+                "run_experiment.py", f"--job_name={name.split('-')[0]}",
+                f"--task={name.split('-')[1]}", f"--logdir={self.logdir}",
+            ))
+            for name in names
+        )  # fmt: skip
+        orders = Orders("run", "node-0", "impala", str(self.logdir), "", processes, 0.0)
+        return to_plain(orders._replace(**settings))
+
+    def ask(self, task, **question):
+        """Runs the agent as the front end does; returns its answer, or what it says is wrong."""
+        done = subprocess.run(
+            [sys.executable, "-m", "frontend.node.agent", task],
+            cwd=self.project, input=json.dumps(question), capture_output=True, text=True,
+        )  # fmt: skip
+        return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
+
+    def launch(self, *names, **settings):
+        keys = {"ca.pem": "-", "actor.key": "secret"}
+        answer = self.ask("launch", orders=self.orders(*names, **settings), credentials=keys)
+        return from_plain(NodeState, answer) if isinstance(answer, dict) else answer
+
+    def about(self, **more):
+        return {"logdir": str(self.logdir), "node": "node-0", **more}
+
+    def stop(self, *names, timeout_s=20.0):
+        return self.ask("stop", **self.about(
+            run_id="run", names=list(names) or None, timeout_s=timeout_s, close=True,
+            is_final=True,
+        ))  # fmt: skip
+
+    def state(self):
+        return files.read_state(files.state_path(self.logdir, "node-0"))

@@ -1,0 +1,305 @@
+"""A learner knows when the group updates, for whom it waits, and who hangs or is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from impala_tf.learner import peers
+from impala_tf.learner.peers import Limits, Peers
+from impala_tf.learner.signals import ControlFlags
+from tests.helpers.clock import Clock
+from tests.helpers.ports import free_port
+from tests.helpers.runs import PROJECT
+from tests.helpers.waiting import wait_until
+
+TLS_SERVER = """
+import sys, time
+from pathlib import Path
+from impala_tf.machine import certificates
+from impala_tf.transport import credentials
+import grpc
+from concurrent import futures
+folder = Path(sys.argv[1])
+certificates.ensure(folder)
+server = grpc.server(futures.ThreadPoolExecutor(1))
+server.add_secure_port(sys.argv[2], credentials.server_credentials(folder))
+server.start()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether every thread is stopped: one that still runs might answer."""
+    stats = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
+NO_FLAGS = ControlFlags(stop=False, write_row=False, checkpoint=False)
+
+
+class Group:
+    """One of `size` learners; the test says who else has a batch, waits for one, or answers."""
+
+    def __init__(self, size: int = 3, rank: int = 0, limits: Limits = peers.LIMITS) -> None:
+        self.size, self.rank = size, rank
+        self.with_batch: set[int] = set(range(size)) - {rank}
+        self.flags = NO_FLAGS  # of the others
+        self.sent: list[ControlFlags] = []
+        self.silent: set[int] = set()
+        self.clock = Clock(100.0)
+        hosts = [f"h:{rank}" for rank in range(size)]
+        self.peers = Peers(
+            self,  # type: ignore[arg-type]
+            hosts,
+            limits,
+            self.clock,
+            lambda host: int(host[2:]) not in self.silent,
+        )
+
+    def sum(self, nest: Any, name: str) -> Any:
+        """The exchange of `signals`: flags, then a place for each learner."""
+        own = np.array(nest)
+        flags, places = np.split(own, [len(NO_FLAGS)])
+        self.sent.append(ControlFlags(*(bool(flag) for flag in flags)))
+        places[list(self.with_batch)] = 1
+        return np.concatenate([flags + np.array(self.flags, float), places])
+
+    def agree(self, has_batch: bool) -> list[bool]:
+        return self.peers.agree(NO_FLAGS, has_batch)[1]
+
+    def update(self) -> None:
+        """Waits for a batch for no time, and updates with it."""
+        self.peers.wait_s()
+        assert any(self.agree(has_batch=True))
+        self.peers.works()
+
+    def meet(self, seconds: float, has_batch: bool = False) -> None:
+        """Meets the others every ten seconds; there is no update."""
+        for _ in range(int(seconds / 10)):
+            if not has_batch:
+                self.peers.wait_s()
+            self.clock.now += 10
+            self.agree(has_batch)
+
+    def warn_after(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.peers.warn(["actor-0", "actor-3"])
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
+# When the group updates.
+
+
+def test_the_group_updates_once_every_learner_has_a_batch() -> None:
+    group = Group()
+    group.with_batch, group.flags = {1}, NO_FLAGS._replace(wait=True)  # 2 waits for its own
+    assert group.agree(has_batch=True) == [False] * 3
+    group.with_batch, group.flags = {1, 2}, NO_FLAGS
+    assert group.agree(has_batch=True) == [True] * 3
+
+
+def test_a_learner_that_has_no_batch_for_a_minute_lets_the_others_go_on() -> None:
+    group = Group()
+    waited = []
+    for _ in range(8):
+        waited.append(group.peers.wait_s())
+        group.clock.now += 10.0
+        group.agree(has_batch=False)
+    assert [flags.wait for flags in group.sent] == [True] * 5 + [False] * 3
+    # Then it joins their updates at once: they need not wait for it in each of them.
+    assert waited == [1.0] * 6 + [0.0] * 2
+    assert group.agree(has_batch=False) == [False, True, True]
+    group.update()
+    assert group.peers.wait_s() == 1.0
+    group.agree(has_batch=False)
+    assert group.sent[-1].wait, "with its next batch, it has a minute again"
+
+
+def test_learners_that_all_have_no_batch_do_not_spin() -> None:
+    group = Group(limits=Limits(meet_s=3.0, patience_s=5.0))
+    group.with_batch = set()
+    for _ in range(5):
+        assert group.peers.wait_s() == 3.0
+        group.clock.now += 3.0
+        assert group.agree(has_batch=False) == [False] * 3
+
+
+def test_a_stop_does_not_wait_for_batches_and_uses_those_that_are_there() -> None:
+    group = Group()
+    group.with_batch, group.flags = {1}, ControlFlags(True, False, False, wait=True)
+    flags, has_batch = group.peers.agree(NO_FLAGS, has_batch=True)
+    assert flags.stop
+    assert has_batch == [True, True, False]
+
+
+# What it warns about.
+
+
+def test_without_unrolls_the_actors_are_named_after_half_a_minute_and_every_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group = Group()
+    group.warn_after(1000.0)  # it compiles
+    group.peers.wait_s()
+    for seconds in (29.0, 2.0, 58.0, 3.0):
+        group.warn_after(seconds)
+    group.clock.now += 60.0
+    group.peers.warn([])
+    assert messages(caplog) == [
+        "no batch for 31 s; waiting for unrolls from actor-0, actor-3",
+        "no batch for 92 s; waiting for unrolls from actor-0, actor-3",
+        "no batch for 152 s; waiting for unrolls from actors, but none has connected",
+    ]
+
+
+def test_an_update_without_a_batch_does_not_end_the_wait_for_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group = Group()
+    group.meet(60)
+    group.warn_after(1)
+    assert any(group.agree(has_batch=False))
+    group.peers.works()
+    group.meet(60)
+    group.warn_after(1)
+    assert [line.partition(";")[0] for line in messages(caplog)] == [
+        "no batch for 61 s",
+        "no batch for 122 s",
+    ]
+    assert group.peers.starving_s() == 122
+
+
+def test_in_an_update_the_other_learners_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    group = Group()
+    group.agree(has_batch=True)
+    group.warn_after(61.0)
+    group.silent = {2}
+    group.warn_after(61.0)
+    assert messages(caplog) == [
+        "learner-0: has waited 61 s for one of learner-1, learner-2",
+        "learner-0: has waited 122 s for learner-2, which does not answer",
+    ]
+    assert group.peers.starving_s() == 0
+
+
+def test_the_learners_without_a_batch_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    group = Group(rank=1)
+    group.with_batch, group.flags = {0}, NO_FLAGS._replace(wait=True)
+    group.meet(30, has_batch=True)
+    group.warn_after(1)
+    group.meet(60, has_batch=True)
+    group.warn_after(1)
+    assert messages(caplog) == [
+        "learner-1: has waited 31 s for learner-2: no batch",
+        "learner-1: goes on without learner-2: no batch for 92 s",
+    ]
+
+
+def test_a_long_update_is_no_lack_of_batches(caplog: pytest.LogCaptureFixture) -> None:
+    group = Group()
+    group.update()
+    group.warn_after(90.0)  # a checkpoint, say
+    group.peers.wait_s()
+    group.with_batch = {1}
+    group.agree(has_batch=True)
+    group.warn_after(1.0)
+    assert messages(caplog) == []
+
+
+def test_a_single_learner_waits_for_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    group = Group(size=1)
+    group.agree(has_batch=True)
+    group.warn_after(1000.0)
+    assert messages(caplog) == []
+
+
+# Who hangs.
+
+
+def test_a_learner_that_waits_for_a_hung_one_ends_after_a_hundred_seconds() -> None:
+    group = Group()
+    group.silent = {1, 2}
+    group.meet(100, has_batch=True)
+    group.agree(has_batch=True)
+    group.clock.now += 399.0
+    assert group.peers.hung() == "", "the first update includes compilation"
+    group.clock.now += 2.0
+    assert group.peers.hung() != ""
+    group.update()
+    group.peers.wait_s()
+    group.clock.now += 1e6
+    assert group.peers.hung() == "", "it waits for a batch"
+    group.agree(has_batch=True)
+    group.clock.now += 99.0
+    assert group.peers.hung() == ""
+    group.clock.now += 2.0
+    said = group.peers.hung()
+    assert said == (
+        "learner-0: has waited 101 s for learner-1, learner-2, which does not answer in an update"
+    )
+
+
+def test_a_learner_that_hangs_itself_says_so() -> None:
+    group = Group(rank=1)
+    group.update()
+    group.clock.now += 101.0
+    assert group.peers.hung() == "learner-1: has hung for 101 s after an update"
+
+
+def test_a_learner_without_others_never_counts_as_hung() -> None:
+    group = Group(size=1)
+    group.update()
+    group.clock.now += 1e6
+    assert group.peers.hung() == ""
+
+
+# Who is lost.
+
+
+def test_the_learners_that_do_not_answer_are_lost() -> None:
+    group = Group(limits=Limits(late_s=0.0))
+    assert group.peers.lost() == "another learner"
+    group.silent = {0, 1}  # a learner does not ask itself
+    assert group.peers.lost() == "learner-1 at h:1 (no answer)"
+    group.silent = {1, 2}
+    assert group.peers.lost() == "learner-1 at h:1, learner-2 at h:2 (no answer)"
+
+
+def test_a_single_learner_has_lost_no_other() -> None:
+    assert Group(size=1).peers.lost() == "another learner"
+
+
+def test_a_stopped_or_dead_learner_does_not_answer_and_a_living_one_does(tmp_path: Path) -> None:
+    """The kernel accepts TCP connections even for a stopped process."""
+    hosts = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+    servers = [
+        subprocess.Popen(
+            [sys.executable, "-c", TLS_SERVER, str(tmp_path / str(rank)), hosts[rank]],
+            cwd=PROJECT,
+            stdout=subprocess.PIPE,
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        for server in servers:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"up\n"
+        os.kill(servers[1].pid, signal.SIGSTOP)
+        wait_until(lambda: is_stopped(servers[1].pid))
+        assert [peers.answers(host, timeout_s=2.0) for host in hosts] == [True, False, False]
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
