@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,18 +17,19 @@ class Snapshot:
         self.parameter_version = parameter_version
         self.tensors = tuple(tensors)
         self._reply: bytes | None = None
-        self._encoding = threading.Lock()
 
     def reply(self, specs: Sequence[NamedSpec]) -> bytes:
-        """Returns the GetParametersReply with this version, encoded as the run's specs say."""
-        with self._encoding:
-            if self._reply is None:
-                self._reply = impala_pb2.GetParametersReply(
-                    outcome=impala_pb2.OK,
-                    parameter_version=self.parameter_version,
-                    tensors=list(map(encode, specs, self.tensors)),
-                ).SerializeToString()
-            return self._reply
+        """Returns the GetParametersReply with this version, encoded as the run's specs say.
+
+        Call it in one thread: the event loop of the server.
+        """
+        if self._reply is None:
+            self._reply = impala_pb2.GetParametersReply(
+                outcome=impala_pb2.OK,
+                parameter_version=self.parameter_version,
+                tensors=list(map(encode, specs, self.tensors)),
+            ).SerializeToString()
+        return self._reply
 
 
 class ParameterStore:
