@@ -21,7 +21,7 @@ from impala_tf.config import Config, ConfigError, resolved, user_commands
 from impala_tf.logdir import Logdir
 from impala_tf.measure.acting import Measured
 from impala_tf.measure.in_processes import What, measure
-from impala_tf.monitoring.limits import ADVICE
+from impala_tf.monitoring.bottleneck import ADVICE
 from impala_tf.processes.common import resolve
 from impala_tf.types import EnvironmentSpec
 

@@ -29,9 +29,9 @@ from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates
-from impala_tf.monitoring.learner_rows import LEARNER_METRICS
-from impala_tf.monitoring.level_rows import LEVEL_METRICS, LevelRows
+from impala_tf.monitoring.metrics import LEARNER_METRICS, LEVEL_METRICS
 from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
@@ -242,11 +242,11 @@ def _recorder(
     replay: ReplayBuffer | None,
 ) -> RunRecorder:
     writers: dict[str, Writer] = {}
-    learners_writer = levels = levels_writer = None
+    learners_writer = level_rows = None
     if group.rank == 0:
         if spec.tasks:
-            levels = LevelRows(len(spec.tasks), _normalizer(config))
             levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
+            level_rows = LevelRows(levels_writer, len(spec.tasks), _normalizer(config))
         writers["csv"] = CsvWriter(logdir.metrics)
         writers["tensorboard"] = TensorBoardWriter(logdir.tensorboard)
         if config.run.track == "wandb":
@@ -258,8 +258,7 @@ def _recorder(
         queue.size,
         config.run.metrics_interval_s,
         learners_writer,
-        levels,
-        levels_writer,
+        level_rows,
         None if replay is None else lambda: replay.steps,
     )
 

@@ -15,7 +15,7 @@ from impala_tf.measure import acting as measured_acting
 from impala_tf.measure import benchmark_main
 from impala_tf.measure.acting import Measured
 from impala_tf.measure.benchmark_main import Part, ceiling
-from impala_tf.monitoring.limits import ADVICE
+from impala_tf.monitoring.bottleneck import ADVICE
 from tests.helpers.samples import resolved_config
 
 RunHere = Callable[..., tuple[int, str, str]]
