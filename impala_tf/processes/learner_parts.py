@@ -16,7 +16,7 @@ from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.checkpoint.run_state import RunState
 from impala_tf.config import Config, ConfigError, resolved
-from impala_tf.environments import scores, suites
+from impala_tf.environments import suites
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.group import LearnerGroup
@@ -265,12 +265,7 @@ def _recorder(
 
 def _normalizer(config: Config) -> Callable[[int, float], float | None]:
     levels = suites.levels(config.environment)
-
-    def normalized(index: int, score: float) -> float | None:
-        level = levels[index]
-        return None if scores.score_range(level) is None else scores.normalized(level, score)
-
-    return normalized
+    return lambda index, score: suites.normalized(levels[index], score)
 
 
 def _least_grants(config: Config) -> int | None:

@@ -100,11 +100,11 @@ def _load(config: Config, given: Collection[str], run: Run) -> TrainedAgent:
 
 
 def _filmed(exhibit: Exhibit, trained: TrainedAgent, run: Run) -> Exhibit:
-    from impala_tf.evaluation import clip  # needs a package that not every machine has
+    from impala_tf.evaluation import video  # needs a package that not every machine has
 
     try:
         with trained_agent.filmed(trained, _MAX_GAMES) as (pictures, fps):
-            mp4, seconds = clip.first_seconds(pictures, fps)
+            mp4, seconds = video.first_seconds(pictures, fps)
     except (ConfigError, gymnasium.error.Error) as error:
         problem = " ".join(str(error).split())
         print(f"  no video: {problem}", flush=True)
