@@ -43,7 +43,7 @@ def run(config: Config, given: Collection[str]) -> int:
 
         return evaluate_main.main(config, given)
     if config.run.mode == "report":
-        from impala_tf.processes import report_main
+        from impala_tf.reporting import report_main
 
         return report_main.main(config, given)
     if config.run.mode == "export":

@@ -1,4 +1,4 @@
-"""The report: --mode=report."""
+"""--mode=report: a page, Markdown and CSV about the runs in --logdir."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 import gymnasium
 
 from impala_tf import config as configs
-from impala_tf.agents import description
 from impala_tf.config import Config, ConfigError, resolved, user_commands
 from impala_tf.logdir import write_atomically
+from impala_tf.measure.layers import layers_of
 from impala_tf.processes import trained_agent
 from impala_tf.processes.common import resolve
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
 from impala_tf.processes.trained_agent import TrainedAgent
-from impala_tf.reporting import curves, markdown, numbers, page, runs, settings, table
+from impala_tf.reporting import curves, documents, numbers, runs, settings, table
 from impala_tf.reporting.runs import Run
-from impala_tf.reporting.settings import Level, Setting
-from impala_tf.reporting.table import Exhibit, LevelSummary
+from impala_tf.reporting.settings import Setting
+from impala_tf.reporting.summary import Exhibit, LevelSummary, summarize_level
 
 _SEVERAL = "runs/report"
 # Short games are filmed one after another until the clip is full.
@@ -48,7 +48,11 @@ def main(config: Config, given: Collection[str]) -> int:
     select_device(config.process.device)
     start_xla()
     summaries = [
-        table.summarize_level(level, _exhibits(config, given, level), config.report.report_return)
+        summarize_level(
+            level,
+            {setting: _exhibit(config, given, setting) for setting in level.settings},
+            config.report.report_return,
+        )
         for level in levels
     ]
     command = shlex.join(["python", "run_experiment.py", *configs.to_flags(config)])
@@ -72,10 +76,6 @@ def _folder(config: Config) -> Path:
     return folder
 
 
-def _exhibits(config: Config, given: Collection[str], level: Level) -> dict[Setting, Exhibit]:
-    return {setting: _exhibit(config, given, setting) for setting in level.settings}
-
-
 def _exhibit(config: Config, given: Collection[str], setting: Setting) -> Exhibit:
     """Builds a setting's agent and films it; what fails is said in the report."""
     run = max(setting.runs, key=lambda run: run.share)  # of several, the one with the first seed
@@ -85,9 +85,9 @@ def _exhibit(config: Config, given: Collection[str], setting: Setting) -> Exhibi
     except ConfigError as error:
         print(f"  {error.problems[0]}", flush=True)
         return Exhibit(caption=f"no video: {error.problems[0]}" * config.report.report_videos)
-    layers = description.layers(trained.agent, trained.spec)
+    layers = layers_of(trained.agent, trained.spec)
     exhibit = Exhibit(
-        parameters=description.num_parameters(trained.agent),
+        parameters=sum(layer.parameters for layer in layers),
         multiply_adds=sum(layer.multiply_adds for layer in layers),
     )
     return _filmed(exhibit, trained, run) if config.report.report_videos else exhibit
@@ -125,6 +125,7 @@ def _write(folder: Path, summaries: Sequence[LevelSummary], command: str) -> Non
             name = f"report-{configs.slug(summary.level.name)}.svg"
             pictures[summary.level.name] = name
             write_atomically(folder / name, svg)
-    write_atomically(folder / "report.html", page.html(summaries, command, written))
-    write_atomically(folder / "report.md", markdown.markdown(summaries, pictures, command, written))
+    write_atomically(folder / "report.html", documents.html(summaries, command, written))
+    text = documents.markdown(summaries, pictures, command, written)
+    write_atomically(folder / "report.md", text)
     write_atomically(folder / "report.csv", table.as_csv(summaries))
