@@ -39,7 +39,7 @@ def run(given: Given) -> int:
 
         return evaluate_main.main(given)
     if mode == "report":
-        from impala_tf.processes import report_main
+        from impala_tf.reporting import report_main
 
         return report_main.main(given)
     if mode == "export":

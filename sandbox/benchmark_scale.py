@@ -120,7 +120,7 @@ def stand_ins(
 
     tensorflow_startup.import_tensorflow()
     from impala_tf.agents.agent import agent_of, unroll_specs
-    from impala_tf.measure.learning import _played_unroll
+    from impala_tf.measure.learning import played_unroll
     from impala_tf.processes.common import resolve
     from impala_tf.transport import ActorClient, ClientClosed
 
@@ -129,7 +129,7 @@ def stand_ins(
     agent = agent_of(config.agent, spec)
     length = config.optimizer.unroll_length
     specs = unroll_specs(agent, spec, length)
-    unroll = _played_unroll(config, spec, agent)
+    unroll = played_unroll(config, spec, agent)
     num_envs = len(unroll.parameter_version)
     pause_s = num_envs * length / steps_per_s
     address = configs.hosts(config.process.learner_hosts)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from typing import Any
@@ -15,6 +16,8 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments.batched import LIFE_LOST
+from impala_tf.environments.scores import ATARI57, ATARI_SCORES
+from impala_tf.environments.suite import Suite
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 
 _EMULATOR_FPS = 60  # NTSC
@@ -25,32 +28,57 @@ _LEVEL = re.compile(
 
 
 def rom_of(level_name: str) -> str | None:
-    """Returns the ROM behind an Atari id, e.g. 'pong' of 'PongNoFrameskip-v4', or None.
+    """Returns the ROM of an Atari id, such as 'pong' of 'PongNoFrameskip-v4'; None of other ids.
 
-    The rest of the id does not matter: what Gymnasium binds to it (frame skip, sticky actions) are
-    flags here.
+    The rest of the id has no effect: frame skip and sticky actions, which Gymnasium binds to it,
+    are flags here.
     """
     match = _LEVEL.fullmatch(level_name)
     return _roms_by_name().get(match["v5"] or match["legacy"]) if match else None
 
 
-def owns(level_name: str) -> bool:
-    """Tells whether the level is an Atari game."""
-    return rom_of(level_name) is not None
-
-
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     """Describes an Atari level."""
     num_actions = int(_ale(env, num_envs=1, num_threads=1).single_action_space.n)
+    rules = (
+        f"{'life loss ends learning episodes' if env.terminal_on_life_loss else 'whole games'},"
+        f" {'full' if env.full_action_space else 'minimal'} actions ({num_actions})"
+    )
+    return console_spec(env, f"ALE {rom_of(env.level_name)}", num_actions, rules)
+
+
+def console_spec(
+    env: EnvironmentConfig, game: str, num_actions: int, rules: str
+) -> EnvironmentSpec:
+    """Describes a game of any emulator that is preprocessed as Atari's.
+
+    Args:
+      env: the level's flags.
+      game: the emulator and the game, as the protocol names them.
+      num_actions: A.
+      rules: what ends an episode, and which actions there are, as the protocol names them.
+    """
+    repeats, sticky = frames_per_step(env), env.repeat_action_probability
     return EnvironmentSpec(
         level_name=env.level_name,
         kind="atari",
         observation=ObservationSpec("image", (env.height, env.width, env.stacked_frames)),
         actions=ActionSpec("discrete", (num_actions,)),
         stacked_frames=env.stacked_frames,
-        frames_per_step=_frames_per_step(env),
-        protocol=_protocol(env, num_actions),
+        frames_per_step=repeats,
+        protocol=f"{game} {env.width}x{env.height} grey, action repeat {repeats}"
+        + (" (max of last 2 frames), " if repeats > 1 else ", ")
+        + f"{env.stacked_frames} stacked, "
+        + (f"0-{env.noop_max} no-ops, " if env.noop_max else "no no-ops, ")
+        + f"{rules}, "
+        + (f"sticky actions {sticky:g}, " if sticky else "no sticky actions, ")
+        + f"at most {env.max_episode_frames} frames",
     )
+
+
+def frames_per_step(env: EnvironmentConfig) -> int:
+    """Returns how many emulator frames an agent step takes."""
+    return env.frame_skip * env.num_action_repeats
 
 
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
@@ -62,13 +90,8 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
     return LifeLoss(games) if env.terminal_on_life_loss else games
 
 
-def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
-    """Returns one game whose `render()` returns the screen in full: (uint8 [H, W, 3],)."""
-    return Twin(make(env, num_envs=1, num_threads=1), render_twin(env))
-
-
 def recipe(env: EnvironmentConfig) -> dict[str, Any]:
-    """See `suites.recipe`."""
+    """Returns ALE's own vector environment with its settings; see `suites.recipe`."""
     settings = {"game": rom_of(env.level_name), "num_envs": 1, **_settings(env)}
     return {"imports": [], "make": "ale_py.vector_env:AtariVectorEnv", "settings": settings}
 
@@ -170,9 +193,9 @@ def _settings(env: EnvironmentConfig) -> dict[str, Any]:
         "img_height": env.height,
         "img_width": env.width,
         "stack_num": env.stacked_frames,
-        "frameskip": _frames_per_step(env),
+        "frameskip": frames_per_step(env),
         # With one frame, there is no second one to take the maximum with.
-        "maxpool": _frames_per_step(env) > 1,
+        "maxpool": frames_per_step(env) > 1,
         "noop_max": env.noop_max + 1,  # ALE draws from 0 to noop_max - 1
         "episodic_life": False,
         "use_fire_reset": False,
@@ -180,22 +203,18 @@ def _settings(env: EnvironmentConfig) -> dict[str, Any]:
     }
 
 
-def _frames_per_step(env: EnvironmentConfig) -> int:
-    return env.frame_skip * env.num_action_repeats
+def _with_all_actions(env: EnvironmentConfig) -> EnvironmentConfig:
+    """Returns the flags of a game that is learned beside others: they have all 18 actions alike."""
+    return dataclasses.replace(env, full_action_space=True)
 
 
-def _protocol(env: EnvironmentConfig, num_actions: int) -> str:
-    repeats = _frames_per_step(env)
-    sticky = env.repeat_action_probability
-    return ", ".join(
-        (
-            f"ALE {rom_of(env.level_name)} {env.width}x{env.height} grey",
-            f"action repeat {repeats}" + (" (max of last 2 frames)" if repeats > 1 else ""),
-            f"{env.stacked_frames} stacked",
-            f"0-{env.noop_max} no-ops" if env.noop_max else "no no-ops",
-            "life loss ends learning episodes" if env.terminal_on_life_loss else "whole games",
-            f"{'full' if env.full_action_space else 'minimal'} actions ({num_actions})",
-            f"sticky actions {sticky:g}" if sticky else "no sticky actions",
-            f"at most {env.max_episode_frames} frames",
-        )
-    )
+SUITE = Suite(
+    owns=lambda level_name: rom_of(level_name) is not None,
+    spec=spec,
+    make=make,
+    make_rendered=lambda env: Twin(make(env, num_envs=1, num_threads=1), render_twin(env)),
+    recipe=recipe,
+    lists={"atari57": ATARI57},
+    flags_beside_others=_with_all_actions,
+    score_range=lambda env: ATARI_SCORES.get(rom_of(env.level_name) or ""),
+)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 from typing import Any
 
+import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from impala_tf.environments import spaces, worker_process
+from impala_tf.environments import spaces
+from impala_tf.machine.process_lifetime import die_with_parent
 from impala_tf.types import EnvOutput, Episode
+
+_log = logging.getLogger("impala_tf.environments")
 
 LIFE_LOST = "life_lost"
 """Key of `info`, bool [N]: a life was lost that ends an episode for learning but not the game."""
 AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
+_CLOSE_S = 1.0
+"""How long closing waits for an unfinished step. If its worker process has gone, none ends."""
 
 
 class BatchedEnvironment:
@@ -99,7 +108,7 @@ class BatchedEnvironment:
 
     def close(self) -> None:
         """Closes the environments and the processes that they run in."""
-        worker_process.close(self._env)
+        close(self._env)
 
     def _count(self, reward: np.ndarray, autoreset: np.ndarray) -> None:
         self._returns += reward
@@ -115,6 +124,36 @@ class BatchedEnvironment:
 def same_step(env: VectorEnv[Any, Any, Any]) -> np.ndarray:
     """Returns which environments have SAME_STEP autoreset, bool [N]; the others have NEXT_STEP."""
     mode = env.metadata.get("autoreset_mode")
-    alike = np.full(env.num_envs, mode == AutoresetMode.SAME_STEP)
-    found: np.ndarray = getattr(env, "same_step", alike)
-    return found
+    all_alike = np.full(env.num_envs, mode == AutoresetMode.SAME_STEP)
+    of_each: np.ndarray = getattr(env, "same_step", all_alike)
+    return of_each
+
+
+def ends_with_parent(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium.Env[Any, Any]:
+    """Makes the process of an environment end with its parent, and only then; returns `env`.
+
+    AsyncVectorEnv also makes one environment in the parent itself, where this changes nothing.
+    """
+    if os.getpid() != parent_pid:
+        # Ctrl-C and a closed terminal reach all processes; only the parent acts on them.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        die_with_parent(parent_pid)
+    return env
+
+
+def close(vector: VectorEnv[Any, Any, Any]) -> None:
+    """Closes environments, even if some of their worker processes have gone."""
+    inner = vector.unwrapped
+    if not isinstance(inner, AsyncVectorEnv):
+        vector.close()
+        return
+    try:
+        vector.close(timeout=_CLOSE_S)
+    except (EOFError, OSError) as error:
+        _log.warning("a worker process of the environments had ended before: %r", error)
+    finally:
+        for process in inner.processes:
+            process.kill()
+            process.join()
+        inner.closed = True

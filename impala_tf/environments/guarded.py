@@ -44,16 +44,16 @@ class GuardedEnvironment:
     in a thread that lives for as long as it is used.
 
     Args:
-      make: makes them; called with how often they were made before, so that they get other seeds.
-      level_names: of the levels that `BatchedEnvironment.level_indices` means.
-      timeout_s: how long a step may take. Then the process ends: a thread that hangs in foreign
-        code cannot be stopped in another way.
-      should_stop: ends the pause before a restart.
+      make: makes them, given how often they were made before, so that they get other seeds.
+      level_names: the names of the levels; `level_indices` are indices of this list.
+      timeout_s: how long a step may take. After that the process ends, because nothing else stops
+        a thread that hangs in foreign code.
+      should_stop: ends the pause before a restart when it returns True.
       on_hang: ends the process.
-      budget: of the restarts.
-      seed_of: returns the seed that `make` uses, to be named when the environments break.
+      budget: how many restarts are allowed, and how long to pause before each.
+      seed_of: returns the seed that `make` uses; it is named when the environments break.
       on_trouble: called with one line when they break: the cause, and what happens next.
-      proven_after: steps without which pauses do not grow: a level that breaks at once needs no
+      proven_after: until this many steps, pauses stay short: a level that breaks at once needs no
         patience.
       first_pause_s: how long they are at most until then.
     """
@@ -91,7 +91,7 @@ class GuardedEnvironment:
 
     @property
     def level_indices(self) -> np.ndarray:
-        """As of BatchedEnvironment: int32 [N]."""
+        """Which level each environment plays, int32 [N]."""
         return self._environment.level_indices
 
     def reset(self) -> EnvOutput:
@@ -127,7 +127,7 @@ class GuardedEnvironment:
             _log.warning("the environments did not close: %r", problem)
 
     def _finished(self) -> list[Episode]:
-        """Returns the whole games that finished. NaN rewards may have broken some of them."""
+        """Returns the whole games that finished, without those with NaN or infinite rewards."""
         finished = self._environment.pop_episodes()
         whole = [episode for episode in finished if math.isfinite(episode.episode_return)]
         if len(whole) < len(finished):

@@ -18,10 +18,9 @@ from gymnasium.spaces import Box, Dict
 from gymnasium.vector import VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments import extras, spaces
-from impala_tf.environments.batched import AUTORESET_MODES
-from impala_tf.environments.near_names import near_matches
-from impala_tf.environments.worker_process import ends_with_parent
+from impala_tf.environments import spaces
+from impala_tf.environments.batched import AUTORESET_MODES, ends_with_parent
+from impala_tf.environments.suite import Suite, explained, missing_package, near_matches
 from impala_tf.types import EnvironmentSpec, ObservationSpec
 
 # A step that takes longer is worth the work of sending it to a process of its own and back.
@@ -31,17 +30,8 @@ _OLD_GYM = "gym:"
 _PROBE_STEPS = 200
 
 
-def owns(level_name: str) -> bool:
-    """Returns True: this suite takes every level that no other suite owns."""
-    return True
-
-
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes a registered level.
-
-    Raises:
-      ConfigError: see `make`.
-    """
+    """Describes a registered level. Raises ConfigError as `make`."""
     vector = make(env, num_envs=1, num_threads=1)
     observation = spaces.observation_spec(vector.single_observation_space)
     actions = spaces.action_spec(vector.single_action_space)
@@ -77,35 +67,31 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
     if registered.vector_entry_point is not None and not wrapped:
         return _vectorize(env, num_envs, "vector_entry_point")
     if num_envs == 1 or not _needs_processes(env):
-        return _vectorize(env, num_envs, "sync", wrappers=_wrappers(env))
-    worker_setup = functools.partial(ends_with_parent, parent_pid=os.getpid())
-    return _vectorize(
-        env,
-        num_envs,
-        "async",
-        wrappers=[*_wrappers(env), worker_setup],
-        vector_kwargs={"context": "spawn"},
-    )
+        return _vectorize(env, num_envs, "sync")
+    return _vectorize(env, num_envs, "async", vector_kwargs={"context": "spawn"})
 
 
 def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     """Returns one environment whose `render()` returns (uint8 [H, W, 3],).
 
     Raises:
-      ConfigError: see `make`; or the level has no render mode rgb_array.
+      ConfigError: as `make`, or the level has no render mode rgb_array.
     """
-    unrendered = _vectorize(env, 1, "sync", wrappers=_wrappers(env))
+    unrendered = _vectorize(env, 1, "sync")
     render_modes = unrendered.metadata.get("render_modes", ())
     unrendered.close()
     if "rgb_array" not in render_modes:
         raise ConfigError(
             f"--video: --level_name={env.level_name} has no render mode rgb_array, so no video"
         )
-    return _vectorize(env, 1, "sync", wrappers=_wrappers(env), render_mode="rgb_array")
+    return _vectorize(env, 1, "sync", render_mode="rgb_array")
 
 
 def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
-    """See `suites.recipe`; None unless the level's own observations are what agents see."""
+    """Returns Gymnasium's own way to make the level; see `suites.recipe`.
+
+    None unless agents see the level's own observations.
+    """
     registered = find(env.level_name)
     if env.num_action_repeats > 1 or env.level_name.startswith(_OLD_GYM):
         return None
@@ -118,11 +104,8 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
         return None
     module, _, name = env.level_name.rpartition(":")
     settings = {"id": name, "num_envs": 1, "vectorization_mode": mode}
-    return {
-        "imports": [module] if module else [],
-        "make": "gymnasium:make_vec",
-        "settings": settings,
-    }
+    imports = [module] if module else []
+    return {"imports": imports, "make": "gymnasium:make_vec", "settings": settings}
 
 
 def module_of(level_name: str) -> str:
@@ -148,7 +131,7 @@ def find(level_name: str) -> EnvSpec:
             importlib.import_module(module)
         except ImportError as error:
             raise ConfigError(
-                extras.explained(level_name, error)
+                explained(level_name, error)
                 or f"--level_name={level_name}: cannot import the module '{module}': {error}"
             ) from error
     registered = gymnasium.registry.get(name)
@@ -175,7 +158,7 @@ def _of_old_gym(level_name: str) -> EnvSpec:
         import gym
         import shimmy
     except ImportError as error:
-        raise ConfigError(extras.missing_package(level_name, "gym")) from error
+        raise ConfigError(missing_package(level_name, "gym")) from error
     if module_of(level_name):
         _look_in_current_folder()
     old = level_name.removeprefix(_OLD_GYM)
@@ -213,17 +196,18 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
-    """Returns the wrappers of each environment."""
+    """Returns the wrappers of each environment; the last one only changes worker processes."""
     repeats = env.num_action_repeats
     repeated = [functools.partial(ActionRepeat, repeats=repeats)] if repeats > 1 else []
-    return [*repeated, spaces.Simplify]
+    worker_setup = functools.partial(ends_with_parent, parent_pid=os.getpid())
+    return [*repeated, spaces.Simplify, worker_setup]
 
 
 def _needs_processes(env: EnvironmentConfig) -> bool:
     """Tells whether each environment gets a process of its own."""
     if env.environment_processes != "auto":
         return env.environment_processes == "always"
-    probe = _vectorize(env, 1, "sync", wrappers=_wrappers(env))
+    probe = _vectorize(env, 1, "sync")
     try:
         return _step_time_s(probe) > _EXPENSIVE_STEP_S
     finally:
@@ -231,10 +215,7 @@ def _needs_processes(env: EnvironmentConfig) -> bool:
 
 
 def _step_time_s(vector: VectorEnv[Any, Any, Any]) -> float:
-    """Returns the median duration of a step with random actions.
-
-    The mean would depend on what else the machine does.
-    """
+    """Returns the median duration of a step: the mean would depend on the machine's other work."""
     vector.reset(seed=0)
     vector.action_space.seed(0)
     durations: list[float] = []
@@ -250,11 +231,14 @@ def _vectorize(
 ) -> VectorEnv[Any, Any, Any]:
     """Returns the level's vector environment; ConfigError if it is missing or not supported."""
     registered = find(env.level_name)
-    if mode != "vector_entry_point" and registered.entry_point is None:
+    native = mode == "vector_entry_point"
+    if not native and registered.entry_point is None:
         raise ConfigError(
             f"--level_name={env.level_name}: has only a vector environment, which can neither "
             "repeat actions nor be rendered; leave out --num_action_repeats and --video"
         )
+    if not native:
+        settings["wrappers"] = _wrappers(env)
     try:
         vector = gymnasium.make_vec(registered, num_envs, vectorization_mode=mode, **settings)
     except ValueError as error:  # of `spaces`
@@ -262,7 +246,7 @@ def _vectorize(
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            extras.explained(env.level_name, error)
+            explained(env.level_name, error)
             or f"--level_name={env.level_name}: a package that it needs is not installed: {reason}"
         ) from error
     try:
@@ -281,7 +265,7 @@ def _check(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
         raise ConfigError(f"--level_name={level_name}: {error}") from error
     mode = vector.metadata.get("autoreset_mode")
     if mode not in AUTORESET_MODES:
-        supported = " and ".join(str(each) for each in AUTORESET_MODES)
+        supported = " and ".join(map(str, AUTORESET_MODES))
         raise ConfigError(
             f"--level_name={level_name}: its vector environment has the autoreset mode {mode}; "
             f"only {supported} are supported"
@@ -292,3 +276,13 @@ def _shown(observation: ObservationSpec | dict[str, ObservationSpec]) -> str:
     if isinstance(observation, dict):
         return ", ".join(f"{part}: {_shown(seen)}" for part, seen in observation.items())
     return f"{observation.kind} {'x'.join(map(str, observation.shape))}"
+
+
+SUITE = Suite(
+    owns=lambda level_name: True,  # every level that no other suite owns
+    spec=spec,
+    make=make,
+    make_rendered=make_rendered,
+    recipe=recipe,
+    module_of=module_of,
+)

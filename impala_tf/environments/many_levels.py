@@ -11,8 +11,8 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from impala_tf.environments import spaces, worker_process
-from impala_tf.environments.batched import LIFE_LOST, same_step
+from impala_tf.environments import spaces
+from impala_tf.environments.batched import LIFE_LOST, close, same_step
 from impala_tf.types import ActionSpec
 
 # Between the seeds of two levels, so that their environments have different ones.
@@ -26,9 +26,9 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
     action a means a modulo n. Numbers are scaled to each level's own bounds.
 
     Args:
-      parts: at least one; alike in observations.
-      levels: index of each part's level.
-      actions: of the union.
+      parts: at least one; their observations are alike.
+      levels: the index of each part's level.
+      actions: the union of the levels' actions.
     """
 
     def __init__(
@@ -55,19 +55,19 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Resets all environments."""
-        found = [
-            part.reset(seed=None if seed is None else seed + k * _SEEDS_APART, options=options)
+        observations = [
+            part.reset(seed=None if seed is None else seed + k * _SEEDS_APART, options=options)[0]
             for k, part in enumerate(self._parts)
         ]
-        return _joined([observation for observation, _ in found]), {}
+        return _joined(observations), {}
 
     def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Steps all environments."""
-        found = [
+        steps = [
             part.step(to_level(actions[mine]))
             for part, to_level, mine in zip(self._parts, self._to_level, self._slices, strict=True)
         ]
-        observations, rewards, terminated, truncated, infos = zip(*found, strict=True)
+        observations, rewards, terminated, truncated, infos = zip(*steps, strict=True)
         lost = [
             info.get(LIFE_LOST, np.zeros(part.num_envs, np.bool_))
             for info, part in zip(infos, self._parts, strict=True)
@@ -88,7 +88,7 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
         """Closes all environments."""
         with contextlib.ExitStack() as parts:  # all of them, also if one raises
             for part in self._parts:
-                parts.callback(worker_process.close, part)
+                parts.callback(close, part)
 
 
 def _to_level(part: VectorEnv[Any, Any, Any]) -> Callable[[np.ndarray], np.ndarray]:

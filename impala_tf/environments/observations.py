@@ -35,13 +35,10 @@ _BYTES_PER_WORD = 4
 
 
 class ObservationLayout(abc.ABC):
-    """Describes and converts the steps of a level. Make one with `layout_of`.
-
-    Attributes:
-      stacks_frames: whether observations are stacks of frames, packed in unrolls.
-    """
+    """Describes and converts the steps of a level. `layout_of` makes one."""
 
     stacks_frames = False
+    """Whether observations are stacks of frames, packed in unrolls."""
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         self._observation = spec.observation
@@ -67,7 +64,7 @@ class ObservationLayout(abc.ABC):
         """Writes a step from the environment into an unroll.
 
         Args:
-          t: of 0 to T; steps are recorded in this order.
+          t: which step, from 0 to T; steps are recorded in this order.
           env_output: NumPy arrays [N, ...].
           unroll: NumPy arrays [N, ...] as `unroll_specs` describes them, written to.
         """
@@ -81,8 +78,8 @@ class ObservationLayout(abc.ABC):
 
         Args:
           unrolls: NumPy arrays [M, ...] as `unroll_specs` describes them.
-          rows: int [B], which unroll each step is of.
-          steps: int [B], of 0 to T.
+          rows: int [B], which unroll each step belongs to.
+          steps: int [B], which step of it, from 0 to T.
 
         Returns:
           NumPy arrays [B, ...], as `step_specs` describes them.
@@ -158,7 +155,7 @@ class StackedFrames(ObservationLayout):
         self._height, self._width, self._num_frames = spec.observation.shape
 
     def to_network(self, env_output: EnvOutput) -> EnvOutput:
-        """See `ObservationLayout`."""
+        """Returns a step [N, ...] with the frames of each stack as channels."""
         return env_output._replace(observation=channels_last(env_output.observation))
 
     def _environment_specs(self, num_envs: int) -> ArraySpec:

@@ -19,7 +19,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments.extras import missing_package
+from impala_tf.environments.scores import PROCGEN16, PROCGEN_SCORES
+from impala_tf.environments.suite import Suite, missing_package
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 
 _PREFIX = "procgen:"
@@ -35,11 +36,6 @@ _STEPS = {
 }  # fmt: skip
 
 _SHARED_LIBRARY, _DEBIAN_PACKAGE = "libQt5Gui.so.5", "libqt5gui5"
-
-
-def owns(level_name: str) -> bool:
-    """Tells whether the level is called procgen:GAME."""
-    return level_name.startswith(_PREFIX)
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
@@ -62,28 +58,8 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     )
 
 
-def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
-    """Returns N games: uint8 [N, 64, 64, 3] observations, float32 [N] rewards.
-
-    Every step returns new arrays.
-
-    Raises:
-      ConfigError: see `spec`.
-    """
-    return Games(env, num_envs, num_threads)
-
-
-def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
-    """Returns one game whose `render()` returns its observation: (uint8 [64, 64, 3],).
-
-    Raises:
-      ConfigError: see `spec`.
-    """
-    return Games(env, num_envs=1, num_threads=1)
-
-
 def recipe(env: EnvironmentConfig) -> dict[str, Any]:
-    """See `suites.recipe`."""
+    """Returns EnvPool's own vector environment with its settings; see `suites.recipe`."""
     settings = {"task_id": _task(env), "num_envs": 1, **_settings(env)}
     return {"imports": [], "make": "envpool:make_gymnasium", "settings": settings}
 
@@ -103,18 +79,14 @@ def unseen(env: EnvironmentConfig) -> EnvironmentConfig | None:
 
 
 class Games(VectorEnv[Any, Any, Any]):
-    """N games of EnvPool, which are made when the first `reset` knows their seed.
+    """N games of EnvPool; each step returns new arrays, observations uint8 [N, 64, 64, 3].
 
     Each game draws its levels in an order of its own. `info["level_seed"]`, int32 [N], names the
-    levels that are being played.
+    levels that are being played. Raises ConfigError as `spec`.
     """
 
     def __init__(self, env: EnvironmentConfig, num_envs: int, num_threads: int) -> None:
-        """Makes no game yet. `num_threads=0`: one thread per core.
-
-        Raises:
-          ConfigError: see `spec`.
-        """
+        """Makes no game yet: the first `reset` knows their seed. `num_threads=0`: one per core."""
         self._task = _task(env)
         _check_engine(env.level_name)
         self._settings = {"num_threads": num_threads, **_settings(env)}
@@ -175,9 +147,13 @@ def _settings(env: EnvironmentConfig) -> dict[str, Any]:
     }
 
 
+def _name(env: EnvironmentConfig) -> str:
+    return env.level_name.removeprefix(_PREFIX)
+
+
 def _game(env: EnvironmentConfig) -> str:
     """Returns the game's name; ConfigError if there is none, or a flag does not suit it."""
-    game = env.level_name.removeprefix(_PREFIX)
+    game = _name(env)
     if game not in _STEPS:
         near = difflib.get_close_matches(game.lower(), _STEPS, n=3)
         names = f"near matches: {', '.join(near)}" if near else f"games: {', '.join(_STEPS)}"
@@ -204,3 +180,16 @@ def _check_engine(level_name: str) -> None:
             f"--level_name={level_name}: Procgen needs the library {_SHARED_LIBRARY}; "
             f"on Debian: apt-get install {_DEBIAN_PACKAGE}"
         ) from error
+
+
+SUITE = Suite(
+    owns=lambda level_name: level_name.startswith(_PREFIX),
+    spec=spec,
+    make=Games,
+    make_rendered=lambda env: Games(env, num_envs=1, num_threads=1),
+    recipe=recipe,
+    lists={"procgen16": PROCGEN16},
+    score_range=lambda env: PROCGEN_SCORES[env.distribution_mode].get(_name(env)),
+    level_range=level_range,
+    unseen=unseen,
+)

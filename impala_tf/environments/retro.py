@@ -21,17 +21,13 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig, user_commands
-from impala_tf.environments.extras import missing_package
-from impala_tf.environments.worker_process import ends_with_parent
-from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
+from impala_tf.environments.atari import console_spec, frames_per_step
+from impala_tf.environments.batched import ends_with_parent
+from impala_tf.environments.suite import Suite, missing_package
+from impala_tf.types import EnvironmentSpec
 
 _PREFIX = "retro:"
 _EMULATOR_FPS = 60
-
-
-def owns(level_name: str) -> bool:
-    """Tells whether the level is called retro:GAME."""
-    return level_name.startswith(_PREFIX)
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
@@ -42,42 +38,19 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     """
     game = _game(env.level_name)
     num_actions = _num_actions(game)
-    return EnvironmentSpec(
-        level_name=env.level_name,
-        kind="atari",
-        observation=ObservationSpec("image", (env.height, env.width, env.stacked_frames)),
-        actions=ActionSpec("discrete", (num_actions,)),
-        stacked_frames=env.stacked_frames,
-        frames_per_step=_frames_per_step(env),
-        protocol=_protocol(env, game, num_actions),
-    )
+    rules = f"whole games, {num_actions} actions"
+    return console_spec(env, f"stable-retro {game}", num_actions, rules)
 
 
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:
     """Returns N games, each in a process of its own: uint8 [N, K, H, W] observations.
 
     After a reset, the stack is zeros and the first frame. Rewards are unclipped. The processes end
-    with the thread that calls this. `num_threads` has no effect here.
-
-    Raises:
-      ConfigError: see `spec`.
+    with the thread that calls this. `num_threads` has no effect here. Raises ConfigError as `spec`.
     """
     _game(env.level_name)
     make_game = functools.partial(_make_game, env, parent_pid=os.getpid())
     return AsyncVectorEnv([make_game] * num_envs, context="spawn")
-
-
-def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
-    """Returns one game whose `render()` returns the screen in full: (uint8 [H, W, 3],).
-
-    Raises:
-      ConfigError: see `spec`.
-    """
-    return make(env, num_envs=1, num_threads=1)
-
-
-def recipe(env: EnvironmentConfig) -> None:
-    """Returns None: the preprocessing is this package's."""
 
 
 class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
@@ -113,7 +86,7 @@ class Preprocessing(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Takes up to `frame_skip` x `num_action_repeats` frames, or fewer if the game ends."""
         rewards, frames, over, truncated = 0.0, [], False, False
-        for _ in range(_frames_per_step(self._flags)):
+        for _ in range(frames_per_step(self._flags)):
             frame, reward, over, _, info = self.env.step(self._executed(int(action)))
             frames.append(frame)
             rewards += float(reward)
@@ -169,7 +142,7 @@ def _num_actions(game: str) -> int:
 
 
 def _game(level_name: str) -> str:
-    """Returns the name of a game whose ROM is there; ConfigError if that is not so."""
+    """Returns the game's name; ConfigError if there is no such game or its ROM is missing."""
     game, problem = level_name.removeprefix(_PREFIX), f"--level_name={level_name}: "
     if importlib.util.find_spec("stable_retro") is None:
         raise ConfigError(missing_package(level_name, "stable_retro"))
@@ -190,20 +163,10 @@ def _game(level_name: str) -> str:
     return game
 
 
-def _frames_per_step(env: EnvironmentConfig) -> int:
-    return env.frame_skip * env.num_action_repeats
-
-
-def _protocol(env: EnvironmentConfig, game: str, num_actions: int) -> str:
-    repeats, sticky = _frames_per_step(env), env.repeat_action_probability
-    return ", ".join(
-        (
-            f"stable-retro {game} {env.width}x{env.height} grey",
-            f"action repeat {repeats}" + (" (max of last 2 frames)" if repeats > 1 else ""),
-            f"{env.stacked_frames} stacked",
-            f"0-{env.noop_max} no-ops" if env.noop_max else "no no-ops",
-            f"whole games, {num_actions} actions",
-            f"sticky actions {sticky:g}" if sticky else "no sticky actions",
-            f"at most {env.max_episode_frames} frames",
-        )
-    )
+# No recipe: the preprocessing is this package's.
+SUITE = Suite(
+    owns=lambda level_name: level_name.startswith(_PREFIX),
+    spec=spec,
+    make=make,
+    make_rendered=lambda env: make(env, num_envs=1, num_threads=1),
+)

@@ -1,26 +1,11 @@
 """Published scores that returns are compared with: Atari's 57 games and Procgen's 16.
 
-Standard library only.
+A pair holds the returns that normalise to 0 and to 1.
 """
 
 from __future__ import annotations
 
-import re
-import statistics
-from collections.abc import Sequence
-from typing import NamedTuple
-
-from impala_tf.config import EnvironmentConfig
-
-
-class ScoreRange(NamedTuple):
-    """The returns that normalise to 0 and to 1."""
-
-    zero: float
-    one: float
-
-
-_ATARI: dict[str, tuple[float, float]] = {
+ATARI_SCORES: dict[str, tuple[float, float]] = {
     "alien": (227.8, 7127.7), "amidar": (5.8, 1719.5), "assault": (222.4, 742.0),
     "asterix": (210.0, 8503.3), "asteroids": (719.1, 47388.7), "atlantis": (12850.0, 29028.1),
     "bank_heist": (14.2, 753.1), "battle_zone": (2360.0, 37187.5), "beam_rider": (363.9, 16926.5),
@@ -42,7 +27,6 @@ _ATARI: dict[str, tuple[float, float]] = {
     "up_n_down": (533.4, 11693.2), "venture": (0.0, 1187.5), "video_pinball": (16256.9, 17667.9),
     "wizard_of_wor": (563.5, 4756.5), "yars_revenge": (3092.9, 54576.9), "zaxxon": (32.5, 9173.3),
 }  # fmt: skip
-ATARI_SCORES: dict[str, ScoreRange] = {rom: ScoreRange(*pair) for rom, pair in _ATARI.items()}
 """{ROM: (random agent, human tester)}, for games that start with up to 30 no-ops. Wang et al.
 (2016), arXiv 1511.06581, appendix; Rainbow and Agent57 use them, DeepMind's DQN Zoo lists them."""
 
@@ -64,9 +48,9 @@ _PROCGEN: dict[str, tuple[float, float, float, float]] = {  # easy, then hard
     "plunder": (4.5, 30.0, 3.0, 30.0),
     "starpilot": (2.5, 64.0, 1.5, 35.0),
 }
-PROCGEN_SCORES: dict[str, dict[str, ScoreRange]] = {
-    mode: {game: ScoreRange(*row[first : first + 2]) for game, row in _PROCGEN.items()}
-    for mode, first in (("easy", 0), ("hard", 2))
+PROCGEN_SCORES: dict[str, dict[str, tuple[float, float]]] = {
+    "easy": {game: row[:2] for game, row in _PROCGEN.items()},
+    "hard": {game: row[2:] for game, row in _PROCGEN.items()},
 }
 """{distribution mode: {game: (R_min, R_max)}}: what an agent without observations gets, and the
 highest return that is possible or was reached. Cobbe et al. (2020), arXiv 1912.01588, appendix,
@@ -79,50 +63,3 @@ ATARI57: tuple[str, ...] = tuple(
 
 PROCGEN16: tuple[str, ...] = tuple(f"procgen:{game}" for game in PROCGEN_SCORES["easy"])
 """Level names of all Procgen games."""
-
-_ROMS = {rom.replace("_", ""): rom for rom in ATARI_SCORES}
-# The ids that `atari` owns; it needs ALE to tell.
-_ATARI_LEVEL = re.compile(
-    r"(?:ale_py:)?(?:ALE/(\w+)-v5|(\w+?)(?:NoFrameskip|Deterministic)?-v[04])"
-)
-
-
-def score_range(level: EnvironmentConfig) -> ScoreRange | None:
-    """Returns the published range of a level, or None if there is none.
-
-    Atari: random agent and human tester. Procgen: R_min and R_max of the distribution mode.
-    """
-    suite, _, game = level.level_name.rpartition(":")
-    if suite == "procgen":
-        return PROCGEN_SCORES[level.distribution_mode].get(game)
-    match = _ATARI_LEVEL.fullmatch(level.level_name)
-    if match is None:
-        return None
-    rom = _ROMS.get((match[1] or match[2]).lower())
-    return ATARI_SCORES[rom] if rom else None
-
-
-def normalized(level: EnvironmentConfig, score: float) -> float:
-    """Returns (score - zero) / (one - zero) of the level's published range.
-
-    Raises:
-      KeyError: the level has no published range (see `score_range`).
-    """
-    found = score_range(level)
-    if found is None:
-        raise KeyError(f"no published scores of {level.level_name}")
-    return (score - found.zero) / (found.one - found.zero)
-
-
-def mean(normalized_scores: Sequence[float], *, capped: bool = False) -> float:
-    """Returns the mean over levels; `capped` counts each level as 1 at most."""
-    return statistics.fmean(_capped(normalized_scores) if capped else normalized_scores)
-
-
-def median(normalized_scores: Sequence[float], *, capped: bool = False) -> float:
-    """Returns the median over levels; `capped` counts each level as 1 at most."""
-    return statistics.median(_capped(normalized_scores) if capped else normalized_scores)
-
-
-def _capped(normalized_scores: Sequence[float]) -> list[float]:
-    return [min(score, 1.0) for score in normalized_scores]

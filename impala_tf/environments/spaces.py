@@ -26,8 +26,6 @@ WORD_BUCKETS = 1000
 _MAX_ONE_HOT = 100_000
 _NO_BOUND = 1e30
 
-ToVector = Callable[[Any], np.ndarray]
-
 
 class Words(Box):
     """Hashed words of a text, int32 [MAX_WORDS]."""
@@ -37,45 +35,33 @@ class Words(Box):
 
 
 class Simplify(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Observations as `Box` or as a flat `Dict` of `Box`: the space's `simple` form."""
+    """Observations as `Box` or as a flat `Dict` of `Box`, see `simplified`."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        space = env.observation_space
-        self._convert = converter(space)
-        self.observation_space = simple(space)
+        self.observation_space, self._convert = simplified(env.observation_space)
 
     def observation(self, observation: Any) -> Any:
         """Returns the observation in its simple form."""
         return self._convert(observation)
 
 
-def simple(space: Space[Any]) -> Space[Any]:
-    """Returns the `Box`, or the flat `Dict` of `Box`, that observations of `space` become.
+def simplified(space: Space[Any]) -> tuple[Space[Any], Callable[[Any], Any]]:
+    """Returns the simple form of a space, a `Box` or a flat `Dict` of `Box`, and the conversion.
 
     Raises:
       ValueError: the space cannot be seen by an agent; the message is a description of it.
     """
-    if isinstance(space, (Dict, Tuple)):
-        return Dict({name: _simple_part(part) for name, part in _parts(space)})
-    return _simple_part(space)
-
-
-def converter(space: Space[Any]) -> Callable[[Any], Any]:
-    """Returns the conversion of an observation of `space` into its simple form."""
     if not isinstance(space, (Dict, Tuple)):
-        return _part_converter(space)
-    parts = {name: _part_converter(part) for name, part in _parts(space)}
-
-    def convert(observation: Any) -> dict[str, np.ndarray]:
-        values = dict(_values(space, observation))
-        return {name: part(values[name]) for name, part in parts.items()}
-
-    return convert
+        return _simplified_part(space)
+    simple = {name: _simplified_part(part) for name, part, _ in _parts(space)}
+    return Dict({name: box for name, (box, _) in simple.items()}), lambda observation: {
+        name: simple[name][1](value) for name, _, value in _parts(space, observation)
+    }
 
 
 def observation_spec(space: Space[Any]) -> ObservationSpec | dict[str, ObservationSpec]:
-    """Describes a simple space. Raises ValueError as `simple`."""
+    """Describes a simple space. Raises ValueError as `simplified`."""
     if isinstance(space, Dict):
         return {name: _part_spec(part) for name, part in space.spaces.items()}
     return _part_spec(space)
@@ -156,8 +142,8 @@ def bounds(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """
     limits: Any = np.finfo(str(space.dtype))
     low, high = (
-        np.clip(each.ravel().astype(np.float64), limits.min, limits.max)
-        for each in (space.low, space.high)
+        np.clip(bound.ravel().astype(np.float64), limits.min, limits.max)
+        for bound in (space.low, space.high)
     )
     bounded = np.maximum(np.abs(low), np.abs(high)) < _NO_BOUND
     bounded &= np.isfinite(space.low).ravel() & np.isfinite(space.high).ravel()
@@ -179,47 +165,31 @@ def _scaling(space: Box) -> Callable[[np.ndarray], np.ndarray]:
     return scale
 
 
-def _parts(space: Dict | Tuple, path: str = "") -> Iterator[tuple[str, Space[Any]]]:
-    """Yields (path, space) of all parts; nested ones are named "outer.inner"."""
+def _parts(
+    space: Dict | Tuple, value: Any = None, path: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yields (path, space, value) of all parts; nested ones are named "outer.inner"."""
     items = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
     for key, part in items:
-        name = f"{path}{key}"
+        inner = None if value is None else value[key]
         if isinstance(part, (Dict, Tuple)):
-            yield from _parts(part, f"{name}.")
+            yield from _parts(part, inner, f"{path}{key}.")
         else:
-            yield name, part
+            yield f"{path}{key}", part, inner
 
 
-def _values(space: Dict | Tuple, value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (path, value) of all parts, named as in `_parts`."""
-    items = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
-    for key, part in items:
-        name = f"{path}{key}"
-        if isinstance(part, (Dict, Tuple)):
-            yield from _values(part, value[key], f"{name}.")
-        else:
-            yield name, value[key]
-
-
-def _simple_part(space: Space[Any]) -> Space[Any]:
+def _simplified_part(space: Space[Any]) -> tuple[Box, Callable[[Any], np.ndarray]]:
     if isinstance(space, Box):
         _part_spec(space)
-        return space
+        return space, lambda observation: observation
     if _is_text(space):
-        return Words()
+        return Words(), hash_words
     if isinstance(space, (Discrete, MultiBinary, MultiDiscrete)):
         size = flatdim(space)
         if size <= _MAX_ONE_HOT:
-            return Box(0, 1, (size,), np.float32)
+            one_hot = Box(0, 1, (size,), np.float32)
+            return one_hot, lambda observation: np.asarray(flatten(space, observation), np.float32)
     raise ValueError(_not_seen(space))
-
-
-def _part_converter(space: Space[Any]) -> ToVector:
-    if isinstance(space, Box):
-        return lambda observation: observation
-    if _is_text(space):
-        return hash_words
-    return lambda observation: np.asarray(flatten(space, observation), np.float32)
 
 
 def _part_spec(space: Space[Any]) -> ObservationSpec:

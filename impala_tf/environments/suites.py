@@ -4,62 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments import atari, gym, procgen, retro, scores, spaces
-from impala_tf.environments.batched import same_step
+from impala_tf.environments import atari, gym, procgen, retro, spaces
+from impala_tf.environments.batched import BatchedEnvironment, same_step
 from impala_tf.environments.many_levels import ManyLevels
+from impala_tf.environments.suite import Suite, explained
 from impala_tf.types import EnvironmentSpec
 
+# The first suite that owns a level takes it; the last one owns every level.
+SUITES = (atari.SUITE, procgen.SUITE, retro.SUITE, gym.SUITE)
 
-class Suite(Protocol):
-    """The functions that each suite's module has."""
-
-    def owns(self, level_name: str) -> bool:
-        """Tells whether the level belongs to this suite."""
-
-    def spec(self, env: EnvironmentConfig) -> EnvironmentSpec:
-        """Describes the level."""
-
-    def make(
-        self, env: EnvironmentConfig, num_envs: int, num_threads: int
-    ) -> VectorEnv[Any, Any, Any]:
-        """Returns N environments, their observation spaces in the `simple` form of `spaces`."""
-
-    def make_rendered(self, env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
-        """Returns one environment whose `render()` returns (uint8 [H, W, 3],)."""
-
-    def recipe(self, env: EnvironmentConfig) -> dict[str, Any] | None:
-        """Returns how to make one environment without this package; see `suites.recipe`."""
+_USUAL_FPS = 30
 
 
-# The first suite that owns a level takes it; gym owns every level.
-SUITES: tuple[Suite, ...] = (atari, procgen, retro, gym)
-
-
-_LISTS = {"atari57": scores.ATARI57, "procgen16": scores.PROCGEN16}
+def suite_of(env: EnvironmentConfig) -> Suite:
+    """Returns the suite of a level (one, not a list)."""
+    return next(suite for suite in SUITES if suite.owns(env.level_name))
 
 
 def levels(env: EnvironmentConfig) -> tuple[EnvironmentConfig, ...]:
-    """Returns the levels that --level_name lists, each with its flags.
-
-    Several Atari games have all 18 actions in common.
-    """
-    listed = [name for part in env.level_name.split(",") for name in _LISTS.get(part, (part,))]
-    several = len(listed) > 1
-    return tuple(
-        dataclasses.replace(
-            env,
-            level_name=name,
-            full_action_space=env.full_action_space or (several and atari.owns(name)),
-        )
-        for name in listed
-    )
+    """Returns the levels that --level_name lists, each with its flags."""
+    lists = {name: members for suite in SUITES for name, members in suite.lists.items()}
+    names = [name for part in env.level_name.split(",") for name in lists.get(part, (part,))]
+    listed = tuple(dataclasses.replace(env, level_name=name) for name in names)
+    if len(listed) == 1:
+        return listed
+    return tuple(suite_of(level).flags_beside_others(level) for level in listed)
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
@@ -69,14 +46,26 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
       ConfigError: there is no such level, a package that it needs is not installed, its spaces or
         its autoreset mode are not supported, or the levels differ in what agents see.
     """
-    each = [_suite(level).spec(level) for level in levels(env)]
-    return each[0] if len(each) == 1 else _union(env, each)
+    specs = [suite_of(level).spec(level) for level in levels(env)]
+    return specs[0] if len(specs) == 1 else _union(env, specs)
 
 
 def modules(env: EnvironmentConfig) -> list[str]:
     """Returns the Python modules that are imported for the levels, because their names say so."""
-    names = [level.level_name for level in levels(env) if _suite(level) is gym]
-    return sorted({module for module in map(gym.module_of, names) if module})
+    named = {suite_of(level).module_of(level.level_name) for level in levels(env)}
+    return sorted(named - {""})
+
+
+def normalized(level: EnvironmentConfig, score: float) -> float | None:
+    """Returns a return in the level's published range, which is 0 to 1; None if none is published.
+
+    Atari: 0 is a random agent, 1 a human tester. Procgen: R_min and R_max of the distribution mode.
+    """
+    score_range = suite_of(level).score_range(level)
+    if score_range is None:
+        return None
+    zero, one = score_range
+    return (score - zero) / (one - zero)
 
 
 def make(
@@ -94,29 +83,28 @@ def make(
     environments among them.
 
     Args:
-      env: the level, or the levels.
+      env: the flags of the level, or levels.
       num_envs: N.
-      seed: of the first reset, 0 or more; a function is called only then.
-      num_threads: of environments that run natively; one is best if there are as many actors as
-        cores.
+      seed: seeds the first reset, 0 or more; a function is called only then.
+      num_threads: threads of environments that run natively; one is best if there are as many
+        actors as cores.
       actor, num_actors: who asks, and how many there are (0: unknown, so each has one level).
 
     Raises:
       ConfigError: as `spec`, or there are fewer environments than levels to divide them among.
     """
-    everything = levels(env)
-    if len(everything) == 1:
-        return Seeded(_suite(env).make(everything[0], num_envs, num_threads), seed)
-    mine = assigned(len(everything), actor, num_actors)
+    listed = levels(env)
+    if len(listed) == 1:
+        return Seeded(suite_of(env).make(listed[0], num_envs, num_threads), seed)
+    mine = assigned(len(listed), actor, num_actors)
     if num_envs < len(mine):
         raise ConfigError(
-            f"--envs_per_actor={num_envs}: an actor has {len(mine)} of the {len(everything)} "
+            f"--envs_per_actor={num_envs}: an actor has {len(mine)} of the {len(listed)} "
             "levels; give at least as many environments, or more actors"
         )
-    counts = [len(range(k, num_envs, len(mine))) for k in range(len(mine))]
     parts = [
-        _suite(everything[index]).make(everything[index], count, num_threads)
-        for index, count in zip(mine, counts, strict=True)
+        suite_of(listed[index]).make(listed[index], len(range(k, num_envs, len(mine))), num_threads)
+        for k, index in enumerate(mine)
     ]
     return Seeded(ManyLevels(parts, mine, spec(env).actions), seed)
 
@@ -124,47 +112,28 @@ def make(
 def make_one(
     env: EnvironmentConfig, index: int, num_envs: int, seed: int, *, num_threads: int = 1
 ) -> VectorEnv[Any, Any, Any]:
-    """Returns N environments of one of the levels, with the actions of all; see `make`."""
+    """Returns N environments of one of several levels, with the actions of all; see `make`."""
     level = levels(env)[index]
-    part = _suite(level).make(level, num_envs, num_threads)
+    part = suite_of(level).make(level, num_envs, num_threads)
     return Seeded(ManyLevels([part], [index], spec(env).actions), seed)
 
 
-def assigned(num_levels: int, actor: int, num_actors: int) -> list[int]:
-    """Returns the indices of an actor's levels; at least one."""
-    if num_actors == 0 or num_actors >= num_levels:
-        return [actor % num_levels]
-    return list(range(actor % num_actors, num_levels, num_actors))
+def assigned(count: int, actor: int, num_actors: int) -> list[int]:
+    """Returns the indices of an actor's levels, of `count` levels; at least one."""
+    if num_actors == 0 or num_actors >= count:
+        return [actor % count]
+    return list(range(actor % num_actors, count, num_actors))
 
 
 def action_space(env: EnvironmentConfig) -> Space[Any]:
-    """Returns the actions of a level; of several levels, all choices, or the bounds of the first.
-
-    Raises:
-      ConfigError: as `spec`.
-    """
+    """Returns a level's actions; of several levels, all choices, or the bounds of the first."""
     actions, first = spec(env).actions, levels(env)[0]
     if len(levels(env)) > 1 and actions.kind == "discrete":
         return spaces.agent_space(actions)
-    environment = _suite(first).make(first, 1, 1)
+    environment = suite_of(first).make(first, 1, 1)
     environment.close()
-    found: Space[Any] = environment.single_action_space
-    return found
-
-
-def make_rendered(env: EnvironmentConfig, seed: int, index: int = 0) -> VectorEnv[Any, Any, Any]:
-    """Returns one environment as `make` does, whose `render()` also returns (uint8 [H, W, 3],).
-
-    `index`: which of several levels.
-
-    Raises:
-      ConfigError: as `spec`, or the level cannot be rendered.
-    """
-    everything = levels(env)
-    rendered = _suite(everything[index]).make_rendered(everything[index])
-    if len(everything) > 1:
-        rendered = ManyLevels([rendered], [index], spec(env).actions)
-    return Seeded(rendered, seed)
+    space: Space[Any] = environment.single_action_space
+    return space
 
 
 def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
@@ -174,7 +143,54 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
       {"imports": modules to import first, "make": "module:function", "settings": its arguments}.
       None if the environment needs this package to look as agents see it.
     """
-    return None if len(levels(env)) > 1 else _suite(env).recipe(env)
+    return None if len(levels(env)) > 1 else suite_of(env).recipe(env)
+
+
+class RenderedGame:
+    """An environment to play, and its picture as a person would see it.
+
+    Args:
+      env: the flags of the level, or levels.
+      seed: seeds the first reset.
+      index: which level, if `env` lists several.
+
+    Attributes:
+      environment: N = 1. On Atari, the same game that `make` makes from the same seed.
+      fps: agent steps per second at the speed that people play at.
+
+    Raises:
+      ConfigError: the level cannot be made (see `spec`) or cannot be rendered.
+    """
+
+    def __init__(self, env: EnvironmentConfig, seed: int, index: int = 0) -> None:
+        level = levels(env)[index]
+        rendered = suite_of(level).make_rendered(level)
+        if len(levels(env)) > 1:
+            rendered = ManyLevels([rendered], [index], spec(env).actions)
+        self._level_name = level.level_name
+        self._vector = Seeded(rendered, seed)
+        self.environment = BatchedEnvironment(self._vector)
+        usual_fps: float = self._vector.metadata.get("render_fps", _USUAL_FPS)
+        self.fps = usual_fps / spec(env).frames_per_step
+
+    def frame(self) -> np.ndarray:
+        """Returns the picture of the last step, uint8 [H, W, 3].
+
+        Raises:
+          ConfigError: a package that draws the level is not installed.
+        """
+        try:
+            (picture,) = self._vector.render() or ()
+        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+            line = explained(self._level_name, error)
+            if line is None:
+                raise
+            raise ConfigError(line) from error
+        return np.asarray(picture)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self.environment.close()
 
 
 class Seeded(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -205,10 +221,10 @@ def _spread(seed: int) -> int:
     return int(np.random.SeedSequence(seed).generate_state(1)[0] >> 2)
 
 
-def _union(env: EnvironmentConfig, each: Sequence[EnvironmentSpec]) -> EnvironmentSpec:
+def _union(env: EnvironmentConfig, specs: Sequence[EnvironmentSpec]) -> EnvironmentSpec:
     """Returns the spec of an agent that learns all levels."""
-    first = each[0]
-    for other in each[1:]:
+    first = specs[0]
+    for other in specs[1:]:
         for name in ("kind", "observation", "stacked_frames", "frames_per_step"):
             if getattr(other, name) != getattr(first, name):
                 raise ConfigError(
@@ -222,14 +238,10 @@ def _union(env: EnvironmentConfig, each: Sequence[EnvironmentSpec]) -> Environme
                 f"--level_name: {first.level_name} has {first.actions} and {other.level_name} has "
                 f"{other.actions}, so one agent cannot learn both"
             )
-    actions = max((spec.actions for spec in each), key=lambda actions: actions.sizes)
+    actions = max((spec.actions for spec in specs), key=lambda actions: actions.sizes)
     return first._replace(
         level_name=env.level_name,
         actions=actions,
-        protocol=f"{len(each)} levels, {actions}; the first: {first.protocol}",
-        tasks=tuple(spec.level_name for spec in each),
+        protocol=f"{len(specs)} levels, {actions}; the first: {first.protocol}",
+        tasks=tuple(spec.level_name for spec in specs),
     )
-
-
-def _suite(env: EnvironmentConfig) -> Suite:
-    return next(suite for suite in SUITES if suite.owns(env.level_name))

@@ -41,9 +41,9 @@ class Policy(tf.Module):
       policy_logits: float32 [N, P]; baseline: float32 [N]; core_state_0, ...
 
     Args:
-      agent: its variables, normalisers among them, are saved with it.
-      spec: of the level.
-      action_space: of the level.
+      agent: the agent; its variables, normalisers among them, are saved with it.
+      spec: the level's specification.
+      action_space: the level's actions.
     """
 
     def __init__(self, agent: Agent, spec: EnvironmentSpec, action_space: Any) -> None:
@@ -157,15 +157,15 @@ def export(
     """Writes the SavedModel with the signatures "sampled" and "greedy", and its player.
 
     Args:
-      agent: trained.
-      spec: of the level.
-      action_space: of the level.
+      agent: the trained agent.
+      spec: the level's specification.
+      action_space: the level's actions.
       recipe: how to make the level's environment without this package (see `suites.recipe`); None:
-        it cannot be made without, and no player is written.
-      folder: is replaced.
+        this is not possible, and no player is written.
+      folder: where to write; what was there is replaced.
 
     Returns:
-      the names of what was written.
+      The names of what was written.
     """
     policy = Policy(agent, spec, action_space)
     signatures = {choice: policy.signature(choice) for choice in ("sampled", "greedy")}

@@ -54,5 +54,6 @@ def play(games: int = 10, choice: str = "sampled") -> list[float]:
 
 if __name__ == "__main__":
     sys.path.append(str(Path.cwd()))  # the level's module may be there
-    found = play(int(sys.argv[1]) if len(sys.argv) > 1 else 10, (*sys.argv, "sampled")[2:3][0])
-    print(f"{len(found)} games: mean {np.mean(found):.2f}, returns {found}")
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    played = play(count, sys.argv[2] if len(sys.argv) > 2 else "sampled")
+    print(f"{len(played)} games: mean {np.mean(played):.2f}, returns {played}")

@@ -1,9 +1,11 @@
-"""Writes H.264 in mp4, which browsers play."""
+"""Videos of games as H.264 in mp4, which browsers play, and short clips for pages."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +14,13 @@ import av
 import numpy as np
 
 from impala_tf.logdir import written_aside
+
+CLIP_SECONDS = 15.0
+CLIP_BYTES = 400_000
+_CLIP_MAX_FPS = 30
+# Tried in this order: what needs the fewest bytes comes last.
+_CLIP_HEIGHTS = (360, 240)
+_CLIP_RATE_FACTORS = (23, 28, 33, 38, 43)
 
 _WATCHABLE_HEIGHT = 480  # pixels: smaller frames are enlarged to about this
 _VISUALLY_LOSSLESS = 18  # H.264's constant rate factor: 6 more is about half the bytes
@@ -30,7 +39,7 @@ def write_mp4(
     because the format needs even numbers.
 
     Args:
-      path: of the mp4 file.
+      path: the mp4 file.
       frames: uint8 [H, W, 3], RGB, all of the same size.
       fps: frames per second.
       rate_factor: 0 to 51; a greater one gives a smaller file and a worse picture.
@@ -42,6 +51,31 @@ def write_mp4(
     with written_aside(Path(path)) as unfinished:
         rate = Fraction(fps).limit_denominator(1000)
         _encode(unfinished, iter(frames), rate, rate_factor, height)
+
+
+def first_seconds(frames: Iterable[np.ndarray], fps: float) -> tuple[bytes, float]:
+    """Returns (mp4, seconds) of the first frames, at their own speed.
+
+    Fast videos lose every second frame (or more). The picture is as good as the size allows.
+
+    Args:
+      frames: uint8 [H, W, 3], RGB; no more are taken than the clip shows.
+      fps: frames per second.
+
+    Raises:
+      ValueError: there are no frames, or they differ in size.
+    """
+    step = math.ceil(fps / _CLIP_MAX_FPS)
+    shown = itertools.islice(frames, 0, max(1, int(CLIP_SECONDS * fps)), step)
+    kept = [_at_most(frame, _CLIP_HEIGHTS[0]) for frame in shown]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clip.mp4"
+        for height, rate_factor in itertools.product(_CLIP_HEIGHTS, _CLIP_RATE_FACTORS):
+            smaller = (_at_most(frame, height) for frame in kept)
+            write_mp4(path, smaller, fps / step, rate_factor, height)
+            if path.stat().st_size <= CLIP_BYTES:
+                break
+        return path.read_bytes(), len(kept) * step / fps
 
 
 def _encode(
@@ -70,3 +104,13 @@ def _enlarged(frame: np.ndarray, height: int) -> np.ndarray:
     large = frame.repeat(factor, axis=0).repeat(factor, axis=1)
     odd = ((0, large.shape[0] % 2), (0, large.shape[1] % 2), (0, 0))
     return np.pad(large, odd, mode="edge")
+
+
+def _at_most(frame: np.ndarray, height: int) -> np.ndarray:
+    """Returns uint8 [H, W, 3], made smaller if it is higher than `height`."""
+    if frame.shape[0] <= height:
+        return frame
+    width = round(frame.shape[1] * height / frame.shape[0])
+    picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
+    small = picture.reformat(width=width, height=height, interpolation="AREA")
+    return np.asarray(small.to_ndarray(format="rgb24"))

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -19,14 +20,15 @@ from rich.table import Table
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.logdir import Logdir
+from impala_tf.measure import in_processes
 from impala_tf.measure.acting import Measured
-from impala_tf.measure.in_processes import What, measure
-from impala_tf.monitoring.limits import ADVICE
+from impala_tf.measure.in_processes import What, console_of, measure_each
+from impala_tf.monitoring.bottleneck import ADVICE
+from impala_tf.monitoring.render import plain_table
 from impala_tf.processes.common import resolve
 from impala_tf.types import EnvironmentSpec
 
 _SCRIPT = user_commands.PROJECT / user_commands.SCRIPT
-_WIDTH = 100  # columns, if the output is not a terminal
 _PART_SHARE = 0.2  # of --benchmark_seconds
 _WARM_UP_ROWS = 2
 _ROW_S = 2.0
@@ -40,34 +42,6 @@ _LABELS: dict[What, str] = {
 """What is measured, by the names of `ADVICE`."""
 
 
-class Part(NamedTuple):
-    """A part of a run, measured alone."""
-
-    name: str
-    agent_steps_per_s: float
-    core_us_per_step: float  # microseconds of a core for every agent step of a run
-    device: str
-    peak_memory_mb: float  # of the process that was measured
-    precision: str = ""  # of the torso, if it computes in this part
-
-
-class Result(NamedTuple):
-    """A benchmark's result, JSON-able with `_asdict`."""
-
-    level_name: str
-    agent_name: str
-    frames_per_step: int
-    cores: int
-    parts: list[Part]
-    checkpoint_s: float  # seconds to write one
-    bytes_up: float  # from an actor to its learner, an agent step
-    bytes_down: float  # the other way
-    ceiling: float  # agent steps/s that the parts allow together on these cores
-    whole: float  # agent steps/s of a run
-    limit: str  # a key of ADVICE
-    limit_share: float  # of the cores' time that the parts need
-
-
 def main(given: Given) -> int:
     """Measures and prints; returns 0.
 
@@ -77,78 +51,79 @@ def main(given: Given) -> int:
     flags = configs.to_flags(given.without("mode", "json"))
     config, spec = resolve(given)
     configs.check_batches(config)
-    console = Console(stderr=config.benchmark.json)
-    if not console.is_terminal:
-        console = Console(width=_WIDTH, stderr=config.benchmark.json)
-    result = _measure(config, spec, flags, console)
+    console = console_of(stderr=config.benchmark.json)
+    parts, totals = _measure(config, spec, flags, console)
     if config.benchmark.json:
-        parts = [part._asdict() for part in result.parts]
-        print(json.dumps({**result._asdict(), "parts": parts, "advice": ADVICE[result.limit]}))
+        rows = [_json_row(name, part) for name, part in parts.items()]
+        print(json.dumps({**totals, "parts": rows, "advice": ADVICE[totals["limit"]]}))
         return 0
-    console.print(_table(result))
-    for line in _lines(result):
+    console.print(_table(parts, totals))
+    for line in _lines(totals):
         console.print(line, highlight=False)
     return 0
 
 
-def ceiling(parts: list[Part], cores: int) -> float:
+def ceiling(parts: Mapping[str, Measured], cores: int) -> float:
     """Returns the agent steps/s that these parts allow together.
 
     Everything that computes on the cores shares them; a GPU works beside them.
     """
-    on_cores = 1e6 * cores / sum(part.core_us_per_step for part in parts)
-    beside = [part.agent_steps_per_s for part in parts if part.device == "GPU"]
+    on_cores = 1e6 * cores / _core_us(parts)
+    beside = [part.steps_per_s for part in parts.values() if part.device == "GPU"]
     return min([on_cores, *beside])
 
 
 def uses_measured(config: Config) -> int:
-    """Returns how often a run takes the update that `measured_speed.updates` measures."""
+    """Returns how often a run takes the update that `learning.update` measures, a batch."""
     replays = configs.algorithm(config.loss.algorithm).replays
     return 1 if replays else config.optimizer.updates_per_batch
 
 
-def _measure(config: Config, spec: EnvironmentSpec, flags: list[str], console: Console) -> Result:
+def _measure(
+    config: Config, spec: EnvironmentSpec, flags: list[str], console: Console
+) -> tuple[dict[str, Measured], dict[str, Any]]:
+    """Returns the parts of a run, each measured alone, and what follows, JSON-able."""
     seconds = _PART_SHARE * config.benchmark.benchmark_seconds
-    uses = uses_measured(config)
-    alone: dict[What, Measured] = {}
-    for what, name in _LABELS.items():
-        with console.status(f"measuring {name} alone"):
-            alone[what] = measure(what, config, spec, seconds)
-    parts = [
-        _part(_LABELS[what], found, uses if what == "update" else 1)
-        for what, found in alone.items()
-    ]
+    parts = measure_each(_LABELS, config, spec, seconds, console)
+    updates_per_s = parts["updates"].steps_per_s / uses_measured(config)
+    parts["updates"] = parts["updates"]._replace(steps_per_s=updates_per_s)
     with console.status("measuring checkpoints"):
-        checkpoint_s = 1 / measure("checkpoint", config, spec, seconds).steps_per_s
+        checkpoint = in_processes.measure("checkpoint", config, spec, seconds)
     with console.status("measuring a whole run"):
         whole = _whole(flags, config.benchmark.benchmark_seconds)
     cores = len(os.sched_getaffinity(0))
-    largest = max(parts, key=lambda part: part.core_us_per_step)
-    return Result(
-        level_name=spec.level_name,
-        agent_name=config.agent.agent_name,
-        frames_per_step=spec.frames_per_step,
-        cores=cores,
-        parts=parts,
-        checkpoint_s=checkpoint_s,
-        bytes_up=alone["transport"].bytes_up,
-        bytes_down=alone["transport"].bytes_down / config.process.parameter_lag,
-        ceiling=ceiling(parts, cores),
-        whole=whole,
-        limit=largest.name,
-        limit_share=largest.core_us_per_step / sum(part.core_us_per_step for part in parts),
-    )
+    limit = max(parts, key=lambda name: parts[name].core_us_per_step)
+    return parts, {
+        "level_name": spec.level_name,
+        "agent_name": config.agent.agent_name,
+        "frames_per_step": spec.frames_per_step,
+        "cores": cores,
+        "checkpoint_s": 1 / checkpoint.steps_per_s,
+        # From an actor to its learner and back, for an agent step:
+        "bytes_up": parts["transport"].bytes_up,
+        "bytes_down": parts["transport"].bytes_down / config.process.parameter_lag,
+        # Agent steps/s that the parts allow together on these cores, and those of a run:
+        "ceiling": ceiling(parts, cores),
+        "whole": whole,
+        "limit": limit,
+        "limit_share": parts[limit].core_us_per_step / _core_us(parts),
+    }
 
 
-def _part(name: str, found: Measured, uses: int) -> Part:
-    return Part(
-        name,
-        found.steps_per_s / uses,
-        1e6 * found.cores * uses / found.steps_per_s,
-        found.device,
-        found.peak_memory / 2**20,
-        found.precision,
-    )
+def _core_us(parts: Mapping[str, Measured]) -> float:
+    """Returns the microseconds of a core that all parts need for an agent step."""
+    return sum(part.core_us_per_step for part in parts.values())
+
+
+def _json_row(name: str, part: Measured) -> dict[str, Any]:
+    return {
+        "name": name,
+        "agent_steps_per_s": part.steps_per_s,
+        "core_us_per_step": part.core_us_per_step,
+        "device": part.device,
+        "peak_memory_mb": part.peak_memory_mb,
+        "precision": part.precision,
+    }
 
 
 def _whole(flags: list[str], seconds: float) -> float:
@@ -185,36 +160,34 @@ def _rates(logdir: Path) -> list[float]:
     return [float(cell) for cell in cells[_WARM_UP_ROWS:] if cell]
 
 
-def _table(result: Result) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("part, alone")
-    table.add_column("on")
-    for heading in ("agent steps/s", "core µs a step", "share", "peak memory"):
-        table.add_column(heading, justify="right")
-    total = sum(part.core_us_per_step for part in result.parts)
-    for part in result.parts:
+def _table(parts: Mapping[str, Measured], totals: Mapping[str, Any]) -> Table:
+    figures = ("agent steps/s", "core µs a step", "share", "peak memory")
+    table = plain_table("part, alone", "on", *figures, texts=2)
+    total = _core_us(parts)
+    for name, part in parts.items():
         table.add_row(
-            part.name,
-            ", ".join(filter(None, (part.device, part.precision))),
-            f"{part.agent_steps_per_s:,.0f}",
+            name,
+            part.on,
+            f"{part.steps_per_s:,.0f}",
             f"{part.core_us_per_step:,.0f}",
             f"{part.core_us_per_step / total:.0%}",
             f"{part.peak_memory_mb:,.0f} MiB" if part.peak_memory_mb else "unknown",
         )
     table.add_section()
-    table.add_row("all parts", "", f"{result.ceiling:,.0f}", f"{total:,.0f}", "100%", "")
-    table.add_row("a whole run", "", f"{result.whole:,.0f}", "", "", "", style="bold")
+    table.add_row("all parts", "", f"{totals['ceiling']:,.0f}", f"{total:,.0f}", "100%", "")
+    table.add_row("a whole run", "", f"{totals['whole']:,.0f}", "", "", "", style="bold")
     return table
 
 
-def _lines(result: Result) -> list[str]:
+def _lines(totals: Mapping[str, Any]) -> list[str]:
     return [
         "",
-        f"{result.agent_name} on {result.level_name}: a run reaches"
-        f" {result.whole / result.ceiling:.0%} of the {result.ceiling:,.0f} agent steps/s that its"
-        f" parts allow on {result.cores} cores.",
-        f"On the wire, an agent step is {result.bytes_up:,.0f} bytes up and at most"
-        f" {result.bytes_down:,.0f} down. A checkpoint takes {result.checkpoint_s:.2f} s.",
-        f"limited by: {result.limit} ({result.limit_share:.0%} of the cores' time)",
-        f"faster with: {ADVICE[result.limit]}",
+        "{agent_name} on {level_name}: a run reaches {reached:.0%} of the {ceiling:,.0f} agent"
+        " steps/s that its parts allow on {cores} cores.".format(
+            reached=totals["whole"] / totals["ceiling"], **totals
+        ),
+        "On the wire, an agent step is {bytes_up:,.0f} bytes up and at most {bytes_down:,.0f} down."
+        " A checkpoint takes {checkpoint_s:.2f} s.".format_map(totals),
+        "limited by: {limit} ({limit_share:.0%} of the cores' time)".format_map(totals),
+        f"faster with: {ADVICE[totals['limit']]}",
     ]

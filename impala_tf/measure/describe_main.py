@@ -9,20 +9,29 @@ from rich.console import Console
 from rich.table import Table
 
 from impala_tf import config as configs
-from impala_tf.agents import description, precision
+from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
-from impala_tf.agents.description import Layer
 from impala_tf.config import Config, Given
 from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import Learner
-from impala_tf.measure.in_processes import What, measure
+from impala_tf.measure.in_processes import What, console_of, measure_each
+from impala_tf.measure.layers import Layer, activation_bytes, layers_of
+from impala_tf.monitoring.render import plain_table
 from impala_tf.processes.common import resolve
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
 from impala_tf.types import EnvironmentSpec
 
-_WIDTH = 100  # columns, if the output is not a terminal
 _MEASURED_S = 3.0
+_LAYERS_NOTE = (
+    "Output shapes and multiply-adds are those of one step. Multiply-adds are counted in"
+    " convolutions and in products with matrices of weights; biases, activations, pooling and"
+    " normalisation are left out.\n"
+)
+_MEMORY_NOTE = (
+    "All of this is counted, not measured. Activations are the results that the backward pass"
+    " reads, each once. Gradients, and what single operations need while they run, come on top.\n"
+)
 
 
 def main(given: Given) -> int:
@@ -40,30 +49,17 @@ def main(given: Given) -> int:
         tf.config.set_visible_devices([], "GPU")
     start_xla()
     agent = agent_of(config.agent, spec, dtype)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    console = console_of()
     console.print(f"{_name(config, dtype)} on {spec.level_name}:", highlight=False)
     console.print(f"{spec.protocol}\n", highlight=False)
     # In float32, layers are computed as they are described.
-    console.print(_layer_table(description.layers(agent_of(config.agent, spec), spec)))
+    console.print(_layer_table(layers_of(agent_of(config.agent, spec), spec)))
     console.print(_LAYERS_NOTE, style="dim")
     console.print(_memory_table(config, spec, agent))
     console.print(_MEMORY_NOTE, style="dim")
     console.print(_speed_table(config, spec, console))
     console.print(_speed_note(config), style="dim")
     return 0
-
-
-_LAYERS_NOTE = (
-    "Output shapes and multiply-adds are those of one step. Multiply-adds are counted in"
-    " convolutions and in products with matrices of weights; biases, activations, pooling and"
-    " normalisation are left out.\n"
-)
-_MEMORY_NOTE = (
-    "All of this is counted, not measured. Activations are the results that the backward pass"
-    " reads, each once. Gradients, and what single operations need while they run, come on top.\n"
-)
 
 
 def _name(config: Config, dtype: str) -> str:
@@ -73,7 +69,7 @@ def _name(config: Config, dtype: str) -> str:
 
 
 def _layer_table(layers: list[Layer]) -> Table:
-    table = _table("layer", "", "output", "parameters", "multiply-adds", texts=2)
+    table = plain_table("layer", "", "output", "parameters", "multiply-adds", texts=2)
     for layer in layers:
         table.add_row(
             layer.place,
@@ -83,11 +79,9 @@ def _layer_table(layers: list[Layer]) -> Table:
             f"{layer.multiply_adds:,}" if layer.multiply_adds else "",
         )
     table.add_section()
-    total = (
-        sum(layer.parameters for layer in layers),
-        sum(layer.multiply_adds for layer in layers),
-    )
-    table.add_row("total", "", "", *(f"{number:,}" for number in total), style="bold")
+    parameters = sum(layer.parameters for layer in layers)
+    multiply_adds = sum(layer.multiply_adds for layer in layers)
+    table.add_row("total", "", "", f"{parameters:,}", f"{multiply_adds:,}", style="bold")
     return table
 
 
@@ -96,92 +90,81 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
     batch_size = config.optimizer.batch_size
     unroll = _size(unroll_specs(agent, spec, length))
     learner = Learner(agent, spec, config, SingleLearner())
-    table = _table("memory", "", texts=1)
-    for what, size in (
-        (f"an unroll of {length} steps, as it is sent", unroll),
-        (f"a batch of {batch_size} unrolls", batch_size * unroll),
-        ("variables, as actors get them", _size(agent.variables)),
-        ("variables of the learner, with optimizer and statistics",
-         _size(learner.parameters_and_slots())),
-        *_of_gradient_step(config, spec, agent),
-        *_of_gradient_sent(config, spec, agent),
-    ):  # fmt: skip
+    sizes = {
+        f"an unroll of {length} steps, as it is sent": unroll,
+        f"a batch of {batch_size} unrolls": batch_size * unroll,
+        "variables, as actors get them": _size(agent.variables),
+        "variables of the learner, with optimizer and statistics": _size(
+            learner.parameters_and_slots()
+        ),
+        **_of_gradient_step(config, spec, agent),
+    }
+    if configs.algorithm(config.loss.algorithm).actors_send == "gradients":
+        sent = sent_specs(agent, spec, config)
+        sizes["a gradient, as it is sent in place of unrolls"] = _size(sent)
+    table = plain_table("memory", "")
+    for what, size in sizes.items():
         table.add_row(what, _mebibytes(size))
     return table
 
 
-def _of_gradient_sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> list[tuple[str, int]]:
-    if configs.algorithm(config.loss.algorithm).actors_send == "unrolls":
-        return []
-    return [
-        ("a gradient, as it is sent in place of unrolls", _size(sent_specs(agent, spec, config)))
-    ]
-
-
-def _of_gradient_step(config: Config, spec: EnvironmentSpec, agent: Agent) -> list[tuple[str, int]]:
+def _of_gradient_step(config: Config, spec: EnvironmentSpec, agent: Agent) -> dict[str, int]:
     if configs.algorithm(config.loss.algorithm).replays:
         steps = config.replay.replay_batch_size
         capacity = config.replay.replay_capacity
-        return [
-            (f"activations of a gradient step on {steps} agent steps",
-             description.activation_bytes(agent, spec, 0, steps)),
-            (f"a replay of {capacity:,} agent steps", configs.replay_bytes(config, spec)),
-        ]  # fmt: skip
+        return {
+            f"activations of a gradient step on {steps} agent steps": activation_bytes(
+                agent, spec, 0, steps
+            ),
+            f"a replay of {capacity:,} agent steps": configs.replay_bytes(config, spec),
+        }
     splits = configs.algorithm(config.loss.algorithm).estimates_once
     parts = config.optimizer.minibatches if splits else 1
     parts *= config.optimizer.micro_batches
     learned = math.ceil(config.optimizer.batch_size / parts)
     length = config.optimizer.unroll_length
-    size = description.activation_bytes(agent, spec, length, learned)
-    return [(f"activations of a gradient step on {learned} unrolls", size)]
+    size = activation_bytes(agent, spec, length, learned)
+    return {f"activations of a gradient step on {learned} unrolls": size}
 
 
 def _speed_table(config: Config, spec: EnvironmentSpec, console: Console) -> Table:
     num_envs = config.process.envs_per_actor
     batch_size = config.optimizer.batch_size
     length = config.optimizer.unroll_length
-    table = _table("speed", "on", "agent steps/s", "peak memory", texts=2)
-    measurements: dict[What, str] = {
+    labels: dict[What, str] = {
         "inference": f"inference, {num_envs} environments",
         "update": f"update, batch of {batch_size} x {length} steps",
     }
-    for what, label in measurements.items():
-        with console.status(f"measuring {label}"):
-            found = measure(what, config, spec, _MEASURED_S)
-        memory = _mebibytes(found.peak_memory) if found.peak_memory else "unknown"
-        table.add_row(label, found.on, f"{found.steps_per_s:,.0f}", memory)
+    table = plain_table("speed", "on", "agent steps/s", "peak memory", texts=2)
+    for label, part in measure_each(labels, config, spec, _MEASURED_S, console).items():
+        memory = _mebibytes(2**20 * part.peak_memory_mb) if part.peak_memory_mb else "unknown"
+        table.add_row(label, part.on, f"{part.steps_per_s:,.0f}", memory)
     return table
 
 
 def _speed_note(config: Config) -> str:
-    uses = config.optimizer.updates_per_batch
-    times = "once" if uses == 1 else f"{uses} times"
+    begin = (
+        f"Measured for {_MEASURED_S:g} s each, one process at a time, on random observations"
+        " without environments."
+    )
     if configs.algorithm(config.loss.algorithm).replays:
         ratio, steps = config.replay.replay_ratio, config.replay.replay_batch_size
         return (
-            f"Measured for {_MEASURED_S:g} s each, one process at a time, on random observations"
-            f" without environments. An update puts the batch into the replay and takes {ratio:g}"
-            f" gradient steps, each on {steps} agent steps, for each of its agent steps."
+            f"{begin} An update puts the batch into the replay and takes {ratio:g} gradient steps,"
+            f" each on {steps} agent steps, for each of its agent steps."
         )
+    uses = config.optimizer.updates_per_batch
+    times = "once" if uses == 1 else f"{uses} times"
     return (
-        f"Measured for {_MEASURED_S:g} s each, one process at a time, on random observations"
-        f" without environments. A learner learns from each step {times}, and each time counts"
-        " here. The peak memory is that of the whole process, TensorFlow included."
+        f"{begin} A learner learns from each step {times}, and each time counts here. The peak"
+        " memory is that of the whole process, TensorFlow included."
     )
-
-
-def _table(*headings: str, texts: int) -> Table:
-    """Returns an empty table; the columns after the first `texts` hold numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < texts else "right")
-    return table
 
 
 def _size(specs: object) -> int:
     """Returns the bytes of tensors, variables or specs."""
-    return sum(math.prod(each.shape) * each.dtype.size for each in tf.nest.flatten(specs))
+    return sum(math.prod(part.shape) * part.dtype.size for part in tf.nest.flatten(specs))
 
 
-def _mebibytes(size: int) -> str:
+def _mebibytes(size: float) -> str:
     return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"

@@ -10,8 +10,11 @@ import logging
 import multiprocessing
 import os
 import signal
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Literal
+
+from rich.console import Console
 
 from impala_tf.config import Config, ConfigError
 from impala_tf.machine.process_lifetime import die_with_parent
@@ -20,30 +23,56 @@ from impala_tf.types import EnvironmentSpec
 
 What = Literal["environment", "inference", "transport", "update", "checkpoint"]
 
+_WIDTH = 100  # columns, if the output is not a terminal
+
+
+def console_of(stderr: bool = False) -> Console:
+    """Returns the console that measurements are shown on."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(width=_WIDTH, stderr=stderr)
+
+
+def measure_each(
+    labels: Mapping[What, str],
+    config: Config,
+    spec: EnvironmentSpec,
+    seconds: float,
+    console: Console,
+) -> dict[str, Measured]:
+    """Measures one after another; the console shows which one. Returns {label: what was measured}.
+
+    Arguments and errors as of `measure`.
+    """
+    measured = {}
+    for what, label in labels.items():
+        with console.status(f"measuring {label}"):
+            measured[label] = measure(what, config, spec, seconds)
+    return measured
+
 
 def measure(what: What, config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """Measures what an actor or a learner of a run would compute.
 
     Args:
       what: a function of `acting` or `learning`.
-      config: resolved.
-      spec: of the level.
-      seconds: to measure for; compiling comes on top.
+      config: the resolved flags.
+      spec: the level's specification.
+      seconds: how long to measure; compiling comes on top.
 
     Raises:
       ConfigError: flags that cannot be used on this machine.
       RuntimeError: the process failed; it has printed why.
     """
-    found: Measured
     process = config.process
+    measured: Measured
     if what == "inference" and (process.inference, process.acting) == ("actor", "litert"):
         converted = _in_new_process("learning", "converted", config, spec)
         if converted is not None:
-            found = _in_new_process("acting", what, config, spec, seconds, converted)
-            return found
+            measured = _in_new_process("acting", what, config, spec, seconds, *converted)
+            return measured
     module = "acting" if what == "environment" else "learning"
-    found = _in_new_process(module, what, config, spec, seconds)
-    return found
+    measured = _in_new_process(module, what, config, spec, seconds)
+    return measured
 
 
 def _in_new_process(module: str, function: str, *arguments: Any) -> Any:

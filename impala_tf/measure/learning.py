@@ -1,6 +1,6 @@
 """How fast an agent acts and learns on this machine, and how much memory that takes.
 
-Call these in processes of their own (see `measurement`): they choose TensorFlow's devices and
+Call these in processes of their own (see `in_processes`): they choose TensorFlow's devices and
 threads, and peaks of memory are those of the whole process.
 """
 
@@ -35,14 +35,7 @@ from impala_tf.learner.conversion import ConversionError, convert
 from impala_tf.learner.group import SingleLearner
 from impala_tf.learner.update import Learner
 from impala_tf.machine import certificates
-from impala_tf.measure.acting import (
-    ONE_THREAD,
-    Converted,
-    Measured,
-    noise,
-    peak_memory,
-    rate,
-)
+from impala_tf.measure.acting import ONE_THREAD, Measured, noise, peak_memory_mb, rate
 from impala_tf.processes import tensorflow_startup
 from impala_tf.transport import (
     ActorClient,
@@ -67,36 +60,36 @@ _PLAYED_UNROLLS = 5
 
 
 def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures an actor's answers with TensorFlow to its environments, without these.
+    """Measures an actor's answers with TensorFlow to its environments, without the environments.
 
     Args:
-      config: resolved.
-      spec: of the level.
-      seconds: to measure for.
+      config: the resolved flags.
+      spec: the level's specification.
+      seconds: how long to measure.
     """
     tensorflow_startup.use_one_cpu_thread()
     agent = _agent(config, spec)
-    found, cores = rate(answers(agent, spec, config), seconds)
+    per_s, cores = rate(answers(agent, spec, config), seconds)
     steps = config.process.envs_per_actor
-    memory, dtype = peak_memory(), agent.torso_dtype
-    return Measured(found * steps, ONE_THREAD, memory, cores, precision=dtype)
+    memory, dtype = peak_memory_mb(), agent.torso_dtype
+    return Measured(per_s * steps, ONE_THREAD, memory, cores, precision=dtype)
 
 
-def converted(config: Config, spec: EnvironmentSpec) -> Converted | None:
-    """Returns what actors run in place of TensorFlow; None if LiteRT cannot compute the agent."""
+def converted(config: Config, spec: EnvironmentSpec) -> tuple[bytes, list[np.ndarray]] | None:
+    """Returns (network, parameters) that actors run without TensorFlow; None: LiteRT cannot."""
     agent = _agent(config, spec)
     arrays = [variable.numpy() for variable in agent.variables]
     try:
         model = convert(agent, spec, config.process.envs_per_actor)
     except ConversionError:
         return None
-    return Converted(model.to_bytes(), arrays)
+    return model.to_bytes(), arrays
 
 
 def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
-    """Measures an actor's unrolls (a3c: gradients) to a learner here, and new parameters back.
+    """Measures what an actor sends (unrolls; a3c: gradients), and new parameters back.
 
-    Both sides are in this process. Arguments as of `inference`.
+    Actor and learner are both in this process. Arguments as of `inference`.
     """
     tensorflow_startup.use_one_cpu_thread()
     num_envs = config.process.envs_per_actor
@@ -119,11 +112,11 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
             client.fetch_parameters(version - 1)
             client.push(sent)
 
-        found, cores = rate(exchange, seconds)
+        per_s, cores = rate(exchange, seconds)
     steps = num_envs * length
     bytes_up = sum(map(len, NestCodec(specs).encode(sent)[1])) / steps
-    bytes_down = sum(NamedSpec.of(*spec).nbytes for spec in parameters) / steps
-    return Measured(found * steps, "CPU", peak_memory(), cores, bytes_up, bytes_down)
+    bytes_down = sum(NamedSpec.of(*parameter).nbytes for parameter in parameters) / steps
+    return Measured(per_s * steps, "CPU", peak_memory_mb(), cores, bytes_up, bytes_down)
 
 
 def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -132,8 +125,8 @@ def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measure
     with tempfile.TemporaryDirectory() as folder:
         checkpointer = Checkpointer(Path(folder) / "checkpoints", learner.trackables())
         numbers = itertools.count()
-        found, cores = rate(lambda: checkpointer.save({}, next(numbers)), seconds)
-    return Measured(found, "CPU", peak_memory(), cores)
+        per_s, cores = rate(lambda: checkpointer.save({}, next(numbers)), seconds)
+    return Measured(per_s, "CPU", peak_memory_mb(), cores)
 
 
 def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -146,11 +139,11 @@ def update(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """
     tensorflow_startup.select_device(config.process.device)
     agent = _agent(config, spec)
-    found, cores = rate(updates(agent, spec, config), seconds)
+    per_s, cores = rate(updates(agent, spec, config), seconds)
     steps = config.optimizer.batch_size * config.optimizer.unroll_length
     gpus = tf.config.get_visible_devices("GPU")
     device = "GPU" if gpus else f"CPU, {len(os.sched_getaffinity(0))} cores"
-    return Measured(found * steps, device, peak_memory(), cores, precision=agent.torso_dtype)
+    return Measured(per_s * steps, device, peak_memory_mb(), cores, precision=agent.torso_dtype)
 
 
 def answers(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[], object]:
@@ -188,12 +181,12 @@ def _agent(config: Config, spec: EnvironmentSpec) -> Agent:
 def _sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> Sent:
     """Returns what an actor sends; how well its images compress depends on the level."""
     if configs.algorithm(config.loss.algorithm).actors_send == "unrolls":
-        return _played_unroll(config, spec, agent)
+        return played_unroll(config, spec, agent)
     gradient: ActorGradient = noise(gradient_specs(agent), 1)
     return gradient
 
 
-def _played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unroll:
+def played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unroll:
     """Returns what an actor sends after a few unrolls."""
     num_envs = config.process.envs_per_actor
     length = config.optimizer.unroll_length

@@ -1,4 +1,4 @@
-"""The metrics of a run: their names and meanings, windows and rates.
+"""The metrics of a run: the columns of its files, with their meanings.
 
 To add one: a line in _GROUPS, and its value in `learner.policy`, `algorithms.dqn.step` or
 `recorder.py`.
@@ -6,13 +6,7 @@ To add one: a line in _GROUPS, and its value in `learner.policy`, `algorithms.dq
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from impala_tf.types import Episode
+from collections.abc import Mapping
 
 # Losses, entropy, norms, lags and fractions are means over the updates since the last row.
 _GROUPS: dict[str, dict[str, str]] = {
@@ -86,63 +80,35 @@ TENSORBOARD_TAGS: dict[str, str] = {
 }
 """{metric: its curve in TensorBoard}, e.g. episode_return_mean: episode/return_mean."""
 
+OF_LEARNER = (
+    "loss_total", "entropy", "policy_lag_mean", "policy_lag_max", "rho_clip_fraction",
+    "queue_size", "learner_idle_fraction", "learner_all_reduce_fraction",
+)  # fmt: skip
+"""Metrics that also describe one learner of several."""
+LEARNER_METRICS: dict[str, str] = {
+    "wall_time_s": METRICS["wall_time_s"],
+    "environment_frames": METRICS["environment_frames"] + ", over all learners",
+    "learner": "rank of the learner that the rest of the row describes",
+    "batches": "batches that it learned from since the last row",
+    "agent_steps_per_s": "agent steps per second in these batches",
+    "frames_per_s": "environment frames per second in these batches",
+    "episodes": "whole games that its actors have finished so far",
+    "episode_return_mean": "mean unclipped return of the last 100 of them",
+    "episode_length_mean": "mean length of the last 100 of them, in agent steps",
+    **{name: METRICS[name] for name in OF_LEARNER},
+}
+"""The columns of metrics-learners.csv, in order, with their meanings."""
+LEVEL_METRICS: dict[str, str] = {
+    "wall_time_s": METRICS["wall_time_s"],
+    "environment_frames": METRICS["environment_frames"] + ", over all levels",
+    "level": "index of the level in --level_name, from 0",
+    "episodes": "whole games of this level that have finished so far",
+    "episode_return_mean": "mean unclipped return of the last 100 of them",
+    "episode_length_mean": "mean length of the last 100 of them, in agent steps",
+    "normalized_return_mean": "the mean return between random play (0) and a human's, or the best "
+    "possible one on Procgen (1); empty if none is published",
+}
+"""The columns of metrics-levels.csv, in order, with their meanings."""
+
 Row = Mapping[str, float | int | None]
-"""{name in METRICS: value}; a name that is missing or None has no value yet."""
-
-
-class EpisodeWindow:
-    """Counts finished games and averages the last 100."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._last: deque[Episode] = deque(maxlen=100)
-
-    def add(self, episode: Episode) -> None:
-        """Counts a finished game."""
-        self._count += 1
-        self._last.append(Episode(float(episode.episode_return), int(episode.episode_length)))
-
-    def row(self) -> dict[str, float | int | None]:
-        """Returns the episode metrics; the means are None before the first game has finished."""
-        return {
-            "episodes": self._count,
-            "episode_return_mean": _mean([e.episode_return for e in self._last]),
-            "episode_length_mean": _mean([e.episode_length for e in self._last]),
-        }
-
-    def state(self) -> dict[str, Any]:
-        """Returns the window as JSON-able values, for a checkpoint."""
-        return {"count": self._count, "last": [list(episode) for episode in self._last]}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned."""
-        self._count = state["count"]
-        self._last.clear()
-        self._last.extend(Episode(*episode) for episode in state["last"])
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
-
-
-class Rates:
-    """Agent steps and frames per second between calls of `row`."""
-
-    def __init__(
-        self, agent_steps: int, environment_frames: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Starts to measure now, at the given counts (not 0 in a resumed run)."""
-        self._clock = clock
-        self._last = (clock(), agent_steps, environment_frames)
-
-    def row(self, agent_steps: int, environment_frames: int) -> dict[str, float | int | None]:
-        """Returns the speed metrics since the last call; None if no time has passed."""
-        before, steps_before, frames_before = self._last
-        self._last = (self._clock(), agent_steps, environment_frames)
-        elapsed = self._last[0] - before
-        if elapsed <= 0:
-            return {"agent_steps_per_s": None, "frames_per_s": None}
-        return {
-            "agent_steps_per_s": (agent_steps - steps_before) / elapsed,
-            "frames_per_s": (environment_frames - frames_before) / elapsed,
-        }
+"""{name of a column: value}; a name that is missing or None has no value yet."""

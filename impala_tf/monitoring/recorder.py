@@ -10,27 +10,30 @@ from typing import Any
 import numpy as np
 
 from impala_tf.machine.process_memory import peak_mib
-from impala_tf.monitoring.learner_rows import LearnerRows
-from impala_tf.monitoring.level_rows import LevelRows
-from impala_tf.monitoring.metrics import EpisodeWindow, Rates
-from impala_tf.monitoring.writers import CsvWriter, Writer
+from impala_tf.monitoring.rows import Breakdown, EpisodeWindow, LearnerRows, LevelRows, Rates
+from impala_tf.monitoring.writers import Writer
 from impala_tf.types import ActorReport, Episode, Progress
 
-_MAXIMA = ("policy_lag_max",)
+# How several numbers become one; all others are averaged.
+_SUMS = ("queue_size", "unrolls_refused", "unrolls_stale")
+_MAXIMA = ("policy_lag_max", "replay_steps", "learner_memory_mb", "actor_memory_mb")
+# What each learner tells besides the statistics of its updates.
+_OF_LEARNERS = (
+    *_SUMS, "learner_idle_fraction", "learner_all_reduce_fraction", "replay_steps",
+    "learner_memory_mb", "actor_memory_mb",
+)  # fmt: skip
 _SHARES = ("actor_environment_fraction", "actor_inference_fraction", "actor_wait_fraction")
-_MEMORY = ("learner_memory_mb", "actor_memory_mb")
 
 
 class RunRecorder:
     """The statistics of one learner; rank 0's recorder also writes the rows of all.
 
     Args:
-      writers: of the rows, keyed by the name that a checkpoint stores their position under.
+      writers: write the rows, keyed by the names that checkpoints store their positions under.
       queue_size: returns how many unrolls are in the queue.
       interval_s: seconds between rows.
-      learners_writer: of one row per learner, if there are several (`learner_rows`).
-      levels: makes one row per level, if there are several (`level_rows`).
-      levels_writer: of these rows.
+      learners_writer: writes one row per learner, if there are several.
+      level_rows: writes one row per level, if there are several.
       replay_steps: returns how many agent steps are in the replay, if there is one.
     """
 
@@ -39,26 +42,24 @@ class RunRecorder:
         writers: dict[str, Writer],
         queue_size: Callable[[], int],
         interval_s: float,
-        learners_writer: CsvWriter | None = None,
-        levels: LevelRows | None = None,
-        levels_writer: CsvWriter | None = None,
+        learners_writer: Writer | None = None,
+        level_rows: LevelRows | None = None,
         replay_steps: Callable[[], int] | None = None,
     ) -> None:
         self._writers = writers
-        self._learners_writer = learners_writer
+        self._learner_rows = LearnerRows(learners_writer)
+        self._breakdowns: list[Breakdown] = [self._learner_rows]
+        if level_rows is not None:
+            self._breakdowns.append(level_rows)
         self._files: dict[str, Writer] = dict(writers)
-        if learners_writer is not None:
-            self._files["learners"] = learners_writer
-        self._levels = levels
-        self._levels_writer = levels_writer
-        if levels_writer is not None:
-            self._files["levels"] = levels_writer
+        for breakdown in self._breakdowns:
+            if breakdown.writer is not None:
+                self._files[f"{breakdown.name}s"] = breakdown.writer
         self._others_positions: dict[str, dict[str, int]] = {}
         self._queue_size = queue_size
         self._replay_steps = replay_steps
         self._interval_s = interval_s
         self._window = EpisodeWindow()
-        self._learner_rows = LearnerRows()
         self._lock = threading.Lock()
         self._episodes: list[Episode] = []
         self._actor_memory_mb = 0.0
@@ -66,8 +67,12 @@ class RunRecorder:
         self._refused = self._stale = 0
         self._wall_time_s = 0.0
         self.last_row: dict[str, Any] | None = None
-        self.last_learner_rows: list[dict[str, Any]] = []
         self.begin(0, 0)
+
+    @property
+    def last_learner_rows(self) -> list[dict[str, Any]]:
+        """The last rows of the learners; [] if there is one learner."""
+        return self._learner_rows.last_rows
 
     def begin(self, agent_steps: int, environment_frames: int) -> None:
         """Starts the clocks at these counts, when training starts or resumes."""
@@ -105,10 +110,10 @@ class RunRecorder:
             self._stale += num_unrolls
 
     def record_update(self, stats: Any, idle_s: float, all_reduce_s: float | None = None) -> None:
-        """Takes what is known of an update.
+        """Takes the numbers of an update.
 
         Args:
-          stats: a NamedTuple; None if this learner had no batch for it: it is still waiting.
+          stats: a NamedTuple of statistics; None: this learner is still waiting for a batch.
           idle_s: seconds waited for its batch.
           all_reduce_s: seconds in its all-reduces; None: this learner is alone.
         """
@@ -154,9 +159,8 @@ class RunRecorder:
         for part in intervals:
             for episode in part["episodes"]:
                 self._window.add(Episode(*episode))
-        self._learner_rows.add_episodes(intervals)
-        if self._levels is not None:
-            self._levels.add_episodes(intervals)
+        for breakdown in self._breakdowns:
+            breakdown.add_episodes(intervals)
         stats = [part["stats"] for part in intervals if part["stats"]]
         if not stats:
             return
@@ -164,17 +168,7 @@ class RunRecorder:
         row = {
             "wall_time_s": self._wall_time_s,
             **progress._asdict(),
-            "queue_size": sum(part["queue_size"] for part in intervals),
-            "unrolls_refused": sum(part["unrolls_refused"] for part in intervals),
-            "unrolls_stale": sum(part["unrolls_stale"] for part in intervals),
-            "replay_steps": _largest([part.get("replay_steps") for part in intervals]),
-            "learner_idle_fraction": float(
-                np.mean([part["learner_idle_fraction"] for part in intervals])
-            ),
-            "learner_all_reduce_fraction": _mean(
-                [part.get("learner_all_reduce_fraction") for part in intervals]
-            ),
-            **{name: _largest([part.get(name) for part in intervals]) for name in _MEMORY},
+            **_reduce([{name: part[name] for name in _OF_LEARNERS} for part in intervals]),
             **_reduce([part["actor_shares"] for part in intervals if part["actor_shares"]]),
             **self._rates.row(progress.agent_steps, progress.environment_frames),
             **self._window.row(),
@@ -183,21 +177,15 @@ class RunRecorder:
         self.last_row = row
         for writer in self._writers.values():
             writer.write(row)
-        if self._levels is not None and self._levels_writer is not None:
-            for level_row in self._levels.rows(row):
-                self._levels_writer.write(level_row)
-        if self._learners_writer is not None:
-            self.last_learner_rows = self._learner_rows.rows(row, intervals)
-            for learner_row in self.last_learner_rows:
-                self._learners_writer.write(learner_row)
+        for breakdown in self._breakdowns:
+            breakdown.write(row, intervals)
 
     def state(self) -> dict[str, Any]:
         """Returns clocks, episodes and the writers' positions, for a checkpoint."""
         return {
             "wall_time_s": self._wall_time_s,
             "episodes": self._window.state(),
-            "learner_episodes": self._learner_rows.state(),
-            "level_episodes": [] if self._levels is None else self._levels.state(),
+            **{f"{one.name}_episodes": one.state() for one in self._breakdowns},
             "positions": {
                 **self._others_positions,
                 **{name: writer.position() for name, writer in self._files.items()},
@@ -219,9 +207,9 @@ class RunRecorder:
         if state is not None:
             self._wall_time_s = state["wall_time_s"]
             self._window.restore(state["episodes"])
-            self._learner_rows.restore(state.get("learner_episodes", {}))
-            if self._levels is not None:
-                self._levels.restore(state.get("level_episodes", []))
+            for breakdown in self._breakdowns:
+                if episodes := state.get(f"{breakdown.name}_episodes"):
+                    breakdown.restore(episodes)
 
     def close(self) -> None:
         """Closes the files."""
@@ -229,20 +217,15 @@ class RunRecorder:
             writer.close()
 
 
-def _largest(values: list[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+def _reduce(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns what each column of numbers becomes; None are left out. {}: there are no rows."""
+    return {name: _reduced(name, [row[name] for row in rows]) for name in rows[0]} if rows else {}
 
 
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
-
-
-def _reduce(rows: list[dict[str, float]]) -> dict[str, float]:
-    """Returns the mean of each column (or its maximum, for _MAXIMA); {} if there are no rows."""
-    if not rows:
-        return {}
-    return {
-        name: float((np.max if name in _MAXIMA else np.mean)([row[name] for row in rows]))
-        for name in rows[0]
-    }
+def _reduced(name: str, column: list[float | None]) -> float | None:
+    known = [value for value in column if value is not None]
+    if not known:
+        return None
+    if name in _SUMS:
+        return sum(known)
+    return max(known) if name in _MAXIMA else float(np.mean(known))

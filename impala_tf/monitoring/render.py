@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from impala_tf.monitoring.limits import limit_of
+from impala_tf.monitoring.bottleneck import bottleneck_of
 from impala_tf.monitoring.metrics import Row
 from impala_tf.monitoring.status import ActorStatus, Status
 
@@ -41,20 +41,26 @@ def plain_line(status: Status | None, frames_per_s: float) -> str:
     frames, total = status["environment_frames"], status["total_environment_frames"]
     state = "" if status["state"] == "training" else f"{status['state']}: "
     parts = [f"{state}{_share(status):.0%} {frames:,} of {total:,} frames"]
-    for name, text in (
-        ("agent_steps_per_s", "{:,.0f} agent steps/s"),
-        ("frames_per_s", "{:,.0f} frames/s"),
-    ):
-        parts += [text.format(row[name])] if row.get(name) is not None else []
+    parts += _known(row, agent_steps_per_s="{:,.0f} agent steps/s", frames_per_s="{:,.0f} frames/s")
     parts.append(f"return {_return(row)}" if row.get("episodes") else "no episode finished yet")
-    for name, text in (
-        ("policy_lag_mean", "lag {:.1f}"),
-        ("learner_idle_fraction", "learner idle {:.0%}"),
-    ):
-        parts += [text.format(row[name])] if row.get(name) is not None else []
+    parts += _known(row, policy_lag_mean="lag {:.1f}", learner_idle_fraction="learner idle {:.0%}")
     parts += troubles(status)
     left = _time_left(status, frames_per_s)
     return ", ".join(parts + ([f"{left} left"] if left else []))
+
+
+def _known(row: Row, **forms: str) -> list[str]:
+    """Returns the text of each number that the row has."""
+    return [form.format(row[name]) for name, form in forms.items() if row.get(name) is not None]
+
+
+def plain_table(*headings: str, texts: int = 1) -> Table:
+    """Returns an empty table without lines; the columns after the first `texts` hold numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for number, heading in enumerate(headings):
+        is_text = number < texts
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text)
+    return table
 
 
 def panel(
@@ -108,14 +114,14 @@ def _before_training(status: Status) -> str:
 
 def troubles(status: Status) -> list[str]:
     """Returns what keeps a run from training or from being saved, and since when."""
-    found = []
+    lines = []
     if status["state"] == "training" and (since_s := status.get("starving_since_unix_s")):
-        found.append(f"starving since {_clock(since_s)}: no unrolls from actors")
+        lines.append(f"starving since {_clock(since_s)}: no unrolls from actors")
     if trouble := status.get("storage_trouble"):
-        found.append(f"{trouble['text']} (since {_clock(trouble['since_unix_s'])})")
+        lines.append(f"{trouble['text']} (since {_clock(trouble['since_unix_s'])})")
     if refused := status.get("refused_actor"):
-        found.append(f"{refused}; it ends, and needs other flags")
-    return found + _actors_troubles(status["actors"])
+        lines.append(f"{refused}; it ends, and needs other flags")
+    return lines + _actors_troubles(status["actors"])
 
 
 def _actors_troubles(actors: Sequence[ActorStatus]) -> list[str]:
@@ -209,6 +215,7 @@ def _row_lines(status: Status) -> dict[str, str]:
     if row is None:
         return {"speed": "measuring"}
     number = functools.partial(_number, row)
+    limit, replay = bottleneck_of(row), status.get("replay")
     return {
         "speed": f"{number('agent_steps_per_s', ',.0f')} agent steps/s ="
         f" {number('frames_per_s', ',.0f')} frames/s",
@@ -217,30 +224,16 @@ def _row_lines(status: Status) -> dict[str, str]:
         else "no episode finished yet",
         "policy lag": f"mean {number('policy_lag_mean', '.1f')},"
         f" max {number('policy_lag_max', '.0f')} updates",
-        **_replay_line(status),
-        **_limit_line(row),
+        **({"replay": "{steps:,} of {capacity:,} agent steps".format(**replay)} if replay else {}),
+        **({"limited by": f"{limit[0]} ({limit[1]})"} if limit else {}),
         "learner": f"idle {number('learner_idle_fraction', '.0%')},"
         f" queue {number('queue_size', '.0f')} of {status['queue_capacity']} unrolls",
     }
 
 
-def _replay_line(status: Status) -> dict[str, str]:
-    replay = status.get("replay")
-    if not replay:
-        return {}
-    return {"replay": f"{replay['steps']:,} of {replay['capacity']:,} agent steps"}
-
-
-def _limit_line(row: Row) -> dict[str, str]:
-    limit = limit_of(row)
-    return {} if limit is None else {"limited by": f"{limit.part} ({limit.reason})"}
-
-
-def _learners(learners: Sequence[Mapping[str, float | int | None]]) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("learner", no_wrap=True)
-    for heading in ("agent steps/s", "return", "lag", "queue", "idle", "all-reduce"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _learners(learners: Sequence[Row]) -> RenderableType:
+    headings = ("learner", "agent steps/s", "return", "lag", "queue", "idle", "all-reduce")
+    table = plain_table(*headings)
     for row in learners:
         table.add_row(
             f"learner-{row['learner']}",
@@ -254,7 +247,7 @@ def _learners(learners: Sequence[Mapping[str, float | int | None]]) -> Renderabl
     return table
 
 
-def _number(row: Mapping[str, float | int | None], name: str, form: str) -> str:
+def _number(row: Row, name: str, form: str) -> str:
     value = row.get(name)
     return "-" if value is None else format(value, form)
 
@@ -268,13 +261,9 @@ def _actors(actors: list[ActorStatus], now_s: float, max_actors: int) -> Rendera
         numbers = [int(digits) for digits in re.findall(r"\d+", actor["name"])]
         return (not silent(actor), numbers, actor["name"])
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("actor", no_wrap=True)
-    table.add_column("host")
     broke = any(actor.get("environment_restarts") for actor in actors)
     headings = ("agent steps/s", "lag", "waits", "last seen", *(["levels broke"] if broke else []))
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table("actor", "host", *headings, texts=2)
     for actor in sorted(actors, key=order)[:max_actors]:
         table.add_row(
             actor["name"],

@@ -7,16 +7,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+
+from impala_tf.monitoring.status import StorageTrouble
 
 _log = logging.getLogger("impala_tf.learner")
-
-
-class StorageTrouble(NamedTuple):
-    """What cannot be written."""
-
-    since_unix_s: float
-    text: str
 
 
 class StorageWatch:
@@ -48,9 +42,9 @@ class StorageWatch:
                 raise
             with self._lock:
                 known = self._troubles.get(what)
-                since_s = self._clock() if known is None else known.since_unix_s
+                since_s = self._clock() if known is None else known["since_unix_s"]
                 text = f"cannot write {what}: {error.strerror or error}"
-                self._troubles[what] = StorageTrouble(since_s, text)
+                self._troubles[what] = StorageTrouble(since_unix_s=since_s, text=text)
             if known is None:
                 _log.error("%s; training goes on, and writing is retried", text)
         else:
@@ -63,4 +57,5 @@ class StorageWatch:
     def trouble(self) -> StorageTrouble | None:
         """Returns what has been impossible to write for longest; None: everything is written."""
         with self._lock:
-            return min(self._troubles.values(), default=None)
+            troubles = self._troubles.values()
+            return min(troubles, key=lambda trouble: trouble["since_unix_s"], default=None)

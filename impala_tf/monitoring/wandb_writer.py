@@ -22,7 +22,8 @@ class WandbWriter:
     """The rows of metrics.csv as points over environment_frames.
 
     Args:
-      logdir: of the run; its folder `wandb` holds the run's id there, and what is not uploaded yet.
+      logdir: the run's folder; its folder `wandb` holds the id of the run there, and what is not
+        uploaded yet.
       flags: {flag: value}, shown as the run's config.
     """
 

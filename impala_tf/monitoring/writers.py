@@ -133,19 +133,19 @@ class CsvWriter:
         descriptor = self._opened()
         header = os.pread(descriptor, offset, 0).partition(b"\n")[0].decode(errors="replace")
         size = os.fstat(descriptor).st_size
-        found = None
+        problem = None
         if size < offset:
-            found = f"has {size:,} bytes, but had {offset:,} at the checkpoint; {_PUT_BACK}"
+            problem = f"has {size:,} bytes, but had {offset:,} at the checkpoint; {_PUT_BACK}"
         elif unknown := sorted(set(header.split(",")) - set(self._columns)):
-            found = (
+            problem = (
                 "was written by another version, with columns that this one does not have"
                 f" ({', '.join(unknown)}); choose another --logdir"
             )
         elif os.pread(descriptor, 1, offset - 1) != b"\n":
-            found = f"was changed: no row ends at byte {offset:,}; {_PUT_BACK}"
-        if found:
+            problem = f"was changed: no row ends at byte {offset:,}; {_PUT_BACK}"
+        if problem:
             self.close()
-            raise ConfigError(f"{self._path}: {found}")
+            raise ConfigError(f"{self._path}: {problem}")
         # The file of an older version keeps its columns: rewriting it might lose it.
         self._written = header.split(",")
         os.ftruncate(descriptor, offset)
@@ -218,13 +218,13 @@ class TensorBoardWriter:
         if position is None and files:
             raise ConfigError(f"{self._directory}: holds the events of a run, {_NO_CHECKPOINT}")
         sizes = position or {}
-        found = [
+        problems = [
             f"{self._directory / name}: is missing or shorter than at the checkpoint; {_PUT_BACK}"
             for name, size in sizes.items()
             if name not in files or files[name].stat().st_size < size
         ]
-        if found:
-            raise ConfigError(found)
+        if problems:
+            raise ConfigError(problems)
         for name, file in files.items():
             if name in sizes:
                 os.truncate(file, sizes[name])

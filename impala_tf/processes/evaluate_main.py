@@ -14,7 +14,7 @@ from impala_tf.agents.policy import compile_policy
 from impala_tf.config import EnvironmentConfig, Given
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.evaluation import generalization, many_levels, play, video
+from impala_tf.evaluation import games, video
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.monitoring import wandb_writer
 from impala_tf.processes import trained_agent
@@ -67,12 +67,9 @@ def main(given: Given) -> int:
 def _level(trained: TrainedAgent) -> tuple[dict[str, Any], list[str | Table]]:
     """Plays the level; returns what is found, and what to print."""
     config = trained.config
-    sets = generalization.level_sets(config.environment)
-    summaries = {name: play.summary(_play(trained, levels)) for name, levels in sets.items()}
-    found = {
-        **summaries["train"],
-        **generalization.normalized_mean(config.environment, summaries["train"]),
-    }
+    sets = games.level_sets(config.environment)
+    summaries = {name: games.summary(_play(trained, levels)) for name, levels in sets.items()}
+    found = games.with_normalized(config.environment, summaries["train"])
     text = (
         "{num_episodes} games, {policy} actions: mean {mean:.2f}, median {median:.2f}, "
         "std {std:.2f}, min {min:g}, max {max:g}"
@@ -81,8 +78,8 @@ def _level(trained: TrainedAgent) -> tuple[dict[str, Any], list[str | Table]]:
         text += f", normalised {found['normalized_mean']:.3f}"
     if "test" not in sets:
         return found, [text]
-    report = generalization.report(sets, summaries)
-    return {**found, "generalization": report}, [text, generalization.table(report)]
+    report = games.generalization(sets, summaries)
+    return {**found, "generalization": report}, [text, games.generalization_table(report)]
 
 
 def _levels(trained: TrainedAgent) -> tuple[dict[str, Any], list[str | Table]]:
@@ -92,9 +89,9 @@ def _levels(trained: TrainedAgent) -> tuple[dict[str, Any], list[str | Table]]:
     summaries = []
     for index, level in enumerate(levels):
         print(f"{level.level_name}:", flush=True)
-        summaries.append(play.summary(_play(trained, environment, index)))
-    found = many_levels.report(levels, summaries)
-    return found, [many_levels.table(found)]
+        summaries.append(games.summary(_play(trained, environment, index)))
+    report = games.several_levels(levels, summaries)
+    return report, [games.several_levels_table(report)]
 
 
 def _write_films(trained: TrainedAgent, logdir: Logdir) -> None:
@@ -126,7 +123,7 @@ def _play(trained: TrainedAgent, env: EnvironmentConfig, index: int | None = Non
     episodes: list[Episode] = []
     printed_at = time.monotonic()
     try:
-        for episode in play.play(
+        for episode in games.play(
             policy, agent.initial_state(num_envs), environment, num_envs, wanted
         ):
             if episode is not None:

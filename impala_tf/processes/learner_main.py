@@ -68,7 +68,7 @@ def main(given: Given) -> int:
     finally:
         group.close()
     if trouble := parts.storage.trouble():
-        _log.error("%s; the last good checkpoint is %s", trouble.text, _newest(logdir))
+        _log.error("%s; the last good checkpoint is %s", trouble["text"], _newest(logdir))
         return 1
     return 0
 

@@ -15,7 +15,7 @@ from impala_tf.agents.agent import Agent, agent_of, parameter_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, ConfigError
-from impala_tf.environments import scores, suites
+from impala_tf.environments import suites
 from impala_tf.learner.actor_gradients import sent_specs
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inference import InferenceService
@@ -26,9 +26,9 @@ from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates
-from impala_tf.monitoring.learner_rows import LEARNER_METRICS
-from impala_tf.monitoring.level_rows import LEVEL_METRICS, LevelRows
+from impala_tf.monitoring.metrics import LEARNER_METRICS, LEVEL_METRICS
 from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
@@ -217,11 +217,11 @@ def _recorder(
     group: LearnerGroup,
 ) -> RunRecorder:
     writers: dict[str, Writer] = {}
-    learners_writer = levels = levels_writer = None
+    learners_writer = level_rows = None
     if group.rank == 0:
         if len(spec.levels) > 1:
-            levels = LevelRows(len(spec.levels), _normalizer(config))
             levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
+            level_rows = LevelRows(levels_writer, len(spec.levels), _normalizer(config))
         writers["csv"] = CsvWriter(logdir.metrics)
         writers["tensorboard"] = TensorBoardWriter(logdir.tensorboard)
         if config.run.track == "wandb":
@@ -233,20 +233,14 @@ def _recorder(
         queue.size,
         config.run.metrics_interval_s,
         learners_writer,
-        levels,
-        levels_writer,
+        level_rows,
         None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
     )
 
 
 def _normalizer(config: Config) -> Callable[[int, float], float | None]:
     levels = suites.levels(config.environment)
-
-    def normalized(index: int, score: float) -> float | None:
-        level = levels[index]
-        return None if scores.score_range(level) is None else scores.normalized(level, score)
-
-    return normalized
+    return lambda index, score: suites.normalized(levels[index], score)
 
 
 def _grants(config: Config) -> Grants:

@@ -103,7 +103,6 @@ class StatusReporter:
         if updates != self._updates:
             self._updates, self._last_update_at = updates, time.monotonic()
         starving_since = self._starving_since(state)
-        trouble = self._parts.storage.trouble()
         parts, learner, config = self._parts, self._parts.learner, self._parts.config
         checkpoint = parts.run_state.latest_checkpoint
         return status.Status(
@@ -120,9 +119,7 @@ class StatusReporter:
             row=self._row(starving_since is not None),
             last_update_unix_s=_unix_s(self._last_update_at),
             starving_since_unix_s=starving_since,
-            storage_trouble=None
-            if trouble is None
-            else status.StorageTrouble(since_unix_s=trouble.since_unix_s, text=trouble.text),
+            storage_trouble=parts.storage.trouble(),
             refused_actor=parts.server.service.last_refusal(),
             replay=self._replay_status(),
             learners=parts.recorder.last_learner_rows,

@@ -28,8 +28,8 @@ from impala_tf.config import (
     command_line,
 )
 from impala_tf.environments import suites
-from impala_tf.environments.rendering import RenderedGame
-from impala_tf.evaluation import play
+from impala_tf.environments.suites import RenderedGame
+from impala_tf.evaluation.games import play
 from impala_tf.logdir import Logdir
 from impala_tf.processes.common import logdir_of, seed_of
 from impala_tf.types import EnvironmentSpec
@@ -150,7 +150,7 @@ def filmed(
     policy = compile_policy(agent, spec, 1, seed, config.evaluation.test_policy)
 
     def pictures() -> Iterator[np.ndarray]:
-        for episode in play.play(policy, agent.initial_state(1), game.environment, 1, num_games):
+        for episode in play(policy, agent.initial_state(1), game.environment, 1, num_games):
             if episode is None:
                 yield game.frame()
 

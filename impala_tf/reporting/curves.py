@@ -1,34 +1,51 @@
-"""The pictures of a level: mean return over frames and over minutes."""
+"""The learning curves of a level as SVG: mean return over frames and over minutes.
+
+Drawn with classes: the style sheet of the page or file gives the colours.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
 from html import escape
 
-from impala_tf.reporting import chart, facts, numbers, style
-from impala_tf.reporting.summary import mean_curve
-from impala_tf.reporting.table import LevelSummary
+import numpy as np
 
+from impala_tf.reporting import facts, numbers, style
+from impala_tf.reporting.summary import LevelSummary, MeanCurve, Target, mean_curve
+
+_WIDTH, _HEIGHT = 480, 320  # of a chart's coordinates, not pixels
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 22, 30, 46  # its margins
+_ROW, _MARGIN = 26, 24  # of a picture with several charts
+_CHARACTER = 7.2  # about the width of one, at 13 px
 _AXES = (
     ("frames", "environment frames", numbers.tick),
     ("minutes", "minutes of training", numbers.plain),
 )
-_ROW, _MARGIN = 26, 24
-_CHARACTER = 7.2  # about the width of one, at 13 px
 
 
 def charts(summary: LevelSummary) -> list[str]:
     """Returns an <svg> for each axis; [] if no setting has a curve."""
-    found = []
+    drawn = []
     for axis, label, tick in _AXES:
-        series = [
-            chart.Series(setting.label, number, curve)
+        lines = [
+            _Line(setting.label, number, curve)
             for number, setting in enumerate(summary.level.settings)
             if (curve := mean_curve(setting, axis)) is not None
         ]
-        if series:
+        if lines:
             description = facts.description(summary, label)
-            found.append(chart.draw(series, label, tick, summary.target, description))
-    return found
+            drawn.append(_chart(lines, label, tick, summary.target, description))
+    return drawn
+
+
+def key(number: int) -> str:
+    """Returns a small <svg> of a setting's line, for legends and tables."""
+    return (
+        '<svg class="key" viewBox="0 0 28 10" aria-hidden="true">'
+        f'<path class="line {_classes(number)}" d="M1 5H27"/></svg>'
+    )
 
 
 def picture(summary: LevelSummary) -> str | None:
@@ -36,14 +53,14 @@ def picture(summary: LevelSummary) -> str | None:
     drawn = charts(summary)
     if not drawn:
         return None
-    width = _MARGIN + len(drawn) * (chart.WIDTH + _MARGIN)
+    width = _MARGIN + len(drawn) * (_WIDTH + _MARGIN)
     legend, top = _legend(summary, width)
     placed = "".join(
-        f'<g transform="translate({_MARGIN + number * (chart.WIDTH + _MARGIN)} {top})">'
-        f"{_sized(each, chart.WIDTH, chart.HEIGHT)}</g>"
-        for number, each in enumerate(drawn)
+        f'<g transform="translate({_MARGIN + number * (_WIDTH + _MARGIN)} {top})">'
+        f"{_sized(chart, _WIDTH, _HEIGHT)}</g>"
+        for number, chart in enumerate(drawn)
     )
-    height = top + chart.HEIGHT + _MARGIN / 2
+    height = top + _HEIGHT + _MARGIN / 2
     described = escape(facts.description(summary, "frames and minutes"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:g}"'
@@ -62,7 +79,7 @@ def _legend(summary: LevelSummary, width: float) -> tuple[str, float]:
         if x > _MARGIN and x + needed > width:
             x, y = float(_MARGIN), y + _ROW
         parts.append(
-            f'<g transform="translate({x:g} {y:g})">{_sized(chart.key(number), 28, 10)}'
+            f'<g transform="translate({x:g} {y:g})">{_sized(key(number), 28, 10)}'
             f'<text class="label" x="36" y="9">{escape(setting.label)}</text></g>'
         )
         x += needed
@@ -71,3 +88,137 @@ def _legend(summary: LevelSummary, width: float) -> tuple[str, float]:
 
 def _sized(svg: str, width: int, height: int) -> str:
     return svg.replace("<svg ", f'<svg width="{width}" height="{height}" ', 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Line:
+    """The line of a setting and the band around it; the number picks colour and dash pattern."""
+
+    label: str
+    number: int
+    curve: MeanCurve
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """A linear axis: values from `low` to `high` lie at coordinates `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, values: np.ndarray) -> np.ndarray:
+        """Returns the coordinates of values."""
+        share = (values - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        """Returns about five round values on the axis."""
+        step = _round_step((self.high - self.low) / 5)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [number * step for number in range(first, last + 1)]
+
+
+def _chart(
+    lines: Sequence[_Line],
+    x_label: str,
+    x_tick: Callable[[float], str],
+    target: Target | None,
+    description: str,
+) -> str:
+    """Returns an <svg> of mean returns over frames or minutes.
+
+    Args:
+      lines: at least one.
+      x_label: what stands below the horizontal axis.
+      x_tick: writes a value of that axis.
+      target: drawn as a horizontal line.
+      description: what the picture shows, for people who do not see it.
+    """
+    x, y = _axes(lines, target)
+    parts = [
+        *_grid(x, y, x_tick),
+        _text(_LEFT - 8, 16, "mean return of the last 100 games", "label start"),
+        _text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, x_label, "label middle"),
+        *([_target(target, y)] if target else []),
+        *(_band(line, x, y) for line in lines if np.any(line.curve.high > line.curve.low)),
+        *(_path_of(line, x, y) for line in lines),
+    ]
+    return (
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"'
+        f' aria-label="{escape(description)}">{"".join(parts)}</svg>'
+    )
+
+
+def _axes(lines: Sequence[_Line], target: Target | None) -> tuple[Axis, Axis]:
+    curves = [line.curve for line in lines]
+    low = min(curve.low.min() for curve in curves)
+    high = max(curve.high.max() for curve in curves)
+    if target is not None:
+        low, high = min(low, target.mean_return), max(high, target.mean_return)
+    room = 0.06 * (high - low) or 1.0
+    end = max(curve.x[-1] for curve in curves)
+    return (
+        Axis(0.0, float(end), _LEFT, _WIDTH - _RIGHT),
+        Axis(float(low - room), float(high + room), _HEIGHT - _BOTTOM, _TOP),
+    )
+
+
+def _grid(x: Axis, y: Axis, x_tick: Callable[[float], str]) -> list[str]:
+    parts = []
+    for value in y.ticks():
+        at = float(y.at(np.array(value)))
+        parts.append(f'<path class="grid" d="M{x.start} {at:.1f}H{x.end}"/>')
+        parts.append(_text(_LEFT - 8, at + 4, _y_tick(value, y), "tick end"))
+    for value in x.ticks():
+        at = float(x.at(np.array(value)))
+        parts.append(f'<path class="grid" d="M{at:.1f} {y.start}v5"/>')
+        parts.append(_text(at, y.start + 18, x_tick(value), "tick middle"))
+    return [*parts, f'<path class="axis" d="M{x.start} {y.start}H{x.end}"/>']
+
+
+def _y_tick(value: float, y: Axis) -> str:
+    step = _round_step((y.high - y.low) / 5)
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", "\u2212")
+
+
+def _target(target: Target, y: Axis) -> str:
+    at = float(y.at(np.array(target.mean_return)))
+    return f'<path class="target" d="M{_LEFT} {at:.1f}H{_WIDTH - _RIGHT}"/>' + _text(
+        _LEFT + 4, at - 5, f"return {numbers.mean_return(target.mean_return)}", "tick start"
+    )
+
+
+def _band(line: _Line, x: Axis, y: Axis) -> str:
+    across = np.concatenate([line.curve.x, line.curve.x[::-1]])
+    up = np.concatenate([line.curve.high, line.curve.low[::-1]])
+    return f'<path class="band {_classes(line.number)}" d="{_path(x.at(across), y.at(up))}Z"/>'
+
+
+def _path_of(line: _Line, x: Axis, y: Axis) -> str:
+    last = numbers.mean_return(float(line.curve.mean[-1]))
+    return (
+        f'<path class="line {_classes(line.number)}"'
+        f' d="{_path(x.at(line.curve.x), y.at(line.curve.mean))}">'
+        f"<title>{escape(line.label)}: {last} at the end</title></path>"
+    )
+
+
+def _path(x: np.ndarray, y: np.ndarray) -> str:
+    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y, strict=True))
+
+
+def _text(x: float, y: float, text: str, classes: str) -> str:
+    return f'<text class="{classes}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+
+
+def _classes(number: int) -> str:
+    return f"c{number % style.COLOURS} d{number % style.COLOURS}"
+
+
+def _round_step(step: float) -> float:
+    """Returns 1, 2 or 5 times a power of ten, at least `step`."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * (1 - 1e-9))

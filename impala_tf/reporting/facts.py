@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from impala_tf.reporting import numbers
 from impala_tf.reporting.runs import UNKNOWN, Run
 from impala_tf.reporting.settings import Level, command
-from impala_tf.reporting.table import LevelSummary, best
+from impala_tf.reporting.summary import LevelSummary
+from impala_tf.reporting.table import best
 
 LEGEND = (
     "Line: mean over the seeds. Band: from the lowest seed to the highest. Over minutes, a seed"
@@ -39,9 +40,9 @@ def headline(summary: LevelSummary) -> str:
     if len(summary.rows) == 1:
         return f"{row.setting.label} ended with a mean return of {final} ({seeds})."
     text = f"{row.setting.label} ended with the highest mean return: {final} ({seeds})."
-    rates = [each for each in summary.rows if each.agent_steps_per_s is not None]
-    if len(rates) > 1:
-        fastest = max(rates, key=lambda each: each.agent_steps_per_s or (0.0,))
+    timed = [row for row in summary.rows if row.agent_steps_per_s is not None]
+    if len(timed) > 1:
+        fastest = max(timed, key=lambda row: row.agent_steps_per_s or (0.0,))
         speed = numbers.spread(fastest.agent_steps_per_s, numbers.whole)
         text += f" {fastest.setting.label} was the fastest: {speed} agent steps/s."
     return text
@@ -49,7 +50,7 @@ def headline(summary: LevelSummary) -> str:
 
 def notes(summary: LevelSummary) -> list[str]:
     """Returns what a reader has to know about the table's figures."""
-    found = [
+    lines = [
         "Return: unclipped, mean over the last 100 games of training; ± is the sample standard"
         " deviation over the seeds.",
         "Agent steps/s: of the whole run, on the machine below. Memory: the largest process of its"
@@ -57,13 +58,13 @@ def notes(summary: LevelSummary) -> list[str]:
     ]
     if summary.target is not None:
         target = numbers.mean_return(summary.target.mean_return)
-        found.append(
+        lines.append(
             f"Frames and minutes are those to a return of {target}: that is"
             f" {summary.target.reason}."
         )
     if any(run.share < 1 for run in summary.level.runs):
-        found.append("Runs that have not finished count with what they have so far.")
-    return found
+        lines.append("Runs that have not finished count with what they have so far.")
+    return lines
 
 
 def byline(summary: LevelSummary) -> str:

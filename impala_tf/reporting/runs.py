@@ -32,14 +32,14 @@ class Run:
 
     Attributes:
       logdir: its folder.
-      flags, sources: of config.json (see `processes.provenance`); sources: {} in old runs.
+      flags, sources: as in config.json (see `processes.provenance`); old runs have no sources.
       level_name, protocol: what was played.
-      commit, machine: where it was trained, as text.
-      state: of status.json.
+      commit, machine: what trained it and where, as text.
+      state: as in status.json.
       ended_unix_s: when its status was last written; None if there is no status.
       frames, minutes: environment frames and minutes of training so far.
       curve: its learning curve; without rows if no game has finished.
-      agent_steps_per_s: of the whole run after its first row; None before the second one.
+      agent_steps_per_s: mean rate after its first row; None before the second one.
       learner_memory_mb, actor_memory_mb: peaks, in MiB; None if not recorded.
     """
 
@@ -79,11 +79,11 @@ class Run:
         """Mean return of the last 100 games; None if no game has finished."""
         return float(self.curve.returns[-1]) if len(self.curve.returns) else None
 
-    def reached(self, mean_return: float) -> tuple[float, float] | None:
-        """Returns (frames, minutes) at the first row with that mean return; None if it has none."""
+    def reached(self, mean_return: float) -> tuple[float, float] | tuple[None, None]:
+        """Returns (frames, minutes) at the first row with that mean return; None, None: no row."""
         rows = np.flatnonzero(self.curve.returns >= mean_return)
         if not len(rows):
-            return None
+            return None, None
         return float(self.curve.frames[rows[0]]), float(self.curve.minutes[rows[0]])
 
 
@@ -96,15 +96,15 @@ def find(logdirs: str) -> list[Run]:
     Raises:
       ConfigError: a folder holds no run, or a file of a run cannot be read; a line for each.
     """
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}  # {absolute: as given}
     problems = []
     for text in hosts(logdirs):
         paths = _logdirs_in(Path(text))
         if not paths:
             problems.append(f"--logdir={text}: holds no run (no config.json)")
-        found.update({path.resolve(): path for path in paths})
+        folders.update({path.resolve(): path for path in paths})
     runs = []
-    for path in found.values():
+    for path in folders.values():
         try:
             runs.append(read(path))
         except ConfigError as error:
@@ -151,17 +151,14 @@ def read(path: Path) -> Run:
 def _logdirs_in(folder: Path) -> list[Path]:
     if Logdir(folder).config.is_file():
         return [folder]
-    found = (config.parent for config in folder.rglob("config.json"))
-    return sorted((path for path in found if Logdir(path).metrics.exists()), key=_natural)
+    paths = (config.parent for config in folder.rglob("config.json"))
+    return sorted((path for path in paths if Logdir(path).metrics.exists()), key=_natural)
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     """Sorts seed-10 after seed-9."""
-    return [(int(part or 0), "") if part.isdigit() else (-1, part) for part in _parts(str(path))]
-
-
-def _parts(text: str) -> Sequence[str]:
-    return re.split(r"(\d+)", text)
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -108,12 +108,12 @@ def _identity(run: Run) -> tuple[tuple[str, str], ...]:
 def _labels(identities: Sequence[tuple[tuple[str, str], ...]], runs: Sequence[Run]) -> list[str]:
     """Returns the shortest labels that tell the settings of a level apart."""
     flags = [dict(identity) for identity in identities]
-    names = dict.fromkeys(name for each in flags for name in each)
-    differing = [name for name in names if len({each.get(name) for each in flags}) > 1]
+    names = dict.fromkeys(name for setting in flags for name in setting)
+    differing = [name for name in names if len({setting.get(name) for setting in flags}) > 1]
     given = {name for run in runs for name, source in run.sources.items() if source == "given"}
     others = [name for name in differing if name not in _NAMING]
     for extra in ([], [name for name in others if name in {*given, "learners"}], others):
-        labels = [_label(each, differing, extra) for each in flags]
+        labels = [_label(setting, differing, extra) for setting in flags]
         if len(set(labels)) == len(labels):
             return labels
     return [f"{label} ({number})" for number, label in enumerate(labels, start=1)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,16 +31,34 @@ class Target(NamedTuple):
     reason: str  # a phrase that says where it comes from
 
 
+class Exhibit(NamedTuple):
+    """What building and playing a setting's agent shows; None where that was not possible."""
+
+    parameters: int | None = None  # numbers that training changes
+    multiply_adds: int | None = None  # of the network for one step of one environment
+    clip: bytes | None = None  # mp4
+    caption: str = ""  # what the clip shows, or why there is none
+
+
 class SettingSummary(NamedTuple):
     """The figures of one setting; None where no seed has one."""
 
     setting: Setting
+    exhibit: Exhibit
     final_return: Spread | None
     agent_steps_per_s: Spread | None
     frames_to_target: Spread | None
     minutes_to_target: Spread | None
     learner_memory_mb: float | None  # largest of its runs
     actor_memory_mb: float | None
+
+
+class LevelSummary(NamedTuple):
+    """A level with everything that a report says about it."""
+
+    level: Level
+    target: Target | None
+    rows: list[SettingSummary]
 
 
 class MeanCurve(NamedTuple):
@@ -51,11 +70,20 @@ class MeanCurve(NamedTuple):
     high: np.ndarray
 
 
+def summarize_level(
+    level: Level, exhibits: Mapping[Setting, Exhibit], report_return: float | None
+) -> LevelSummary:
+    """Returns everything about a level; `report_return` is the flag."""
+    target = target_of(level, report_return)
+    rows = [summarize(setting, target, exhibits[setting]) for setting in level.settings]
+    return LevelSummary(level, target, rows)
+
+
 def target_of(level: Level, given: float | None) -> Target | None:
     """Returns the level's target return; None if nothing was learned that one could reach.
 
     Args:
-      level: with its runs.
+      level: the level with its runs.
       given: --report_return.
     """
     if given is not None:
@@ -76,23 +104,16 @@ def target_of(level: Level, given: float | None) -> Target | None:
     return Target(round(exact, decimals(exact)), reason)
 
 
-def summarize(setting: Setting, target: Target | None) -> SettingSummary:
+def summarize(setting: Setting, target: Target | None, exhibit: Exhibit) -> SettingSummary:
     """Returns the figures of a setting."""
-
-    def reached(index: int) -> Callable[[Run], float | None]:
-        def figure(run: Run) -> float | None:
-            found = run.reached(target.mean_return) if target else None
-            return found[index] if found else None
-
-        return figure
-
-    runs = setting.runs
+    runs, mean_return = setting.runs, target.mean_return if target else math.inf
     return SettingSummary(
         setting=setting,
+        exhibit=exhibit,
         final_return=spread_of(runs, lambda run: run.final_return),
         agent_steps_per_s=spread_of(runs, lambda run: run.agent_steps_per_s),
-        frames_to_target=spread_of(runs, reached(0)),
-        minutes_to_target=spread_of(runs, reached(1)),
+        frames_to_target=spread_of(runs, lambda run: run.reached(mean_return)[0]),
+        minutes_to_target=spread_of(runs, lambda run: run.reached(mean_return)[1]),
         learner_memory_mb=_largest(run.learner_memory_mb for run in runs),
         actor_memory_mb=_largest(run.actor_memory_mb for run in runs),
     )
@@ -115,7 +136,7 @@ def mean_curve(setting: Setting, axis: str) -> MeanCurve | None:
     game has finished, a run has the return of that game.
 
     Args:
-      setting: with its runs.
+      setting: the setting with its runs.
       axis: "frames" or "minutes".
     """
     runs = [run for run in setting.runs if len(run.curve.returns) > 1]

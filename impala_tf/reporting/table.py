@@ -4,59 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from impala_tf.reporting import numbers
 from impala_tf.reporting.runs import Run
-from impala_tf.reporting.settings import Level, Setting
-from impala_tf.reporting.summary import SettingSummary, Spread, Target, summarize, target_of
-
-
-class Exhibit(NamedTuple):
-    """What building and playing a setting's agent shows; None where that was not possible."""
-
-    parameters: int | None = None  # numbers that training changes
-    multiply_adds: int | None = None  # of the network for one step of one environment
-    clip: bytes | None = None  # mp4
-    caption: str = ""  # what the clip shows, or why there is none
-
-
-class LevelSummary(NamedTuple):
-    """A level with everything that a report says about it."""
-
-    level: Level
-    target: Target | None
-    rows: list[SettingSummary]
-    exhibits: Mapping[Setting, Exhibit]
-
-
-class Column(NamedTuple):
-    """A column; one in which no row has a figure is left out."""
-
-    title: str
-    cell: Callable[[SettingSummary, Exhibit], str]
-
-
-def summarize_level(
-    level: Level, exhibits: Mapping[Setting, Exhibit], report_return: float | None
-) -> LevelSummary:
-    """Returns everything about a level; `report_return` is the flag."""
-    target = target_of(level, report_return)
-    rows = [summarize(setting, target) for setting in level.settings]
-    return LevelSummary(level, target, rows, exhibits)
+from impala_tf.reporting.settings import Setting
+from impala_tf.reporting.summary import LevelSummary, SettingSummary, Spread, Target
 
 
 def table(summary: LevelSummary) -> tuple[list[str], list[list[str]]]:
-    """Returns (titles, rows) of text; the first column is the setting's label."""
-    exhibits = [summary.exhibits[row.setting] for row in summary.rows]
-    columns = []
-    for column in _columns(summary.target):
-        cells = [column.cell(row, each) for row, each in zip(summary.rows, exhibits, strict=True)]
-        if column.title and set(cells) != {numbers.NOTHING}:
-            columns.append((column.title, cells))
-    titles = [title for title, _ in columns]
-    return titles, [list(row) for row in zip(*(cells for _, cells in columns), strict=True)]
+    """Returns (titles, rows) of text; the first column is the setting's label.
+
+    A column in which no row has a figure is left out.
+    """
+    columns = {}
+    for title, cell in _columns(summary.target).items():
+        cells = [cell(row) for row in summary.rows]
+        if set(cells) != {numbers.NOTHING}:
+            columns[title] = cells
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
 
 
 def best(summary: LevelSummary) -> SettingSummary | None:
@@ -69,7 +36,7 @@ def as_csv(summaries: Sequence[LevelSummary]) -> str:
     """Returns one row per run, with plain numbers; an unknown figure is an empty cell."""
     text = io.StringIO()
     rows = [
-        _run_row(summary, row.setting, run)
+        _run_row(summary.target, row, run)
         for summary in summaries
         for row in summary.rows
         for run in row.setting.runs
@@ -80,37 +47,24 @@ def as_csv(summaries: Sequence[LevelSummary]) -> str:
     return text.getvalue()
 
 
-def _columns(target: Target | None) -> list[Column]:
+def _columns(target: Target | None) -> dict[str, Callable[[SettingSummary], str]]:
+    """Returns {title: what a row has there}."""
     reached = numbers.mean_return(target.mean_return) if target else ""
-    return [
-        Column("setting", lambda row, _: row.setting.label),
-        Column("seeds", lambda row, _: _seeds(row.setting)),
-        Column("parameters", lambda _, each: numbers.optional(each.parameters, numbers.count)),
-        Column(
-            "multiply-adds per step",
-            lambda _, each: numbers.optional(each.multiply_adds, numbers.count),
+    count, whole = numbers.count, numbers.whole
+    return {
+        "setting": lambda row: row.setting.label,
+        "seeds": lambda row: _seeds(row.setting),
+        "parameters": lambda row: numbers.optional(row.exhibit.parameters, count),
+        "multiply-adds per step": lambda row: numbers.optional(row.exhibit.multiply_adds, count),
+        "learner memory, peak MiB": lambda row: numbers.optional(row.learner_memory_mb, whole),
+        "actor memory, peak MiB": lambda row: numbers.optional(row.actor_memory_mb, whole),
+        "agent steps/s": lambda row: numbers.spread(row.agent_steps_per_s, whole),
+        "final return": lambda row: numbers.return_spread(row.final_return),
+        f"frames to {reached}": lambda row: _reached(
+            row, row.frames_to_target, numbers.count_spread
         ),
-        Column(
-            "learner memory, peak MiB",
-            lambda row, _: numbers.optional(row.learner_memory_mb, numbers.whole),
-        ),
-        Column(
-            "actor memory, peak MiB",
-            lambda row, _: numbers.optional(row.actor_memory_mb, numbers.whole),
-        ),
-        Column(
-            "agent steps/s", lambda row, _: numbers.spread(row.agent_steps_per_s, numbers.whole)
-        ),
-        Column("final return", lambda row, _: numbers.return_spread(row.final_return)),
-        Column(
-            f"frames to {reached}",
-            lambda row, _: _reached(row, row.frames_to_target, numbers.count_spread),
-        ),
-        Column(
-            f"minutes to {reached}",
-            lambda row, _: _reached(row, row.minutes_to_target, _minutes),
-        ),
-    ]
+        f"minutes to {reached}": lambda row: _reached(row, row.minutes_to_target, _minutes),
+    }
 
 
 def _seeds(setting: Setting) -> str:
@@ -133,20 +87,19 @@ def _minutes(value: Spread) -> str:
     return numbers.spread(value, numbers.tenths)
 
 
-def _run_row(summary: LevelSummary, setting: Setting, run: Run) -> dict[str, Any]:
-    exhibit, target = summary.exhibits[setting], summary.target
-    frames, minutes = (run.reached(target.mean_return) if target else None) or (None, None)
+def _run_row(target: Target | None, row: SettingSummary, run: Run) -> dict[str, Any]:
+    frames, minutes = run.reached(target.mean_return) if target else (None, None)
     return {
         "level_name": run.level_name,
-        "setting": setting.label,
+        "setting": row.setting.label,
         "agent_name": run.flags["agent_name"],
         "algorithm": run.flags["algorithm"],
         "seed": run.seed,
         "state": run.state,
         "environment_frames": run.frames,
         "minutes": _rounded(run.minutes, 2),
-        "parameters": exhibit.parameters,
-        "multiply_adds": exhibit.multiply_adds,
+        "parameters": row.exhibit.parameters,
+        "multiply_adds": row.exhibit.multiply_adds,
         "learner_memory_mb": _rounded(run.learner_memory_mb, 1),
         "actor_memory_mb": _rounded(run.actor_memory_mb, 1),
         "agent_steps_per_s": _rounded(run.agent_steps_per_s, 1),

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.rendering import RenderedGame
+from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import EnvOutput, Episode
 from tests.helpers import worlds
 from tests.helpers.games import WORLDS, actions, environment_of, level

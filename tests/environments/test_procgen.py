@@ -10,8 +10,8 @@ import pytest
 
 from impala_tf.config import ConfigError
 from impala_tf.environments import procgen, suites
-from impala_tf.environments.rendering import RenderedGame
 from impala_tf.environments.scores import PROCGEN16
+from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.games import actions, environment_of, level, random_steps
 

@@ -9,7 +9,7 @@ import pytest
 from impala_tf.config import ConfigError
 from impala_tf.environments import atari, suites
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.rendering import RenderedGame
+from impala_tf.environments.suites import RenderedGame
 from tests.helpers.games import (
     BROKEN_WORLDS,
     WORLDS,

@@ -19,8 +19,8 @@ from gymnasium.vector import AsyncVectorEnv
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.rendering import RenderedGame
 from impala_tf.environments.retro import Preprocessing
+from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.games import actions, environment_of, level, random_steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from impala_tf.environments import atari, procgen, scores
+from impala_tf.environments import atari, procgen, scores, suites
 from impala_tf.environments.scores import ATARI57, PROCGEN16
 from tests.helpers.games import level
 
@@ -14,17 +14,17 @@ def test_every_atari_level_has_the_scores_of_its_own_rom() -> None:
     for name in ATARI57:
         rom = atari.rom_of(name)
         assert rom is not None, name
-        assert scores.score_range(level(name)) == scores.ATARI_SCORES[rom], name
+        assert atari.SUITE.score_range(level(name)) == scores.ATARI_SCORES[rom], name
 
 
 def test_every_procgen_level_has_a_range_for_both_modes() -> None:
     assert len(PROCGEN16) == len(set(PROCGEN16)) == 16
     for name in PROCGEN16:
-        assert procgen.owns(name)
         for mode in ("easy", "hard"):
-            found = scores.score_range(level(name, distribution_mode=mode))
-            assert found is not None
-            assert found.zero < found.one
+            env = level(name, distribution_mode=mode)
+            assert suites.suite_of(env) is procgen.SUITE
+            zero, one = procgen.SUITE.score_range(env) or (0.0, 0.0)
+            assert zero < one
 
 
 @pytest.mark.parametrize(
@@ -40,24 +40,13 @@ def test_every_procgen_level_has_a_range_for_both_modes() -> None:
     ],
 )
 def test_scores_are_normalised_by_hand_computed_values(env, score, expected) -> None:
-    assert scores.normalized(env, score) == pytest.approx(expected)
+    assert suites.normalized(env, score) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "TetrisNoFrameskip-v4", "my.levels:Pong-v7"])
 def test_a_level_without_published_scores_has_no_range(name: str) -> None:
     """A number made up for it would look like a result."""
-    assert scores.score_range(level(name)) is None
-    with pytest.raises(KeyError, match="no published scores"):
-        scores.normalized(level(name), 1.0)
-
-
-def test_capped_scores_count_no_level_as_more_than_1() -> None:
-    """One game that an agent plays at a hundred times the human score hides all others."""
-    found = [100.0, 0.5, -0.1, 2.0]
-    assert scores.mean(found) == pytest.approx(102.4 / 4)
-    assert scores.mean(found, capped=True) == pytest.approx(2.4 / 4)
-    assert scores.median(found) == pytest.approx(1.25)
-    assert scores.median(found, capped=True) == pytest.approx(0.75)
+    assert suites.normalized(level(name), 1.0) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.environments import suites
-from impala_tf.environments.rendering import RenderedGame
+from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
 from tests.helpers.runs import PROJECT

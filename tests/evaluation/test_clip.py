@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 
-from impala_tf.evaluation import clip
+from impala_tf.evaluation import video
 
 pytestmark = pytest.mark.slow
 
@@ -29,9 +29,9 @@ def flashes(count: int, height: int = 60, width: int = 80) -> Iterator[np.ndarra
 def test_a_long_game_is_cut_and_a_fast_one_loses_frames_but_not_its_speed() -> None:
     """Browsers on phones would not show 50 pictures per second anyway."""
     endless = flashes(10**9)
-    mp4, seconds = clip.first_seconds(endless, fps=50)
+    mp4, seconds = video.first_seconds(endless, fps=50)
     stream, pictures = decode(mp4)
-    assert seconds == clip.SECONDS == 15
+    assert seconds == video.CLIP_SECONDS == 15
     assert len(pictures) == 375 and float(stream.average_rate) == 25
     white = [n for n, picture in enumerate(pictures) if picture.mean() > 200]
     assert white == list(range(0, 375, 25))  # once per second
@@ -39,7 +39,7 @@ def test_a_long_game_is_cut_and_a_fast_one_loses_frames_but_not_its_speed() -> N
 
 
 def test_a_short_game_is_shown_whole() -> None:
-    mp4, seconds = clip.first_seconds(flashes(20), fps=10)
+    mp4, seconds = video.first_seconds(flashes(20), fps=10)
     assert seconds == 2.0
     assert len(decode(mp4)[1]) == 20
 
@@ -48,17 +48,17 @@ def test_a_picture_that_compresses_badly_gets_coarser_until_it_fits() -> None:
     """A page with several agents would be too large to send."""
     rng = np.random.default_rng(1)
     noise = (rng.integers(0, 256, (400, 500, 3), np.uint8) for _ in range(60))
-    mp4, seconds = clip.first_seconds(noise, fps=30)
+    mp4, seconds = video.first_seconds(noise, fps=30)
     stream, pictures = decode(mp4)
-    assert len(mp4) <= clip.BYTES and seconds == 2.0
+    assert len(mp4) <= video.CLIP_BYTES and seconds == 2.0
     assert pictures[0].shape in [(240, 300, 3), (360, 450, 3)]
 
 
 def test_large_pictures_are_made_smaller() -> None:
-    mp4, _ = clip.first_seconds(flashes(2, 720, 1280), fps=2)
+    mp4, _ = video.first_seconds(flashes(2, 720, 1280), fps=2)
     assert decode(mp4)[1][0].shape == (360, 640, 3)
 
 
 def test_no_frames_are_an_error() -> None:
     with pytest.raises(ValueError, match="at least one frame"):
-        clip.first_seconds(iter([]), fps=30)
+        video.first_seconds(iter([]), fps=30)

@@ -12,34 +12,34 @@ import pytest
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.measure import acting as measured_acting
-from impala_tf.measure import benchmark_main
+from impala_tf.measure import benchmark_main, in_processes
 from impala_tf.measure.acting import Measured
-from impala_tf.measure.benchmark_main import Part, ceiling
-from impala_tf.monitoring.limits import ADVICE
+from impala_tf.measure.benchmark_main import ceiling
+from impala_tf.monitoring.bottleneck import ADVICE
 from tests.helpers.samples import resolved_config
 
 RunHere = Callable[..., tuple[int, str, str]]
 MEASURED = {
-    "environment": Measured(10_000.0, "CPU", 2**29, 1.0),
-    "inference": Measured(4_000.0, "CPU, 1 thread", 2**29, 1.0),
-    "transport": Measured(50_000.0, "CPU", 2**29, 1.0),
-    "update": Measured(4_000.0, "CPU, 2 cores", 2**30, 2.0),
-    "checkpoint": Measured(4.0, "CPU", 2**30, 1.0),
+    "environment": Measured(10_000.0, "CPU", 512.0, 1.0),
+    "inference": Measured(4_000.0, "CPU, 1 thread", 512.0, 1.0),
+    "transport": Measured(50_000.0, "CPU", 512.0, 1.0),
+    "update": Measured(4_000.0, "CPU, 2 cores", 1024.0, 2.0),
+    "checkpoint": Measured(4.0, "CPU", 1024.0, 1.0),
 }
 FLAGS = ("--mode=benchmark", "--level_name=CartPole-v1", "--updates_per_batch=2")
 
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmark_main, "measure", lambda what, *_: MEASURED[what])
+    monkeypatch.setattr(in_processes, "measure", lambda what, *_: MEASURED[what])
     monkeypatch.setattr(benchmark_main, "_whole", lambda *_: 1_000.0)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
 
 
 def test_parts_share_the_cores_and_a_gpu_works_beside_them() -> None:
-    cpu = [Part("a", 1e4, 300.0, "CPU", 1.0), Part("b", 1e4, 100.0, "CPU", 1.0)]
+    cpu = {"a": Measured(1e4, "CPU", 1.0, 3.0), "b": Measured(1e4, "CPU", 1.0, 1.0)}
     assert ceiling(cpu, 2) == pytest.approx(5_000.0)
-    assert ceiling([*cpu, Part("c", 900.0, 0.0, "GPU", 1.0)], 2) == 900.0
+    assert ceiling({**cpu, "c": Measured(900.0, "GPU", 1.0)}, 2) == 900.0
 
 
 def test_the_json_has_what_the_table_has(run_here: RunHere, measured: None) -> None:
@@ -71,7 +71,7 @@ def test_what_keeps_a_run_from_starting_is_shown(
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text("raise SystemExit('--logdir: no space is left')")
-    monkeypatch.setattr(benchmark_main, "measure", lambda what, *_: MEASURED[what])
+    monkeypatch.setattr(in_processes, "measure", lambda what, *_: MEASURED[what])
     monkeypatch.setattr(benchmark_main, "_SCRIPT", script)
     code, _, err = run_here(*FLAGS)
     assert code == 2

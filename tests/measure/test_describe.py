@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from impala_tf.measure import describe_main
+from impala_tf.measure import in_processes
 from impala_tf.measure.acting import Measured
 
 CATCH = "--level_name=tests.helpers.worlds:Catch-v0"
@@ -17,10 +17,10 @@ CATCH = "--level_name=tests.helpers.worlds:Catch-v0"
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skips the measurements, which take seconds in processes of their own."""
     found = {
-        "inference": Measured(1234.4, "CPU, 1 thread", 2**29),
+        "inference": Measured(1234.4, "CPU, 1 thread", 512.0),
         "update": Measured(5.6, "GPU", 0),
     }
-    monkeypatch.setattr(describe_main, "measure", lambda what, *_: found[what])
+    monkeypatch.setattr(in_processes, "measure", lambda what, *_: found[what])
 
 
 @pytest.fixture

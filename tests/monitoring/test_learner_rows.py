@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from impala_tf.learner.policy import PolicyStats
-from impala_tf.monitoring.learner_rows import LEARNER_METRICS
+from impala_tf.monitoring.metrics import LEARNER_METRICS
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.writers import CsvWriter
 from impala_tf.types import Episode, Progress

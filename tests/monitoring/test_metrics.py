@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS, EpisodeWindow, Rates
+from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
+from impala_tf.monitoring.rows import EpisodeWindow, Rates
 from impala_tf.types import Episode
 from tests.helpers.clock import Clock
 

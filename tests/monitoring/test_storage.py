@@ -35,11 +35,15 @@ def test_what_cannot_be_written_is_remembered_until_it_can(
             raise full()
     with storage.attempt("a checkpoint"):
         raise full()
-    trouble = storage.trouble()
-    assert trouble == (200.0, "cannot write metrics: No space left on device")
+    metrics = {"since_unix_s": 200.0, "text": "cannot write metrics: No space left on device"}
+    assert storage.trouble() == metrics
     with storage.attempt("metrics"):
         pass
-    assert storage.trouble() == (300.0, "cannot write a checkpoint: No space left on device")
+    checkpoint = {
+        "since_unix_s": 300.0,
+        "text": "cannot write a checkpoint: No space left on device",
+    }
+    assert storage.trouble() == checkpoint
     assert caplog.text.count("cannot write metrics") == 1  # not at every try
     assert "metrics: can be written again" in caplog.text
 

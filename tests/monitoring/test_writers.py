@@ -15,7 +15,8 @@ import tensorflow as tf
 from tensorflow.core.util.event_pb2 import Event
 
 from impala_tf.config import ConfigError
-from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS, EpisodeWindow
+from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
+from impala_tf.monitoring.rows import EpisodeWindow
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 
 pytestmark = pytest.mark.slow

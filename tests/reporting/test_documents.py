@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.reporting import chart, curves, markdown, page, runs, settings, table
-from impala_tf.reporting.table import Exhibit, LevelSummary
+from impala_tf.reporting import curves, documents, runs, settings, table
+from impala_tf.reporting.summary import Exhibit, LevelSummary, summarize_level
 from tests.helpers.logdirs import rows, write_run
 
 LEVEL = "evil:<script>alert('1|2')</script>-v0"
@@ -31,7 +31,7 @@ def summaries(tmp_path: Path) -> list[LevelSummary]:
         level.settings[0]: Exhibit(1_687_206, None, b"an mp4", "seed 1"),
         level.settings[1]: Exhibit(caption="no video: --logdir=b: holds no checkpoint"),
     }
-    return [table.summarize_level(level, exhibits, None)]
+    return [summarize_level(level, exhibits, None)]
 
 
 class Elements(HTMLParser):
@@ -68,7 +68,7 @@ class Elements(HTMLParser):
 
 def test_the_page_refers_to_nothing_outside(summaries: list[LevelSummary]) -> None:
     """It is mailed around and opened years later."""
-    text = page.html(summaries, "python run_experiment.py", "today")
+    text = documents.html(summaries, "python run_experiment.py", "today")
     elements = Elements(text)
     for _, attributes in elements.found:
         for name in ("src", "href", "poster", "data", "srcset", "action"):
@@ -80,13 +80,13 @@ def test_the_page_refers_to_nothing_outside(summaries: list[LevelSummary]) -> No
 
 
 def test_names_of_levels_are_text_and_not_markup(summaries: list[LevelSummary]) -> None:
-    elements = Elements(page.html(summaries, "<b>", "<i>"))
+    elements = Elements(documents.html(summaries, "<b>", "<i>"))
     assert f"2 networks on {LEVEL}" in elements.text
     ElementTree.fromstring(curves.picture(summaries[0]) or "")  # XML has to be right
 
 
 def test_the_page_has_both_curves_the_table_and_the_videos(summaries: list[LevelSummary]) -> None:
-    elements = Elements(page.html(summaries, "", ""))
+    elements = Elements(documents.html(summaries, "", ""))
     charts = [each for each in elements.all("svg") if each["class"] == "chart"]
     assert [f"mean return over {axis}" in (each["aria-label"] or "") for each, axis in zip(
         charts, ("environment frames", "minutes of training"), strict=True
@@ -101,9 +101,9 @@ def test_the_page_has_both_curves_the_table_and_the_videos(summaries: list[Level
 def test_markdown_and_page_have_the_same_cells(summaries: list[LevelSummary]) -> None:
     titles, cells = table.table(summaries[0])
     assert "multiply-adds per step" not in titles  # nobody has the figure
-    lines = markdown.markdown(summaries, {LEVEL: "a.svg"}, "a command", "today").splitlines()
+    lines = documents.markdown(summaries, {LEVEL: "a.svg"}, "a command", "today").splitlines()
     assert f"| {' | '.join(titles)} |" in lines
-    text = Elements(page.html(summaries, "", "")).text
+    text = Elements(documents.html(summaries, "", "")).text
     for row in cells:
         assert f"| {' | '.join(row)} |" in lines
         assert all(cell in text for cell in row)
@@ -127,10 +127,10 @@ def test_the_csv_has_a_row_per_run_with_plain_numbers(summaries: list[LevelSumma
 
 def test_runs_without_a_game_still_make_a_report(tmp_path: Path) -> None:
     (level,) = settings.group(runs.find(str(write_run(tmp_path, []))))
-    found = [table.summarize_level(level, {level.settings[0]: Exhibit()}, None)]
+    found = [summarize_level(level, {level.settings[0]: Exhibit()}, None)]
     assert curves.picture(found[0]) is None
-    assert "No game has finished yet." in Elements(page.html(found, "", "")).text
-    assert "No game has finished yet." in markdown.markdown(found, {}, "", "")
+    assert "No game has finished yet." in Elements(documents.html(found, "", "")).text
+    assert "No game has finished yet." in documents.markdown(found, {}, "", "")
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_runs_without_a_game_still_make_a_report(tmp_path: Path) -> None:
     ],
 )
 def test_axes_have_round_ticks(low: float, high: float, ticks: list[float]) -> None:
-    assert chart.Axis(low, high, 0, 1).ticks() == pytest.approx(ticks)
+    assert curves.Axis(low, high, 0, 1).ticks() == pytest.approx(ticks)

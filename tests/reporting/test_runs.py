@@ -31,7 +31,7 @@ def test_a_runs_figures_are_those_of_its_metrics(tmp_path: Path) -> None:
     assert (run.learner_memory_mb, run.actor_memory_mb) == (704, 504)
     assert run.reached(0) == (2000, 2)
     assert run.reached(-10) == (1000, 1)
-    assert run.reached(21) is None
+    assert run.reached(21) == (None, None)
 
 
 def test_a_run_that_has_just_begun_has_no_figures(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_run_that_has_just_begun_has_no_figures(tmp_path: Path) -> None:
     (tmp_path / "status.json").unlink()
     (run,) = runs.find(str(tmp_path))
     assert (run.final_return, run.agent_steps_per_s, run.share) == (None, None, 0)
-    assert run.reached(0) is None
+    assert run.reached(0) == (None, None)
 
 
 def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from impala_tf.reporting import numbers, runs, settings, summary
 from impala_tf.reporting.settings import Level
-from impala_tf.reporting.summary import Spread, Target
+from impala_tf.reporting.summary import Exhibit, Spread, Target
 from tests.helpers.logdirs import rows, write_run
 
 
@@ -27,7 +27,7 @@ def level(tmp_path: Path) -> Level:
 
 def test_means_and_sample_deviations_over_seeds(level: Level) -> None:
     target = Target(50.0, "")
-    resnet, impoola = (summary.summarize(setting, target) for setting in level.settings)
+    resnet, impoola = (summary.summarize(setting, target, Exhibit()) for setting in level.settings)
     assert resnet.final_return == pytest.approx((120.0, 20 * 2**0.5, 2))
     assert resnet.frames_to_target == pytest.approx((2500.0, 1500 * 2**0.5, 2))
     assert resnet.minutes_to_target == pytest.approx((4.5, 3.5 * 2**0.5, 2))
@@ -37,7 +37,7 @@ def test_means_and_sample_deviations_over_seeds(level: Level) -> None:
 
 
 def test_a_return_that_some_seeds_reach_counts_those(level: Level) -> None:
-    found = summary.summarize(level.settings[0], Target(120.0, ""))
+    found = summary.summarize(level.settings[0], Target(120.0, ""), Exhibit())
     assert found.frames_to_target == Spread(4000.0, None, 1)
 
 

@@ -1,14 +1,14 @@
-"""report.html: one file that needs nothing else, with or without JavaScript (it has none)."""
+"""The documents of a report: report.html, which needs no other file, and report.md."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
-from impala_tf.reporting import chart, curves, facts, style
-from impala_tf.reporting.settings import Setting
-from impala_tf.reporting.table import Exhibit, LevelSummary, best, table
+from impala_tf.reporting import curves, facts, style
+from impala_tf.reporting.summary import Exhibit, LevelSummary
+from impala_tf.reporting.table import best, table
 
 # The browser itself refuses whatever is not in the file.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
@@ -19,12 +19,12 @@ def html(summaries: Sequence[LevelSummary], command: str, written: str) -> str:
 
     Args:
       summaries: one per level.
-      command: that writes the page.
+      command: what writes the page.
       written: when it was written, as text.
     """
     title = facts.title([summary.level for summary in summaries])
     several = len(summaries) > 1
-    sections = "".join(_section(number, each, several) for number, each in enumerate(summaries))
+    sections = "".join(_section(*numbered, several) for numbered in enumerate(summaries))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -53,9 +53,9 @@ def html(summaries: Sequence[LevelSummary], command: str, written: str) -> str:
 
 def _contents(summaries: Sequence[LevelSummary]) -> str:
     links = "".join(
-        f'<li><a href="#level-{number}">{escape(each.level.name)}</a>: '
-        f"{escape(facts.headline(each))}</li>\n"
-        for number, each in enumerate(summaries)
+        f'<li><a href="#level-{number}">{escape(summary.level.name)}</a>: '
+        f"{escape(facts.headline(summary))}</li>\n"
+        for number, summary in enumerate(summaries)
     )
     return f"<nav><ul>\n{links}</ul></nav>\n"
 
@@ -79,7 +79,7 @@ def _curves(summary: LevelSummary) -> str:
     if not charts:
         return "<p>There are no curves: too few games have finished.</p>"
     legend = "".join(
-        f"<li>{chart.key(number)}{escape(setting.label)}</li>"
+        f"<li>{curves.key(number)}{escape(setting.label)}</li>"
         for number, setting in enumerate(summary.level.settings)
     )
     return f"""<figure>
@@ -94,10 +94,10 @@ def _curves(summary: LevelSummary) -> str:
 def _table(summary: LevelSummary) -> str:
     titles, rows = table(summary)
     top = best(summary) if len(summary.rows) > 1 else None
-    head = "".join(f'<th scope="col" role="columnheader">{escape(each)}</th>' for each in titles)
+    head = "".join(f'<th scope="col" role="columnheader">{escape(title)}</th>' for title in titles)
     body = ""
     for number, (row, cells) in enumerate(zip(summary.rows, rows, strict=True)):
-        first = f'<th scope="row" role="rowheader">{chart.key(number)}{escape(cells[0])}</th>'
+        first = f'<th scope="row" role="rowheader">{curves.key(number)}{escape(cells[0])}</th>'
         others = "".join(
             f'<td role="cell" data-label="{escape(title)}"{_emphasis(title, row is top)}>'
             f"{escape(cell)}</td>"
@@ -119,16 +119,14 @@ def _emphasis(title: str, is_best: bool) -> str:
 
 
 def _videos(summary: LevelSummary) -> str:
-    if not any(exhibit.caption for exhibit in summary.exhibits.values()):
+    if not any(row.exhibit.caption for row in summary.rows):
         return ""
-    figures = "".join(
-        _video(setting, summary.exhibits[setting]) for setting in summary.level.settings
-    )
+    figures = "".join(_video(row.setting.label, row.exhibit) for row in summary.rows)
     return f'<h3>The agents play</h3>\n<div class="videos">\n{figures}</div>'
 
 
-def _video(setting: Setting, exhibit: Exhibit) -> str:
-    label = escape(setting.label)
+def _video(setting: str, exhibit: Exhibit) -> str:
+    label = escape(setting)
     if exhibit.clip is None:
         picture, caption = f'<div class="no-video">{escape(exhibit.caption)}</div>', ""
     else:
@@ -155,3 +153,38 @@ def _commands(summary: LevelSummary) -> str:
         for name, command in facts.commands(summary.level)
     )
     return f"<details>\n<summary>The command of each run</summary>\n{lines}</details>"
+
+
+def markdown(
+    summaries: Sequence[LevelSummary], pictures: Mapping[str, str], command: str, written: str
+) -> str:
+    """Returns the report in Markdown.
+
+    Args:
+      summaries: one per level.
+      pictures: {level: file name of its curves}; a level without curves is missing.
+      command: what writes the report.
+      written: when it was written, as text.
+    """
+    lines = [f"# {facts.title([summary.level for summary in summaries])}", ""]
+    for summary in summaries:
+        if len(summaries) > 1:
+            lines += [f"## {summary.level.name}", ""]
+        lines += [facts.headline(summary), ""]
+        if name := pictures.get(summary.level.name):
+            lines += [f"![{facts.description(summary, 'frames and minutes')}]({name})", ""]
+            lines += [facts.LEGEND, ""]
+        lines += [*_markdown_table(summary), ""]
+        lines += [f"* {note}" for note in facts.notes(summary)] + [""]
+        lines += [f"* {name}: {value}" for name, value in facts.facts(summary.level.runs)]
+        lines += ["", "The command of each run:", ""]
+        for name, line in facts.commands(summary.level):
+            lines += [f"    # {name}", f"    {line}"]
+        lines.append("")
+    return "\n".join([*lines, f"Written by impala_tf on {written} with", "", f"    {command}", ""])
+
+
+def _markdown_table(summary: LevelSummary) -> list[str]:
+    titles, rows = table(summary)
+    lines = [titles, ["---"] + ["---:"] * (len(titles) - 1), *rows]
+    return [f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines]

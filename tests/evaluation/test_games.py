@@ -17,7 +17,7 @@ from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
-from impala_tf.evaluation import play
+from impala_tf.evaluation.games import play, summary
 from impala_tf.types import AgentOutput, EnvOutput, Episode, Nest
 
 CARTPOLE = EnvironmentConfig(level_name="CartPole-v1")
@@ -52,6 +52,8 @@ def always_0(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest
 
 class Lengths:
     """N environments with reward 1 per step; every game of environment n lasts lengths[n] steps."""
+
+    restarts = 0
 
     def __init__(self, *lengths: int) -> None:
         self._lengths = np.array(lengths)
@@ -96,7 +98,7 @@ def games(steps: Iterator[Episode | None]) -> list[Episode]:
 def test_every_environment_plays_the_same_number_of_games() -> None:
     """The games that end first are the short ones, so taking those would bias the result."""
     environment = Lengths(2, 9, 4)
-    found = games(play.play(always_0, (), environment, num_envs=3, num_episodes=8))
+    found = games(play(always_0, (), environment, num_envs=3, num_episodes=8))
     played = [Episode(2.0, 2, 0)] * 3 + [Episode(4.0, 4, 2)] * 2 + [Episode(9.0, 9, 1)] * 3
     assert sorted(found) == played
     # It lasts as long as the slowest environment needs, with a reset step between its games.
@@ -106,14 +108,14 @@ def test_every_environment_plays_the_same_number_of_games() -> None:
 @pytest.mark.parametrize(("num_envs", "num_episodes"), [(1, 1), (1, 3), (2, 1), (3, 3), (2, 5)])
 def test_as_many_games_are_played_as_were_asked_for(num_envs: int, num_episodes: int) -> None:
     environment = Lengths(*range(3, 3 + num_envs))
-    found = games(play.play(always_0, (), environment, num_envs, num_episodes))
+    found = games(play(always_0, (), environment, num_envs, num_episodes))
     assert len(found) == num_episodes
 
 
 def test_returns_and_lengths_are_those_of_the_games() -> None:
     """The games have 3, 2 and 4 steps with rewards 1, 2, 3, ... A reset is not a step."""
     environment = RecordingEnvironment(SCRIPTED, num_envs=1)
-    found = games(play.play(always_0, (), environment, 1, 4))
+    found = games(play(always_0, (), environment, 1, 4))
     environment.close()
     assert found == [Episode(6.0, 3), Episode(3.0, 2), Episode(10.0, 4), Episode(6.0, 3)]
 
@@ -134,7 +136,7 @@ def test_greedy_games_take_the_most_likely_action_and_keep_the_core_state(
         variable.assign(0.3 * rng.normal(size=variable.shape))
     act = compile_policy(agent, spec, 2, seed=1, choice="greedy")
     environment = RecordingEnvironment(env, num_envs=2)
-    assert len(games(play.play(act, agent.initial_state(2), environment, 2, 2))) == 2
+    assert len(games(play(act, agent.initial_state(2), environment, 2, 2))) == 2
     environment.close()
     state = agent.initial_state(2)
     for shown, actions in zip(environment.shown, environment.actions, strict=False):
@@ -153,7 +155,7 @@ def test_sampled_games_depend_on_the_seed_and_greedy_ones_do_not() -> None:
     def played(choice: Literal["greedy", "sampled"], seed: int) -> list[list[int]]:
         act = compile_policy(agent, spec, 2, seed, choice)
         environment = RecordingEnvironment(CARTPOLE, num_envs=2)
-        games(play.play(act, agent.initial_state(2), environment, 2, 2))
+        games(play(act, agent.initial_state(2), environment, 2, 2))
         environment.close()
         return [actions.tolist() for actions in environment.actions]
 
@@ -167,13 +169,13 @@ def test_play_yields_once_per_frame_of_a_video() -> None:
     """From the first to the last frame of the game, and no frame of the next one."""
     environment = Lengths(4)
     filmed = []
-    for episode in play.play(always_0, (), environment, 1, 1):
+    for episode in play(always_0, (), environment, 1, 1):
         filmed.append(environment.steps if episode is None else episode)
     assert filmed == [0, 1, 2, 3, 4, Episode(4.0, 4)]
 
 
 def test_a_summary_has_mean_median_spread_and_every_episode() -> None:
-    found = play.summary([Episode(1.0, 10), Episode(2.0, 20), Episode(6.0, 30)])
+    found = summary([Episode(1.0, 10), Episode(2.0, 20), Episode(6.0, 30)])
     assert found == {
         "num_episodes": 3,
         "mean": 3.0,
@@ -187,4 +189,4 @@ def test_a_summary_has_mean_median_spread_and_every_episode() -> None:
 
 
 def test_the_spread_of_one_game_is_zero() -> None:
-    assert play.summary([Episode(5.0, 1)])["std"] == 0.0
+    assert summary([Episode(5.0, 1)])["std"] == 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from impala_tf.monitoring.limits import ADVICE, limit_of
+from impala_tf.monitoring.bottleneck import ADVICE, bottleneck_of
 
 
 def row(idle: float, environment: float, inference: float, wait: float) -> dict[str, float]:
@@ -29,19 +29,18 @@ def row(idle: float, environment: float, inference: float, wait: float) -> dict[
 def test_the_largest_share_limits(
     shares: tuple[float, float, float, float], part: str, reason: str
 ) -> None:
-    limit = limit_of(row(*shares))
-    assert limit is not None
-    assert (limit.part, limit.reason) == (part, reason)
+    assert bottleneck_of(row(*shares)) == (part, reason)
     assert part in ADVICE
 
 
 def test_learners_that_mostly_exchange_gradients_are_limited_by_that() -> None:
     shares = row(0.02, 0.5, 0.2, 0.3)
-    found = [limit_of({**shares, "learner_all_reduce_fraction": part}) for part in (0.4, 0.6)]
-    assert [limit and limit.part for limit in found] == ["updates", "all-reduce"]
-    assert found[1] is not None
-    assert found[1].reason == "60% of the learners' time"
+    found = [bottleneck_of({**shares, "learner_all_reduce_fraction": part}) for part in (0.4, 0.6)]
+    assert found == [
+        ("updates", "learner busy 98%, actors wait 30%"),
+        ("all-reduce", "60% of the learners' time"),
+    ]
 
 
 def test_an_older_row_does_not_tell() -> None:
-    assert limit_of({"learner_idle_fraction": 0.5}) is None
+    assert bottleneck_of({"learner_idle_fraction": 0.5}) is None

@@ -35,7 +35,7 @@ class Layer(NamedTuple):
     multiply_adds: int  # for one step
 
 
-def layers(agent: Agent, spec: EnvironmentSpec) -> list[Layer]:
+def layers_of(agent: Agent, spec: EnvironmentSpec) -> list[Layer]:
     """Returns the layers of an agent in the order in which a step runs them.
 
     Multiply-adds are those of convolutions and of products with matrices of weights. Biases,
@@ -49,22 +49,17 @@ def layers(agent: Agent, spec: EnvironmentSpec) -> list[Layer]:
     resources = {
         inner.name: owners[id(outer)] for outer, inner in graph.captures if id(outer) in owners
     }
-    found: dict[str, Layer] = {}
+    layers: dict[str, Layer] = {}
     for op in graph.get_operations():
         module = next((resources[n] for n in map(_source, op.inputs) if n in resources), None)
         if module is not None:
             key = str(id(module))
-            found[key] = _used_by(op, module, found.get(key) or _layer(module))
+            layers[key] = _used_by(op, module, layers.get(key) or _layer(module))
         elif op.type == "MaxPool" or (op.type == "Mean" and op.inputs[0].shape.rank == 4):
-            found[op.name] = Layer(_place(op.name), _operation(op), _one(op.outputs[0]), 0, 0)
-    if missing := {str(id(module)) for module in owners.values()} - set(found):
+            layers[op.name] = Layer(_place(op.name), _operation(op), _one(op.outputs[0]), 0, 0)
+    if missing := {str(id(module)) for module in owners.values()} - set(layers):
         raise ValueError(f"{len(missing)} modules with parameters are not in the graph of a step")
-    return list(found.values())
-
-
-def num_parameters(agent: Agent) -> int:
-    """Returns how many parameters are trained."""
-    return sum(math.prod(variable.shape) for variable in agent.trainable_variables)
+    return list(layers.values())
 
 
 def activation_bytes(
@@ -77,8 +72,8 @@ def activation_bytes(
     they run, and tensors that live for a moment come on top.
 
     Args:
-      agent: its variables made.
-      spec: of the level.
+      agent: the agent, whose variables are made.
+      spec: the level's specification.
       unroll_length: T; the network runs on T + 1 steps.
       batch_size: B.
     """
@@ -121,20 +116,22 @@ def _state_specs(agent: Agent, batch_size: int) -> Nest:
 
 def _owners(agent: Agent) -> dict[int, snt.Module]:
     """Returns the module of each trained variable, by the id of the variable's handle."""
-    return {
-        id(value.handle): module
-        for module in (agent, *agent.submodules)
-        for value in vars(module).values()
-        if isinstance(value, tf.Variable) and value.trainable
-    }
+    modules = (agent, *agent.submodules)
+    return {id(own.handle): module for module in modules for own in _parameters(module)}
 
 
 def _layer(module: snt.Module) -> Layer:
     """Returns a module with its own parameters, before any operation of it was seen."""
-    own = [value for value in vars(module).values() if isinstance(value, tf.Variable)]
-    parameters = sum(math.prod(value.shape) for value in own)
+    own = _parameters(module)
+    size = sum(math.prod(value.shape) for value in own)
     kind = _KINDS.get(type(module), "variables")
-    return Layer(_place(own[0].name), kind, (), parameters, 0)
+    return Layer(_place(own[0].name), kind, (), size, 0)
+
+
+def _parameters(module: snt.Module) -> list[tf.Variable]:
+    """Returns the trained variables that a module has itself."""
+    own = [value for value in vars(module).values() if isinstance(value, tf.Variable)]
+    return [variable for variable in own if variable.trainable]
 
 
 def _used_by(op: tf.Operation, module: snt.Module, layer: Layer) -> Layer:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from impala_tf.monitoring.metrics import Row
 
-# Who waits less than this is busy.
 _BUSY_BELOW = 0.1
+"""A process that waits for a smaller share of its time is busy."""
 
 ADVICE = {
     "cores": "more cores or machines, or a smaller network",
@@ -21,20 +19,12 @@ ADVICE = {
 """What would make a run faster, by the part that limits it."""
 
 
-class Limit(NamedTuple):
-    """What limits a run."""
+def bottleneck_of(row: Row) -> tuple[str, str] | None:
+    """Returns what limits a run, a key of ADVICE, and the numbers behind it; None: unknown.
 
-    part: str  # a key of ADVICE
-    reason: str  # the numbers behind it
-
-
-def limit_of(row: Row) -> Limit | None:
-    """Returns which part limits a run; None if the row does not tell.
-
-    Learners that spend most of their time in the all-reduce are limited by it. If nobody waits for
-    anybody, the cores limit it, as on one machine. A learner that is busy while actors wait limits
-    the run by its updates. Otherwise it waits for actors, and what takes most of their time limits
-    it.
+    If learners spend most of their time in all-reduces, these limit the run. If nobody waits for
+    anybody, the cores do, as on one machine. If learners are busy while actors wait, the updates
+    do. Otherwise learners wait for actors, and what takes most of the actors' time limits the run.
     """
     idle = row.get("learner_idle_fraction")
     environment = row.get("actor_environment_fraction")
@@ -44,15 +34,15 @@ def limit_of(row: Row) -> Limit | None:
         return None
     all_reduce = row.get("learner_all_reduce_fraction") or 0.0
     if idle < _BUSY_BELOW and all_reduce > 0.5:
-        return Limit("all-reduce", f"{all_reduce:.0%} of the learners' time")
+        return "all-reduce", f"{all_reduce:.0%} of the learners' time"
     if max(idle, wait) < _BUSY_BELOW:
-        return Limit("cores", f"nobody waits: learner busy {1 - idle:.0%}, actors {1 - wait:.0%}")
+        return "cores", f"nobody waits: learner busy {1 - idle:.0%}, actors {1 - wait:.0%}"
     if idle < _BUSY_BELOW:
-        return Limit("updates", f"learner busy {1 - idle:.0%}, actors wait {wait:.0%}")
+        return "updates", f"learner busy {1 - idle:.0%}, actors wait {wait:.0%}"
     shares = {
         "environments": environment,
         "inference": inference,
         "transport": max(0.0, 1.0 - environment - inference - wait),
     }
     part = max(shares, key=lambda name: shares[name])
-    return Limit(part, f"{shares[part]:.0%} of the actors' time, learner idle {idle:.0%}")
+    return part, f"{shares[part]:.0%} of the actors' time, learner idle {idle:.0%}"

@@ -8,9 +8,9 @@ import pytest
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents import description
 from impala_tf.agents.agent import make_agent
 from impala_tf.config import AGENTS
+from impala_tf.measure.layers import Layer, activation_bytes, layers_of
 from impala_tf.types import EnvironmentSpec
 from tests.helpers.samples import image_spec, vector_spec
 
@@ -18,8 +18,8 @@ ATARI = image_spec((84, 84, 4), stacked_frames=4, num_actions=6)
 SMALL = image_spec((20, 24, 3))
 
 
-def described(agent_name: str, spec: EnvironmentSpec, **flags: Any) -> list[description.Layer]:
-    return description.layers(make_agent(agent_name, spec, **flags), spec)
+def described(agent_name: str, spec: EnvironmentSpec, **flags: Any) -> list[Layer]:
+    return layers_of(make_agent(agent_name, spec, **flags), spec)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_the_totals_are_those_of_the_agent(agent_name: str, flags: dict[str, Any
     spec = vector_spec() if AGENTS[agent_name].torso.takes == "vectors" else ATARI
     agent = make_agent(agent_name, spec, **flags)
     expected = sum(int(tf.size(variable)) for variable in agent.trainable_variables)
-    layers = description.layers(agent, spec)
+    layers = layers_of(agent, spec)
     assert sum(layer.parameters for layer in layers) == expected
     # Each weight is used at every position of the layer's output, each bias nowhere.
     for layer in layers:
@@ -98,7 +98,7 @@ def test_activations_are_what_the_backward_pass_reads(
 ) -> None:
     """Whether a batch fits into memory is read from this number."""
     agent = make_agent(agent_name, spec, dtype)
-    assert description.activation_bytes(agent, spec, 2, 5) == STEPS * expected
+    assert activation_bytes(agent, spec, 2, 5) == STEPS * expected
 
 
 def test_parameters_that_no_step_uses_are_not_passed_over() -> None:
@@ -107,4 +107,4 @@ def test_parameters_that_no_step_uses_are_not_passed_over() -> None:
     agent.forgotten = snt.Linear(3)
     agent.forgotten(tf.zeros([1, 2]))
     with pytest.raises(ValueError, match="1 modules with parameters are not in the graph"):
-        description.layers(agent, vector_spec())
+        layers_of(agent, vector_spec())

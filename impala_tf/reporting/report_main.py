@@ -1,4 +1,4 @@
-"""The report: --mode=report."""
+"""--mode=report: a page, Markdown and CSV about the runs in --logdir."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 import gymnasium
 
 from impala_tf import config as configs
-from impala_tf.agents import description
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.logdir import write_atomically
+from impala_tf.measure.layers import layers_of
 from impala_tf.processes import trained_agent
 from impala_tf.processes.common import resolve
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
 from impala_tf.processes.trained_agent import TrainedAgent
-from impala_tf.reporting import curves, markdown, numbers, page, runs, settings, table
+from impala_tf.reporting import curves, documents, numbers, runs, settings, table
 from impala_tf.reporting.runs import Run
-from impala_tf.reporting.settings import Level, Setting
-from impala_tf.reporting.table import Exhibit, LevelSummary
+from impala_tf.reporting.settings import Setting
+from impala_tf.reporting.summary import Exhibit, LevelSummary, summarize_level
 
 _SEVERAL = "runs/report"
 # Short games are filmed one after another until the clip is full.
@@ -48,7 +48,11 @@ def main(given: Given) -> int:
     select_device(given["device"])
     start_xla()
     summaries = [
-        table.summarize_level(level, _exhibits(given, level), given.report.report_return)
+        summarize_level(
+            level,
+            {setting: _exhibit(given, setting) for setting in level.settings},
+            given.report.report_return,
+        )
         for level in levels
     ]
     command = shlex.join(["python", "run_experiment.py", *configs.to_flags(given)])
@@ -72,10 +76,6 @@ def _folder(given: Given) -> Path:
     return folder
 
 
-def _exhibits(given: Given, level: Level) -> dict[Setting, Exhibit]:
-    return {setting: _exhibit(given, setting) for setting in level.settings}
-
-
 def _exhibit(given: Given, setting: Setting) -> Exhibit:
     """Builds a setting's agent and films it; what fails is said in the report."""
     run = max(setting.runs, key=lambda run: run.share)  # of several, the one with the first seed
@@ -85,9 +85,9 @@ def _exhibit(given: Given, setting: Setting) -> Exhibit:
     except ConfigError as error:
         print(f"  {error.problems[0]}", flush=True)
         return Exhibit(caption=f"no video: {error.problems[0]}" * given.report.report_videos)
-    layers = description.layers(trained.agent, trained.spec)
+    layers = layers_of(trained.agent, trained.spec)
     exhibit = Exhibit(
-        parameters=description.num_parameters(trained.agent),
+        parameters=sum(layer.parameters for layer in layers),
         multiply_adds=sum(layer.multiply_adds for layer in layers),
     )
     return _filmed(exhibit, trained, run) if given.report.report_videos else exhibit
@@ -99,11 +99,11 @@ def _load(given: Given, run: Run) -> TrainedAgent:
 
 
 def _filmed(exhibit: Exhibit, trained: TrainedAgent, run: Run) -> Exhibit:
-    from impala_tf.evaluation import clip  # needs a package that not every machine has
+    from impala_tf.evaluation import video  # needs a package that not every machine has
 
     try:
         with trained_agent.filmed(trained, _MAX_GAMES) as (pictures, fps):
-            mp4, seconds = clip.first_seconds(pictures, fps)
+            mp4, seconds = video.first_seconds(pictures, fps)
     except (ConfigError, gymnasium.error.Error) as error:
         problem = " ".join(str(error).split())
         print(f"  no video: {problem}", flush=True)
@@ -124,6 +124,7 @@ def _write(folder: Path, summaries: Sequence[LevelSummary], command: str) -> Non
             name = f"report-{configs.slug(summary.level.name)}.svg"
             pictures[summary.level.name] = name
             write_atomically(folder / name, svg)
-    write_atomically(folder / "report.html", page.html(summaries, command, written))
-    write_atomically(folder / "report.md", markdown.markdown(summaries, pictures, command, written))
+    write_atomically(folder / "report.html", documents.html(summaries, command, written))
+    text = documents.markdown(summaries, pictures, command, written)
+    write_atomically(folder / "report.md", text)
     write_atomically(folder / "report.csv", table.as_csv(summaries))

@@ -1,0 +1,165 @@
+"""Plays whole games with a trained agent; what evaluation.json and tables say about them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from impala_tf.actor.actor import Environment
+from impala_tf.agents.policy import Policy
+from impala_tf.config import EnvironmentConfig
+from impala_tf.environments import suites
+from impala_tf.monitoring.render import plain_table
+from impala_tf.types import Episode, Nest
+
+Summary = Mapping[str, Any]
+"""What `summary` returns."""
+
+
+def play(
+    policy: Policy, initial_state: Nest, environment: Environment, num_envs: int, num_episodes: int
+) -> Iterator[Episode | None]:
+    """Plays `num_episodes` whole games in N environments; yields None for each observation.
+
+    A finished game is yielded after the None of its final observation, so that a video shows the
+    whole game. Each environment plays a fixed number of games: taking the games that finish first
+    would favour short ones.
+    """
+    games_left = np.full(num_envs, num_episodes // num_envs)
+    games_left[: num_episodes % num_envs] += 1
+    env_output, core_state = environment.reset(), initial_state
+    while True:
+        yield None
+        for episode in environment.pop_episodes():
+            if games_left[episode.environment] > 0:
+                games_left[episode.environment] -= 1
+                yield episode
+        if not games_left.any():
+            return
+        answer, core_state = policy(env_output, core_state)
+        env_output = environment.step(answer.action.numpy())
+
+
+def summary(episodes: list[Episode]) -> dict[str, Any]:
+    """Returns statistics of the games' unclipped returns (sample standard deviation), JSON-able."""
+    returns = [episode.episode_return for episode in episodes]
+    return {
+        "num_episodes": len(returns),
+        "mean": statistics.fmean(returns),
+        "median": statistics.median(returns),
+        "std": statistics.stdev(returns) if len(returns) > 1 else 0.0,
+        "min": min(returns),
+        "max": max(returns),
+        "episode_returns": returns,
+        "episode_lengths": [episode.episode_length for episode in episodes],
+    }
+
+
+def with_normalized(env: EnvironmentConfig, played: Summary) -> dict[str, Any]:
+    """Returns a summary, with "normalized_mean" if the level's published range is known."""
+    normalized = suites.normalized(env, played["mean"])
+    return {**played} if normalized is None else {**played, "normalized_mean": normalized}
+
+
+def level_sets(env: EnvironmentConfig) -> dict[str, EnvironmentConfig]:
+    """Returns the generated levels to evaluate on: "train", and "test" if there are unseen ones.
+
+    Args:
+      env: the flags of the training.
+    """
+    unseen = suites.suite_of(env).unseen(env)
+    return {"train": env, "test": unseen} if unseen else {"train": env}
+
+
+def generalization(
+    sets: Mapping[str, EnvironmentConfig], summaries: Mapping[str, Summary]
+) -> Summary:
+    """Returns how much worse an agent plays levels that it was not trained on, JSON-able.
+
+    Args:
+      sets: the levels, as `level_sets` returns them, with "test".
+      summaries: the summary of the games on each set.
+
+    Returns:
+      {"train": summary, "test": summary} with the further keys levels (text) and normalized_mean,
+      and "gap" and "normalized_gap": the means of train minus those of test.
+    """
+    rows = {
+        name: {
+            "levels": suites.suite_of(env).level_range(env),
+            **with_normalized(env, summaries[name]),
+        }
+        for name, env in sets.items()
+    }
+    train, test = rows["train"], rows["test"]
+    gaps = {
+        "gap": train["mean"] - test["mean"],
+        "normalized_gap": train["normalized_mean"] - test["normalized_mean"],
+    }
+    return {**rows, **gaps}
+
+
+def generalization_table(report: Summary) -> Table:
+    """Returns what `generalization` returned as a table: a row for each set, and the gap."""
+    table = plain_table("", "levels", "games", "mean return", "normalised")
+    for name in ("train", "test"):
+        row = report[name]
+        means = (f"{row['mean']:.2f}", f"{row['normalized_mean']:.3f}")
+        table.add_row(name, row["levels"], str(row["num_episodes"]), *means)
+    table.add_row("gap", "", "", f"{report['gap']:.2f}", f"{report['normalized_gap']:.3f}")
+    return table
+
+
+def several_levels(
+    levels: Sequence[EnvironmentConfig], summaries: Sequence[Summary]
+) -> dict[str, Any]:
+    """Returns how an agent plays each of several levels, and all of them, JSON-able.
+
+    Args:
+      levels: the flags of each.
+      summaries: the summary of the games on each.
+
+    Returns:
+      {"levels": [{"level_name", "normalized_mean" if published, ...}], and, if all levels have
+      published scores, "normalized": {"mean", "median", "capped_mean", "capped_median"}}. Capped
+      scores count each level as 1 at most.
+    """
+    rows = [
+        {"level_name": level.level_name, **with_normalized(level, played)}
+        for level, played in zip(levels, summaries, strict=True)
+    ]
+    report: dict[str, Any] = {"levels": rows}
+    scores = [row["normalized_mean"] for row in rows if "normalized_mean" in row]
+    if len(scores) == len(rows):
+        capped = [min(score, 1.0) for score in scores]
+        report["normalized"] = {
+            "mean": statistics.fmean(scores),
+            "median": statistics.median(scores),
+            "capped_mean": statistics.fmean(capped),
+            "capped_median": statistics.median(capped),
+        }
+    return report
+
+
+def several_levels_table(report: dict[str, Any]) -> Table:
+    """Returns what `several_levels` returned as a table."""
+    table = Table(box=None)
+    table.add_column("level")
+    for name in ("games", "mean return", "median", "normalised"):
+        table.add_column(name, justify="right")
+    for row in report["levels"]:
+        normalized = row.get("normalized_mean")
+        table.add_row(
+            row["level_name"],
+            str(row["num_episodes"]),
+            f"{row['mean']:.2f}",
+            f"{row['median']:.2f}",
+            "" if normalized is None else f"{normalized:.3f}",
+        )
+    for name, value in report.get("normalized", {}).items():
+        table.add_row(f"{name.replace('_', ' ')} of all", "", "", "", f"{value:.3f}")
+    return table

@@ -1,0 +1,200 @@
+"""What rows of metrics are made of: windows of episodes, rates, and rows of parts of a run."""
+
+from __future__ import annotations
+
+import abc
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from impala_tf.monitoring.metrics import OF_LEARNER, Row
+from impala_tf.monitoring.writers import Writer
+from impala_tf.types import Episode
+
+Parts = Sequence[Mapping[str, Any]]
+"""What each learner tells about an interval, by rank (see `recorder.RunRecorder.interval`)."""
+
+
+class EpisodeWindow:
+    """Counts finished games and averages the last 100."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last: deque[Episode] = deque(maxlen=100)
+
+    def add(self, episode: Episode) -> None:
+        """Counts a finished game."""
+        self._count += 1
+        self._last.append(Episode(float(episode.episode_return), int(episode.episode_length)))
+
+    def row(self) -> dict[str, float | int | None]:
+        """Returns the episode metrics; the means are None before the first game has finished."""
+        return {
+            "episodes": self._count,
+            "episode_return_mean": _mean([episode.episode_return for episode in self._last]),
+            "episode_length_mean": _mean([episode.episode_length for episode in self._last]),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """Returns the window as JSON-able values, for a checkpoint."""
+        return {"count": self._count, "last": [list(episode) for episode in self._last]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` returned."""
+        self._count = state["count"]
+        self._last.clear()
+        self._last.extend(Episode(*episode) for episode in state["last"])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+class Rates:
+    """Agent steps and frames per second between calls of `row`."""
+
+    def __init__(
+        self, agent_steps: int, environment_frames: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Starts to measure now, at the given counts (not 0 in a resumed run)."""
+        self._clock = clock
+        self._last = (clock(), agent_steps, environment_frames)
+
+    def row(self, agent_steps: int, environment_frames: int) -> dict[str, float | int | None]:
+        """Returns the speed metrics since the last call; None if no time has passed."""
+        before_s, steps_before, frames_before = self._last
+        self._last = (self._clock(), agent_steps, environment_frames)
+        elapsed_s = self._last[0] - before_s
+        if elapsed_s <= 0:
+            return {"agent_steps_per_s": None, "frames_per_s": None}
+        return {
+            "agent_steps_per_s": (agent_steps - steps_before) / elapsed_s,
+            "frames_per_s": (environment_frames - frames_before) / elapsed_s,
+        }
+
+
+class Breakdown(abc.ABC):
+    """A file beside metrics.csv, in which each part of a run has a row for every row there.
+
+    Args:
+      writer: writes the rows; None: episodes are only counted, for a resume with more learners.
+
+    Attributes:
+      name: of a part; it names the file and the episodes in a checkpoint.
+      last_rows: what was written last.
+    """
+
+    name: str
+
+    def __init__(self, writer: Writer | None) -> None:
+        self.writer = writer
+        self.last_rows: list[dict[str, Any]] = []
+        self._windows: dict[int, EpisodeWindow] = {}
+
+    def add_episodes(self, parts: Parts) -> None:
+        """Counts the games that all learners' actors have finished."""
+        for rank, part in enumerate(parts):
+            for episode in map(Episode._make, part["episodes"]):
+                self._window(self._part_of(rank, episode)).add(episode)
+
+    def write(self, total: Row, parts: Parts) -> None:
+        """Writes a row for each part of the run; `total` is the row of all together."""
+        if self.writer is None:
+            return
+        progress = {name: total[name] for name in ("wall_time_s", "environment_frames")}
+        self.last_rows = [progress | row for row in self._rows(total, parts)]
+        for row in self.last_rows:
+            self.writer.write(row)
+
+    def state(self) -> Any:
+        """Returns the episodes as JSON-able values, for a checkpoint."""
+        return {str(number): window.state() for number, window in self._windows.items()}
+
+    def restore(self, state: Any) -> None:
+        """Restores what `state` returned; the number of learners may have changed."""
+        self._windows.clear()
+        for number, window in state.items():
+            self._window(int(number)).restore(window)
+
+    def _window(self, number: int) -> EpisodeWindow:
+        return self._windows.setdefault(number, EpisodeWindow())
+
+    @abc.abstractmethod
+    def _part_of(self, rank: int, episode: Episode) -> int:
+        """Returns the number of the part that an episode of a learner belongs to."""
+
+    @abc.abstractmethod
+    def _rows(self, total: Row, parts: Parts) -> list[dict[str, Any]]:
+        """Returns the rows, without the columns that they share with metrics.csv."""
+
+
+class LearnerRows(Breakdown):
+    """metrics-learners.csv: a row per learner, for runs of several.
+
+    The columns do not depend on the number of learners, which may change when a run resumes.
+    """
+
+    name = "learner"
+
+    def _part_of(self, rank: int, episode: Episode) -> int:
+        return rank
+
+    def _rows(self, total: Row, parts: Parts) -> list[dict[str, Any]]:
+        batches = sum(part["batches"] for part in parts)
+        return [
+            {
+                "learner": rank,
+                "batches": part["batches"],
+                **_speed(total, part["batches"] / batches),
+                **self._window(rank).row(),
+                **{name: {**part["stats"], **part}.get(name) for name in OF_LEARNER},
+            }
+            for rank, part in enumerate(parts)
+        ]
+
+
+class LevelRows(Breakdown):
+    """metrics-levels.csv: a row per level, for agents that learn several.
+
+    Args:
+      writer: writes the rows.
+      count: how many levels the agent learns.
+      normalize: maps (index, return) to the normalised return; None if none is published.
+    """
+
+    name = "level"
+
+    def __init__(
+        self, writer: Writer, count: int, normalize: Callable[[int, float], float | None]
+    ) -> None:
+        super().__init__(writer)
+        self._count = count
+        self._normalize = normalize
+
+    def state(self) -> list[dict[str, Any]]:
+        """Returns the levels' episodes as JSON-able values, for a checkpoint."""
+        return [self._window(index).state() for index in range(self._count)]
+
+    def restore(self, state: Sequence[Mapping[str, Any]]) -> None:
+        """Restores what `state` returned."""
+        super().restore(dict(enumerate(state)))
+
+    def _part_of(self, rank: int, episode: Episode) -> int:
+        return episode.level
+
+    def _rows(self, total: Row, parts: Parts) -> list[dict[str, Any]]:
+        return [self._row(index) for index in range(self._count)]
+
+    def _row(self, index: int) -> dict[str, Any]:
+        row = self._window(index).row()
+        mean = row["episode_return_mean"]
+        normalized = None if mean is None else self._normalize(index, mean)
+        return {"level": index, **row, "normalized_return_mean": normalized}
+
+
+def _speed(total: Row, share: float) -> dict[str, float | None]:
+    """Returns a learner's share of the rates of all."""
+    rates = {name: total[name] for name in ("agent_steps_per_s", "frames_per_s")}
+    return {name: None if rate is None else share * rate for name, rate in rates.items()}
