@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.config import ALGORITHMS
+
 ROOT = Path(__file__).parents[1]
 FILES = [
     *ROOT.glob("impala_tf/**/*.py"),
@@ -59,6 +61,11 @@ def test_an_actor_imports_tensorflow_only_if_it_computes_with_it() -> None:
     assert "grpc" in loaded
     assert not loaded & HEAVY
     assert not loaded_by("impala_tf.measure.acting") & HEAVY
+
+
+def test_the_record_of_an_algorithm_is_read_without_tensorflow() -> None:
+    """Launchers and actors read its defaults and checks."""
+    assert not loaded_by(*ALGORITHMS.values()) & HEAVY
 
 
 def test_one_learner_needs_no_horovod() -> None:

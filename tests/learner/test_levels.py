@@ -79,7 +79,7 @@ def test_values_of_each_level_are_normalised_by_its_own_statistics(algorithm: st
 
 def test_an_update_changes_only_the_baselines_of_the_levels_in_the_batch() -> None:
     one = learner(value_normalization="none")
-    (weights,) = (v for v in one.agent.trainable_variables if v.shape[-1:] == (3,))
+    (weights,) = (v for v in one.agent.trainable_variables if v.shape[1:] == (3,))
     before = weights.numpy()
     one.update(batch(one.agent, np.ones(B), [0, 0, 0, 2, 2, 2]))
     moved = np.any(before != weights.numpy(), axis=0)
