@@ -14,6 +14,7 @@ import tree
 
 from impala_tf.machine.process_memory import peak_mib
 from impala_tf.transport import (
+    PROTOCOL_VERSION,
     HandshakeRefused,
     PushReport,
     Sessions,
@@ -23,6 +24,7 @@ from impala_tf.transport import (
 from impala_tf.types import ActorReport, EnvOutput, Episode, Unroll
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
+    CODEC,
     PATIENCE_S,
     RUN,
     SPECS,
@@ -252,7 +254,7 @@ def test_malformed_pushes_are_refused_and_the_learner_continues(
     for request, said in (
         (short, "env_outputs.observation: expected 128 bytes of uint8[2, 4, 4, 4, 1], got 127"),
         (push_request(0, num_environments=3), "parameter_version: expected 24 bytes"),
-        (push_request(0, tensors=[]), "expected 13 tensors, got 0"),
+        (push_request(0, tensors=[]), f"expected {len(CODEC.specs)} tensors, got 0"),
         (push_request(0, episode_returns=[1.0]), "episode_lengths: expected 1"),
     ):
         with pytest.raises(grpc.RpcError) as refused:
@@ -312,7 +314,10 @@ def test_an_actor_that_does_not_fit_is_refused_with_both_values(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"protocol_version": 99}, "protocol version: the actor has 99, the learner has 15"),
+        (
+            {"protocol_version": 99},
+            f"protocol version: the actor has 99, the learner has {PROTOCOL_VERSION}",
+        ),
         ({"run_id": "run-0"}, "run: the actor has run-0, the learner has run-1"),
     ],
 )
