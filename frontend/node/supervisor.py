@@ -24,14 +24,12 @@ from frontend.node import state as files
 from frontend.node.private import read_secrets, remove_secrets
 from frontend.node.state import NodeState, ProcessSpec, RankInfo
 from impala_tf.machine import process_logs
-from impala_tf.machine.forking import Template
 from impala_tf.machine.supervision import (
     ENDED_WELL,
     STOP_TIMEOUT_S,
     UNUSABLE_INPUT,
     Command,
     GiveUpError,
-    StartProcess,
     SupervisedProcess,
     start_ticks,
 )
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
     from frontend.node.group import Membership
 
 _TICK_S = 0.25
-_SEPARATE = "IMPALA_TF_SEPARATE_PROCESSES"
-"""Environment variable: each actor imports everything itself, and shares no memory."""
 _ACTOR_GRACE_S = 120.0
 """--max_hours ends the learners first. They tell their actors, which have this long to exit."""
 
@@ -70,7 +66,6 @@ class NodeSupervisor:
         self._processes: dict[str, SupervisedProcess | recovery.EndedBefore] = {}
         self._processes.update(recovery.ended(self._before, self._orders))
         self._members: dict[str, Membership] = {}
-        self._template: Template | None = None
         self._restarts = dict(self._orders.restarts)
         self._stopping = self._leaving = False
         # The time of day may be set while this runs, and --max_hours should not notice.
@@ -113,8 +108,6 @@ class NodeSupervisor:
             self._echo_logs()
             for member in self._members.values():
                 member.close()
-            if self._template is not None:
-                self._template.close()
             self._alive.close()
         states = {process.state.state for process in self._processes.values()}
         if not self._leaving:
@@ -183,7 +176,7 @@ class NodeSupervisor:
             max_restarts=spec.max_restarts,
         )
         if spec.rank_info is None:
-            process = self._supervised(command, starter=self._starter(spec))
+            process = self._supervised(command)
         else:
             process = self._supervised_in_group(command, spec.rank_info)
         earlier = self._before.pop(spec.name, None)
@@ -193,16 +186,6 @@ class NodeSupervisor:
             )
         self._processes[spec.name] = process
         process.start()
-
-    def _starter(self, spec: ProcessSpec) -> StartProcess | None:
-        """Returns what starts a process: several actors are copies of one template."""
-        actors = [each for each in self._orders.processes if not each.is_learner]
-        is_ours = Path(spec.arguments[0]).name == "run_experiment.py"
-        if spec.is_learner or len(actors) < 2 or not is_ours or os.environ.get(_SEPARATE):
-            return None
-        with_tensorflow = "--acting=tensorflow" in spec.arguments
-        self._template = self._template or Template(with_tensorflow)
-        return self._template.start
 
     def _supervised_in_group(self, command: Command, rank_info: RankInfo) -> SupervisedProcess:
         # Imported here: the machines of actors are small, and this takes 7 MB.

@@ -60,10 +60,10 @@ def give_back_after_start() -> None:
 def _give_back() -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-        unmap_library_pages()
+        _unmap_library_pages()
 
 
-def unmap_library_pages(smaps: Path = Path("/proc/self/smaps")) -> None:
+def _unmap_library_pages(smaps: Path = Path("/proc/self/smaps")) -> None:
     """Gives back the pages of libraries that were read: the kernel reads those again that are used.
 
     Importing and compiling read many that are never used afterwards. Only mappings without a

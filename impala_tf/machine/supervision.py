@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypeAlias
+from typing import IO, Any, Literal, NamedTuple
 
 from impala_tf.machine import process_logs
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
@@ -88,10 +88,6 @@ class ProcessState(NamedTuple):
     """One line for people."""
 
 
-StartProcess: TypeAlias = Callable[[Command, Mapping[str, str], IO[bytes]], int]
-"""As `start_process`."""
-
-
 class RestartBudget:
     """Limits how often a process is restarted in an hour, and says how long to wait before."""
 
@@ -136,7 +132,6 @@ class SupervisedProcess(threading.Thread):
         stop_timeout_s: float = STOP_TIMEOUT_S,
         budget: RestartBudget | None = None,
         on_end: Callable[[ProcessState], None] = lambda state: None,
-        starter: StartProcess | None = None,
     ) -> None:
         """Does not start it yet.
 
@@ -148,7 +143,6 @@ class SupervisedProcess(threading.Thread):
           stop_timeout_s: how long the process may take to stop before it is killed.
           budget: of restarts. Default: `command.max_restarts`.
           on_end: called with the last state when the process is over, from this thread.
-          starter: starts it. Default: `start_process`.
         """
         super().__init__(name=f"supervise {command.name}", daemon=True)
         self.command = command
@@ -158,7 +152,6 @@ class SupervisedProcess(threading.Thread):
         self._stop_timeout_s = stop_timeout_s
         self._budget = budget or RestartBudget(command.max_restarts)
         self._on_end = on_end
-        self._start_process = starter or start_process
         self._stopping = self._leaving = False
         self._restarting = self._killing = False
         self._proven = False
@@ -239,7 +232,7 @@ class SupervisedProcess(threading.Thread):
             PARENT_VARIABLE: str(os.getpid()),
         }
         with path.open("ab") as log:
-            pid = self._start_process(command, environment, log)
+            pid = _start(command, environment, log)
         self._update(
             state="running",
             pid=pid,
@@ -268,7 +261,6 @@ class SupervisedProcess(threading.Thread):
         # Kill what it left running. It is not reaped yet, so its group id cannot have been reused.
         os.killpg(pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        _reap_group(pid)
         self._update(pid=None, pid_ticks=None, exit_status=status)
         return status
 
@@ -333,32 +325,6 @@ class SupervisedProcess(threading.Thread):
         self._on_event(text)
 
 
-def start_process(command: Command, environment: Mapping[str, str], log: IO[bytes]) -> int:
-    """Starts a command as a child of this process, in a process group of its own.
-
-    Args:
-      command: to start.
-      environment: all of it.
-      log: gets what the process prints.
-
-    Returns:
-      its process id.
-
-    Raises: OSError.
-    """
-    process = subprocess.Popen(
-        command.argv,
-        cwd=command.workdir,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        process_group=0,  # so that Ctrl-C in a terminal reaches this process only
-    )
-    process.returncode = 0  # whoever called waits for it
-    return process.pid
-
-
 def start_ticks(pid: int) -> int | None:
     """Returns when a process started, in clock ticks since boot; None if it has exited.
 
@@ -378,17 +344,21 @@ def describe(status: int) -> str:
     return f"exit status {status}"
 
 
-def _reap_group(group: int) -> None:
-    """Reaps killed processes of a group that this process has adopted, if there are any."""
-    deadline_s = time.monotonic() + 1.0
-    try:
-        while time.monotonic() < deadline_s:
-            if os.waitpid(-group, os.WNOHANG)[0] == 0:
-                time.sleep(0.01)
-    except ChildProcessError:
-        return
-
-
 def _has_ended(pid: int) -> bool:
     """Tells whether a child has exited, without reaping it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _start(command: Command, environment: Mapping[str, str], log: IO[bytes]) -> int:
+    """Starts a command in a process group of its own; returns its process id. Raises OSError."""
+    process = subprocess.Popen(
+        command.argv,
+        cwd=command.workdir,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        process_group=0,  # so that Ctrl-C in a terminal reaches this process only
+    )
+    process.returncode = 0  # whoever called waits for it
+    return process.pid

@@ -17,9 +17,8 @@ from impala_tf.config import Config, ConfigError, command_line, resolved, user_c
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates, process_logs
-from impala_tf.machine.forking import Template
 from impala_tf.machine.process_lifetime import StopRequest
-from impala_tf.machine.supervision import Command, StartProcess, SupervisedProcess, start_process
+from impala_tf.machine.supervision import Command, SupervisedProcess
 from impala_tf.monitoring import status, wandb_writer
 from impala_tf.monitoring.live_display import Display
 from impala_tf.processes import run_folder, tensorflow_startup
@@ -97,20 +96,15 @@ def _train(config: Config, spec: EnvironmentSpec, given: Config) -> int:
     )
     print(f"{spec.level_name}: {spec.protocol}")
     print(configs.schedule_line(config), flush=True)
-    with_tensorflow = configs.actors_use_tensorflow(config)
-    with Template(with_tensorflow) as template:
-        # A learner whose actors need no TensorFlow has nothing to share with them.
-        processes = _Processes(
-            config, logdir, template.start, template.start if with_tensorflow else start_process
-        )
-        display.start()
-        try:
-            processes.start()
-            processes.watch(stop, display)
-        finally:
-            processes.stop()
-            display.stop(_final_line(logdir))
-            _run_end_command(config, logdir)
+    processes = _Processes(config, logdir)
+    display.start()
+    try:
+        processes.start()
+        processes.watch(stop, display)
+    finally:
+        processes.stop()
+        display.stop(_final_line(logdir))
+        _run_end_command(config, logdir)
     processes.raise_if_refused()
     if processes.no_actor_is_left:
         print("no actor is left; the last one said:", file=sys.stderr)
@@ -143,21 +137,15 @@ def _print_plan(config: Config, spec: EnvironmentSpec, logdir: Logdir, frames: i
 class _Processes:
     """The learner and the actors of the run."""
 
-    def __init__(
-        self,
-        config: Config,
-        logdir: Logdir,
-        start_actor: StartProcess,
-        start_learner: StartProcess,
-    ) -> None:
+    def __init__(self, config: Config, logdir: Logdir) -> None:
         self._logdir = logdir
         self._max_hours = config.cluster.max_hours
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.learner = self._supervised(
-            config, "learner", 0, start_learner, _STOP_S, config.cluster.max_restarts, _PROVEN_S
+            config, "learner", 0, _STOP_S, config.cluster.max_restarts, _PROVEN_S
         )
         self.actors = [
-            self._supervised(config, "actor", task, start_actor, _ACTOR_STOP_S, None, 0.0)
+            self._supervised(config, "actor", task, _ACTOR_STOP_S, None, 0.0)
             for task in range(resolved(config.process.num_actors))
         ]
 
@@ -241,7 +229,6 @@ class _Processes:
         config: Config,
         job_name: str,
         task: int,
-        starter: StartProcess,
         stop_timeout_s: float,
         max_restarts: int | None,
         proven_after_s: float,
@@ -261,7 +248,6 @@ class _Processes:
             command,
             lambda event: self._events.put(f"{name} {event}; see {log}"),
             stop_timeout_s=stop_timeout_s,
-            starter=starter,
         )
 
 
