@@ -68,6 +68,8 @@ class Command(NamedTuple):
     """In an hour. None: no limit."""
     proven_after_s: float = 0.0
     """An exit status other than 0 ends it for good until it has once run for this long."""
+    stop_timeout_s: float = STOP_TIMEOUT_S
+    """How long it may take to stop before it is killed."""
 
 
 class ProcessState(NamedTuple):
@@ -129,7 +131,6 @@ class SupervisedProcess(threading.Thread):
         command: Command,
         on_event: Callable[[str], None] = lambda text: None,
         before_start: Callable[[Callable[[], bool]], bool] | None = None,
-        stop_timeout_s: float = STOP_TIMEOUT_S,
         budget: RestartBudget | None = None,
         on_end: Callable[[ProcessState], None] = lambda state: None,
     ) -> None:
@@ -140,7 +141,6 @@ class SupervisedProcess(threading.Thread):
           on_event: called with one line for every exit and restart, from this thread.
           before_start: waits until the process may start; gets a function that tells whether to
             stop waiting, and returns whether to start. May raise GiveUpError.
-          stop_timeout_s: how long the process may take to stop before it is killed.
           budget: of restarts. Default: `command.max_restarts`.
           on_end: called with the last state when the process is over, from this thread.
         """
@@ -149,7 +149,6 @@ class SupervisedProcess(threading.Thread):
         self.state = ProcessState(command.name)
         self._on_event = on_event
         self._before_start = before_start
-        self._stop_timeout_s = stop_timeout_s
         self._budget = budget or RestartBudget(command.max_restarts)
         self._on_end = on_end
         self._stopping = self._leaving = False
@@ -245,10 +244,10 @@ class SupervisedProcess(threading.Thread):
         check_log_s = 0.0
         while not _has_ended(pid):
             if (self._stopping or self._restarting) and kill_at_s is None:
-                kill_at_s = time.monotonic() + self._stop_timeout_s
+                kill_at_s = time.monotonic() + command.stop_timeout_s
                 os.kill(pid, signal.SIGTERM)
             if kill_at_s is not None and time.monotonic() > kill_at_s:
-                self._event(f"did not stop within {self._stop_timeout_s:g} s, so it was killed")
+                self._event(f"did not stop within {command.stop_timeout_s:g} s, so it was killed")
                 os.kill(pid, signal.SIGKILL)
                 kill_at_s = float("inf")
             if self._killing:

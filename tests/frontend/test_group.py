@@ -75,7 +75,7 @@ def learners(tmp_path):
         for thread in threads:
             thread.join(timeout=120)
         assert not any(thread.is_alive() for thread in threads)
-        return [each._processes[name].state for each in supervisors for name in each._processes]
+        return [state for each in supervisors for state in each.node.states.values()]
 
     yield start, join
     for supervisor in supervisors:

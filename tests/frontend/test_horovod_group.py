@@ -65,6 +65,6 @@ def test_a_group_forms_again_after_one_learner_failed_before_it_met_the_other(gr
     logs = [log_path(tmp_path, f"learner-{rank}").read_text() for rank in range(2)]
     assert "rank 0 of 2: sum 3\n" in logs[0], logs
     assert "rank 1 of 2: sum 3\n" in logs[1], logs
-    states = [process.state for each in supervisors for process in each._processes.values()]
+    states = [process.state for each in supervisors for process in each.node.processes.values()]
     assert [state.state for state in states] == ["finished", "finished"]
     assert [state.restarts for state in states] == [1, 1]
