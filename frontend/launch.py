@@ -12,7 +12,7 @@ from typing import Any
 from frontend import overview, snapshot
 from frontend.errors import ClusterError
 from frontend.inventory import Row
-from frontend.launcher import Checked, Launcher, end, logdir_of, new_record, plan_of, plan_of_rows
+from frontend.launcher import Checked, Launcher, end, new_record, plan_of, plan_of_rows
 from frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from frontend.parallel import Machines, connected, good, on_all, problems
 from frontend.plan import NodeSpec, Plan
@@ -34,7 +34,7 @@ def launch(
     """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 
     Args:
-      config: every flag; `workers_csv_path` is set. `logdir` has a default.
+      config: every flag; `workers_csv_path` and `logdir` are set.
       make_display: makes a display. Its argument returns the newest status, or None if there is
         none yet.
       differences: compares the run with the one that is in its logdir.
@@ -54,7 +54,7 @@ def launch(
     if missing := [name for name in config.cluster.secret if name not in os.environ]:
         raise ConfigError([f"--secret={name}: not set in this shell; export it first"
                            for name in missing])  # fmt: skip
-    logdir = Path(logdir_of(config)).resolve()
+    logdir = Path(config.run.logdir or "").resolve()
     for line in overview.warnings(plan):
         print(line, file=sys.stderr)
     if config.cluster.dry_run:

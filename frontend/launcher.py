@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import secrets
 import signal
@@ -60,7 +59,7 @@ def plan_of(config: Config, python: str) -> tuple[Plan, dict[str, Secret], list[
     Opens no connection.
 
     Args:
-      config: `workers_csv_path` is set.
+      config: `workers_csv_path` and `logdir` are set.
       python: the interpreter for rows of this machine that name none.
 
     Raises:
@@ -73,16 +72,9 @@ def plan_of(config: Config, python: str) -> tuple[Plan, dict[str, Secret], list[
     return plan, passwords(plan, rows), rows
 
 
-def logdir_of(config: Config) -> str:
-    """Returns --logdir, or the default folder if it is not set."""
-    return config.run.logdir or configs.default_logdir(config)
-
-
 def plan_of_rows(config: Config, rows: list[Row], python: str) -> Plan:
     """Returns the plan of a launch of some rows. Raises ConfigError if they do not fit together."""
-    logdir = logdir_of(config)
-    local = LocalNode(project.ROOT, python, Path(logdir).resolve(), is_here)
-    config = dataclasses.replace(config, run=dataclasses.replace(config.run, logdir=logdir))
+    local = LocalNode(project.ROOT, python, Path(config.run.logdir or "").resolve(), is_here)
     return make_plan(config, rows, local)
 
 

@@ -10,12 +10,12 @@ import time
 import pytest
 
 from frontend.node import group
-from frontend.node.addresses import interface_of
 from frontend.node.group import Membership
 from frontend.node.rendezvous import Address, Gathering, RendezvousServer, StoreProxy, ask
 from frontend.node.state import Orders, ProcessSpec, RankInfo, orders_path, write
 from frontend.node.supervisor import NodeSupervisor
 from frontend.project import ROOT
+from impala_tf.machine.addresses import interface_of
 from impala_tf.machine.supervision import GiveUpError
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
