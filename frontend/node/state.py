@@ -197,11 +197,11 @@ def living_pids(state: NodeState) -> dict[str, int]:
     """
     if state.boot_id != boot_id():
         return {}
-    found = {"supervisor": (state.pid, state.pid_ticks)} | {
+    started = {"supervisor": (state.pid, state.pid_ticks)} | {
         name: (process.pid, process.pid_ticks) for name, process in state.processes.items()
     }
     return {
         name: pid
-        for name, (pid, ticks) in found.items()
+        for name, (pid, ticks) in started.items()
         if pid and ticks is not None and start_ticks(pid) == ticks
     }
