@@ -90,14 +90,14 @@ def machines(plan: Plan, cores: Mapping[str, int] | None = None) -> list[Machine
       plan: names them and their processes.
       cores: of each, if they were asked; else those of the CSV, or one for each process.
     """
-    found = []
+    cluster = []
     for node in plan.nodes:
         processes = plan.on(node)
         learners = sum(process.is_learner for process in processes)
         known = (cores or {}).get(node.name) or node.cores or len(processes)
         actors = len(processes) - learners
-        found.append(Machine(node.name, known, learners, actors, node.price or 0.0))
-    return found
+        cluster.append(Machine(node.name, known, learners, actors, node.price or 0.0))
+    return cluster
 
 
 def predict(speed: Speed, cluster: Sequence[Machine]) -> Prediction:
@@ -128,18 +128,16 @@ def predict(speed: Speed, cluster: Sequence[Machine]) -> Prediction:
 
 def sentences(speed: Speed, cluster: Sequence[Machine]) -> list[str]:
     """Returns a prediction for people, line by line."""
-    found = predict(speed, cluster)
+    expected = predict(speed, cluster)
     lines = [
-        f"predicted: {found.frames_per_s:,.0f} frames/s ({found.agent_steps_per_s:,.0f} agent"
-        f" steps/s) of {speed.agent_name} on {speed.level_name}, limited by its {found.limit}",
-        f"a learner there can use {found.actors_per_learner:,.1f} actors with a core each, and"
-        f" exchanges {found.learner_bytes_per_s / 1e6:,.1f} MB/s with its actors",
+        f"predicted: {expected.frames_per_s:,.0f} frames/s ({expected.agent_steps_per_s:,.0f} agent"
+        f" steps/s) of {speed.agent_name} on {speed.level_name}, limited by its {expected.limit}",
+        f"a learner there can use {expected.actors_per_learner:,.1f} actors with a core each, and"
+        f" exchanges {expected.learner_bytes_per_s / 1e6:,.1f} MB/s with its actors",
     ]
-    if found.price:
-        frames = 3600 * found.frames_per_s
-        lines.append(
-            f"{found.price:,.2f} an hour: {1e6 * found.price / frames:,.4f} for a million frames"
-        )
+    if expected.price:
+        of_million = 1e6 * expected.price / (3600 * expected.frames_per_s)
+        lines.append(f"{expected.price:,.2f} an hour: {of_million:,.4f} for a million frames")
     return lines
 
 

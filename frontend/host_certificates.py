@@ -81,14 +81,14 @@ def matches(patterns: str, *names: str) -> bool:
 
     Patterns are separated by commas; * and ? stand for other characters, and ! excludes machines.
     """
-    found = False
+    is_named = False
     for pattern in patterns.split(","):
         text = pattern.removeprefix("!")
         if any(_is_like(text, name) for name in names):
             if text != pattern:
                 return False
-            found = True
-    return found
+            is_named = True
+    return is_named
 
 
 def _is_like(pattern: str, name: str) -> bool:

@@ -79,10 +79,10 @@ def read_workers(path: Path) -> list[Row]:
     Raises:
       ConfigError: with every problem of the file, one line each: `file:line: column: problem`.
     """
-    found: list[str] = []
-    records = _records(path, found)
-    if found:
-        raise ConfigError(found)
+    problems: list[str] = []
+    records = _records(path, problems)
+    if problems:
+        raise ConfigError(problems)
     if not records:
         raise ConfigError(
             f"{path}:1: job: the file is empty; its first line must name the columns, some of "
@@ -90,27 +90,27 @@ def read_workers(path: Path) -> list[Row]:
         )
     (header_line, names), *body = records
     columns = [name.strip().lower() for name in names]
-    found += [f"{path}:{header_line}: {text}" for text in _header_problems(columns)]
-    if found:
-        raise ConfigError(found)
-    rows = [_row(path, line, columns, values, found) for line, values in body]
+    problems += [f"{path}:{header_line}: {text}" for text in _header_problems(columns)]
+    if problems:
+        raise ConfigError(problems)
+    rows = [_row(path, line, columns, values, problems) for line, values in body]
     good = [row for row in rows if row is not None]
-    found += [f"{path}:{line}: {text}" for line, text in _joint_problems(good, rows)]
+    problems += [f"{path}:{line}: {text}" for line, text in _joint_problems(good, rows)]
     if any(row.ssh_password for row in good):
         about = path.stat()
         advice = "or leave the passwords out and log in with keys"
         if about.st_mode & 0o077:
-            found.append(
+            problems.append(
                 f"{path}:{header_line}: ssh_password: other users can read this file; run "
                 f"chmod 600 {path}, {advice}"
             )
         if about.st_uid not in (os.geteuid(), 0):
-            found.append(
+            problems.append(
                 f"{path}:{header_line}: ssh_password: this file belongs to another user (uid "
                 f"{about.st_uid}); use a copy of your own, {advice}"
             )
-    if found:
-        raise ConfigError(sorted(found, key=_line_of))
+    if problems:
+        raise ConfigError(sorted(problems, key=_line_of))
     return good
 
 
@@ -129,16 +129,16 @@ def _line_of(problem: str) -> int:
     return int(match.group(1)) if match else 0
 
 
-def _records(path: Path, found: list[str]) -> list[tuple[int, list[str]]]:
+def _records(path: Path, problems: list[str]) -> list[tuple[int, list[str]]]:
     """Returns (first line, fields) of every record that is neither empty nor a comment."""
     try:
         lines = path.read_bytes().decode("utf-8-sig").splitlines(keepends=True)
     except OSError as error:
-        found.append(f"--workers_csv_path={path}: {error.strerror}")
+        problems.append(f"--workers_csv_path={path}: {error.strerror}")
         return []
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        found.append(f"{path}:{line}: job: not UTF-8; save the file as UTF-8")
+        problems.append(f"{path}:{line}: job: not UTF-8; save the file as UTF-8")
         return []
     # Comments become empty lines, so that the reader's line numbers are those of the file.
     reader = csv.reader(
@@ -151,7 +151,7 @@ def _records(path: Path, found: list[str]) -> list[tuple[int, list[str]]]:
                 records.append((first_line, fields))
             first_line = reader.line_num + 1
     except csv.Error as error:
-        found.append(f"{path}:{first_line}: job: not valid CSV from here on: {error}")
+        problems.append(f"{path}:{first_line}: job: not valid CSV from here on: {error}")
     return records
 
 
@@ -168,28 +168,30 @@ def _header_problems(columns: list[str]) -> Iterator[str]:
 
 
 def _row(
-    path: Path, line: int, columns: list[str], values: list[str], found: list[str]
+    path: Path, line: int, columns: list[str], values: list[str], problems: list[str]
 ) -> Row | None:
-    before = len(found)
+    before = len(problems)
     if len(values) > len(columns):
         more = len(values) - len(columns)
-        found.append(f"{path}:{line}: {columns[-1]}: {more} extra field(s) after this last column")
+        problems.append(
+            f"{path}:{line}: {columns[-1]}: {more} extra field(s) after this last column"
+        )
     fields: dict[str, Any] = {}
     texts = dict.fromkeys(columns, "") | dict(zip(columns, values, strict=False))
     for name, text in texts.items():
         try:
             value = _PARSERS[name](text if name == "ssh_password" else text.strip(" \t"))
         except ValueError as error:
-            found.append(f"{path}:{line}: {name}: {error}")
+            problems.append(f"{path}:{line}: {name}: {error}")
             continue
         if value is not None:
             fields[name] = value
     if fields.get("job") == "learner":
-        if "tf_port" not in fields and "tf_port" not in _named(found[before:]):
-            found.append(f"{path}:{line}: tf_port: a learner needs a port to listen on")
+        if "tf_port" not in fields and "tf_port" not in _named(problems[before:]):
+            problems.append(f"{path}:{line}: tf_port: a learner needs a port to listen on")
         if "envs" in fields:
-            found.append(f"{path}:{line}: envs: a learner has no environments; leave it empty")
-    return None if len(found) > before else Row(line=line, **fields)
+            problems.append(f"{path}:{line}: envs: a learner has no environments; leave it empty")
+    return None if len(problems) > before else Row(line=line, **fields)
 
 
 def _named(problems: list[str]) -> set[str]:

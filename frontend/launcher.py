@@ -147,29 +147,29 @@ class Launcher:
                     "setup", f"--workers_csv_path={self.record.workers_csv_path}"
                 )
             ) from error
-        found = []
+        lines = []
         if answer["windows"]:
-            found.append(
+            lines.append(
                 f"{node.name}: tmux session {plan.tmux_sess} exists already, with "
                 f"{', '.join(answer['windows'])}; if it is a run, stop it with "
                 f"{user_commands.frontend('stop', f'--tmux_sess={plan.tmux_sess}')}, or give "
                 "another --tmux_sess"
             )
         if answer["running"]:
-            found.append(
+            lines.append(
                 f"{node.name}: {answer['logdir']} is in use by {', '.join(answer['running'])}; "
                 f"stop it with {user_commands.frontend('stop')}, or give another --logdir"
             )
         spread = [each for each in learners if each.rank_info is not None
                   and each.rank_info.local_size < each.rank_info.size]  # fmt: skip
         if answer["foreign"] and spread:
-            found.append(
+            lines.append(
                 f"{node.name}: {answer['foreign'][0]} is not an address of that machine (NAT?), "
                 "but several learners connect to each other's own addresses: give one as ip, and "
                 "the public one as ssh_host"
             )
-        if found:
-            raise ClusterError(found)
+        if lines:
+            raise ClusterError(lines)
         return Checked(answer["workdir"], answer["logdir"], answer["machine_id"], answer["run"])
 
     def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
@@ -194,11 +194,11 @@ class Launcher:
         return state
 
     def _secrets(self, node: NodeSpec) -> dict[str, str]:
-        found = secrets_here(self.record)
+        values = secrets_here(self.record)
         for name in self.record.secrets:
-            if name not in found:
+            if name not in values:
                 raise ClusterError(f"{node.name}: --secret={name}: not set in this shell")
-        return found
+        return values
 
     def _credentials_of(self, node: NodeSpec) -> dict[str, str]:
         """Returns {file name: text}. A machine that only has actors gets its own certificate."""
@@ -211,8 +211,8 @@ class Launcher:
     def bring_in(self, runner: CommandRunner) -> NodeState:
         """Checks a machine and starts its processes. Raises ClusterError if that fails."""
         checked = {runner.node.name: self.check(runner)}
-        if found := self.named_twice(checked):
-            raise ClusterError(found)
+        if lines := self.named_twice(checked):
+            raise ClusterError(lines)
         self.remember(checked)
         return self.start(runner)
 
@@ -291,10 +291,10 @@ def end(
     return left_running(end_processes(record, machines.reached(), None, timeout_s, True, is_final))
 
 
-def left_running(found: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:
+def left_running(answers: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:
     """Returns one line for each process that `end_processes` could not stop cleanly."""
-    lines = problems(found)
-    for name, answer in good(found).items():
+    lines = problems(answers)
+    for name, answer in good(answers).items():
         lines += [f"{name}: {process} is still running (pid {pid})"
                   for process, pid in answer["left"].items()]  # fmt: skip
         lines += [

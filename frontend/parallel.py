@@ -47,15 +47,20 @@ def on_all(
     return try_all(runners, lambda runner: runner.node.name, work)
 
 
-def good(found: Mapping[str, R | ClusterError]) -> dict[str, R]:
+def good(answers: Mapping[str, R | ClusterError]) -> dict[str, R]:
     """Returns the results that are no errors."""
-    return {name: each for name, each in found.items() if not isinstance(each, ClusterError)}
+    return {
+        name: answer for name, answer in answers.items() if not isinstance(answer, ClusterError)
+    }
 
 
-def problems(found: Mapping[str, R | ClusterError]) -> list[str]:
+def problems(answers: Mapping[str, R | ClusterError]) -> list[str]:
     """Returns the lines of all errors."""
     return [
-        line for each in found.values() if isinstance(each, ClusterError) for line in each.problems
+        line
+        for answer in answers.values()
+        if isinstance(answer, ClusterError)
+        for line in answer.problems
     ]
 
 

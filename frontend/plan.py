@@ -190,11 +190,11 @@ def rank_infos(
     port = rendezvous_port or 1 + max(
         port for port, node in zip(ports, nodes, strict=True) if node == nodes[0]
     )
-    found: list[RankInfo | None] = []
+    infos: list[RankInfo | None] = []
     for rank, node in enumerate(nodes):
         # The machines that have a learner with this local rank.
         peers = [other for other in unique if nodes.count(other) > local_ranks[rank]]
-        found.append(
+        infos.append(
             RankInfo(
                 rank=rank,
                 size=len(hosts),
@@ -206,7 +206,7 @@ def rank_infos(
                 rendezvous_port=port,
             )
         )
-    return found
+    return infos
 
 
 def host_port(host: str, port: int) -> str:
@@ -290,17 +290,17 @@ def named_twice(nodes: Iterable[NodeSpec], csv: str) -> list[str]:
       csv: path of the workers CSV.
     """
     known: dict[str, NodeSpec] = {}
-    found = []
+    lines = []
     for node in nodes:
         other = known.setdefault(node.machine_id, node) if node.machine_id else node
         if other.name != node.name:
             first, second = sorted((other, node), key=lambda each: each.csv_line)
-            found.append(
+            lines.append(
                 f"{csv}:{second.csv_line}: {second.name} is the same machine and user as "
                 f"{first.name} in line {first.csv_line}: give both rows the same ssh_host (or ip), "
                 "ssh_port and ssh_username"
             )
-    return found
+    return lines
 
 
 def _is_local(row: Row, local: LocalNode) -> bool:

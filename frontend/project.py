@@ -32,20 +32,20 @@ def files(level_name: str = "", root: Path = ROOT, here: Path | None = None) -> 
       root: the project.
       here: default: the current folder.
     """
-    found = {name: root / name for name in _FILES}
+    paths = {name: root / name for name in _FILES}
     for name in _FOLDERS:
-        found.update(_inside(root / name, root))
+        paths.update(_inside(root / name, root))
     for module in _modules(level_name):
         for folder in (here or Path.cwd(), root):
             single, package = folder / f"{module}.py", folder / module
             if single.is_file():
-                found[single.name] = single
+                paths[single.name] = single
             elif package.is_dir():
-                found.update(_inside(package, folder))
+                paths.update(_inside(package, folder))
             else:
                 continue
             break
-    return {name: path for name, path in found.items() if path.is_file()}
+    return {name: path for name, path in paths.items() if path.is_file()}
 
 
 def digests(paths: Mapping[str, Path]) -> dict[str, str]:

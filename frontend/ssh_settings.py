@@ -47,13 +47,13 @@ def settings_of(node: NodeSpec) -> SshSettings:
     Raises:
       ClusterError: if the configuration or the CSV's key cannot be used.
     """
-    found = lookup(node.ssh_host, node.ssh_port, node.ssh_username, node.name)
+    configured = lookup(node.ssh_host, node.ssh_port, node.ssh_username, node.name)
     if node.key_filename is None:
-        return found
+        return configured
     key = Path(node.key_filename).expanduser()
     if not key.is_file():
         raise ClusterError(f"{node.name}: key_filename {key}: no such file")
-    return found._replace(key_filenames=(key, *found.key_filenames))
+    return configured._replace(key_filenames=(key, *configured.key_filenames))
 
 
 def lookup(host: str, port: int | None, username: str | None, name: str) -> SshSettings:
@@ -140,12 +140,12 @@ def _ask_openssh(
     if done.returncode != 0:
         said = (done.stderr.strip() or f"ssh -G {host} failed").splitlines()[-1]
         raise ClusterError(f"{name}: ~/.ssh/config: {said}")
-    found: dict[str, list[str]] = {}
+    options: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         option, _, value = line.partition(" ")
-        found.setdefault(option, []).append(value)
+        options.setdefault(option, []).append(value)
     if Path.home() != home:
         for option in ("userknownhostsfile", "identityagent"):
-            values = found.get(option, [])
+            values = options.get(option, [])
             values[:] = [value.replace(str(home), str(Path.home()), 1) for value in values]
-    return found
+    return options

@@ -48,7 +48,7 @@ def describe(pid: int) -> tuple[str, float]:
     """Returns a process's job, and its PSS in MB."""
     command = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     job = re.search(r"--job_name=(\w+)", command)
-    name = job[1] if job else "template" if "template" in command else "starter"
+    name = job[1] if job else "starter"
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     pss = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
     return name, int(pss[1]) / 1024 if pss else 0.0

@@ -17,8 +17,6 @@ pytest_plugins = ["tests.helpers.run_fixtures"]
 # Quiet TensorFlow before anything imports it, in this process and in the ones that tests start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-# The front end's tests start processes that train nothing, and should not import TensorFlow.
-os.environ.setdefault("IMPALA_TF_SEPARATE_PROCESSES", "1")
 
 # A busy machine is slow, and that is no failure.
 hypothesis.settings.register_profile("no deadline", deadline=None)

@@ -84,7 +84,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
         "workdir": str(Path.cwd()),
         "logdir": str(logdir),
         "differing": project.differing(asked["manifest"]),
-        "windows": [each.name for each in windows if not (each.run_id and each.dead)],
+        "windows": [window.name for window in windows if not (window.run_id and window.dead)],
         "running": [
             f"{name} (pid {pid})"
             for state in _states(logdir)
@@ -101,9 +101,9 @@ def _settled_windows(session: RunSession) -> list[Window]:
     until_s = time.monotonic() + _WINDOWS_END_S
     while True:
         windows = session.windows()
-        ended = {each.run_id for each in windows if each.name == SUPERVISOR and each.dead}
+        ended = {pane.run_id for pane in windows if pane.name == SUPERVISOR and pane.dead}
         if time.monotonic() > until_s or not any(
-            each.run_id in ended and not each.dead for each in windows
+            pane.run_id in ended and not pane.dead for pane in windows
         ):
             return windows
         time.sleep(0.1)
@@ -209,7 +209,7 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
 def _have_ended(state: NodeState, alive: Mapping[str, int], names: set[str]) -> bool:
     if "supervisor" not in alive:
         return not names & alive.keys()
-    return all(each.state in (*OVER, "left") for name, each in state.processes.items()
+    return all(process.state in (*OVER, "left") for name, process in state.processes.items()
                if name in names)  # fmt: skip
 
 
@@ -329,9 +329,9 @@ def _await_start(
 
 
 def _states(logdir: Path) -> list[NodeState]:
-    found = [files.read_state(path) for path in
+    states = [files.read_state(path) for path in
              sorted(files.processes_folder(logdir).glob("[!.]*.state.json"))]  # fmt: skip
-    return [state for state in found if state is not None]
+    return [state for state in states if state is not None]
 
 
 def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from frontend.node import uts_namespace
-from frontend.node.addresses import interface_of
 from frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
 from frontend.node.state import RankInfo
+from impala_tf.machine.addresses import interface_of
 from impala_tf.machine.supervision import Command, GiveUpError, ProcessState, SupervisedProcess
 
 POLL_S = 0.5

@@ -30,7 +30,7 @@ def from_plain(kind: Any, value: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None
-        (kind,) = [each for each in arguments if each is not types.NoneType]
+        (kind,) = [member for member in arguments if member is not types.NoneType]
         return from_plain(kind, value)
     if origin is tuple:
         return tuple(from_plain(arguments[0], part) for part in value)

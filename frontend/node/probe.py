@@ -68,15 +68,15 @@ def listen(asked: dict) -> list:
     Returns [[host, port, why it cannot listen there, or ""], ...]. The program prints that, and
     listens until its standard input ends.
     """
-    found = []
+    answers = []
     for host, port in asked["addresses"]:
         try:
             server = _bound(host, port)
             threading.Thread(target=_serve, args=(server, asked["token"]), daemon=True).start()
-            found.append([host, server.getsockname()[1], ""])
+            answers.append([host, server.getsockname()[1], ""])
         except OSError as error:
-            found.append([host, port, error.strerror or str(error)])
-    return found
+            answers.append([host, port, error.strerror or str(error)])
+    return answers
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -102,17 +102,17 @@ def _serve(server: socket.socket, token: str) -> None:
 
 def reach(asked: dict) -> dict:
     """Returns {"host:port": why it is unreachable, or ""} for the "addresses"; see `listen`."""
-    found = {}
+    troubles = {}
     for host, port in asked["addresses"]:
         try:
             with socket.create_connection((host, port), timeout=5) as client:
                 answer = client.makefile("rb").read()
-            found[f"{host}:{port}"] = (
+            troubles[f"{host}:{port}"] = (
                 "" if answer == asked["token"].encode() else "another program answers"
             )
         except OSError as error:
-            found[f"{host}:{port}"] = error.strerror or str(error)
-    return found
+            troubles[f"{host}:{port}"] = error.strerror or str(error)
+    return troubles
 
 
 if __name__ == "__main__":

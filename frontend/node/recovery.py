@@ -15,24 +15,6 @@ from impala_tf.machine.supervision import OVER, ProcessState
 _TICK_S = 0.25
 
 
-class EndedBefore:
-    """A process that was over before this supervisor started; see `SupervisedProcess`."""
-
-    over = True
-
-    def __init__(self, state: ProcessState) -> None:
-        self.state = state
-
-    def stop(self, leaving: bool = False) -> None:
-        """Does nothing: it is over."""
-
-    def restart(self) -> None:
-        """Does nothing: the supervisor starts another one."""
-
-    def join(self) -> None:
-        """Does not wait: it is over."""
-
-
 def before(orders: Orders) -> dict[str, ProcessState]:
     """Returns {name: state} of the processes of an earlier supervisor of the same run here.
 
@@ -55,27 +37,27 @@ def _same_run(state: NodeState, orders: Orders) -> bool:
     return state.run_id == orders.run_id and state.now_unix_s >= orders.started_unix_s
 
 
-def ended(found: dict[str, ProcessState], orders: Orders) -> dict[str, EndedBefore]:
-    """Returns the processes that must not be started again."""
-    ends = {name: EndedBefore(state) for name, state in found.items() if state.state in OVER}
-    for name, state in found.items():
+def ended(known: dict[str, ProcessState], orders: Orders) -> dict[str, ProcessState]:
+    """Returns the states of the processes that must not be started again."""
+    ends = {name: state for name, state in known.items() if state.state in OVER}
+    for name, state in known.items():
         if name in orders.stopped and name not in ends:
             detail = "while its supervisor was dead"
-            ends[name] = EndedBefore(state._replace(state="stopped", pid=None, detail=detail))
+            ends[name] = state._replace(state="stopped", pid=None, detail=detail)
     return ends
 
 
 def end_orphans(
-    found: dict[str, ProcessState], stop_timeout_s: float, while_waiting: Callable[[], None]
+    known: dict[str, ProcessState], stop_timeout_s: float, while_waiting: Callable[[], None]
 ) -> None:
     """Ends processes that still run, so that none runs twice; the kernel has told them to stop.
 
     Args:
-      found: as from `before`.
+      known: as from `before`.
       stop_timeout_s: how long they may take before they are killed.
       while_waiting: is called again and again.
     """
-    left = {state.pid: state.pid_ticks for state in found.values() if state.pid}
+    left = {state.pid: state.pid_ticks for state in known.values() if state.pid}
     _signal(left, signal.SIGTERM)
     until_s = time.monotonic() + stop_timeout_s
     while left := {pid: ticks for pid, ticks in left.items() if files.start_ticks(pid) == ticks}:

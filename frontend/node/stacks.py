@@ -25,14 +25,14 @@ def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
     state = files.read_state(files.state_path(asked["logdir"], asked["node"]))
     if state is None:
         return {}
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     with contextlib.ExitStack() as opened:
         logs = {}
         for name, pid in files.living_pids(state).items():
             if name == "supervisor" or (asked["names"] and name not in asked["names"]):
                 continue
             if not _handles(pid, signal.SIGUSR1):
-                found[name] = "has not started yet"
+                texts[name] = "has not started yet"
                 continue
             path = files.log_path(asked["logdir"], name)
             log = logs[name] = opened.enter_context(path.open(errors="replace"))
@@ -41,7 +41,7 @@ def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
                 os.kill(pid, signal.SIGUSR1)
         if logs:
             time.sleep(_WRITTEN_S)  # for all at once: a machine may have a hundred
-        return found | {name: log.read() for name, log in logs.items()}
+        return texts | {name: log.read() for name, log in logs.items()}
 
 
 def _handles(pid: int, number: signal.Signals) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from frontend.node.plain import from_plain, to_plain
+from impala_tf.machine.node import is_learner
 from impala_tf.machine.supervision import ProcessState, start_ticks
 
 HEARTBEAT_S = 2.0
@@ -56,7 +57,7 @@ class ProcessSpec(NamedTuple):
     @property
     def is_learner(self) -> bool:
         """Whether it is a learner."""
-        return self.name.startswith("learner-")
+        return is_learner(self.name)
 
 
 class Orders(NamedTuple):
@@ -196,11 +197,11 @@ def living_pids(state: NodeState) -> dict[str, int]:
     """
     if state.boot_id != boot_id():
         return {}
-    found = {"supervisor": (state.pid, state.pid_ticks)} | {
+    started = {"supervisor": (state.pid, state.pid_ticks)} | {
         name: (process.pid, process.pid_ticks) for name, process in state.processes.items()
     }
     return {
         name: pid
-        for name, (pid, ticks) in found.items()
+        for name, (pid, ticks) in started.items()
         if pid and ticks is not None and start_ticks(pid) == ticks
     }

@@ -11,27 +11,26 @@ import contextlib
 import fcntl
 import os
 import signal
-import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from frontend.node import recovery
 from frontend.node import state as files
 from frontend.node.private import read_secrets, remove_secrets
 from frontend.node.state import NodeState, ProcessSpec, RankInfo
 from impala_tf.machine import process_logs
-from impala_tf.machine.forking import Template
+from impala_tf.machine.node import TICK_S, Node, run_end_command
 from impala_tf.machine.supervision import (
     ENDED_WELL,
     STOP_TIMEOUT_S,
     UNUSABLE_INPUT,
     Command,
     GiveUpError,
-    StartProcess,
+    ProcessState,
     SupervisedProcess,
     start_ticks,
 )
@@ -39,42 +38,36 @@ from impala_tf.machine.supervision import (
 if TYPE_CHECKING:
     from frontend.node.group import Membership
 
-_TICK_S = 0.25
-_SEPARATE = "IMPALA_TF_SEPARATE_PROCESSES"
-"""Environment variable: each actor imports everything itself, and shares no memory."""
-_ACTOR_GRACE_S = 120.0
-"""--max_hours ends the learners first. They tell their actors, which have this long to exit."""
-
 
 class NodeSupervisor:
-    """Runs what a node's orders say, until all of it is over."""
+    """Runs what a node's orders say, until all of it is over.
 
-    def __init__(
-        self, orders_file: Path, stop_timeout_s: float = STOP_TIMEOUT_S, echo: bool = False
-    ) -> None:
+    Attributes:
+      node: the processes that it has started.
+    """
+
+    def __init__(self, orders_file: Path, echo: bool = False) -> None:
         """Reads the orders. Raises OSError or ValueError if they cannot be used.
 
         Args:
           orders_file: see `frontend.node.state`.
-          stop_timeout_s: how long a process may take to stop before it is killed.
           echo: whether to print what the processes print.
         """
         self._file = orders_file
-        self._stop_timeout_s = stop_timeout_s
         self._orders = files.read_orders(orders_file)
         files.processes_folder(self._orders.logdir).mkdir(parents=True, exist_ok=True)
         self._alive = files.lock_path(self._orders.logdir, self._orders.node).open("w")
         fcntl.flock(self._alive, fcntl.LOCK_EX)
         self._orders_changed_ns = orders_file.stat().st_mtime_ns
         self._before = recovery.before(self._orders)
-        self._processes: dict[str, SupervisedProcess | recovery.EndedBefore] = {}
-        self._processes.update(recovery.ended(self._before, self._orders))
+        self._ended = recovery.ended(self._before, self._orders)
+        self.node = Node(
+            lambda command, event: self._say(f"{command.name} {event}"),
+            self._orders.max_hours,
+            time.time() - self._orders.started_unix_s,
+        )
         self._members: dict[str, Membership] = {}
-        self._template: Template | None = None
         self._restarts = dict(self._orders.restarts)
-        self._stopping = self._leaving = False
-        # The time of day may be set while this runs, and --max_hours should not notice.
-        self._launched_s = time.monotonic() - (time.time() - self._orders.started_unix_s)
         self._shown: dict[str, int] | None = {} if echo else None
         self._written_s = float("-inf")
         self._written: object = None
@@ -84,11 +77,11 @@ class NodeSupervisor:
 
     def stop(self, *_: object) -> None:
         """Makes `run` stop everything and return. Can be a signal handler."""
-        self._stopping = True
+        self.node.stop()
 
     def leave(self, *_: object) -> None:
         """As `stop`, but the processes start again when the machine is back."""
-        self._leaving = self._stopping = True
+        self.node.stop(leaving=True)
 
     def run(self) -> int:
         """Runs until everything is over; returns the exit status."""
@@ -97,29 +90,27 @@ class NodeSupervisor:
             while not self._over():
                 self._read_orders()
                 self._start_new()
-                self._stop_some()
+                self.node.tick(self._orders.stopped)
                 self._write_state()
                 self._echo_logs()
-                time.sleep(_TICK_S)
+                time.sleep(TICK_S)
         except BaseException:
-            self._leaving = True  # The next supervisor resumes what has not ended.
+            self.node.stop(leaving=True)  # The next supervisor resumes what has not ended.
             raise
         finally:
-            for process in self._processes.values():
-                process.stop(leaving=self._leaving)
-            for process in self._processes.values():
-                process.join()
+            self.node.close()
             self._write_state(always=True)
             self._echo_logs()
             for member in self._members.values():
                 member.close()
-            if self._template is not None:
-                self._template.close()
             self._alive.close()
-        states = {process.state.state for process in self._processes.values()}
-        if not self._leaving:
+        if not self.node.leaving:
             remove_secrets(self._orders)
-            self._run_end_command()
+            if command := self._orders.end_command:
+                self._say(f"runs --end_command: {command}")
+                # Its output goes to the supervisor's log, which is standard error.
+                run_end_command(command, self._orders.logdir, self._states(), sys.stderr)
+        states = {state.state for state in self._states().values()}
         if states <= {*ENDED_WELL, "left"}:
             return 0
         return UNUSABLE_INPUT if "refused" in states and "failed" not in states else 1
@@ -129,13 +120,15 @@ class NodeSupervisor:
         if not self._before:
             return
         self._say("the supervisor starts again: the one before was killed")
-        recovery.end_orphans(self._before, self._stop_timeout_s, self._write_state)
+        recovery.end_orphans(self._before, STOP_TIMEOUT_S, self._write_state)
+
+    def _states(self) -> dict[str, ProcessState]:
+        """Returns the states of the processes that are over or were started by this supervisor."""
+        return self._ended | self.node.states
 
     def _over(self) -> bool:
         wanted = {spec.name for spec in self._orders.processes} - {*self._orders.stopped}
-        return (self._stopping or wanted <= self._processes.keys()) and all(
-            process.over for process in self._processes.values()
-        )
+        return (self.node.stopping or wanted <= self._states().keys()) and self.node.over
 
     def _read_orders(self) -> None:
         """Reads the orders again if they have changed; keeps the old ones while it cannot."""
@@ -150,15 +143,16 @@ class NodeSupervisor:
     def _start_new(self) -> None:
         for spec in self._orders.processes:
             asked = self._orders.restarts.get(spec.name, 0)
-            known = self._processes.get(spec.name)
-            if known is None and not self._stopping and spec.name not in self._orders.stopped:
-                self._start(spec)
-            elif known is not None and asked > self._restarts.get(spec.name, 0):
-                if not known.over:
-                    known.restart()
-                elif spec.name not in self._orders.stopped:
-                    self._start(spec)
+            again = asked > self._restarts.get(spec.name, 0)
             self._restarts[spec.name] = asked
+            process = self.node.processes.get(spec.name)
+            if process is not None and not process.over:
+                if again:
+                    process.restart()
+            elif self.node.stopping or spec.name in self._orders.stopped:
+                continue
+            elif again or spec.name not in self._states():
+                self._start(spec)
 
     def _start(self, spec: ProcessSpec) -> None:
         orders = self._orders
@@ -183,7 +177,7 @@ class NodeSupervisor:
             max_restarts=spec.max_restarts,
         )
         if spec.rank_info is None:
-            process = self._supervised(command, starter=self._starter(spec))
+            process = self.node.add(command)
         else:
             process = self._supervised_in_group(command, spec.rank_info)
         earlier = self._before.pop(spec.name, None)
@@ -191,18 +185,7 @@ class NodeSupervisor:
             process.state = process.state._replace(
                 restarts=earlier.restarts + 1, detail="its supervisor was started again"
             )
-        self._processes[spec.name] = process
         process.start()
-
-    def _starter(self, spec: ProcessSpec) -> StartProcess | None:
-        """Returns what starts a process: several actors are copies of one template."""
-        actors = [each for each in self._orders.processes if not each.is_learner]
-        is_ours = Path(spec.arguments[0]).name == "run_experiment.py"
-        if spec.is_learner or len(actors) < 2 or not is_ours or os.environ.get(_SEPARATE):
-            return None
-        with_tensorflow = "--acting=tensorflow" in spec.arguments
-        self._template = self._template or Template(with_tensorflow)
-        return self._template.start
 
     def _supervised_in_group(self, command: Command, rank_info: RankInfo) -> SupervisedProcess:
         # Imported here: the machines of actors are small, and this takes 7 MB.
@@ -221,41 +204,16 @@ class NodeSupervisor:
             def refuse(stopping: Callable[[], bool]) -> bool:
                 raise GiveUpError(text)
 
-            return self._supervised(command, before_start=refuse)
-        process = self._supervised(
+            return self.node.add(command, before_start=refuse)
+        process = self.node.add(
             member.command(command), before_start=member.gather, on_end=member.end
         )
         member.watch(process)
         return process
 
-    def _supervised(self, command: Command, **hooks: Any) -> SupervisedProcess:
-        return SupervisedProcess(
-            command,
-            lambda event: self._say(f"{command.name} {event}"),
-            stop_timeout_s=self._stop_timeout_s,
-            **hooks,
-        )
-
-    def _stop_some(self) -> None:
-        """Stops what the orders, a signal or --max_hours want stopped; actors after learners."""
-        ran_s = time.monotonic() - self._launched_s
-        limit_s = None if self._orders.max_hours is None else self._orders.max_hours * 3600
-        late = limit_s is not None and ran_s > limit_s
-        very_late = limit_s is not None and ran_s > limit_s + _ACTOR_GRACE_S
-        names = {spec.name: spec.is_learner for spec in self._orders.processes}
-        learner_runs = any(
-            not process.over for name, process in self._processes.items() if names.get(name)
-        )
-        for name, process in self._processes.items():
-            is_learner = names.get(name, False)
-            told = name in self._orders.stopped or (late if is_learner else very_late)
-            # A learner has to be stopped first, so that no unroll is on its way to it.
-            if told or (self._stopping and (is_learner or not learner_runs)):
-                process.stop(leaving=self._leaving and not told)
-
     def _write_state(self, always: bool = False) -> None:
         states = {name: state._replace(state="waiting") for name, state in self._before.items()}
-        states |= {name: process.state for name, process in self._processes.items()}
+        states |= self._states()
         now_s = time.monotonic()
         if not always and states == self._written and now_s - self._written_s < files.HEARTBEAT_S:
             return
@@ -270,23 +228,6 @@ class NodeSupervisor:
             self._trouble = ""
         except OSError as error:  # A full disk must not end processes that still work.
             self._say_once(f"cannot write its state: {error}")
-
-    def _run_end_command(self) -> None:
-        if not self._orders.end_command:
-            return
-        self._say(f"runs --end_command: {self._orders.end_command}")
-        subprocess.run(
-            ["sh", "-c", self._orders.end_command],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,  # which is the supervisor's log
-            env={
-                **os.environ,
-                "IMPALA_TF_LOGDIR": self._orders.logdir,
-                "IMPALA_TF_STATES": " ".join(
-                    f"{name}={process.state.state}" for name, process in self._processes.items()
-                ),
-            },
-        )
 
     def _echo_logs(self) -> None:
         """Prints what was added to the processes' logs."""

@@ -24,13 +24,13 @@ def trouble(address: str) -> str:
     """Returns why Gloo would not listen on `address` in this process, or '' if it would."""
     name = socket.gethostname()
     try:
-        found = [str(info[4][0]) for info in socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)]
+        own = [str(info[4][0]) for info in socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)]
         wanted = {info[4][0] for info in socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)}
     except OSError as error:
         return f"cannot resolve {name} or {address} ({error.strerror})"
-    if found and found[0] in wanted:  # Gloo takes the first one
+    if own and own[0] in wanted:  # Gloo takes the first one
         return ""
-    addresses = ", ".join(found)
+    addresses = ", ".join(own)
     return f"this machine's name {name} resolves to {addresses}, not {address}"
 
 

@@ -47,7 +47,7 @@ def open_supervisor(session: RunSession, orders: Orders) -> None:
 
 def open_missing(session: RunSession, orders: Orders) -> None:
     """Opens the windows of processes that have none. Raises TmuxError."""
-    present = {each.name for each in session.windows() if each.run_id == orders.run_id}
+    present = {window.name for window in session.windows() if window.run_id == orders.run_id}
     for name in (spec.name for spec in orders.processes if spec.name not in present):
         log, lock = files.log_path(orders.logdir, name), files.lock_path(orders.logdir, orders.node)
         _open(session, orders, name, ["sh", "-c", _SHOW_LOG, "sh", str(log), str(lock)])

@@ -1,4 +1,4 @@
-"""Which addresses are this machine's."""
+"""Which addresses are this machine's, and which network interface has one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,25 @@ import socket
 def is_here(host: str) -> bool:
     """Tells whether a host name or address is this machine's: only those can be bound to."""
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+        candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
     except OSError:
         return False  # The name is unknown.
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in candidates:
         with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
             probe.bind(address)
             return True
     return False
+
+
+def interface_of(host: str) -> str | None:
+    """Returns the network interface that has the IPv4 address of `host`, or None."""
+    import psutil  # comes with Horovod, which only learners have
+
+    try:
+        address = socket.gethostbyname(host)
+    except OSError:
+        return None
+    for name, owned in psutil.net_if_addrs().items():
+        if any(one.address == address for one in owned):
+            return str(name)
+    return None

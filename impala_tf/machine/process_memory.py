@@ -60,10 +60,10 @@ def give_back_after_start() -> None:
 def _give_back() -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-        unmap_library_pages()
+        _unmap_library_pages()
 
 
-def unmap_library_pages(smaps: Path = Path("/proc/self/smaps")) -> None:
+def _unmap_library_pages(smaps: Path = Path("/proc/self/smaps")) -> None:
     """Gives back the pages of libraries that were read: the kernel reads those again that are used.
 
     Importing and compiling read many that are never used afterwards. Only mappings without a
@@ -126,14 +126,16 @@ def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | N
     Returns:
       None on systems that do not tell.
     """
-    found = []
+    limits = []
     with contextlib.suppress(OSError):
         lines = meminfo.read_text(encoding="ascii").splitlines()
-        found += [1024 * int(each.split()[1]) for each in lines if each.startswith("MemAvailable:")]
+        limits += [
+            1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")
+        ]
     with contextlib.suppress(OSError, ValueError):  # "max": no limit
         limit = int((cgroup / "memory.max").read_text(encoding="ascii"))
-        found.append(limit - int((cgroup / "memory.current").read_text(encoding="ascii")))
-    return min(found, default=None)
+        limits.append(limit - int((cgroup / "memory.current").read_text(encoding="ascii")))
+    return min(limits, default=None)
 
 
 def _peak_kib(status: Path) -> int | None:
@@ -141,16 +143,16 @@ def _peak_kib(status: Path) -> int | None:
         lines = status.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return None  # not Linux, or the process has ended
-    found = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
-    return next((int(kib) for kib in found), None)
+    peaks = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return next((int(kib) for kib in peaks), None)
 
 
 def _children(proc: Path) -> list[str]:
     """Returns the ids of the processes that any thread of this process started."""
-    found = []
+    children_ids = []
     for path in proc.glob("task/*/children"):
         try:
-            found += path.read_text(encoding="ascii").split()
+            children_ids += path.read_text(encoding="ascii").split()
         except OSError:
             continue  # the thread has ended
-    return found
+    return children_ids

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, TypeAlias
+from typing import IO, Any, Literal, NamedTuple
 
 from impala_tf.machine import process_logs
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
@@ -68,6 +68,8 @@ class Command(NamedTuple):
     """In an hour. None: no limit."""
     proven_after_s: float = 0.0
     """An exit status other than 0 ends it for good until it has once run for this long."""
+    stop_timeout_s: float = STOP_TIMEOUT_S
+    """How long it may take to stop before it is killed."""
 
 
 class ProcessState(NamedTuple):
@@ -86,10 +88,6 @@ class ProcessState(NamedTuple):
     """-N: killed by signal N."""
     detail: str = ""
     """One line for people."""
-
-
-StartProcess: TypeAlias = Callable[[Command, Mapping[str, str], IO[bytes]], int]
-"""As `start_process`."""
 
 
 class RestartBudget:
@@ -133,10 +131,8 @@ class SupervisedProcess(threading.Thread):
         command: Command,
         on_event: Callable[[str], None] = lambda text: None,
         before_start: Callable[[Callable[[], bool]], bool] | None = None,
-        stop_timeout_s: float = STOP_TIMEOUT_S,
         budget: RestartBudget | None = None,
         on_end: Callable[[ProcessState], None] = lambda state: None,
-        starter: StartProcess | None = None,
     ) -> None:
         """Does not start it yet.
 
@@ -145,20 +141,16 @@ class SupervisedProcess(threading.Thread):
           on_event: called with one line for every exit and restart, from this thread.
           before_start: waits until the process may start; gets a function that tells whether to
             stop waiting, and returns whether to start. May raise GiveUpError.
-          stop_timeout_s: how long the process may take to stop before it is killed.
           budget: of restarts. Default: `command.max_restarts`.
           on_end: called with the last state when the process is over, from this thread.
-          starter: starts it. Default: `start_process`.
         """
         super().__init__(name=f"supervise {command.name}", daemon=True)
         self.command = command
         self.state = ProcessState(command.name)
         self._on_event = on_event
         self._before_start = before_start
-        self._stop_timeout_s = stop_timeout_s
         self._budget = budget or RestartBudget(command.max_restarts)
         self._on_end = on_end
-        self._start_process = starter or start_process
         self._stopping = self._leaving = False
         self._restarting = self._killing = False
         self._proven = False
@@ -239,7 +231,7 @@ class SupervisedProcess(threading.Thread):
             PARENT_VARIABLE: str(os.getpid()),
         }
         with path.open("ab") as log:
-            pid = self._start_process(command, environment, log)
+            pid = _start(command, environment, log)
         self._update(
             state="running",
             pid=pid,
@@ -252,10 +244,10 @@ class SupervisedProcess(threading.Thread):
         check_log_s = 0.0
         while not _has_ended(pid):
             if (self._stopping or self._restarting) and kill_at_s is None:
-                kill_at_s = time.monotonic() + self._stop_timeout_s
+                kill_at_s = time.monotonic() + command.stop_timeout_s
                 os.kill(pid, signal.SIGTERM)
             if kill_at_s is not None and time.monotonic() > kill_at_s:
-                self._event(f"did not stop within {self._stop_timeout_s:g} s, so it was killed")
+                self._event(f"did not stop within {command.stop_timeout_s:g} s, so it was killed")
                 os.kill(pid, signal.SIGKILL)
                 kill_at_s = float("inf")
             if self._killing:
@@ -268,7 +260,6 @@ class SupervisedProcess(threading.Thread):
         # Kill what it left running. It is not reaped yet, so its group id cannot have been reused.
         os.killpg(pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        _reap_group(pid)
         self._update(pid=None, pid_ticks=None, exit_status=status)
         return status
 
@@ -333,32 +324,6 @@ class SupervisedProcess(threading.Thread):
         self._on_event(text)
 
 
-def start_process(command: Command, environment: Mapping[str, str], log: IO[bytes]) -> int:
-    """Starts a command as a child of this process, in a process group of its own.
-
-    Args:
-      command: to start.
-      environment: all of it.
-      log: gets what the process prints.
-
-    Returns:
-      its process id.
-
-    Raises: OSError.
-    """
-    process = subprocess.Popen(
-        command.argv,
-        cwd=command.workdir,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        process_group=0,  # so that Ctrl-C in a terminal reaches this process only
-    )
-    process.returncode = 0  # whoever called waits for it
-    return process.pid
-
-
 def start_ticks(pid: int) -> int | None:
     """Returns when a process started, in clock ticks since boot; None if it has exited.
 
@@ -378,17 +343,21 @@ def describe(status: int) -> str:
     return f"exit status {status}"
 
 
-def _reap_group(group: int) -> None:
-    """Reaps killed processes of a group that this process has adopted, if there are any."""
-    deadline_s = time.monotonic() + 1.0
-    try:
-        while time.monotonic() < deadline_s:
-            if os.waitpid(-group, os.WNOHANG)[0] == 0:
-                time.sleep(0.01)
-    except ChildProcessError:
-        return
-
-
 def _has_ended(pid: int) -> bool:
     """Tells whether a child has exited, without reaping it."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _start(command: Command, environment: Mapping[str, str], log: IO[bytes]) -> int:
+    """Starts a command in a process group of its own; returns its process id. Raises OSError."""
+    process = subprocess.Popen(
+        command.argv,
+        cwd=command.workdir,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        process_group=0,  # so that Ctrl-C in a terminal reaches this process only
+    )
+    process.returncode = 0  # whoever called waits for it
+    return process.pid

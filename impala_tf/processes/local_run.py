@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,9 +15,9 @@ from impala_tf.config import Config, ConfigError, Given, command_line, user_comm
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates, process_logs
-from impala_tf.machine.forking import Template
+from impala_tf.machine.node import TICK_S, Node, is_learner, run_end_command
 from impala_tf.machine.process_lifetime import StopRequest
-from impala_tf.machine.supervision import Command, StartProcess, SupervisedProcess, start_process
+from impala_tf.machine.supervision import Command, ProcessState, SupervisedProcess
 from impala_tf.monitoring import status, wandb_writer
 from impala_tf.monitoring.live_display import Display
 from impala_tf.processes import run_folder, tensorflow_startup
@@ -31,7 +29,6 @@ from impala_tf.processes.common import (
 from impala_tf.types import EnvironmentSpec
 
 _SCRIPT = user_commands.PROJECT / user_commands.SCRIPT
-_POLL_S = 0.25
 # A learner that is asked to stop finishes its update and writes a checkpoint.
 _STOP_S = 60.0
 _ACTOR_STOP_S = 10.0
@@ -96,29 +93,25 @@ def _train(config: Config, spec: EnvironmentSpec, given: Given) -> int:
     )
     print(f"{spec.level_name}: {spec.protocol}")
     print(configs.schedule_line(config), flush=True)
-    with_tensorflow = configs.actors_use_tensorflow(config)
-    with Template(with_tensorflow) as template:
-        # A learner whose actors need no TensorFlow has nothing to share with them.
-        processes = _Processes(
-            config, logdir, template.start, template.start if with_tensorflow else start_process
-        )
-        display.start()
-        try:
-            processes.start()
-            processes.watch(stop, display)
-        finally:
-            processes.stop()
-            display.stop(_final_line(logdir))
-            _run_end_command(config, logdir)
-    processes.raise_if_refused()
-    if processes.no_actor_is_left:
-        print("no actor is left; the last one said:", file=sys.stderr)
-        print(processes.actors[-1].state.detail, file=sys.stderr)
-        return 1
-    if processes.learner.state.state == "failed" or processes.was_killed:
-        print(f"the learner {processes.learner.state.detail}; the last lines of", file=sys.stderr)
-        print(f"{processes.log(processes.learner)}:", file=sys.stderr)
-        print("\n".join(processes.last_lines(processes.learner, 15)), file=sys.stderr)
+    events: queue.SimpleQueue[str] = queue.SimpleQueue()
+    node = Node(
+        lambda command, event: events.put(f"{command.name} {event}; see {command.log_path}"),
+        config.cluster.max_hours,
+    )
+    display.start()
+    try:
+        for command in _commands(config, logdir):
+            node.add(command).start()
+        _watch(node, stop, display, events, config.cluster.max_hours)
+    finally:
+        node.close()
+        display.stop(_final_line(logdir))
+        if config.cluster.end_command:
+            print(f"--end_command: {config.cluster.end_command}", flush=True)
+            run_end_command(config.cluster.end_command, str(logdir.path), node.states)
+    _raise_if_refused(node)
+    if failure := _failure(node):
+        print(failure, file=sys.stderr)
         return 1
     _print_next_commands(given, logdir)
     return 0
@@ -139,141 +132,107 @@ def _print_plan(config: Config, spec: EnvironmentSpec, logdir: Logdir, frames: i
     print(f"{logdir.path}: {frames:,} of {total:,} frames so far")
 
 
-class _Processes:
-    """The learner and the actors of the run."""
+def _commands(config: Config, logdir: Logdir) -> list[Command]:
+    """Returns the processes of the run: a learner and its actors."""
 
-    def __init__(
-        self,
-        config: Config,
-        logdir: Logdir,
-        start_actor: StartProcess,
-        start_learner: StartProcess,
-    ) -> None:
-        self._logdir = logdir
-        self._max_hours = config.cluster.max_hours
-        self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.learner = self._supervised(
-            config, "learner", 0, start_learner, _STOP_S, config.cluster.max_restarts, _PROVEN_S
-        )
-        self.actors = [
-            self._supervised(config, "actor", task, start_actor, _ACTOR_STOP_S, None, 0.0)
-            for task in range(config.process.num_actors)
-        ]
-
-    @property
-    def was_killed(self) -> bool:
-        """Whether the learner did not stop when it was told to."""
-        return self.learner.state.exit_status == -signal.SIGKILL
-
-    @property
-    def no_actor_is_left(self) -> bool:
-        """Whether all actors have failed for good."""
-        return all(actor.state.state == "failed" for actor in self.actors)
-
-    def start(self) -> None:
-        """Starts all of them."""
-        self.learner.start()
-        for actor in self.actors:
-            actor.start()
-
-    def watch(self, stop: StopRequest, display: Display) -> None:
-        """Shows the run until its learner is over, its actors failed, or one was refused."""
-        asked = False
-        limit_h = self._max_hours
-        end_s = float("inf") if limit_h is None else time.monotonic() + 3600 * limit_h
-        while not (
-            self.learner.over or self.no_actor_is_left or any(map(_is_refused, self.actors))
-        ):
-            if not asked and time.monotonic() > end_s:
-                asked = True
-                display.note(f"--max_hours={limit_h:g} have passed: stopping")
-                self.learner.stop()
-            if stop() and not asked:
-                asked = True
-                display.note("stopping: the learner writes a checkpoint (Ctrl-C again: stop now)")
-                self.learner.stop()
-            self._show_events(display, shown=not asked)
-            display.update()
-            time.sleep(_POLL_S)
-        self._show_events(display, shown=not asked)
-
-    def _show_events(self, display: Display, *, shown: bool) -> None:
-        while not self._events.empty():
-            event = self._events.get()
-            if shown:
-                display.note(event)
-
-    def stop(self) -> None:
-        """Stops all of them, and waits: the learner first, which writes a checkpoint."""
-        for group in ([self.learner], self.actors):
-            for process in group:
-                process.stop()
-            for process in group:
-                if process.ident is not None:
-                    process.join()
-
-    def raise_if_refused(self) -> None:
-        """Raises ConfigError if a process found its flags or files unusable."""
-        for process in filter(_is_refused, [self.learner, *self.actors]):
-            prefix = "" if process is self.learner else f"{process.command.name}: "
-            lines = self.last_lines(process, 20)
-            problems = [
-                line.removeprefix(command_line.PROBLEM_PREFIX)
-                for line in lines
-                if line.startswith(command_line.PROBLEM_PREFIX)
-            ]
-            raise ConfigError([prefix + line for line in problems] or [process.state.detail])
-
-    def log(self, process: SupervisedProcess) -> Path:
-        """Returns the path of a process's log."""
-        return Path(process.command.log_path)
-
-    def last_lines(self, process: SupervisedProcess, count: int) -> list[str]:
-        """Returns the last lines that a process printed."""
-        lines = self.log(process).read_text(errors="replace").splitlines()
-        return [line for line in lines if line.strip() and not line.startswith(process_logs.EVENT)][
-            -count:
-        ]
-
-    def _supervised(
-        self,
-        config: Config,
-        job_name: str,
-        task: int,
-        starter: StartProcess,
-        stop_timeout_s: float,
-        max_restarts: int | None,
-        proven_after_s: float,
-    ) -> SupervisedProcess:
+    def command(job_name: str, task: int) -> Command:
         name = f"{job_name}-{task}"
-        log = self._logdir.processes / f"{name}.log"
         flags = configs.to_flags(Given.of(config).replace(job_name=job_name, task=task))
-        command = Command(
+        return Command(
             name,
             (sys.executable, str(_SCRIPT), *flags),
             workdir=str(Path.cwd()),
-            log_path=str(log),
-            max_restarts=max_restarts,
-            proven_after_s=proven_after_s,
-        )
-        return SupervisedProcess(
-            command,
-            lambda event: self._events.put(f"{name} {event}; see {log}"),
-            stop_timeout_s=stop_timeout_s,
-            starter=starter,
+            log_path=str(logdir.processes / f"{name}.log"),
+            stop_timeout_s=_ACTOR_STOP_S,
         )
 
+    learner = command("learner", 0)._replace(
+        max_restarts=config.cluster.max_restarts,
+        proven_after_s=_PROVEN_S,
+        stop_timeout_s=_STOP_S,
+    )
+    actors = range(config.process.num_actors)
+    return [learner, *(command("actor", task) for task in actors)]
 
-def _run_end_command(config: Config, logdir: Logdir) -> None:
-    command = config.cluster.end_command
-    if command:
-        print(f"--end_command: {command}", flush=True)
-        environment = {**os.environ, "IMPALA_TF_LOGDIR": str(logdir.path)}
-        subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, env=environment)
+
+def _learner(node: Node) -> SupervisedProcess:
+    return node.processes["learner-0"]
 
 
-def _is_refused(process: SupervisedProcess) -> bool:
-    return process.state.state == "refused"
+def _actor_states(node: Node) -> list[ProcessState]:
+    return [state for name, state in node.states.items() if not is_learner(name)]
+
+
+def _no_actor_is_left(node: Node) -> bool:
+    return all(actor.state == "failed" for actor in _actor_states(node))
+
+
+def _watch(
+    node: Node,
+    stop: StopRequest,
+    display: Display,
+    events: queue.SimpleQueue[str],
+    max_hours: float | None,
+) -> None:
+    """Shows the run until its learner is over, its actors failed, or one was refused."""
+    while not (
+        _learner(node).over
+        or _no_actor_is_left(node)
+        or any(actor.state == "refused" for actor in _actor_states(node))
+    ):
+        if not node.stopping and node.is_late:
+            display.note(f"--max_hours={max_hours:g} have passed: stopping")
+            node.stop()
+        if not node.stopping and stop():
+            display.note("stopping: the learner writes a checkpoint (Ctrl-C again: stop now)")
+            node.stop()
+        node.tick()
+        _show_events(node, display, events)
+        display.update()
+        time.sleep(TICK_S)
+    _show_events(node, display, events)
+
+
+def _show_events(node: Node, display: Display, events: queue.SimpleQueue[str]) -> None:
+    """Shows what happened, but not while the run stops: then processes end as they should."""
+    while not (node.stopping or events.empty()):
+        display.note(events.get())
+
+
+def _raise_if_refused(node: Node) -> None:
+    """Raises ConfigError if a process found its flags or files unusable."""
+    for name, state in node.states.items():
+        if state.state != "refused":
+            continue
+        prefix = "" if is_learner(name) else f"{name}: "
+        problems = [
+            prefix + line.removeprefix(command_line.PROBLEM_PREFIX)
+            for line in _last_lines(node.processes[name], 20)
+            if line.startswith(command_line.PROBLEM_PREFIX)
+        ]
+        raise ConfigError(problems or [state.detail])
+
+
+def _failure(node: Node) -> str:
+    """Returns why the run failed, in lines for the user; '' if it did not."""
+    if _no_actor_is_left(node):
+        return f"no actor is left; the last one said:\n{_actor_states(node)[-1].detail}"
+    learner = _learner(node)
+    # One that was killed did not stop when it was told to.
+    if learner.state.state != "failed" and learner.state.exit_status != -signal.SIGKILL:
+        return ""
+    return "\n".join([
+        f"the learner {learner.state.detail}; the last lines of",
+        f"{learner.command.log_path}:",
+        *_last_lines(learner, 15),
+    ])  # fmt: skip
+
+
+def _last_lines(process: SupervisedProcess, count: int) -> list[str]:
+    """Returns the last lines that a process printed."""
+    lines = Path(process.command.log_path).read_text(errors="replace").splitlines()
+    printed = [line for line in lines if line.strip() and not line.startswith(process_logs.EVENT)]
+    return printed[-count:]
 
 
 def _prepare(logdir: Logdir) -> None:

@@ -11,7 +11,6 @@ import time
 import pytest
 
 from frontend.node import group
-from frontend.node.addresses import interface_of
 from frontend.node.group import Membership
 from frontend.node.rendezvous import Address, Gathering, RendezvousServer, StoreProxy, ask
 from frontend.node.state import (
@@ -25,6 +24,7 @@ from frontend.node.state import (
 )
 from frontend.node.supervisor import NodeSupervisor
 from frontend.project import ROOT
+from impala_tf.machine.addresses import interface_of
 from impala_tf.machine.supervision import GiveUpError
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until

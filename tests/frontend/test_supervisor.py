@@ -194,29 +194,3 @@ def test_a_supervisor_of_four_actors_is_small(supervise):
     (pss_kib,) = [int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")]
     assert pss_kib < 15 * 1024
     assert start_ticks(node.process.pid) is not None
-
-
-def test_several_actors_of_a_machine_are_copies_of_one_template(supervise, tmp_path, monkeypatch):
-    """Each has less memory of its own: with TensorFlow, by 220 MB."""
-    monkeypatch.delenv("IMPALA_TF_SEPARATE_PROCESSES")
-    (tmp_path / "run_experiment.py").write_text(
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
-        "print(sys.argv[1], 'tensorflow' in sys.modules, flush=True)\n"
-        "time.sleep(1000)\n"
-    )
-    names = ("learner-0", "actor-0", "actor-1")
-    node = supervise(
-        *(
-            ProcessSpec(name, "h", ("run_experiment.py", name, "--acting=tensorflow"))
-            for name in names
-        )
-    )
-    for name, has_tensorflow in zip(names, (False, True, True), strict=True):
-        node.wait_for_line(name, f"{name} {has_tensorflow}")
-    node.wait_for("actor-0", "running")
-    os.kill(node.of("actor-0").pid, signal.SIGKILL)
-    wait_until(lambda: node.of("actor-0").restarts == 1 and node.of("actor-0").pid is not None)
-    node.process.send_signal(signal.SIGINT)
-    assert node.process.wait(60) == 0
-    assert files.living_pids(node.state()) == {}

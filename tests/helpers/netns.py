@@ -41,8 +41,7 @@ class Node:
         tmux.mkdir(mode=0o700)
         self.home = folder / "home"
         self.home.mkdir()
-        more = [f"ListenAddress {address}", f"SetEnv TMUX_TMPDIR={tmux} HOME={self.home}"
-                " IMPALA_TF_SEPARATE_PROCESSES=1",
+        more = [f"ListenAddress {address}", f"SetEnv TMUX_TMPDIR={tmux} HOME={self.home}",
                 "LogLevel VERBOSE"]  # fmt: skip
         text = configuration(folder, 22, self.host_key, authorized_keys, more)
         self._config.write_text(text)

@@ -82,10 +82,7 @@ class Run:
         return found
 
     def pid_of(self, flag: str) -> int:
-        """Returns the id of a process of this run that has `flag` on its command line.
-
-        Waits for it: a forked process has its own command line only after a moment.
-        """
+        """Waits for a process of this run that has `flag` on its command line; returns its id."""
 
         def find() -> list[int]:
             return [pid for pid in self.alive() if flag in words_of(pid)]
@@ -100,9 +97,9 @@ class Run:
 
 
 def words_of(pid: int) -> list[str]:
-    """Returns the command line of a process; one that was forked shows it as a single string."""
+    """Returns the command line of a process; [] if it has ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split(" ")
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
         return []  # it ended a moment ago
 

@@ -25,7 +25,7 @@ class NoPauses(RestartBudget):
 
 
 def supervised(tmp_path, script, **changes):
-    settings = {n: changes.pop(n) for n in ("before_start", "stop_timeout_s") if n in changes}
+    settings = {n: changes.pop(n) for n in ("before_start",) if n in changes}
     command = Command(
         "actor-0", ("sh", "-c", script), str(tmp_path), str(tmp_path / "logs" / "log"), **changes
     )
