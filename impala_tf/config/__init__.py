@@ -1,6 +1,6 @@
 """Every flag: name, default, help text and limits. Nothing else in the project repeats them.
 
-Standard library only, apart from `command_line`, so that `frontend/` starts without TensorFlow.
+Standard library only, but for what `command_line` prints, so that `frontend/` starts at once.
 """
 
 from impala_tf.config.algorithms import ALGORITHMS, Algorithm, algorithm

@@ -1,22 +1,19 @@
-"""Command line -> Given: tyro builds the parser from the dataclasses in `flags`."""
+"""Command line -> Given; and what --help and --version print."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import io
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
-
-import tyro
 
 from impala_tf import __version__
 from impala_tf.config import presets, tf_config, words
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import Given, flat_items
+from impala_tf.config.flag_values import Given
 from impala_tf.config.flags import Config
 from impala_tf.config.limits import problems
 
@@ -42,14 +39,7 @@ def parse(arguments: Sequence[str]) -> Given:
         _print(arguments)
     if found := words.problems(arguments):
         raise ConfigError(found)
-    errors = io.StringIO()
-    try:
-        with _captured(errors):
-            values = dict(flat_items(_read(words.without_defaults(arguments))))
-    except SystemExit:
-        raise ConfigError(_one_line(errors.getvalue())) from None
-    given = Given({name: values[name] for name in words.given(arguments)})
-    given = tf_config.applied(given, os.environ)
+    given = tf_config.applied(Given(words.given(arguments)), os.environ)
     if given["mode"] == "report" and "logdir" in given:
         logdirs = [word.value for word in words.read(arguments) if word.name == "logdir"]
         given = given.replace(logdir=",".join(map(str, logdirs)))
@@ -58,25 +48,13 @@ def parse(arguments: Sequence[str]) -> Given:
     return given
 
 
-def _read(arguments: Sequence[str]) -> Config:
-    return tyro.cli(
-        Config,
-        prog="run_experiment.py",
-        description=_DESCRIPTION,
-        args=list(arguments),
-        use_underscores=True,
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.UseAppendAction),
-    )
-
-
 def _print(arguments: Sequence[str]) -> NoReturn:
     """Prints the help, the versions, or a script that completes flags, and ends the process."""
     try:
         if "--version" in arguments:
             print(_versions())
         else:
-            with contextlib.suppress(SystemExit):
-                _read(arguments)
+            _print_flags(arguments)
             if not any(word.startswith("--tyro-") for word in arguments):
                 print(f"\nWhat the presets hold:\n\n{presets.table()}")
         sys.stdout.flush()
@@ -86,32 +64,27 @@ def _print(arguments: Sequence[str]) -> NoReturn:
     sys.exit(0)
 
 
+def _print_flags(arguments: Sequence[str]) -> None:
+    """Prints the flags, or with --tyro-print-completion a script that completes them."""
+    import tyro  # no run needs it
+
+    with contextlib.suppress(SystemExit):
+        tyro.cli(
+            Config,
+            prog="run_experiment.py",
+            description=_DESCRIPTION,
+            args=list(arguments),
+            use_underscores=True,
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.UseAppendAction),
+        )
+
+
 def _versions() -> str:
     try:
         tensorflow = f"TensorFlow {importlib.metadata.version('tensorflow')}"
     except importlib.metadata.PackageNotFoundError:
         tensorflow = "no TensorFlow"
     return f"impala_tf {__version__}, {tensorflow}, Python {platform.python_version()}"
-
-
-@contextlib.contextmanager
-def _captured(errors: io.StringIO) -> Iterator[None]:
-    """Catches tyro's error message without line breaks: it draws a box as wide as the terminal."""
-    columns = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "10000"
-    try:
-        with contextlib.redirect_stderr(errors):
-            yield
-    finally:
-        del os.environ["COLUMNS"]
-        if columns is not None:
-            os.environ["COLUMNS"] = columns
-
-
-def _one_line(box: str) -> str:
-    """Returns the first line of the text in tyro's box, which has lines of - without UTF-8."""
-    lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]]
-    return f"{next((line for line in lines if line.strip('-')), 'invalid flags')} (see --help)"
 
 
 def fail(error: ConfigError) -> int:
