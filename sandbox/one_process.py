@@ -26,7 +26,6 @@ tensorflow_startup.import_tensorflow()
 
 import tensorflow as tf  # noqa: E402
 
-from impala_tf import config as configs  # noqa: E402
 from impala_tf.actor.acting import OwnActing  # noqa: E402
 from impala_tf.actor.actor import Actor  # noqa: E402
 from impala_tf.agents.agent import agent_of  # noqa: E402
@@ -36,6 +35,7 @@ from impala_tf.environments import suites  # noqa: E402
 from impala_tf.environments.batched import BatchedEnvironment  # noqa: E402
 from impala_tf.learner.group import SingleLearner  # noqa: E402
 from impala_tf.learner.update import Learner  # noqa: E402
+from impala_tf.processes.common import resolve  # noqa: E402
 from impala_tf.transport import RunOver  # noqa: E402
 from impala_tf.types import ActorReport, EnvironmentSpec, Episode, Unroll  # noqa: E402
 
@@ -81,8 +81,7 @@ def act(config: Config, spec: EnvironmentSpec, mailbox: Mailbox, task: int) -> N
 
 def train(given: Given) -> float:
     """Trains to the end of the run's frames; returns the mean return of the last 100 episodes."""
-    spec = suites.spec(given.environment)
-    config = configs.resolve(given, spec.kind, spec.actions.kind == "continuous")
+    config, spec = resolve(given)
     tf.random.set_seed(config.run.seed)
     learner = Learner(agent_of(config.agent, spec), spec, config, SingleLearner())
     mailbox = Mailbox()
@@ -104,10 +103,8 @@ def train(given: Given) -> float:
         num_batches += 1
         if num_batches % 200 == 0 and stats is not None:
             print(
-                f"{learner.environment_frames:9,} of"
-                f" {config.run.total_environment_frames:,} frames,"
-                f" return {np.mean(returns):6.1f}, entropy {stats.entropy:.2f},"
-                f" policy lag {stats.policy_lag_mean:.1f} updates"
+                f"{learner.environment_frames:9,} frames, return {np.mean(returns):6.1f},"
+                f" entropy {stats.entropy:.2f}, policy lag {stats.policy_lag_mean:.1f} updates"
             )
     mailbox.over.set()
     for thread in actors:
