@@ -88,7 +88,7 @@ def machines(plan: Plan, cores: Mapping[str, int] | None = None) -> list[Machine
 
     Args:
       plan: names them and their processes.
-      cores: of each, if they were asked; else those of the CSV, or one for each process.
+      cores: each machine's, if they were asked; else those of the CSV, or one for each process.
     """
     cluster = []
     for node in plan.nodes:

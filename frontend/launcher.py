@@ -104,7 +104,7 @@ class Launcher:
         """Touches no machine yet.
 
         Args:
-          record: of the run.
+          record: the run's.
           credentials: folder with the run's certificates, on this machine.
           logdir: the folder on this machine for cluster.json.
           code: of the run. Default: what was launched.
@@ -275,8 +275,8 @@ def end(
     """Stops the processes of a run, learners first, and closes its windows where none is left.
 
     Args:
-      record: of the run.
-      machines: of the run.
+      record: the run's.
+      machines: the run's.
       timeout_s: how long to wait for the learners, and then for all.
       is_final: whether machines then run --end_command.
 

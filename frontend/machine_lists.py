@@ -33,8 +33,8 @@ def write_workers(
       actors: machines, each of which runs `actors_per_host` actors, without a GPU.
       actors_per_host: 1 or more.
       first_port: port of the first learner on each machine.
-      ssh_port: of every machine.
-      ssh_username: of every machine; '' stands for the user who launches the run.
+      ssh_port: every machine's.
+      ssh_username: every machine's; '' stands for the user who launches the run.
     """
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_HEADER)

@@ -46,7 +46,7 @@ def stop(logdir: Path, timeout_s: float, target: str | None = None) -> int:
     Learners of a group stop together.
 
     Args:
-      logdir: of the run, on this machine.
+      logdir: the run's, on this machine.
       timeout_s: how long to wait for the learners, and then for all.
       target: a process, or a machine whose processes are meant. Default: all.
 
@@ -109,7 +109,7 @@ def add(logdir: Path, parse: Callable[[Sequence[str]], Given]) -> int:
     """Starts the actors of rows that were appended to the workers CSV since the launch.
 
     Args:
-      logdir: of the run, on this machine.
+      logdir: the run's, on this machine.
       parse: reads the command line of the launch's flags.
     """
     record = load(logdir)
@@ -225,9 +225,9 @@ def fetch(logdir: Path, target: Path, console: Console) -> int:
     """Copies a run's files from learner 0's machine, and all logs, but no private keys.
 
     Args:
-      logdir: of the run, on this machine.
+      logdir: the run's, on this machine.
       target: the folder to copy into.
-      console: for progress.
+      console: shows progress.
     """
     record = load(logdir)
     first = record.first_learner()
@@ -287,7 +287,7 @@ def watch(logdir: Path, make_display: MakeDisplay) -> int:
     """Shows a run until it ends, as the launcher does; Ctrl-C leaves it running.
 
     Args:
-      logdir: of the run, on this machine.
+      logdir: the run's, on this machine.
       make_display: as for `frontend.launch.launch`.
 
     Returns:

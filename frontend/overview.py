@@ -82,10 +82,10 @@ def show_prediction(
     """Prints how fast the run would be, if there are measurements.
 
     Args:
-      plan: of the launch.
+      plan: the launch's.
       speed_json: file of the measurements.
       console: to print on.
-      cores: of the machines, if they were asked.
+      cores: the machines', if they were asked.
 
     Raises:
       ConfigError: the file cannot be used.

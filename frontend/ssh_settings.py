@@ -63,7 +63,7 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
       host: address, host name, or alias.
       port: None for what the configuration says.
       username: None for what the configuration says.
-      name: of the machine, for errors.
+      name: the machine's, in errors.
 
     Raises:
       ClusterError: if the configuration cannot be used.

@@ -93,8 +93,8 @@ def follow_logs(logdir: Path, name: str, follow: bool, host: str | None = None) 
     """Prints the end of a log. With `follow`, also what is added until the process is over.
 
     Args:
-      logdir: of the run, on this machine.
-      name: of a process, or "supervisor".
+      logdir: the run's, on this machine.
+      name: a process, or "supervisor".
       follow: whether to go on.
       host: the machine whose supervisor is meant, if there are several.
     """

@@ -269,7 +269,7 @@ def _start(orders: Orders, is_new: bool = True) -> NodeState:
     """Starts the supervisor, unless it runs, and opens the windows that are missing.
 
     Args:
-      orders: of the node.
+      orders: the node's.
       is_new: whether a supervisor forgets what one before it knew, and starts all processes.
     """
     session = RunSession(orders.tmux_sess)

@@ -181,7 +181,7 @@ def gloo_environment(rank_info: RankInfo, rendezvous_port: int) -> dict[str, str
 
     Args:
       rank_info: the learner's position.
-      rendezvous_port: of a store on this machine; see `StoreProxy`.
+      rendezvous_port: where a store on this machine listens (see `StoreProxy`).
     """
     host = rank_info.hosts[rank_info.rank]
     found = {

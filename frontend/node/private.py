@@ -37,7 +37,7 @@ def write_secrets(orders: Orders, values: Mapping[str, str]) -> None:
     """Keeps the secrets of a run for restarts, until it ends; the logdir is no place for them.
 
     Args:
-      orders: of the node.
+      orders: the node's.
       values: {name: value} of all secrets that the orders name.
     """
     path = _secrets_path(orders)
@@ -58,7 +58,7 @@ def renew_secrets(orders: Orders, values: Mapping[str, str]) -> None:
     """Makes sure that the secrets of a run that had ended are there again.
 
     Args:
-      orders: of the node.
+      orders: the node's.
       values: {name: value} of those that the shell of the launcher has.
 
     Raises:

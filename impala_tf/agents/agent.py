@@ -41,8 +41,8 @@ class Agent(snt.Module):
 
     Args:
       composition: torso, core and inputs.
-      spec: of the level.
-      init: of all layers.
+      spec: the level's specification.
+      init: how all layers begin.
       normalizes: whether images and vectors are normalised element by element.
       width_scale: multiplies the channels of convolutions.
       heads: a policy and a baseline, or Q-values.
@@ -204,9 +204,9 @@ def make_agent(
 
     Args:
       agent_name: a key of `config.AGENTS`.
-      spec: of the level.
+      spec: the level's specification.
       torso_dtype: what the torso computes in on images; see `agents.precision`.
-      observation_normalization, initialization, width_scale, core, heads: see these flags.
+      observation_normalization, initialization, width_scale, core, heads: as these flags say.
 
     Raises:
       ConfigError: the agent cannot take the level's observations.
@@ -230,7 +230,7 @@ def make_agent(
 
 
 def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "float32") -> Agent:
-    """Returns the agent that a resolved config describes, with its variables made."""
+    """Returns the agent that a config describes, with its variables made."""
     return make_agent(
         config.agent_name,
         spec,
@@ -248,7 +248,7 @@ def parameter_specs(agent: Agent, config: Config) -> list[tuple[str, tuple[int, 
 
     Args:
       agent: its variables made.
-      config: resolved.
+      config: the run's.
     """
     trainable = {variable.ref() for variable in agent.trainable_variables}
 

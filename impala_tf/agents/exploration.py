@@ -28,8 +28,8 @@ def epsilon_ladder(
     Args:
       num_envs: N, of each actor.
       actor: index of the actor; a larger one than the run has counts modulo `num_actors`.
-      num_actors: of the run; 0: unknown, then each actor has a ladder of its own.
-      epsilon: of the environment that explores most.
+      num_actors: how many the run has; 0: unknown, then each actor has a ladder of its own.
+      epsilon: that of the environment that explores most.
       exponent: how fast the ladder falls.
 
     Returns:

@@ -46,7 +46,7 @@ def interface_of(core: CoreName, heads: HeadsName, actions: ActionSpec) -> Agent
 
 
 def interface_of_config(config: AgentConfig, spec: EnvironmentSpec) -> AgentInterface:
-    """Returns the interface of the agent that a resolved config describes."""
+    """Returns the interface of the agent that a config describes."""
     composition = AGENTS[config.agent_name].with_core(config.core)
     return interface_of(composition.core, config.heads, spec.actions)
 

@@ -85,7 +85,7 @@ class QHeads(snt.Module):
     Args:
       num_actions: A.
       dueling: whether there are two streams, each with a hidden layer of its own.
-      init: of the layers.
+      init: how the layers begin.
     """
 
     def __init__(
@@ -173,9 +173,9 @@ class Heads(snt.Module):
     variables that do not depend on the state, 0 at first, and stay within LOG_STD_RANGE.
 
     Args:
-      actions: of the level.
+      actions: the level's actions.
       num_parameters: P, of a policy.
-      init: of the layers.
+      init: how the layers begin.
       num_levels: each has a baseline of its own.
 
     Attributes:

@@ -18,7 +18,7 @@ class ObservationNormalizer(snt.Module):
     scaled to [0, 1] and vectors stay as they are.
 
     Args:
-      shape: of an observation.
+      shape: an observation's shape.
       dtype: "uint8" or "float32".
     """
 

@@ -31,9 +31,9 @@ def compile_policy(
 
     Args:
       agent: its variables are read at every call.
-      spec: of the level.
+      spec: the level's specification.
       num_envs: N.
-      seed: of the sampled actions.
+      seed: decides the sampled actions.
       choice: sampled from the policy, or the most likely action.
       distribution: what the logits mean; None: what they mean to the agent. One with an epsilon
         for each environment explores more.
@@ -74,9 +74,9 @@ class OwnNetwork:
 
     Args:
       agent: its variables are overwritten with the learner's parameters.
-      spec: of the level.
+      spec: the level's specification.
       num_envs: N.
-      seed: of the sampled actions.
+      seed: decides the sampled actions.
       epsilons: how often each environment explores, float32 [N], if the agent has Q-values.
     """
 

@@ -15,7 +15,7 @@ class QLearning:
     """How an actor explores, and what its agent's errors are (arXiv 1803.00933, section 3).
 
     Args:
-      config: resolved.
+      config: the run's.
       epsilons: how often each environment explores, float32 [N].
     """
 
@@ -32,7 +32,7 @@ class QLearning:
 
         Args:
           interface: of the actor's agent.
-          config: resolved.
+          config: the run's.
           actor: index of the actor.
           num_actors: of the run; 0: unknown.
         """

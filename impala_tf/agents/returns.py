@@ -32,7 +32,7 @@ def n_step_returns(
       env_outputs: NumPy arrays [N, T + 1]; only rewards and episode ends are read.
       n: steps of a whole window.
       discounting: gamma.
-      reward_clipping: see `clip_rewards`.
+      reward_clipping: the name of a rule of `clip_rewards`.
     """
     rewards = clip_rewards(env_outputs.reward, reward_clipping)
     ended = env_outputs.terminated | env_outputs.truncated

@@ -20,7 +20,7 @@ def sampler_of(actions: ActionSpec, rng: np.random.Generator) -> Sampler:
     """Returns what draws the actions of a policy.
 
     Args:
-      actions: of the level.
+      actions: the level's actions.
       rng: where chance comes from.
     """
     if actions.kind == "continuous":

@@ -79,7 +79,7 @@ class ConvTorso(snt.Module):
     Args:
       layers: (channels, kernel, stride) of each convolution.
       hidden: units of the linear layer.
-      w_init: of all layers; default: He et al.
+      w_init: the initial weights of all layers; default: He et al.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ def make_torso(
       part: the part of the observation. Vectors go through "mlp", texts through a
         `LanguageTorso`. Images that are smaller than what one unit of "shallow" sees, such as
         MiniGrid's 7x7 cells, go through 3x3 convolutions instead.
-      w_init: of linear layers and convolutions.
+      w_init: the initial weights of linear layers and convolutions.
       width_scale: k, --width_scale.
     """
     if part.kind == "text":

@@ -30,7 +30,7 @@ _BEFORE = {
 
 
 def signature_of(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
-    """Returns the level and the network of a run with a resolved config, JSON-able."""
+    """Returns the level and the network of a run, JSON-able."""
     sizes = list(spec.actions.sizes)
     parts = spec.observation
     return {

@@ -42,7 +42,7 @@ class Algorithm:
     The callables of its learner may import TensorFlow; a record itself is read without it.
 
     Attributes:
-      about: for --help, with the source.
+      about: one line for --help, with the source.
       uses: takes (GradientStep, EnvironmentSpec, Config); returns the `BatchUses`.
       step: takes (Agent, ObservationLayout, Config, LearnerGroup); returns the `GradientStep`.
         None: that of a policy, from the next three.

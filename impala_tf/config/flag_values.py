@@ -1,4 +1,4 @@
-"""The values of all flags together: those that were given, and those of a resolved config."""
+"""The values of all flags together: those that were given, and those of a run."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def check_width_scale(config: Config) -> None:
     """Raises ConfigError if --width_scale would change nothing.
 
     Args:
-      config: resolved.
+      config: the run's.
     """
     agent = config.agent
     if agent.width_scale != 1 and AGENTS[agent.agent_name].torso.takes == "vectors":
@@ -106,7 +106,7 @@ def check_batches(config: Config) -> None:
     """Raises ConfigError if batches cannot be filled or split; for a learner or a local run.
 
     Args:
-      config: resolved.
+      config: the run's.
     """
     batch_size, parts = config.optimizer.batch_size, config.optimizer.minibatches or 1
     micro = config.optimizer.micro_batches

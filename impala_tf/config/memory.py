@@ -24,8 +24,8 @@ def replay_bytes(config: Config, spec: EnvironmentSpec) -> int:
     """Returns how much memory a full replay takes, in each learner.
 
     Args:
-      config: resolved, of dqn.
-      spec: of the level.
+      config: the run's, with a replay.
+      spec: the level's specification.
     """
     length, slots = config.optimizer.unroll_length, replay_slots(config)
     unroll = (

@@ -121,7 +121,7 @@ def values(preset: str, kind: Kind, name: str | None, continuous: bool = False) 
 
     Args:
       preset: a key of PRESETS.
-      kind: of the level.
+      kind: the level's kind.
       name: the given algorithm; None: the preset's own.
       continuous: whether the level's actions are.
     """

@@ -38,8 +38,8 @@ def differences(
       saved: {flag: resolved value} of the run. Flags that it lacks, as an old run may, are not
         compared.
       saved_sources: {flag: where its value is from} (see `config.sources`), or {} if not known.
-      config: resolved.
-      sources: of `config`.
+      config: the run's.
+      sources: where the values of `config` are from.
 
     Returns:
       {flag: (value of the run, value of the config)}. A value that neither gives, and that follows

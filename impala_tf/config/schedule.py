@@ -14,7 +14,7 @@ def linear(start: float, end: float, frames: int, last_frame: int) -> float:
 
 
 def schedule_line(config: Config) -> str:
-    """Returns what changes over a run with a resolved config, and until when, in words."""
+    """Returns what changes over a run, and until when, in words."""
     changes = [f"{what} goes from {start:g} to {end:g}" for what, start, end in _scheduled(config)]
     if not changes:
         return "learning rate and entropy cost are constant"
@@ -27,7 +27,7 @@ def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> st
 
     Args:
       saved: {flag: resolved value} of the run.
-      config: resolved.
+      config: the run's.
       frames: environment frames so far.
     """
     before = saved.get("schedule_frames") or saved.get("total_environment_frames")

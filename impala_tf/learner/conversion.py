@@ -36,7 +36,7 @@ def convert(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> ActingModel:
 
     Args:
       agent: used by this alone; its variables are overwritten.
-      spec: of the level.
+      spec: the level's specification.
       num_envs: N.
 
     Raises:

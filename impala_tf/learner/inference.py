@@ -40,9 +40,9 @@ class InferenceService:
 
     Args:
       agent: used by this alone; its variables are overwritten.
-      spec: of the level.
+      spec: the level's specification.
       parameters: where the learner publishes.
-      seed: of the sampled actions.
+      seed: decides the sampled actions.
       patience_s: so long, actors that step together wait for one that does not come; it may have
         been lost.
     """

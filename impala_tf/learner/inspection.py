@@ -17,7 +17,7 @@ class Inspector:
     """Refuses unrolls and gradients of which the learner could not learn anything good.
 
     Args:
-      spec: of the level.
+      spec: the level's specification.
       max_policy_lag: how many learner updates the parameters that acted may be old.
     """
 

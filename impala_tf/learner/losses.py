@@ -60,10 +60,10 @@ def compute(
     Args:
       steps: [T, B].
       config: names the algorithm.
-      scales: see `Scales`.
+      scales: running statistics and schedules.
       prepared: the estimates and values from before the batch's first step, [T, B], of an
         algorithm that estimates once.
-      valid_steps: of the whole batch, float32; None: this is the whole batch.
+      valid_steps: how many the whole batch has, float32; None: this is the whole batch.
     """
     weight = tf.cast(steps.valid, tf.float32)
     own_steps = tf.reduce_sum(weight)
@@ -119,7 +119,7 @@ def explained_variance(value_error: tf.Tensor, target_sums: tf.Tensor) -> tf.Ten
     """Returns how much of the value targets' variance V(x) explains; 1: a perfect baseline.
 
     Args:
-      value_error: of `Losses`.
+      value_error: the field of `Losses`.
       target_sums: float32 [3]: of `Losses`.
     """
     count, total, squares = tf.unstack(target_sums)
@@ -184,7 +184,7 @@ def transitions(
       policy_logits: with the learner's parameters, [T + 1, B, P].
       values: the baseline of each unroll's level, [T + 1, B].
       env_outputs: [T + 1, B]; only rewards and episode ends are read.
-      agent_outputs: of the actors, [T, B].
+      agent_outputs: the actors' answers, [T, B].
       config: has the discount and the clipping of rewards.
       distribution: what the logits mean.
     """

@@ -15,7 +15,7 @@ class NetworkService:
 
     Args:
       agent: used by this alone; its variables are overwritten.
-      spec: of the level.
+      spec: the level's specification.
     """
 
     def __init__(self, agent: Agent, spec: EnvironmentSpec) -> None:

@@ -63,7 +63,7 @@ class Peers:
     The training loop calls `wait_s`, `agree` and `works` in turn; other threads ask the rest.
 
     Args:
-      group: of which this learner is one.
+      group: this learner and the others.
       hosts: host:port of every learner, by rank.
       limits: how long is too long.
       clock: seconds.
@@ -106,7 +106,7 @@ class Peers:
         The group updates once every learner has a batch or has long been without one.
 
         Args:
-          flags: of this learner.
+          flags: this learner's.
           has_batch: whether this learner has a batch.
 
         Returns:

@@ -48,7 +48,7 @@ class PolicyGradients:
       agent: the network.
       layout: the layout of the level's observations.
       config: the run's.
-      entropy_cost: of the next gradients; may be a variable.
+      entropy_cost: the weight of the bonus in the next gradients; may be a variable.
       advantages: running moments of the advantages, if they are scaled by them.
     """
 

@@ -26,7 +26,7 @@ def exchange(
 
     Args:
       group: all of its learners call this together.
-      flags: of this learner.
+      flags: this learner's.
       has_batch: whether this learner has a batch.
     """
     batches = np.zeros(group.size, np.float32)

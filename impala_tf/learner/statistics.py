@@ -99,7 +99,7 @@ class PartStatistics(snt.Module):
     however far the mean is from 0.
 
     Args:
-      normalizer: of the agent.
+      normalizer: the agent's.
     """
 
     def __init__(self, normalizer: ObservationNormalizer, name: str | None = None) -> None:

@@ -21,7 +21,7 @@ class UnrollQueue(Generic[S]):
     """A TensorFlow FIFO queue of single unrolls, or of gradients.
 
     Args:
-      specs: of what actors send, tf.TensorSpec without the leading dimension.
+      specs: what actors send, as tf.TensorSpec without the leading dimension.
       capacity: unrolls held; `put` waits while the queue is full.
       newest_version: returns the learner's parameter_version, if batches may hold only what was
         made with it: what is older is dropped when it is taken. None: everything is taken.
@@ -111,7 +111,7 @@ class Batches(Generic[S]):
     From a queue that drops what is stale, it takes a batch when it is asked for one.
 
     Args:
-      queue: of one learner.
+      queue: the learner's.
       batch_size: B.
 
     Attributes:

@@ -37,7 +37,7 @@ class Learner:
 
     Args:
       agent: the network, its variables made.
-      spec: of the level.
+      spec: the level's specification.
       config: the run's.
       group: the learners whose gradients are averaged.
 

@@ -22,7 +22,7 @@ def limit(path: Path, max_bytes: int | None = None) -> None:
     The file itself stays: processes append to it. A few lines may be lost in the moment between.
 
     Args:
-      path: of a log that processes append to.
+      path: a log that processes append to.
       max_bytes: default: MAX_BYTES.
     """
     try:

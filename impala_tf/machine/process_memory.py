@@ -121,7 +121,7 @@ def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | N
 
     Args:
       meminfo: proc(5).
-      cgroup: of this process, as a container sees its own: version 2.
+      cgroup: the folder of this process, as a container sees its own: version 2.
 
     Returns:
       None on systems that do not tell.

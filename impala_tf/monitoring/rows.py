@@ -82,7 +82,7 @@ class Breakdown(abc.ABC):
       writer: writes the rows; None: episodes are only counted, for a resume with more learners.
 
     Attributes:
-      name: of a part; it names the file and the episodes in a checkpoint.
+      name: what a part is; it names the file and the episodes in a checkpoint.
       last_rows: what was written last.
     """
 

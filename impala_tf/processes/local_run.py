@@ -79,8 +79,8 @@ def _train(config: Config, spec: EnvironmentSpec, given: Given) -> int:
     """Trains in a folder that this process holds; returns the exit status.
 
     Args:
-      config: resolved; the learner's address is free.
-      spec: of the level.
+      config: the run's; the learner's address is free.
+      spec: the level's specification.
       given: the flags as the user gave them, for the commands that are printed at the end.
     """
     logdir = logdir_of(config)

@@ -41,8 +41,8 @@ def describe(
     flags; of later entries, those that changed.
 
     Args:
-      config: resolved.
-      spec: of the level.
+      config: the run's.
+      spec: the level's specification.
       before: what `describe` returned when the run was last started; {} for a fresh run.
       environment_frames: so far.
     """
@@ -73,7 +73,7 @@ def describe(
 
 
 def sources(config: Config, spec: EnvironmentSpec) -> dict[str, str]:
-    """Returns where each flag of a resolved config has its value from (see `config.sources`)."""
+    """Returns where each flag of a config has its value from (see `config.sources`)."""
     return configs.sources(config, spec.kind, spec.actions.kind == "continuous")
 
 

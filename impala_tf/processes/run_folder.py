@@ -82,8 +82,8 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     that ends elsewhere than before.
 
     Args:
-      config: resolved.
-      spec: of the level.
+      config: the run's.
+      spec: the level's specification.
       logdir: may be missing.
 
     Raises:
@@ -108,8 +108,8 @@ def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dic
     """Checks that config.json, if there is one, is of a run that this config resumes.
 
     Args:
-      config: resolved.
-      spec: of the level.
+      config: the run's.
+      spec: the level's specification.
       logdir: may be missing.
 
     Returns:
@@ -132,8 +132,8 @@ def differences(
     Args:
       described: "flags" and "sources" of config.json; may be empty.
       where: its folder.
-      config: resolved.
-      spec: of the level.
+      config: the run's.
+      spec: the level's specification.
     """
     flags, sources = described.get("flags", {}), described.get("sources", {})
     differing = configs.differences(flags, sources, config, provenance.sources(config, spec))

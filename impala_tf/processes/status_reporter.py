@@ -26,7 +26,7 @@ class StatusReporter:
     """A context that keeps status.json up to date; on exit it writes how the run ended.
 
     Args:
-      parts: of the learner.
+      parts: the learner's parts.
       stop: whether the process was asked to stop.
       peers: asked whether this learner waits or hangs.
       interval_s: seconds between two looks.

@@ -19,8 +19,8 @@ class TensorFlowActor:
     """The agent of an actor.
 
     Args:
-      config: resolved.
-      spec: of the level.
+      config: the run's.
+      spec: the level's specification.
 
     Attributes:
       sent_specs: what the actor sends to its learner.

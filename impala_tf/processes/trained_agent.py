@@ -113,7 +113,7 @@ def _check_trusted(given: Given) -> None:
 
 
 def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
-    """Makes the agent of a resolved config and restores its parameters.
+    """Makes the agent of a config and restores its parameters.
 
     Raises:
       ConfigError: no whole checkpoint, or one of another level or network.

@@ -35,7 +35,7 @@ def in_files(folder: Path, header: dict[str, Any], nbytes: int) -> MakeArray:
     Args:
       folder: made if it is not there.
       header: JSON-able; if the files were made with another one, they are made again.
-      nbytes: of all arrays together, for the message.
+      nbytes: the size of all arrays together, for the message.
 
     Raises:
       ConfigError: there is not enough room (when an array is made), or the folder cannot be used.

@@ -41,9 +41,9 @@ class ReplayBuffer:
 
     Args:
       specs: an Unroll of tf.TensorSpec without the leading dimension, with td_errors.
-      layout: of the level's observations.
-      config: resolved.
-      seed: of the draws.
+      layout: the layout of the level's observations.
+      config: the run's.
+      seed: decides the draws.
       make_array: where the unrolls are kept. Unrolls that are found there are kept.
     """
 

@@ -31,7 +31,7 @@ class Replayed(BatchUses):
       kept_steps: agent steps in the replay of that learner of the group which has fewest.
 
     Attributes:
-      replay: of this learner.
+      replay: this learner's.
     """
 
     def __init__(self, replay: ReplayBuffer, config: Config, kept_steps: int) -> None:
