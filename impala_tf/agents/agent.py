@@ -85,11 +85,9 @@ class Agent(snt.Module):
         self._core = networks.CORES[composition.core]()
         self.num_levels = len(spec.levels)
         self._heads: networks.Heads | networks.QHeads = (
-            networks.QHeads(self.distribution.num_parameters, heads == "dueling", init)
+            networks.QHeads(self.distribution.num_logits, heads == "dueling", init)
             if self.has_q_values
-            else networks.Heads(
-                spec.actions, self.distribution.num_parameters, init, self.num_levels
-            )
+            else networks.Heads(spec.actions, self.distribution.num_logits, init, self.num_levels)
         )
         self._torso_dtype = tf.float32
 

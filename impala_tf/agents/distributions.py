@@ -19,10 +19,10 @@ class Distribution(Protocol):
     """Functions of `logits` [..., P], float32, and of actions [..., *ActionSpec.shape].
 
     Attributes:
-      num_parameters: P.
+      num_logits: P.
     """
 
-    num_parameters: int
+    num_logits: int
 
     def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """Returns log pi(a|x), float32 [...]; of a density, if actions are continuous."""
@@ -47,7 +47,7 @@ class Categorical:
     """One of A actions, int32 [...]; P = A logits, not normalised."""
 
     def __init__(self, num_actions: int) -> None:
-        self.num_parameters = num_actions
+        self.num_logits = num_actions
 
     def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
@@ -74,7 +74,7 @@ class Categorical:
 
     def features(self, actions: tf.Tensor) -> tf.Tensor:
         """Returns one-hot vectors."""
-        return tf.one_hot(actions, self.num_parameters)
+        return tf.one_hot(actions, self.num_logits)
 
 
 class EpsilonGreedy(Categorical):
@@ -91,7 +91,7 @@ class EpsilonGreedy(Categorical):
 
     def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
-        chosen = tf.one_hot(actions, self.num_parameters)
+        chosen = tf.one_hot(actions, self.num_logits)
         return tf.reduce_sum(chosen * self._log_probs(logits), axis=-1)
 
     def entropy(self, logits: tf.Tensor) -> tf.Tensor:
@@ -108,13 +108,13 @@ class EpsilonGreedy(Categorical):
         """See `Distribution`."""
         greedy = self.mode(logits)
         shape = tf.shape(greedy)
-        any_action = generator.uniform(shape, maxval=self.num_parameters, dtype=tf.int32)
+        any_action = generator.uniform(shape, maxval=self.num_logits, dtype=tf.int32)
         return tf.where(generator.uniform(shape) < self._epsilon, any_action, greedy)
 
     def _log_probs(self, logits: tf.Tensor) -> tf.Tensor:
-        greedy = tf.one_hot(self.mode(logits), self.num_parameters)
+        greedy = tf.one_hot(self.mode(logits), self.num_logits)
         epsilon = self._epsilon[..., None]
-        policy = epsilon / self.num_parameters + (1.0 - epsilon) * greedy
+        policy = epsilon / self.num_logits + (1.0 - epsilon) * greedy
         return tf.math.log(tf.maximum(policy, _TINY))
 
 
@@ -122,7 +122,7 @@ class MultiCategorical:
     """Several choices at once, independent of each other: int32 [..., len(sizes)]."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
-        self.num_parameters = sum(sizes)
+        self.num_logits = sum(sizes)
         self._sizes = list(sizes)
         self._parts = [Categorical(size) for size in sizes]
 
@@ -165,7 +165,7 @@ class DiagonalGaussian:
     """D numbers, float32 [..., D], independent of each other; P = D means and D log deviations."""
 
     def __init__(self, size: int) -> None:
-        self.num_parameters = 2 * size
+        self.num_logits = 2 * size
 
     def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""

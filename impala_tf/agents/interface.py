@@ -25,7 +25,7 @@ class AgentInterface(NamedTuple):
     """What actors and the transport have to know of an agent."""
 
     core_state: Nest  # ArraySpec, without the leading N; () of a feed-forward core
-    num_parameters: int  # P, of a policy; with Q-values: of actions
+    num_logits: int  # P, of a policy; with Q-values: of actions
     has_q_values: bool
 
     def initial_state(self, num_envs: int) -> Nest:
@@ -40,7 +40,7 @@ def interface_of(core: CoreName, heads: HeadsName, actions: ActionSpec) -> Agent
     size = ArraySpec((LSTM_SIZE,), "float32")
     return AgentInterface(
         core_state=(size, size) if core == "lstm" else (),
-        num_parameters=(2 if actions.kind == "continuous" else 1) * sum(actions.sizes),
+        num_logits=(2 if actions.kind == "continuous" else 1) * sum(actions.sizes),
         has_q_values=heads != "policy",
     )
 
@@ -60,7 +60,7 @@ def array_specs(interface: AgentInterface, spec: EnvironmentSpec, unroll_length:
         env_outputs=layout_of(spec).unroll_specs(unroll_length),
         agent_outputs=AgentOutput(
             action=ArraySpec((unroll_length, *actions.shape), actions.dtype),
-            policy_logits=ArraySpec((unroll_length, interface.num_parameters), "float32"),
+            policy_logits=ArraySpec((unroll_length, interface.num_logits), "float32"),
         ),
         level=ArraySpec((), "int32"),
         td_errors=ArraySpec((unroll_length,), "float32") if interface.has_q_values else (),

@@ -174,7 +174,7 @@ class Heads(snt.Module):
 
     Args:
       actions: the level's actions.
-      num_parameters: P, of a policy.
+      num_logits: P, of a policy.
       init: how the layers begin.
       num_levels: each has a baseline of its own.
 
@@ -185,7 +185,7 @@ class Heads(snt.Module):
     def __init__(
         self,
         actions: ActionSpec,
-        num_parameters: int,
+        num_logits: int,
         init: Initialization = USUAL_INITIALIZATION,
         num_levels: int = 1,
         name: str | None = None,
@@ -193,9 +193,9 @@ class Heads(snt.Module):
         super().__init__(name=name)
         self._log_std = None
         if actions.kind == "continuous":
-            num_parameters //= 2
-            self._log_std = tf.Variable(tf.zeros(num_parameters), name="log_std")
-        self._policy = snt.Linear(num_parameters, w_init=init.policy, name="policy_logits")
+            num_logits //= 2
+            self._log_std = tf.Variable(tf.zeros(num_logits), name="log_std")
+        self._policy = snt.Linear(num_logits, w_init=init.policy, name="policy_logits")
         self._baseline = snt.Linear(num_levels, w_init=init.baseline, name="baseline")
         self.unit = ValueUnit(num_levels)
 

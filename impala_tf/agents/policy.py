@@ -90,7 +90,7 @@ class OwnNetwork:
     ) -> None:
         explores = None
         if epsilons is not None:
-            explores = EpsilonGreedy(agent.distribution.num_parameters, epsilons)
+            explores = EpsilonGreedy(agent.distribution.num_logits, epsilons)
         self._variables = agent.variables
         self._policy = compile_policy(agent, spec, num_envs, seed, distribution=explores)
 

@@ -43,7 +43,7 @@ class LearnerGroup(Protocol):
         """Leaves the group, which ends it for all learners."""
 
 
-class SingleLearner:
+class GroupOfOne:
     """A group of one."""
 
     rank = 0

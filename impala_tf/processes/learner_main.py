@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.config import Config, ConfigError, Given
-from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError, SingleLearner
+from impala_tf.learner.group import GroupOfOne, HorovodGroup, LearnerGroup, LostPeerError
 from impala_tf.learner.peers import Peers
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import Batches
@@ -151,7 +151,7 @@ def _digest(learner: Learner) -> str:
 def _join_group(config: Config) -> LearnerGroup:
     learners = len(configs.hosts(config.process.learner_hosts))
     if learners == 1:
-        return SingleLearner()
+        return GroupOfOne()
     _log.info("waiting for the other learners; %d in all", learners)
     try:
         group = HorovodGroup()

@@ -74,7 +74,7 @@ def test_gaussian_log_probabilities_and_entropies_are_scipys() -> None:
     actions = SCIPY.normal(size=(2, 5, 3))
     density = scipy.stats.norm(MEAN, np.exp(LOG_STD))
     policy = DiagonalGaussian(3)
-    assert policy.num_parameters == 6
+    assert policy.num_logits == 6
     found = policy.log_prob(GAUSSIAN, tf.constant(actions, tf.float32))
     np.testing.assert_allclose(found, density.logpdf(actions).sum(-1), rtol=1e-4)
     np.testing.assert_allclose(policy.entropy(GAUSSIAN), density.entropy().sum(-1), rtol=1e-4)
@@ -102,7 +102,7 @@ def test_entropy_and_kl_are_means_over_draws(actions: ActionSpec) -> None:
     """H(p) = -E log p, KL(p || q) = E (log p - log q)."""
     policy = distribution_of(actions)
     rng = np.random.default_rng(3)
-    size = (1, policy.num_parameters)
+    size = (1, policy.num_logits)
     p, q = (tf.constant(rng.normal(size=size) / 2, tf.float32) for _ in range(2))
     many = tf.tile(p, [50_000, 1])
     drawn = policy.sample(many, tf.random.Generator.from_seed(5))

@@ -10,7 +10,7 @@ import tree
 
 from impala_tf.agents.agent import Agent, make_agent, unroll_specs
 from impala_tf.config import Config
-from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.group import GroupOfOne
 from impala_tf.learner.update import Learner
 from impala_tf.types import Unroll
 from tests.helpers.samples import resolved_config, vector_spec
@@ -39,7 +39,7 @@ def batch(agent: Agent, seed: int = 0) -> Unroll:
 
 def make(agent_name: str = "MLPLSTMAgent", **flags: Any) -> tuple[Learner, Agent]:
     agent = make_agent(agent_name, SPEC)
-    return Learner(agent, SPEC, config(**flags), SingleLearner()), agent
+    return Learner(agent, SPEC, config(**flags), GroupOfOne()), agent
 
 
 class GroupOf:

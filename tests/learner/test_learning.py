@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import make_agent
 from impala_tf.agents.distributions import Categorical
-from impala_tf.learner.group import SingleLearner
+from impala_tf.learner.group import GroupOfOne
 from impala_tf.learner.update import Learner
 from impala_tf.types import AgentOutput, EnvOutput, Unroll
 from tests.helpers.samples import resolved_config, vector_spec
@@ -27,7 +27,7 @@ def test_the_agent_learns_which_action_is_rewarded() -> None:
     )
     tf.random.set_seed(0)
     agent = make_agent("MLPAgent", spec)
-    learner = Learner(agent, spec, settings, SingleLearner())
+    learner = Learner(agent, spec, settings, GroupOfOne())
     rng = np.random.default_rng(0)
     unroll = tf.function(agent.unroll)
     generator = tf.random.Generator.from_seed(1)
