@@ -178,7 +178,8 @@ class PolicyStep(GradientStep):
 
     def trackables(self) -> dict[str, snt.Module]:
         """Returns what a checkpoint holds, by name."""
-        own = {"advantage_moments": self._advantages, "value_moments": self._values}
+        values = None if self._values is None else _ValueNormalizer(self._values)
+        own = {"advantage_moments": self._advantages, "value_normalizer": values}
         found = {name: part for name, part in own.items() if part is not None}
         return {**super().trackables(), **found}
 
@@ -232,6 +233,14 @@ class PolicyStep(GradientStep):
         if self._values is not None:
             self._values.add(*tf.unstack(sums["values"]))
             self.agent.policy_heads.set_unit(self._values.mean, self._values.std)
+
+
+class _ValueNormalizer(snt.Module):
+    """Gives the moments of values the name that they have in checkpoints of all versions."""
+
+    def __init__(self, moments: RunningMoments) -> None:
+        super().__init__()
+        self._moments = moments
 
 
 def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:
