@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 from impala_tf import config as configs
 from impala_tf.config import (
     AGENTS,
+    ALGORITHMS,
     Config,
     ConfigError,
     EnvironmentConfig,
     Given,
     flat_items,
 )
+from impala_tf.config.presets import PRESETS
 from impala_tf.types import Kind
 from tests.helpers.flags import DEFAULTS, TYPES
 
@@ -353,3 +356,22 @@ def test_the_wire_digest_depends_on_the_flags_that_must_agree_and_on_no_others(n
     assert before == configs.wire_digest(configs.resolve(Given(), "atari"))
     after = configs.wire_digest(configs.replace(RESOLVED, **{name: another(name)}))
     assert (after != before) is (name in WIRE_FLAGS)
+
+
+def test_given_flags_are_told_apart_from_those_that_were_not_given() -> None:
+    """Also where the given value is the default: a run's own flags must not replace it."""
+    given = Given({"seed": 1, "noop_max": 7}).replace(width=42).without("noop_max", "height")
+    assert given.flags == {"seed": 1, "width": 42}
+    assert "seed" in given and "noop_max" not in given
+    assert (given["noop_max"], given["batch_size"]) == (DEFAULTS["noop_max"], None)
+    assert given.environment == EnvironmentConfig(width=42)
+    with pytest.raises(TypeError, match="no such flags: sead"):
+        Given({"sead": 1})
+
+
+def test_everything_is_resolved() -> None:
+    """Readers of a config know no flag that depends on others: each has its value."""
+    for kind, name in itertools.product(KINDS, ALGORITHMS):
+        flags = dict(flat_items(configs.resolve(Given({"algorithm": name}), kind)))
+        derived = {*PRESETS["tuned"][kind], "logdir", "core", "num_actors", "queue_capacity"}
+        assert not [flag for flag in derived if flags[flag] is None]
