@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +19,7 @@ from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.environments.observations import layout_of
 from impala_tf.machine.silence import silenced_stderr
+from impala_tf.transport import NoNetwork
 from impala_tf.types import EnvironmentSpec, Nest
 
 # The bits of -8192.0. Labels go on from there, towards larger negative numbers.
@@ -151,3 +153,33 @@ def _noise(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
         return rng.standard_normal(spec.shape).astype(dtype)
     most = 256 if dtype == np.uint8 else 2  # an action, a flag or a word: 0 and 1 always exist
     return rng.integers(0, most, spec.shape).astype(dtype)
+
+
+class NetworkService:
+    """Converts the network once for each number of environments, in a thread of its own.
+
+    Args:
+      agent: used by this alone; its variables are overwritten.
+      spec: the level's specification.
+    """
+
+    def __init__(self, agent: Agent, spec: EnvironmentSpec) -> None:
+        self._agent = agent
+        self._spec = spec
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="convert")
+        self._networks: dict[int, Future[bytes]] = {}
+
+    def network(self, num_envs: int) -> Future[bytes]:
+        """Returns the network for N environments; see `transport.Networks`. Call it in one thread.
+
+        Fails with NoNetwork if LiteRT cannot compute it.
+        """
+        if num_envs not in self._networks:
+            self._networks[num_envs] = self._thread.submit(self._convert, num_envs)
+        return self._networks[num_envs]
+
+    def _convert(self, num_envs: int) -> bytes:
+        try:
+            return convert(self._agent, self._spec, num_envs).to_bytes()
+        except ConversionError as error:
+            raise NoNetwork(str(error)) from error

@@ -10,10 +10,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple
 
+import numpy as np
+import tensorflow as tf
+
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.signals import ControlFlags, exchange
 
 _log = logging.getLogger("impala_tf.learner")
+
+
+class ControlFlags(NamedTuple):
+    """What the group should do. Flags are OR-ed over all learners."""
+
+    stop: bool
+    write_row: bool  # after the update
+    checkpoint: bool  # after the update
+    wait: bool = False  # not update yet: a learner still waits for its batch
 
 
 class Limits(NamedTuple):
@@ -35,6 +46,24 @@ class Limits(NamedTuple):
 
 
 LIMITS = Limits()
+
+
+def exchange(
+    group: LearnerGroup, flags: ControlFlags, has_batch: bool
+) -> tuple[ControlFlags, list[bool]]:
+    """Returns the flags of the group, and by rank which learners have a batch.
+
+    Args:
+      group: all of its learners call this together.
+      flags: this learner's.
+      has_batch: whether this learner has a batch.
+    """
+    batches = np.zeros(group.size, np.float32)
+    batches[group.rank] = has_batch
+    own = tf.constant(np.concatenate([np.array(flags, np.float32), batches]))
+    sums = np.asarray(group.sum(own, name="signals"))
+    group_flags, batches = np.split(sums, [len(flags)])
+    return ControlFlags(*(bool(flag > 0) for flag in group_flags)), (batches > 0).tolist()
 
 
 def answers(host_port: str, timeout_s: float = 3.0) -> bool:

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from impala_tf.learner.peers import Peers
-from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.peers import ControlFlags, Peers
 from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import Learner
 from impala_tf.monitoring.recorder import RunRecorder

@@ -17,10 +17,10 @@ from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, ConfigError
 from impala_tf.environments import suites
 from impala_tf.learner.actor_gradients import sent_specs
+from impala_tf.learner.conversion import NetworkService
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inference import InferenceService
 from impala_tf.learner.inspection import Inspector
-from impala_tf.learner.networks import NetworkService
 from impala_tf.learner.run_state import RunState
 from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner

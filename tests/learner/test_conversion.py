@@ -12,8 +12,7 @@ from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.agent import Agent, make_agent
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.conversion import ConversionError, convert
-from impala_tf.learner.networks import NetworkService
+from impala_tf.learner.conversion import ConversionError, NetworkService, convert
 from impala_tf.transport import NoNetwork
 from impala_tf.types import ActionSpec, EnvironmentSpec, EnvOutput, Nest, ObservationSpec
 from tests.helpers.agents import NETWORKS, spec_for

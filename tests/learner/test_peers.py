@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from impala_tf.learner import peers
-from impala_tf.learner.peers import Limits, Peers
-from impala_tf.learner.signals import ControlFlags
+from impala_tf.learner.peers import ControlFlags, Limits, Peers
 from tests.helpers.clock import Clock
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT

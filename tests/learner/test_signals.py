@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from impala_tf.learner.group import GroupOfOne
-from impala_tf.learner.signals import ControlFlags, exchange
+from impala_tf.learner.peers import ControlFlags, exchange
 
 
 class GroupOf:

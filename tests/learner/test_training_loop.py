@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from impala_tf.learner.peers import Peers
+from impala_tf.learner.peers import ControlFlags, Peers
 from impala_tf.learner.policy import PolicyStats
-from impala_tf.learner.signals import ControlFlags
 from impala_tf.learner.training_loop import TrainingLoop
 from tests.helpers.clock import Clock
 
