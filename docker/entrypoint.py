@@ -71,7 +71,7 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
 
     added = ["--job_name=learner"]
     given = command_line.parse([*added, *arguments])
-    if "logdir" not in given:
+    if given["logdir"] is None:
         raise ConfigError(
             "--logdir: name a folder on a volume, or the run is lost with its container"
         )

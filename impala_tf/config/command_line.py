@@ -40,7 +40,7 @@ def parse(arguments: Sequence[str]) -> Given:
     if found := words.problems(arguments):
         raise ConfigError(found)
     given = tf_config.applied(Given(words.given(arguments)), os.environ)
-    if given["mode"] == "report" and "logdir" in given:
+    if given["mode"] == "report" and given["logdir"] is not None:
         logdirs = [word.value for word in words.read(arguments) if word.name == "logdir"]
         given = given.replace(logdir=",".join(map(str, logdirs)))
     if found := problems(given):

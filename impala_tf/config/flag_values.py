@@ -32,7 +32,7 @@ class Given:
     """The flags that somebody gave, in a command line or a file. `resolve` fills in the others.
 
     Args:
-      flags: {flag: value}.
+      flags: {flag: value}; None asks for a value that follows from the other flags.
 
     Raises:
       TypeError: there is no such flag.

@@ -63,14 +63,14 @@ def read(arguments: Sequence[str]) -> list[Word]:
 def given(arguments: Sequence[str]) -> dict[str, Any]:
     """Returns {flag: value} of a command line without `problems`.
 
-    A flag that may be repeated collects its values; of others, the last one counts. One that asks
-    for its default, as --agent_name=auto does, is not given.
+    A flag that may be repeated collects its values; of others, the last one counts. The value of
+    one that asks for its default, as --agent_name=auto does, is None.
     """
     flags: dict[str, Any] = {}
     for word in read(arguments):
         kind = types()[word.name]
         if _asks_for_default(word):
-            flags.pop(word.name, None)
+            flags[word.name] = None
         elif typing.get_origin(kind) is tuple:
             flags[word.name] = (*flags.get(word.name, ()), word.value)
         elif kind is bool:
@@ -83,6 +83,8 @@ def given(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _asks_for_default(word: Word) -> bool:
+    if word.name == "logdir":  # a folder may have any name
+        return False
     return word.value in _DEFAULTS and word.name in _derived()
 
 

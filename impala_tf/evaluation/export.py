@@ -38,7 +38,8 @@ class Policy(tf.Module):
     Outputs:
       action: the agent's, int32 or float32; environment_action: in units of the environment (of
         several levels with continuous actions, of the first one).
-      policy_logits: float32 [N, P]; baseline: float32 [N]; core_state_0, ...
+      policy_logits: float32 [N, P]; baseline: float32 [N], of several levels [N, levels];
+      core_state_0, ...
 
     Args:
       agent: the agent; its variables, normalisers among them, are saved with it.
@@ -49,6 +50,8 @@ class Policy(tf.Module):
     def __init__(self, agent: Agent, spec: EnvironmentSpec, action_space: Any) -> None:
         super().__init__()
         self.agent = agent
+        if not agent.has_q_values:  # the unit is saved with the policy, though no part of the agent
+            self.value_unit = [agent.policy_heads.unit.mean, agent.policy_heads.unit.std]
         self._layout = layout_of(spec)
         self._spec = spec
         self._inputs = input_names(spec.observation)
@@ -98,6 +101,7 @@ class Policy(tf.Module):
             to_network(self._layout, env_output), tf.nest.pack_sequence_as(self._core_state, state)
         )
         distribution, logits = self.agent.distribution, outputs.policy_logits
+        baseline = outputs.baseline
         action = (
             distribution.mode(logits)
             if choice == "greedy"
@@ -107,9 +111,7 @@ class Policy(tf.Module):
             "action": action,
             "environment_action": self._to_environment(action),
             "policy_logits": logits,
-            "baseline": tf.squeeze(outputs.baseline, -1)
-            if self.agent.num_levels == 1
-            else outputs.baseline,
+            "baseline": baseline[..., 0] if baseline.shape[-1] == 1 else baseline,
             **self._named_state(core_state),
         }
 

@@ -65,7 +65,7 @@ def as_trained(given: Given) -> Given:
     Raises:
       ConfigError: there is no run, or its level's module is not trusted.
     """
-    if "logdir" not in given:
+    if given["logdir"] is None:
         raise ConfigError(f"--mode={given['mode']}: needs --logdir of a run")
     logdir = Logdir(Path(given["logdir"]))
     # Runs from before there were presets are of the paper's.

@@ -179,7 +179,9 @@ def test_the_flags_that_were_given_are_known() -> None:
 def test_a_flag_may_ask_for_its_default() -> None:
     """Scripts pass on what they were told, and that may be nothing."""
     words = ["--agent_name=auto", "--batch_size=None", "--algorithm", "auto", "--precision=auto"]
-    assert command_line.parse(words).flags == {"precision": "auto"}
+    nothing = dict.fromkeys(("agent_name", "batch_size", "algorithm"))
+    assert command_line.parse(words).flags == {**nothing, "precision": "auto"}
+    assert command_line.parse(["--logdir=auto"])["logdir"] == "auto"
     with pytest.raises(ConfigError, match="^--seed=auto: must be a whole number$"):
         command_line.parse(["--seed=auto"])
 
