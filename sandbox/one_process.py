@@ -93,7 +93,7 @@ def train(given: Given) -> float:
     for thread in actors:
         thread.start()
     returns: list[float] = []
-    num_batches = 0
+    num_batches, total_frames = 0, config.run.total_environment_frames
     while not learner.done:
         batch, episodes = mailbox.unrolls.get()
         returns = [*returns, *(episode.episode_return for episode in episodes)][-100:]
@@ -103,7 +103,8 @@ def train(given: Given) -> float:
         num_batches += 1
         if num_batches % 200 == 0 and stats is not None:
             print(
-                f"{learner.environment_frames:9,} frames, return {np.mean(returns):6.1f},"
+                f"{learner.environment_frames:9,} of {total_frames:,} frames,"
+                f" return {np.mean(returns):6.1f},"
                 f" entropy {stats.entropy:.2f}, policy lag {stats.policy_lag_mean:.1f} updates"
             )
     mailbox.over.set()
