@@ -23,6 +23,7 @@ ENDLESS = (
 )
 
 
+@pytest.mark.long
 def test_catch_is_learned_from_pixels(start: Callable[..., Run], tmp_path: Path) -> None:
     """With the defaults. A random agent has -0.8."""
     code, out, err = start(
