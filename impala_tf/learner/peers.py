@@ -87,7 +87,7 @@ def answers(host_port: str, timeout_s: float = 3.0) -> bool:
 
 
 class Peers:
-    """Agrees with the other learners on each update, and knows for whom or what this one waits.
+    """Agrees with the other learners on each update, and knows what this one waits for.
 
     The training loop calls `wait_s`, `agree` and `works` in turn; other threads ask the rest.
 

@@ -1,4 +1,4 @@
-"""A learner knows when the group updates, for whom it waits, and who hangs or is lost."""
+"""A learner knows when the group updates, what it waits for, and who hangs or is lost."""
 
 from __future__ import annotations
 
