@@ -211,9 +211,14 @@ def test_training_continues_when_an_actor_is_killed(cluster):
 
 def test_a_failed_actor_is_restarted(cluster):
     container = cluster.containers("actor", "running")[0]
-    docker("exec", container, "python", "-c",
-           "import os, signal; [os.kill(int(p), 9) for p in os.listdir('/proc') if p.isdigit()"
-           " and int(p) not in (1, os.getpid())]")  # fmt: skip
+    # The container ends with its actor, and so does this command, in the middle of its work: its
+    # status says nothing.
+    subprocess.run(
+        ["docker", "exec", container, "python", "-c",
+         "import os; [os.kill(int(p), 9) for p in os.listdir('/proc') if p.isdigit()"
+         " and int(p) not in (1, os.getpid())]"],
+        timeout=60,
+    )  # fmt: skip
     wait_for(
         "restart", lambda: cluster.inspect(container)["RestartCount"] == 1, 60,
         lambda: docker("logs", "--tail=20", container),
@@ -224,7 +229,10 @@ def test_a_failed_actor_is_restarted(cluster):
 
 def test_a_paused_actor_reconnects(cluster):
     running = cluster.containers("actor", "running")
-    wait_for("contact with all actors", lambda: len(actors(cluster)) == len(running), 120)
+    wait_for(
+        "contact with all actors", lambda: len(actors(cluster)) == len(running), 120,
+        lambda: f"running: {running}; heard from: {actors(cluster)}",
+    )  # fmt: skip
     cluster.pause(running[0])
     try:
         wait_for("silence of one", lambda: len(actors(cluster)) == len(running) - 1, 60)
