@@ -14,7 +14,7 @@
 
 PYTHON ?= python3
 VENV := .venv
-PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c impala_tf/constraints.txt
 
 # The defaults, over as many frames as Pong needs on two cores; see sandbox/pong.md.
 LEVEL := PongNoFrameskip-v4
@@ -62,18 +62,18 @@ $(VENV)/bin/python:
 	    { echo "make: Python has no venv; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.setup: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.setup: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/python
 	@echo "Installing packages into $(VENV) (about 3 GB on disk, minutes the first time) ..."
 	@$(PIP_INSTALL) -e '.[learner,curves]'
 	@touch $@
 
 # Horovod is compiled against the installed TensorFlow, so it comes last.
-$(VENV)/.setup-dev: pyproject.toml constraints.txt frontend/install_horovod.sh | $(VENV)/bin/python
+$(VENV)/.setup-dev: pyproject.toml impala_tf/constraints.txt impala_tf/frontend/install_horovod.sh | $(VENV)/bin/python
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
 	@echo "Installing packages, test tools and Horovod into $(VENV) (minutes the first time) ..."
 	@$(PIP_INSTALL) -e '.[learner,curves,worlds,procgen,retro,wandb,dev]'
-	@sh frontend/install_horovod.sh $(VENV)/bin/python --quiet
+	@sh impala_tf/frontend/install_horovod.sh $(VENV)/bin/python --quiet
 	@touch $@ $(VENV)/.setup
 
 clean:

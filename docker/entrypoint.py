@@ -93,8 +93,8 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
 
 def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[str]:
     """Returns the command of a learner that waits for the others before each start."""
-    from frontend.node import state
-    from frontend.plan import rank_infos
+    from impala_tf.frontend.node import state
+    from impala_tf.frontend.plan import rank_infos
 
     rank, logdir = given["task"], Path(given["logdir"]).absolute()
     # Where the learners reach each other, if that is a network without actors.
@@ -126,7 +126,7 @@ def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[
     )
     path = WORK / "impala_tf-learner.orders.json"
     state.write(path, orders)
-    return [sys.executable, "-m", "frontend.node.supervisor", str(path), "--echo"]
+    return [sys.executable, "-m", "impala_tf.frontend.node.supervisor", str(path), "--echo"]
 
 
 def _leave(note: dict[str, str]) -> None:

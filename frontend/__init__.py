@@ -1,4 +1,1 @@
-"""Starts, watches and stops a run on the machines of a workers CSV, over SSH and in tmux.
-
-Imports only what is light of impala_tf (see pyproject.toml), so it starts without TensorFlow.
-"""
+"""The launcher's command in a checkout, `python -m frontend`; its code is `impala_tf.frontend`."""

@@ -15,13 +15,13 @@ from impala_tf.config import ALGORITHMS
 ROOT = Path(__file__).parents[1]
 FILES = [
     *ROOT.glob("impala_tf/**/*.py"),
-    *ROOT.glob("frontend/**/*.py"),
+    *ROOT.glob("frontend/*.py"),
     ROOT / "run_experiment.py",
 ]
 TESTS = [*ROOT.glob("tests/**/*.py")]
 FRONTEND = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in ROOT.glob("frontend/**/[a-z]*.py")
+    for path in ROOT.glob("impala_tf/frontend/**/[a-z]*.py")
 ]
 HEAVY = {"tensorflow", "sonnet", "horovod", "keras"}
 

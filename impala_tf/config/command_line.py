@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from impala_tf import __version__
@@ -17,7 +18,8 @@ from impala_tf.config.flag_values import Given
 from impala_tf.config.flags import Config
 from impala_tf.config.limits import problems
 
-PROBLEM_PREFIX = "run_experiment.py: "
+PROBLEM_PREFIXES = ("run_experiment.py: ", "impala: ")
+"""A line on standard error that begins with one of these names a problem of the flags."""
 _DESCRIPTION = (
     "IMPALA: trains on this machine or on a cluster, evaluates a trained agent, or compares runs."
     " --version prints the versions of this project, TensorFlow and Python."
@@ -89,6 +91,7 @@ def _versions() -> str:
 
 def fail(error: ConfigError) -> int:
     """Prints one line per problem to standard error; returns the exit status of invalid input."""
+    is_command = Path(sys.argv[0]).name in ("impala", "__main__.py")
     for problem in error.problems:
-        print(f"{PROBLEM_PREFIX}{problem}", file=sys.stderr)
+        print(f"{PROBLEM_PREFIXES[is_command]}{problem}", file=sys.stderr)
     return 2

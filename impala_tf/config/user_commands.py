@@ -16,18 +16,34 @@ SCRIPT = "run_experiment.py"
 FRONTEND = "-m frontend"
 
 
+IS_CHECKOUT = (PROJECT / SCRIPT).is_file()
+"""Whether this is not an installed package, which has a command instead: impala."""
+
+
+def program() -> tuple[str, ...]:
+    """Returns what an interpreter runs for a process of a run, from any folder."""
+    if IS_CHECKOUT:
+        return (str(PROJECT / SCRIPT),)
+    # -P: modules in the current folder must not hide those of the same name that Python has.
+    return ("-P", "-m", "impala_tf")
+
+
 def python(*words: str) -> str:
     """Returns this interpreter with arguments, such as '.venv/bin/python -m frontend status'."""
     return _command(Path(sys.executable), words)
 
 
 def run_experiment(*flags: str) -> str:
-    """Returns the command that runs run_experiment.py with flags."""
+    """Returns the command that runs run_experiment.py, or of an installed package, with flags."""
+    if not IS_CHECKOUT:
+        return installed("impala", *flags)
     return python(in_current_folder(PROJECT / SCRIPT), *flags)
 
 
 def frontend(*words: str) -> str:
     """Returns the command that runs the launcher with arguments."""
+    if not IS_CHECKOUT:
+        return installed("impala", "cluster", *words)
     return python("-m", "frontend", *words)
 
 
@@ -50,12 +66,14 @@ def installed(program: str, *words: str) -> str:
 
 def install(*requirements: str) -> str:
     """Returns the command that installs packages, in the versions that this project pins."""
-    constraints = in_current_folder(PROJECT / "constraints.txt")
+    constraints = in_current_folder(PROJECT / "impala_tf" / "constraints.txt")
     return python("-m", "pip", "install", "-c", constraints, *requirements)
 
 
 def install_extra(extra: str) -> str:
     """Returns the command that installs the packages of one of this project's extras."""
+    if not IS_CHECKOUT:
+        return install(f"impala_tf[{extra}]")
     return install("-e", f"{in_current_folder(PROJECT)}[{extra}]")
 
 

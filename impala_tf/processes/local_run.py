@@ -28,7 +28,6 @@ from impala_tf.processes.common import (
 )
 from impala_tf.types import EnvironmentSpec
 
-_SCRIPT = user_commands.PROJECT / user_commands.SCRIPT
 # A learner that is asked to stop finishes its update and writes a checkpoint.
 _STOP_S = 60.0
 _ACTOR_STOP_S = 10.0
@@ -140,7 +139,7 @@ def _commands(config: Config, logdir: Logdir) -> list[Command]:
         flags = configs.to_flags(Given.of(config).replace(job_name=job_name, task=task))
         return Command(
             name,
-            (sys.executable, str(_SCRIPT), *flags),
+            (sys.executable, *user_commands.program(), *flags),
             workdir=str(Path.cwd()),
             log_path=str(logdir.processes / f"{name}.log"),
             stop_timeout_s=_ACTOR_STOP_S,
@@ -206,9 +205,9 @@ def _raise_if_refused(node: Node) -> None:
             continue
         prefix = "" if is_learner(name) else f"{name}: "
         problems = [
-            prefix + line.removeprefix(command_line.PROBLEM_PREFIX)
+            prefix + line.partition(": ")[2]
             for line in _last_lines(node.processes[name], 20)
-            if line.startswith(command_line.PROBLEM_PREFIX)
+            if line.startswith(command_line.PROBLEM_PREFIXES)
         ]
         raise ConfigError(problems or [state.detail])
 

@@ -66,7 +66,7 @@ def test_in_the_project_commands_are_short() -> None:
         f"{shown} run_experiment.py '--logdir=a b'"
     )
     assert printed("install_extra('worlds')", PROJECT, os.defpath) == (
-        f"{shown} -m pip install -c constraints.txt -e '.[worlds]'"
+        f"{shown} -m pip install -c impala_tf/constraints.txt -e '.[worlds]'"
     )
     assert printed("set_up()", PROJECT, os.defpath) == "make setup"
 

@@ -17,10 +17,10 @@ import grpc
 import pytest
 import yaml
 
-from frontend import requirements
-from frontend.node.state import Orders, read_orders
 from impala_tf import config as configs
 from impala_tf.config import command_line
+from impala_tf.frontend import requirements
+from impala_tf.frontend.node.state import Orders, read_orders
 from impala_tf.machine import certificates
 from impala_tf.processes.heartbeat import Heartbeat
 from impala_tf.transport import credentials as run_credentials
@@ -88,7 +88,7 @@ def test_learners_of_a_group_wait_for_each_other_before_they_start(work_folder):
     orders: list[Orders] = []
     for task in (0, 1):
         command = entrypoint.command("learner", [hosts, "--logdir=/runs/x", f"--task={task}"])
-        assert command[1:3] == ["-m", "frontend.node.supervisor"]
+        assert command[1:3] == ["-m", "impala_tf.frontend.node.supervisor"]
         assert command[4:] == ["--echo"], "docker logs must show what the learner prints"
         orders.append(read_orders(Path(command[3])))
         (process,) = orders[task].processes
@@ -298,7 +298,7 @@ def test_an_actor_needs_only_the_packages_of_its_image():
     assert {requirement.split("==")[0] for requirement in extra} == {*not_installed, "uv"}
     code = (
         "import sys\n"
-        f"for name in {[*not_installed.values(), 'frontend']}:\n"
+        f"for name in {[*not_installed.values(), 'impala_tf.frontend']}:\n"
         "    sys.modules[name] = None  # importing it raises ImportError\n"
         "import run_experiment, impala_tf.processes.actor_main\n"
         "from impala_tf.config import command_line\n"

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from frontend import project
+from impala_tf.frontend import project
 from tests.helpers.remote_run import Remote
 from tests.helpers.sshd import running_sshd
 

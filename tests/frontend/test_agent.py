@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from frontend.node import agent
-from frontend.node import state as files
-from frontend.node.plain import from_plain
-from frontend.node.state import NodeState
-from frontend.node.tmux import RunSession, TmuxError
+from impala_tf.frontend.node import agent
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.plain import from_plain
+from impala_tf.frontend.node.state import NodeState
+from impala_tf.frontend.node.tmux import RunSession, TmuxError
 from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
 from tests.helpers.node import Node
 from tests.helpers.waiting import wait_until
@@ -195,12 +196,10 @@ def test_a_logdir_of_another_user_is_refused(node):
 
 
 def test_a_supervisor_that_cannot_start_is_reported(node):
-    package = Path(agent.__file__).parents[1]
-    (node.project / "frontend").unlink()
-    (node.project / "frontend" / "node").mkdir(parents=True)
-    for path in (*package.glob("*.py"), *package.glob("node/*.py")):
-        (node.project / "frontend" / path.relative_to(package)).symlink_to(path)
-    supervisor = node.project / "frontend" / "node" / "supervisor.py"
+    package = Path(agent.__file__).parents[2]
+    (node.project / "impala_tf").unlink()
+    shutil.copytree(package, node.project / "impala_tf")
+    supervisor = node.project / "impala_tf" / "frontend" / "node" / "supervisor.py"
     supervisor.unlink()
     supervisor.write_text("raise SystemExit('cannot allocate memory')")
     assert node.launch("actor-0") == "the supervisor did not start: cannot allocate memory"

@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from frontend.inventory import Row, read_workers
-from frontend.machine_lists import read_hosts
 from impala_tf.config import ConfigError
+from impala_tf.frontend.inventory import Row, read_workers
+from impala_tf.frontend.machine_lists import read_hosts
 
 _COLUMNS = ("job", "ip", "tf_port", "cuda_visible_devices", "ssh_port", "ssh_username", "envs",
             "ssh_password", "ssh_host", "key_filename", "workdir", "python", "?")  # fmt: skip

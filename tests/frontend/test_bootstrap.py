@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from frontend import bootstrap, packages, project
-from frontend.bootstrap import Installer, SetupOptions
-from frontend.errors import ClusterError
-from frontend.node.state import ProcessSpec
-from frontend.plan import Plan
-from frontend.ssh import SshRunner
-from frontend.ssh_login import SshConnector
-from frontend.wheelhouse import Kind, Wheelhouse
+from impala_tf.frontend import bootstrap, packages, project
+from impala_tf.frontend.bootstrap import Installer, SetupOptions
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.node.state import ProcessSpec
+from impala_tf.frontend.plan import Plan
+from impala_tf.frontend.ssh import SshRunner
+from impala_tf.frontend.ssh_login import SshConnector
+from impala_tf.frontend.wheelhouse import Kind, Wheelhouse
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def small_project(tmp_path):
         '[project]\nname="x"\ndependencies=["iniconfig"]\n'
         '[project.optional-dependencies]\nlearner=[]\nworlds=["toolz"]\n'
     )
-    (folder / "constraints.txt").write_text("iniconfig==2.1.0\ntoolz==1.0.0\n")
+    (folder / project.CONSTRAINTS).write_text("iniconfig==2.1.0\ntoolz==1.0.0\n")
     return folder
 
 
@@ -136,12 +136,12 @@ def home_with(home, sshd):
 
 def test_wheels_fit_the_machines_python_not_the_launchers(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "constraints.txt").write_text("MarkupSafe==3.0.2\n")
+    (tmp_path / project.CONSTRAINTS).write_text("MarkupSafe==3.0.2\n")
     house = Wheelhouse(tmp_path)
     for python in ("3.11", "3.12"):
         (wheel,) = house.folder(Kind(("MarkupSafe",), False, python)).iterdir()
         assert f"-cp{python.replace('.', '')}-" in wheel.name
-    (tmp_path / "constraints.txt").write_text("envpool==0.0.1\n")
+    (tmp_path / project.CONSTRAINTS).write_text("envpool==0.0.1\n")
     other = "3.12" if sys.version_info[:2] == (3, 11) else "3.11"
     with pytest.raises(ClusterError, match=f"the machine has Python {other}, this one 3"):
         house.folder(Kind(("envpool",), False, other))
@@ -185,7 +185,7 @@ def test_why_a_machine_does_not_take_a_large_file_is_said(setup):
 
 def test_what_the_users_own_interpreter_lacks_is_reported(sshd, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[project]\nname="x"\ndependencies=["iniconfig"]\n')
-    (tmp_path / "constraints.txt").write_text("iniconfig==0.0.1\n")
+    (tmp_path / project.CONSTRAINTS).write_text("iniconfig==0.0.1\n")
     made = Setup(sshd, tmp_path, tmp_path / "there", python=sys.executable)
     try:
         with pytest.raises(ClusterError, match=r"has iniconfig .* instead of 0.0.1; install the"):
@@ -195,7 +195,7 @@ def test_what_the_users_own_interpreter_lacks_is_reported(sshd, tmp_path):
 
 
 def test_a_package_that_does_not_exist_is_named(setup, small_project):
-    (small_project / "constraints.txt").write_text("iniconfig==99.0\n")
+    (small_project / project.CONSTRAINTS).write_text("iniconfig==99.0\n")
     with pytest.raises(ClusterError, match="iniconfig"):
         setup.run()
 

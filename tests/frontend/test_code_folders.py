@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from frontend import snapshot
-from frontend.node import code_folders
-from frontend.node import state as files
-from frontend.node.state import Orders, ProcessSpec
+from impala_tf.frontend import snapshot
+from impala_tf.frontend.node import code_folders
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.state import Orders, ProcessSpec
 from impala_tf.machine.supervision import ProcessState
 from tests.helpers.waiting import wait_until
 

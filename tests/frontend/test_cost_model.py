@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from frontend import cost_model
-from frontend.cost_model import Machine, Speed, predict, read_speed
-from frontend.launch import launch
 from impala_tf.config import ConfigError, Given
+from impala_tf.frontend import cost_model
+from impala_tf.frontend.cost_model import Machine, Speed, predict, read_speed
+from impala_tf.frontend.launch import launch
 
 # An actor makes 1,000 agent steps a second on a core, a learner learns 4,000 on one.
 SPEED = Speed("Pong", "Agent", 4, 1e-3, 2.5e-4, float("inf"), 100.0, 900.0, 1.0)
@@ -113,8 +113,8 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 def test_machines_that_were_asked_have_the_cores_that_they_say() -> None:
-    from frontend.inventory import Row
-    from frontend.plan import LocalNode, make_plan
+    from impala_tf.frontend.inventory import Row
+    from impala_tf.frontend.plan import LocalNode, make_plan
 
     rows = [Row(1, "learner", "10.9.9.1", 8001), Row(2, "actor", "10.9.9.2", cores=2)]
     plan = make_plan(

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from frontend.node import state as files
-from frontend.node.state import NodeState
-from frontend.node.tmux import RunSession
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.state import NodeState
+from impala_tf.frontend.node.tmux import RunSession
 from impala_tf.machine.supervision import ProcessState
 from tests.frontend.test_agent import Node
 from tests.frontend.test_launch import Run
@@ -110,8 +110,8 @@ def test_a_supervisor_that_fails_does_not_call_its_processes_stopped(supervise, 
 
 @pytest.fixture
 def run(private_tmux, tmp_path, monkeypatch):
-    monkeypatch.setattr("frontend.monitor._FIRST_LEARNER_S", 0.1)
-    monkeypatch.setattr("frontend.monitor._LOOK_S", 0.2)
+    monkeypatch.setattr("impala_tf.frontend.monitor._FIRST_LEARNER_S", 0.1)
+    monkeypatch.setattr("impala_tf.frontend.monitor._LOOK_S", 0.2)
     made = Run(tmp_path)
     yield made
     if (made.logdir / "cluster.json").exists():

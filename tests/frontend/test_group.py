@@ -10,10 +10,10 @@ import time
 
 import pytest
 
-from frontend.node import group
-from frontend.node.group import Membership
-from frontend.node.rendezvous import Address, Gathering, RendezvousServer, StoreProxy, ask
-from frontend.node.state import (
+from impala_tf.frontend.node import group
+from impala_tf.frontend.node.group import Membership
+from impala_tf.frontend.node.rendezvous import Address, Gathering, RendezvousServer, StoreProxy, ask
+from impala_tf.frontend.node.state import (
     Orders,
     ProcessSpec,
     RankInfo,
@@ -22,8 +22,8 @@ from frontend.node.state import (
     state_path,
     write,
 )
-from frontend.node.supervisor import NodeSupervisor
-from frontend.project import ROOT
+from impala_tf.frontend.node.supervisor import NodeSupervisor
+from impala_tf.frontend.project import ROOT
 from impala_tf.machine.addresses import interface_of
 from impala_tf.machine.supervision import GiveUpError
 from tests.helpers.ports import free_port
@@ -317,6 +317,12 @@ def test_the_interface_of_an_address_is_found():
 def test_a_namespace_changes_the_host_name_of_its_command_only():
     before = socket.gethostname()
     print_name = [sys.executable, "-c", "import socket; print(socket.gethostname())"]
-    command = [sys.executable, "-m", "frontend.node.uts_namespace", "192.0.2.77", *print_name]
+    command = [
+        sys.executable,
+        "-m",
+        "impala_tf.frontend.node.uts_namespace",
+        "192.0.2.77",
+        *print_name,
+    ]
     assert subprocess.check_output(command, cwd=ROOT, text=True) == "192.0.2.77\n"
     assert socket.gethostname() == before

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from frontend.node.state import (
+from impala_tf.frontend.node.state import (
     Orders,
     ProcessSpec,
     RankInfo,
@@ -15,7 +15,7 @@ from frontend.node.state import (
     state_path,
     write,
 )
-from frontend.node.supervisor import NodeSupervisor
+from impala_tf.frontend.node.supervisor import NodeSupervisor
 from tests.helpers.ports import free_port
 
 pytestmark = pytest.mark.slow

@@ -4,10 +4,10 @@ import subprocess
 
 import pytest
 
-from frontend.errors import ClusterError
-from frontend.host_certificates import matches
-from frontend.ssh import SshRunner
-from frontend.ssh_login import SshConnector
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.host_certificates import matches
+from impala_tf.frontend.ssh import SshRunner
+from impala_tf.frontend.ssh_login import SshConnector
 from tests.helpers.sshd import make_key, public_key, running_sshd
 
 pytestmark = pytest.mark.slow

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from frontend.inventory import Row, Secret, read_workers
-from frontend.machine_lists import read_hosts, slurm_hosts, write_workers
-from frontend.project import ROOT
 from impala_tf.config import ConfigError
+from impala_tf.frontend.inventory import Row, Secret, read_workers
+from impala_tf.frontend.machine_lists import read_hosts, slurm_hosts, write_workers
+from impala_tf.frontend.project import ROOT
 
 HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_port,ssh_username,ssh_password\n"
 

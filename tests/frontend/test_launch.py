@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from frontend.__main__ import main
-from frontend.node.state import living_pids
-from frontend.record import Record, load, save
 from impala_tf.config import ConfigError, user_commands
+from impala_tf.frontend.main import main
+from impala_tf.frontend.node.state import living_pids
+from impala_tf.frontend.record import Record, load, save
 from tests.helpers.launched_run import Run, windows
 from tests.helpers.stand_in import make_project, write_csv
 from tests.helpers.waiting import wait_until
@@ -169,9 +169,11 @@ def test_a_run_is_found_by_its_tmux_session(run, capfd, monkeypatch, tmp_path):
 def test_a_bad_csv_opens_no_connection(run, monkeypatch):
     run.csv.write_text("job,ip\nactor,10.0.0.1\nboss,$(id)\n")
     monkeypatch.setattr(
-        "frontend.ssh_login.SshConnector.connect", lambda *_: pytest.fail("connected")
+        "impala_tf.frontend.ssh_login.SshConnector.connect", lambda *_: pytest.fail("connected")
     )
-    monkeypatch.setattr("frontend.connection.LocalRunner.run", lambda *_: pytest.fail("ran"))
+    monkeypatch.setattr(
+        "impala_tf.frontend.connection.LocalRunner.run", lambda *_: pytest.fail("ran")
+    )
     with pytest.raises(ConfigError) as caught:
         run.launch()
     assert len(caught.value.problems) == 2
@@ -218,9 +220,11 @@ def test_a_launch_into_the_folder_of_another_run_is_refused_and_fresh_moves_that
 
 def test_an_unknown_level_is_refused_before_any_machine_is_used(run, run_here, monkeypatch):
     monkeypatch.setattr(
-        "frontend.ssh_login.SshConnector.connect", lambda *_: pytest.fail("connected")
+        "impala_tf.frontend.ssh_login.SshConnector.connect", lambda *_: pytest.fail("connected")
     )
-    monkeypatch.setattr("frontend.connection.LocalRunner.run", lambda *_: pytest.fail("ran"))
+    monkeypatch.setattr(
+        "impala_tf.frontend.connection.LocalRunner.run", lambda *_: pytest.fail("ran")
+    )
     flags = [f"--workers_csv_path={run.csv}", "--level_name=CartPoel-v1", f"--logdir={run.logdir}"]
     code, out, err = run_here(*flags)
     assert (code, out) == (2, "")

@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from frontend.__main__ import main
-from frontend.launch import launch
-from frontend.plan import NodeSpec, named_twice
 from impala_tf.config import ConfigError, Given
+from impala_tf.frontend.launch import launch
+from impala_tf.frontend.main import main
+from impala_tf.frontend.plan import NodeSpec, named_twice
 from tests.helpers.stand_in import make_project
 
 NODE = NodeSpec("a", "node-0", "a", False, "w", "python", "logs")

@@ -11,12 +11,12 @@ import time
 import pytest
 from cryptography import x509
 
-from frontend import project
-from frontend.__main__ import main
-from frontend.connection import LocalRunner
-from frontend.errors import ClusterError
-from frontend.node.state import living_pids
-from frontend.record import load
+from impala_tf.frontend import project
+from impala_tf.frontend.connection import LocalRunner
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.main import main
+from impala_tf.frontend.node.state import living_pids
+from impala_tf.frontend.record import load
 from impala_tf.machine import certificates
 from impala_tf.machine.supervision import start_ticks
 from tests.helpers.launched_run import Run, windows
@@ -192,7 +192,7 @@ def one_is_missing(run, monkeypatch, tmp_path):
 
     files_of = functools.partial(project.files, root=run.project)
     monkeypatch.setattr(project, "files", files_of)
-    monkeypatch.setattr("frontend.parallel.SshRunner", open_runner)
+    monkeypatch.setattr("impala_tf.frontend.parallel.SshRunner", open_runner)
     yield door
     subprocess.run(["tmux", "kill-server"], env={**os.environ, "TMUX_TMPDIR": str(tmux)})
 

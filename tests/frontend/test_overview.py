@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from frontend import overview
-from frontend.launch import launch
 from impala_tf.config import Given
+from impala_tf.frontend import overview
+from impala_tf.frontend.launch import launch
 from tests.helpers import runs
 
 ROWS = """job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_username,ssh_port,envs
@@ -38,7 +38,7 @@ def test_a_dry_run_shows_what_each_machine_carries_and_touches_nothing(
     config, capfd, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(overview, "wide_console", lambda: Console(width=200))
-    monkeypatch.setattr("frontend.launch.connected", unexpected)
+    monkeypatch.setattr("impala_tf.frontend.launch.connected", unexpected)
     assert launch(config, make_display=unexpected) == 0
     *rows, total = capfd.readouterr().out.splitlines()
     assert [" ".join(row.split()) for row in rows[1:]] == [
@@ -65,7 +65,7 @@ def test_a_dry_run_on_this_machine_starts_nothing(tmp_path):
 
 def test_a_learner_on_loopback_is_named_if_others_must_reach_it(config, capfd, monkeypatch):
     """Machines behind forwarded ports have loopback addresses, so the CSV looked right."""
-    monkeypatch.setattr("frontend.launch.connected", unexpected)
+    monkeypatch.setattr("impala_tf.frontend.launch.connected", unexpected)
     rows = ["job,ip,tf_port,ssh_port", "learner,127.0.0.1,8001,2201", "actor,127.0.0.1,,2201"]
     path = Path(str(config.cluster.workers_csv_path))
     path.write_text("\n".join(rows) + "\n")

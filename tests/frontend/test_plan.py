@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from frontend.inventory import Row, Secret
-from frontend.node.state import ProcessSpec, RankInfo
-from frontend.plan import LocalNode, NodeSpec, Plan, make_plan, passwords
-from frontend.record import Record, load, save
 from impala_tf.config import ConfigError, Given
+from impala_tf.frontend.inventory import Row, Secret
+from impala_tf.frontend.node.state import ProcessSpec, RankInfo
+from impala_tf.frontend.plan import LocalNode, NodeSpec, Plan, make_plan, passwords
+from impala_tf.frontend.record import Record, load, save
 
 GIVEN = Given().replace(
     logdir="runs/x",

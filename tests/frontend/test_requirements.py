@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from frontend import project, requirements
+from impala_tf.frontend import project, requirements
 
-SCRIPT = project.ROOT / "frontend" / "install_horovod.sh"
+SCRIPT = project.ROOT / "impala_tf" / "frontend" / "install_horovod.sh"
 FAKE_PYTHON = """#!/bin/sh
 echo "$@"
 env | grep ^HOROVOD_ || true
@@ -82,4 +82,4 @@ def test_horovod_is_built_with_the_right_flags(tmp_path, has_mpi):
 
 
 def test_every_machine_gets_the_script():
-    assert "frontend/install_horovod.sh" in project.files()
+    assert "impala_tf/frontend/install_horovod.sh" in project.files()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from frontend.__main__ import main
-from frontend.record import load
 from impala_tf.config import ConfigError
+from impala_tf.frontend.main import main
+from impala_tf.frontend.record import load
 from tests.helpers.remote_run import Remote
 from tests.helpers.waiting import wait_until
 

@@ -13,11 +13,11 @@ import time
 
 import pytest
 
-from frontend.connection import until_input_ends
-from frontend.errors import ClusterError
-from frontend.inventory import Secret
-from frontend.ssh import SshRunner
-from frontend.ssh_login import SshConnector
+from impala_tf.frontend.connection import until_input_ends
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.inventory import Secret
+from impala_tf.frontend.ssh import SshRunner
+from impala_tf.frontend.ssh_login import SshConnector
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.sshd import fingerprint, make_key, public_key, running_sshd
 from tests.helpers.waiting import wait_until
@@ -183,7 +183,7 @@ def test_a_machine_where_nothing_listens_is_named(sshd):
 
 
 def test_a_machine_that_hangs_is_named(sshd, monkeypatch):
-    monkeypatch.setattr("frontend.ssh_login.CONNECT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("impala_tf.frontend.ssh_login.CONNECT_TIMEOUT_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         started = time.monotonic()

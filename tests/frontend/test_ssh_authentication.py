@@ -8,13 +8,13 @@ from typing import Any
 import paramiko
 import pytest
 
-from frontend.errors import ClusterError
-from frontend.host_keys import HostKeys
-from frontend.inventory import Secret
-from frontend.ssh import SshRunner
-from frontend.ssh_authentication import Login
-from frontend.ssh_login import SshConnector
-from frontend.ssh_settings import lookup
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.host_keys import HostKeys
+from impala_tf.frontend.inventory import Secret
+from impala_tf.frontend.ssh import SshRunner
+from impala_tf.frontend.ssh_authentication import Login
+from impala_tf.frontend.ssh_login import SshConnector
+from impala_tf.frontend.ssh_settings import lookup
 from tests.helpers.sshd import make_key, public_key, running_sshd
 from tests.helpers.waiting import wait_until
 

@@ -10,9 +10,9 @@ from typing import IO, cast
 
 import pytest
 
-from frontend.node import state as files
-from frontend.node.state import Orders, ProcessSpec
-from frontend.project import ROOT
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.state import Orders, ProcessSpec
+from impala_tf.frontend.project import ROOT
 from impala_tf.machine.supervision import OVER, start_ticks
 from tests.helpers.waiting import wait_until
 
@@ -39,7 +39,7 @@ class Supervised:
         files.write(self.path, self.orders)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "frontend.node.supervisor", str(self.path)],
+            [sys.executable, "-m", "impala_tf.frontend.node.supervisor", str(self.path)],
             cwd=folder, env=environment, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.output = cast(IO[str], self.process.stdout)

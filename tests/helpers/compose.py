@@ -16,7 +16,7 @@ from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT
 
 HOST_AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
-_NEEDED = ("docker", "frontend", "impala_tf", ".dockerignore", "constraints.txt", "pyproject.toml",
+_NEEDED = ("docker", "impala_tf", ".dockerignore", "pyproject.toml",
            "run_experiment.py")  # fmt: skip
 NO_ENGINE = (
     "these tests need a Docker engine with Compose: run docker/engine-for-tests as root, or leave "

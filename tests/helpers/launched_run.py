@@ -2,11 +2,11 @@
 
 import subprocess
 
-from frontend.__main__ import main
-from frontend.launch import launch
-from frontend.monitor import Pace
-from frontend.node.state import read_state, state_path
 from impala_tf.config import Given
+from impala_tf.frontend.launch import launch
+from impala_tf.frontend.main import main
+from impala_tf.frontend.monitor import Pace
+from impala_tf.frontend.node.state import read_state, state_path
 from tests.helpers.stand_in import make_project, write_csv
 
 PACE = Pace(first_learner_s=0.1, look_s=0.2, retry_s=0.2)

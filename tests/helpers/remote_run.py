@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from frontend import project
-from frontend.__main__ import main
-from frontend.launch import launch
-from frontend.node import code_folders
 from impala_tf.config import Given
+from impala_tf.frontend import project
+from impala_tf.frontend.launch import launch
+from impala_tf.frontend.main import main
+from impala_tf.frontend.node import code_folders
 from tests.helpers.stand_in import make_project
 
 
@@ -19,8 +19,9 @@ class Remote:
         self.project = make_project(tmp_path / "project")
         self.work = tmp_path / "work; $(touch x)"
         self.work.mkdir()
-        for name in ("frontend", "impala_tf"):  # what `frontend setup` has put there
-            (self.work / name).symlink_to(project.ROOT / name)
+        (self.work / "impala_tf").symlink_to(
+            project.ROOT / "impala_tf"
+        )  # what `frontend setup` has put there
         self.logdir = tmp_path / "here" / "logs"
         self.csv = tmp_path / "w.csv"
         rest = f"127.0.0.1,{sshd.port},root,{sshd.user_key},{self.work},{sys.executable}"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from frontend.plan import NodeSpec
+from impala_tf.frontend.plan import NodeSpec
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from frontend.project import ROOT
+from impala_tf.frontend.project import ROOT
 
 PROGRAM = """
 import faulthandler, json, os, signal, sys, time
@@ -44,8 +44,7 @@ print("stopped cleanly", flush=True)
 def make_project(folder):
     """Makes the stand-in project in `folder`, with the front end of this one."""
     folder.mkdir(parents=True)
-    for name in ("frontend", "impala_tf"):
-        (folder / name).symlink_to(ROOT / name)
+    (folder / "impala_tf").symlink_to(ROOT / "impala_tf")
     (folder / "run_experiment.py").write_text(PROGRAM)
     return folder
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from frontend.__main__ import main
-from frontend.launch import launch as launch_run
-from frontend.node.state import read_state, state_path
-from frontend.plan import NodeSpec
-from frontend.record import load
-from frontend.ssh import SshRunner
-from frontend.ssh_login import SshConnector
 from impala_tf.config import Given, user_commands
+from impala_tf.frontend.launch import launch as launch_run
+from impala_tf.frontend.main import main
+from impala_tf.frontend.node.state import read_state, state_path
+from impala_tf.frontend.plan import NodeSpec
+from impala_tf.frontend.record import load
+from impala_tf.frontend.ssh import SshRunner
+from impala_tf.frontend.ssh_login import SshConnector
 from impala_tf.monitoring.live_display import Display
 from tests.helpers.netns import HERE, know, network_of
 from tests.helpers.sshd import fingerprint, make_key, public_key

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from frontend import project, snapshot
-from frontend.__main__ import main
-from frontend.launch import launch
-from frontend.launcher import Launcher
-from frontend.node import code_folders
-from frontend.node.state import read_state, state_path
-from frontend.record import load
 from impala_tf.config import Given
+from impala_tf.frontend import project, snapshot
+from impala_tf.frontend.launch import launch
+from impala_tf.frontend.launcher import Launcher
+from impala_tf.frontend.main import main
+from impala_tf.frontend.node import code_folders
+from impala_tf.frontend.node.state import read_state, state_path
+from impala_tf.frontend.record import load
 from tests.helpers import delay_proxy
 from tests.helpers.netns import know, network_of
 from tests.helpers.sshd import public_key

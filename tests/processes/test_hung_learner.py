@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from frontend.node.group import gloo_environment
-from frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
-from frontend.node.state import RankInfo
+from impala_tf.frontend.node.group import gloo_environment
+from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
+from impala_tf.frontend.node.state import RankInfo
 from tests.helpers import hanging_run
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT, checkpointed_frames, rows, status

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from frontend.node.group import gloo_environment
-from frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
-from frontend.node.state import RankInfo
+from impala_tf.frontend.node.group import gloo_environment
+from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
+from impala_tf.frontend.node.state import RankInfo
 from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, checkpointed_frames, rows, status, words_of
 

@@ -1,0 +1,378 @@
+"""Copies the project to the machines of a workers CSV and installs its packages there, with uv."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from impala_tf.frontend import packages, project, requirements
+from impala_tf.frontend.connection import CommandRunner, Stream, lines_of, until_input_ends
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.inventory import Secret
+from impala_tf.frontend.parallel import Machines, connected, on_all, try_all
+from impala_tf.frontend.plan import REMOTE_PYTHON, NodeSpec, Plan
+from impala_tf.frontend.requirements import Role
+from impala_tf.frontend.wheelhouse import Kind, Wheelhouse
+
+Report = Callable[[float, str], None]
+"""Called with the share of the work that is done, 0 to 1, and what is being done."""
+
+_VENV = REMOTE_PYTHON.removesuffix("/bin/python")
+_UV = ".uv/uv"
+_WHEELS = ".wheels"
+_COPIED = 0.2  # share of the progress bar that copying takes
+_INSTALL_LINES = 150  # about as many as uv and the build of Horovod print
+_ERROR_CHARS = 500
+_ERRORS = ("error", "could not fetch url ", "because ", "\u00d7")
+"""How the lines begin in which pip and uv say what is wrong."""
+
+
+class SetupOptions(NamedTuple):
+    """What `frontend setup` is told."""
+
+    extras: tuple[str, ...] = ()
+    """Of pyproject.toml, for levels that need them: worlds, procgen, retro."""
+    wheelhouse: bool = False
+    """Whether to send the packages from here, so that no machine asks an index."""
+    install_python: str | None = None
+    """A version that uv downloads where the machine's Python is too old or too new."""
+
+
+def set_up(
+    plan: Plan,
+    known: Mapping[str, Secret],
+    accept_new_host_keys: bool,
+    console: Console,
+    options: SetupOptions,
+    level_name: str = "",
+    root: Path = project.ROOT,
+) -> int:
+    """Sets up all machines of a plan in parallel; returns 1 if that fails for any, else 0."""
+    files = project.files(level_name, root)
+    with connected(plan.nodes, known, accept_new_host_keys) as machines:
+        installer = Installer(plan, files, root, options)
+        results = _on_all_machines(installer, plan, machines, console)
+    for name, result in results.items():
+        text = str(result) if isinstance(result, ClusterError) else f"{name}: {result}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    return 1 if any(isinstance(result, ClusterError) for result in results.values()) else 0
+
+
+def _on_all_machines(
+    installer: Installer, plan: Plan, machines: Machines, console: Console
+) -> dict[str, str | ClusterError]:
+    column = functools.partial(TextColumn, markup=False)
+    columns = (column("{task.fields[node]}"), BarColumn(), column("{task.description}"))
+    # Learners first: in a shared folder, their packages are enough for actors too.
+    ordered = sorted(plan.nodes, key=lambda node: plan.role(node) == "actor")
+    reached = {runner.node.name: runner for runner in machines.reached()}
+    leaders = _leaders([reached[node.name] for node in ordered if node.name in reached])
+    done = {node.name: threading.Event() for node in ordered}
+    results: dict[str, str | ClusterError] = {}
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        tasks = {n: progress.add_task("waiting", total=1.0, node=n) for n in done}
+
+        def report(name: str, share: float, text: str) -> None:
+            progress.update(tasks[name], completed=share, description=text)
+
+        def work(name: str) -> str:
+            leader = leaders.get(name, name)
+            try:
+                found = machines.found[name]
+                if isinstance(found, ClusterError):
+                    raise found
+                if leader != name:
+                    done[leader].wait()
+                    if isinstance(results.get(leader), ClusterError):
+                        raise ClusterError(f"{name}: {leader}, which has the same folder, failed")
+                results[name] = installer.set_up(found, functools.partial(report, name))
+                report(name, 1.0, "ready")
+            except ClusterError as error:
+                results[name] = error
+                report(name, 0.0, "failed")
+            finally:
+                done[name].set()
+            return name
+
+        # Machines that wait for another come last, or they could fill the pool and block it.
+        names = sorted(done, key=lambda name: leaders.get(name, name) != name)
+        try:
+            try_all(names, str, work)
+        except BaseException:
+            installer.cancel()
+            raise
+    return {node.name: results[node.name] for node in plan.nodes}
+
+
+def _leaders(runners: Sequence[CommandRunner]) -> dict[str, str]:
+    """Returns {machine: the machine that sets up its folder}.
+
+    Machines with their home on a file server share one folder, and the first of them sets it up.
+    """
+    remote = [runner for runner in runners if not runner.node.is_local]
+    names = [runner.node.name for runner in remote]
+    mark = f".setup-{secrets.token_hex(8)}-"
+
+    def put(runner: CommandRunner) -> None:
+        path = f"{runner.node.workdir}/{mark}{names.index(runner.node.name)}"
+        script = 'mkdir -p -- "$(dirname -- "$1")" && : > "$1"'
+        runner.run(["sh", "-c", script, "sh", path], in_workdir=False)
+
+    def visible(runner: CommandRunner) -> list[int]:
+        found = runner.run(["ls", "-A"]).text.splitlines()
+        return [int(name.removeprefix(mark)) for name in found if name.startswith(mark)]
+
+    def remove(runner: CommandRunner) -> None:
+        runner.run(["rm", "-f", "--", f"{mark}{names.index(runner.node.name)}"])
+
+    on_all(remote, put)
+    marks = on_all(remote, visible)
+    on_all(remote, remove)
+    return {
+        name: names[min(seen)] if not isinstance(seen, ClusterError) and seen else name
+        for name, seen in marks.items()
+    }
+
+
+class Installer:
+    """Sets up machines; thread-safe."""
+
+    def __init__(
+        self, plan: Plan, files: Mapping[str, Path], root: Path, options: SetupOptions
+    ) -> None:
+        self._plan = plan
+        self._files = files
+        self._digests = project.digests(files)
+        self._root = root
+        self._options = options
+        import uv
+
+        # Once and here: in many threads at a time, sysconfig.get_config_var fails.
+        self._uv = Path(uv.find_uv_bin())
+        self._uv_digest = _digest(self._uv)
+        self._wheelhouse = Wheelhouse(root) if options.wheelhouse else None
+        self._cancelled = False
+        self._streams: set[Stream] = set()
+
+    def cancel(self) -> None:
+        """Ends what runs on the machines."""
+        self._cancelled = True
+        if self._wheelhouse is not None:
+            self._wheelhouse.cancel()
+        for stream in list(self._streams):
+            stream.cancel()
+
+    def set_up(self, runner: CommandRunner, report: Report) -> str:
+        """Sets up a machine; returns one line about it.
+
+        Copies the files that differ, creates a virtual environment unless the CSV names an
+        interpreter, and installs the packages of its role, and Horovod if it needs that, unless all
+        are as pinned.
+
+        Raises:
+          ClusterError: with the reason in one line.
+        """
+        node = runner.node
+        copied = 0 if node.is_local else self._copy_project(runner, report)
+        role, with_horovod = self._plan.role(node), self._needs_horovod(node)
+        pins = requirements.pinned(role, with_horovod, self._root, self._options.extras)
+        own = node.is_local or node.python != REMOTE_PYTHON
+        if not own:
+            self._make_environment(runner, report)
+        wrong = packages.wrong(runner, pins)
+        if wrong and own:
+            raise ClusterError(
+                f"{node.name}: {node.python} has {', '.join(wrong)}; install the versions that "
+                "constraints.txt pins, or leave the column python empty"
+            )
+        if wrong and with_horovod:
+            packages.check_compiler(runner)
+        if wrong:
+            self._install(runner, with_horovod, report)
+            wrong = packages.wrong(runner, pins)
+            if wrong:
+                raise ClusterError(
+                    f"{node.name}: after the installation there is still {', '.join(wrong)}"
+                )
+        return f"ready: {copied} files copied, {len(pins)} packages as pinned, in {node.workdir}"
+
+    def _needs_horovod(self, node: NodeSpec) -> bool:
+        return any(process.rank_info for process in self._plan.on(node))
+
+    def _wanted(self, node: NodeSpec) -> list[str]:
+        role: Role = self._plan.role(node)
+        return requirements.of_role(role, self._root, self._options.extras)
+
+    def _copy_project(self, runner: CommandRunner, report: Report) -> int:
+        """Copies the files that are missing or different; returns how many."""
+        report(0.0, "copying the project")
+        done = runner.run(["sha256sum", "--zero", "--", *self._digests])
+        present = {
+            path: digest
+            for digest, _, path in (line.partition("  ") for line in done.text.split("\0"))
+        }
+        missing = [name for name, digest in self._digests.items() if present.get(name) != digest]
+        if missing:
+            self._unpack(runner, project.pieces({name: self._files[name] for name in missing}), ".")
+        return len(missing)
+
+    def _make_environment(self, runner: CommandRunner, report: Report) -> None:
+        node = runner.node
+        if runner.run([node.python, "-c", ""]).status == 0:
+            return
+        report(_COPIED / 2, "copying uv")
+        self.copy_uv(runner)
+        report(_COPIED, "creating a virtual environment")
+        oldest, newest = requirements.PYTHON_VERSIONS
+        wanted = self._options.install_python or (
+            f">={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"
+        )
+        downloads = "automatic" if self._options.install_python else "never"
+        command = ["env", *self._settings(runner), f"UV_PYTHON_DOWNLOADS={downloads}", _UV,
+                   "venv", "--quiet", "--clear", "--python", wanted, _VENV]  # fmt: skip
+        done = runner.run(command, timeout_s=600.0)
+        if done.status != 0:
+            said = " ".join(done.stderr.decode(errors="replace").split())
+            raise ClusterError(
+                f"{node.name}: {said}; install Python {oldest[0]}.{oldest[1]} to {newest[0]}."
+                f"{newest[1]} there, or let uv download it: --install_python="
+                f"{newest[0]}.{newest[1]}"
+            )
+
+    def copy_uv(self, runner: CommandRunner) -> None:
+        """Copies uv to a machine, unless it has the same one."""
+        name, machine = runner.node.name, runner.run(["uname", "-sm"]).text.strip()
+        if machine != f"{platform.system()} {platform.machine()}":
+            raise ClusterError(
+                f"{name}: a machine of another kind ({machine}): create the environment there "
+                f"by hand, and name its interpreter in the column python"
+            )
+        if runner.run(["sha256sum", "--", _UV]).text.startswith(self._uv_digest):
+            return
+        script = 'mkdir -p .uv && cat > .uv/uv.new && chmod 755 .uv/uv.new && mv .uv/uv.new "$0"'
+        with self._uv.open("rb") as file:
+            self._send(runner, ["sh", "-c", script, _UV], _pieces_of(file), "uv: ")
+
+    def _settings(self, runner: CommandRunner) -> list[str]:
+        """Returns variables for uv and pip: where packages come from."""
+        if self._wheelhouse is not None:
+            return ["UV_OFFLINE=1", "PIP_NO_INDEX=1", f"PIP_FIND_LINKS={_WHEELS}"]
+        return packages.index_settings(runner)
+
+    def _install(self, runner: CommandRunner, with_horovod: bool, report: Report) -> None:
+        node = runner.node
+        self.copy_uv(runner)  # An environment that somebody else made comes without it.
+        if self._wheelhouse is not None:
+            self._copy_wheels(runner, with_horovod, self._wheelhouse, report)
+        settings = self._settings(runner)
+        source = ["--no-index", "--find-links", _WHEELS] if self._wheelhouse is not None else []
+        tools = ["pip"] if with_horovod else []
+        uv = [_UV, "pip", "install", "--no-progress", "--python", node.python, *source]
+        command = ["env", *settings, *uv, "-c", project.CONSTRAINTS, *self._wanted(node),
+                   *tools]  # fmt: skip
+        self._watch(runner, command, report)
+        if with_horovod:
+            script = ["env", *settings, "sh", "impala_tf/frontend/install_horovod.sh", node.python,
+                      "--progress-bar=off"]  # fmt: skip
+            self._watch(runner, script, report)
+
+    def _copy_wheels(
+        self, runner: CommandRunner, with_horovod: bool, wheelhouse: Wheelhouse, report: Report
+    ) -> None:
+        """Sends the packages of the machine's role, for its version of Python."""
+        node = runner.node
+        program = "import sys; print('%d.%d' % sys.version_info[:2])"
+        python = runner.run([node.python, "-c", program]).text.strip()
+        report(_COPIED, "downloading packages")
+        try:
+            folder = wheelhouse.folder(Kind(tuple(self._wanted(node)), with_horovod, python))
+        except ClusterError as error:
+            raise ClusterError(f"{node.name}: {error}") from None
+        # With their sizes: after an interruption, the last one is not complete.
+        script = 'cd -- "$0" && stat -c "%s %n" -- *'
+        present = set(runner.run(["sh", "-c", script, _WHEELS]).text.splitlines())
+        sizes = {path: path.stat().st_size for path in sorted(folder.iterdir())}
+        missing = [path for path, size in sizes.items() if f"{size} {path.name}" not in present]
+        total, sent = sum(sizes[path] for path in missing) or 1, 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal sent
+            for piece in project.pieces({path.name: path for path in missing}):
+                sent += len(piece)
+                report(_COPIED * min(1.0, sent / total), f"copying packages: {sent >> 20} MiB")
+                yield piece
+
+        self._unpack(runner, counted(), _WHEELS)
+
+    def _unpack(self, runner: CommandRunner, archive: Iterable[bytes], folder: str) -> None:
+        script = 'mkdir -p -- "$0" && exec tar -x -f - --no-same-owner -C "$0"'
+        self._send(runner, ["sh", "-c", script, folder], archive)
+
+    def _send(
+        self,
+        runner: CommandRunner,
+        command: list[str],
+        pieces: Iterable[bytes],
+        before_error: str = "",
+    ) -> None:
+        """Runs a command with this input; raises ClusterError with what it says if it fails."""
+        stream = self._stream(runner, command)
+        lost = None
+        try:
+            for piece in pieces:
+                stream.write(piece)
+        except ClusterError as error:
+            lost = error  # If the command has ended, what it has printed says why.
+        stream.close_input()
+        said = b"".join(stream.chunks()).decode(errors="replace").strip()
+        self._finish(runner, stream, before_error + said)
+        if lost is not None:
+            raise lost
+
+    def _watch(self, runner: CommandRunner, command: list[str], report: Report) -> None:
+        """Runs an installation; shows its lines, and raises ClusterError with its first error."""
+        stream = self._stream(runner, until_input_ends(command))
+        last, errors = "", list[str]()
+        try:
+            for number, line in enumerate(lines_of(stream.chunks())):
+                last = line.strip() or last
+                if errors or last.lower().startswith(_ERRORS):
+                    errors.append(line.strip())
+                share = _COPIED + (1 - _COPIED) * min(0.95, number / _INSTALL_LINES)
+                report(share, last[:60])
+        except ClusterError:
+            if not self._cancelled:
+                raise
+        self._finish(runner, stream, " ".join(errors)[:_ERROR_CHARS] or last)
+
+    def _stream(self, runner: CommandRunner, command: list[str]) -> Stream:
+        if self._cancelled:
+            raise ClusterError(f"{runner.node.name}: interrupted")
+        stream = runner.stream(command)
+        self._streams.add(stream)
+        return stream
+
+    def _finish(self, runner: CommandRunner, stream: Stream, said: str) -> None:
+        self._streams.discard(stream)
+        if self._cancelled:
+            raise ClusterError(f"{runner.node.name}: interrupted")
+        if stream.finish() != 0:
+            raise ClusterError(f"{runner.node.name}: {said}")
+
+
+def _pieces_of(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(project.PIECE_BYTES), b"")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

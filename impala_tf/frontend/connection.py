@@ -1,0 +1,264 @@
+"""Runs commands on a machine: the interface, and its implementation for this one; see `ssh.py`.
+
+Commands are all that is needed of a machine: files travel as their standard input and output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import posixpath
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple, Protocol, cast
+
+from impala_tf.frontend.errors import ClusterError, NoCodeError
+from impala_tf.frontend.plan import NodeSpec
+
+TIMEOUT_S = 60.0
+"""How long a command may take by default."""
+NOT_FOUND = 127
+"""Exit status for a command that does not exist, as in a shell."""
+NO_WORKDIR = 125
+"""Exit status if the folder to run in does not exist."""
+NO_CODE = 123
+"""Exit status if a launch has to send the code of its run first."""
+
+# Runs "$@" in the folder "$1". What a login shell prints before (some .bashrc do) is told from the
+# command's own output by a line with "$0". One line without '!', so that csh understands it, too.
+_WRAPPER = (
+    r'printf "%s\n" "$0"; if [ -n "$1" ]; then cd -- "$1" || exit 125; fi; shift; '
+    'case "$1" in "~/"*) c=$HOME/${1#"~/"}; shift; set -- "$c" "$@";; esac; exec "$@"'
+)
+
+
+# Imports the agent from the folder of the run's code. A run that has ended may have none any more;
+# then the workdir has what it takes to look after what is left. One line, for any login shell.
+_AGENT = (
+    "import os, runpy, sys; code, task = os.path.abspath(sys.argv.pop(1)), sys.argv[1]; "
+    f"there = os.path.isdir(code); there or task != 'check' or sys.exit({NO_CODE}); "
+    "sys.path[0] = code if there else os.getcwd(); "
+    "runpy.run_module('impala_tf.frontend.node.agent', run_name='__main__', alter_sys=True)"
+)
+
+
+class Completed(NamedTuple):
+    """The result of a command."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def text(self) -> str:
+        """What it printed."""
+        return self.stdout.decode(errors="replace")
+
+    @property
+    def last_line(self) -> str:
+        """The last line that it printed, where most programs say what is wrong."""
+        printed = self.stderr.strip() or self.stdout.strip()
+        lines = printed.decode(errors="replace").splitlines()
+        return lines[-1].strip() if lines else f"exit status {self.status}"
+
+
+class Stream(Protocol):
+    """A command that is running."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yields its output and standard error until it exits."""
+
+    def write(self, data: bytes) -> None:
+        """Sends bytes to its standard input."""
+
+    def close_input(self) -> None:
+        """Ends its standard input."""
+
+    def finish(self) -> int:
+        """Closes its standard input, waits until it exits and returns its exit status."""
+
+    def cancel(self) -> None:
+        """Ends the command, if it runs in `until_input_ends`; may be called from any thread."""
+
+
+class CommandRunner(Protocol):
+    """A machine. Every method raises ClusterError if the machine is unreachable."""
+
+    node: NodeSpec
+
+    def run(
+        self,
+        argv: Sequence[str],
+        stdin: bytes = b"",
+        timeout_s: float = TIMEOUT_S,
+        in_workdir: bool = True,
+    ) -> Completed:
+        """Runs a command until it exits.
+
+        Args:
+          argv: its words; no shell sees them. ~/ at the beginning of the first one is the home
+            folder.
+          stdin: its standard input.
+          timeout_s: how long it may be silent.
+          in_workdir: whether to run it in the project's folder, else in the home folder.
+        """
+
+    def stream(self, argv: Sequence[str], in_workdir: bool = True) -> Stream:
+        """Starts a command, and keeps its standard input open."""
+
+    def close(self) -> None:
+        """Closes the connection, if there is one."""
+
+
+def wrapped(node: NodeSpec, argv: Sequence[str], in_workdir: bool) -> tuple[list[str], bytes]:
+    """Returns the command to run on a machine, and the line that precedes its output."""
+    mark = secrets.token_hex(8)
+    folder = node.workdir if in_workdir else ""
+    return ["sh", "-c", _WRAPPER, mark, folder, *argv], f"{mark}\n".encode()
+
+
+def after_mark(printed: bytes, mark: bytes) -> bytes:
+    """Returns a command's own output; all of it if the command never started."""
+    _, found, rest = printed.partition(mark)
+    return rest if found else printed
+
+
+def until_input_ends(argv: Sequence[str]) -> list[str]:
+    """Returns a command that also ends when its standard input does.
+
+    Without a terminal, sshd leaves a command running when the connection is gone.
+    """
+    script = (
+        'exec 3<&0; setsid "$@" </dev/null 3<&- & p=$!; '
+        "(cat <&3; kill -s TERM -- -$p) >/dev/null 2>&1 & w=$!; "
+        "wait $p; s=$?; kill $w 2>/dev/null; exit $s"
+    )
+    return ["sh", "-c", script, "sh", *argv]
+
+
+def python_of(node: NodeSpec) -> str:
+    """Returns the interpreter of a machine, for a command in the home folder."""
+    if "/" not in node.python or node.python.startswith("~/"):
+        return node.python
+    return posixpath.join(node.workdir, node.python)
+
+
+def ask_agent(
+    runner: CommandRunner, task: str, question: Mapping[str, Any], timeout_s: float = TIMEOUT_S
+) -> Any:
+    """Does a task of `impala_tf.frontend.node.agent` on a machine; returns its answer.
+
+    Raises:
+      NoCodeError: if "check" finds no folder of the run's code.
+      ClusterError: if the machine is unreachable or the task fails.
+    """
+    node = runner.node
+    module = ["-c", _AGENT, node.code] if node.code else ["-m", "impala_tf.frontend.node.agent"]
+    command = [node.python, *module, task]
+    done = runner.run(command, json.dumps(question).encode(), timeout_s)
+    if done.status == NO_WORKDIR:
+        raise ClusterError(f"{node.name}: {node.workdir}: no such folder")
+    if done.status == NO_CODE:
+        raise NoCodeError(f"{node.name}: {node.code}: no such folder")
+    if done.status != 0:
+        raise ClusterError(f"{node.name}: {done.last_line}")
+    return json.loads(done.stdout)
+
+
+class LocalRunner:
+    """This machine."""
+
+    def __init__(self, node: NodeSpec) -> None:
+        self.node = node
+        # If this runs inside tmux, TMUX names that server. Runs always use the default server.
+        self._environment = {k: v for k, v in os.environ.items() if k != "TMUX"}
+
+    def run(
+        self,
+        argv: Sequence[str],
+        stdin: bytes = b"",
+        timeout_s: float = TIMEOUT_S,
+        in_workdir: bool = True,
+    ) -> Completed:
+        """As in CommandRunner."""
+        command, mark = wrapped(self.node, argv, in_workdir)
+        try:
+            done = subprocess.run(
+                command, input=stdin, capture_output=True, timeout=timeout_s, env=self._environment
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ClusterError(
+                f"{self.node.name}: {argv[0]}: longer than {timeout_s:g} s"
+            ) from error
+        return Completed(done.returncode, after_mark(done.stdout, mark), done.stderr)
+
+    def stream(self, argv: Sequence[str], in_workdir: bool = True) -> Stream:
+        """As in CommandRunner."""
+        command, mark = wrapped(self.node, argv, in_workdir)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self._environment,
+            start_new_session=True,
+        )
+        return _LocalStream(process, mark)
+
+    def close(self) -> None:
+        """As in CommandRunner; there is no connection."""
+
+
+class _LocalStream:
+    def __init__(self, process: subprocess.Popen[bytes], mark: bytes) -> None:
+        self._process = process
+        self._output = cast(IO[bytes], process.stdout)
+        self._mark = mark
+
+    def chunks(self) -> Iterator[bytes]:
+        return without_mark(iter(lambda: os.read(self._output.fileno(), 65536), b""), self._mark)
+
+    def write(self, data: bytes) -> None:
+        stdin = cast(IO[bytes], self._process.stdin)
+        stdin.write(data)
+        stdin.flush()
+
+    def close_input(self) -> None:
+        cast(IO[bytes], self._process.stdin).close()
+
+    def finish(self) -> int:
+        self.close_input()
+        status = self._process.wait()
+        self._output.close()
+        return status
+
+    def cancel(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close_input()
+
+
+def without_mark(chunks: Iterator[bytes], mark: bytes) -> Iterator[bytes]:
+    """Yields a command's own output; all of it if the command never started."""
+    before = b""
+    for chunk in chunks:
+        before += chunk
+        _, found, rest = before.partition(mark)
+        if found:
+            if rest:
+                yield rest
+            yield from chunks
+            return
+    if before:
+        yield before
+
+
+def lines_of(chunks: Iterator[bytes]) -> Iterator[str]:
+    """Yields the lines of an output."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode(errors="replace") for line in whole)
+    if rest:
+        yield rest.decode(errors="replace")

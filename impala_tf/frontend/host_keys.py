@@ -1,0 +1,158 @@
+"""Decides whether a machine shows the right host key."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import paramiko
+
+from impala_tf.frontend.host_certificates import PrefersCertificates, authority, matches, problem
+
+_DAMAGED = (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError)
+_file_lock = threading.Lock()
+
+
+class HostKeyError(paramiko.SSHException):
+    """The machine's host key is not to be trusted; the message says why and what to do."""
+
+
+class HostKeys(paramiko.MissingHostKeyPolicy):
+    """The keys that a machine may show: the CSV's, or those of the known_hosts files."""
+
+    def __init__(
+        self,
+        known_hosts: Sequence[Path],
+        name: str,
+        from_csv: str | None,
+        accept_new: bool,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+          known_hosts: files as OpenSSH writes them; new keys are added to the first.
+          name: of the machine in those files: HOST, or [HOST]:PORT.
+          from_csv: 'TYPE BASE64' or 'SHA256:...'; then the files do not count.
+          accept_new: whether to trust and remember a machine that no file names.
+        """
+        self._known_hosts = known_hosts
+        self._from_csv = from_csv
+        self._accept_new = accept_new
+        self.name = name
+        self._hostname = re.sub(r"^\[(.*)\]:\d+$", r"\1", name)
+        self._revoked: set[str] = set()
+        self._authorities: set[str] = set()
+        self._known = paramiko.HostKeys()
+
+    def prepare(self, client: paramiko.SSHClient) -> None:
+        """Makes a client check the key that it is shown; it then raises HostKeyError or
+        paramiko.BadHostKeyException.
+        """  # noqa: D205
+        client.set_missing_host_key_policy(self)
+        if self._from_csv is not None:
+            if not self._from_csv.startswith("SHA256:"):
+                entry = paramiko.hostkeys.HostKeyEntry.from_line(f"{self.name} {self._from_csv}")
+                if entry is None or entry.key is None:
+                    raise HostKeyError("host_key: a key of a type that is not supported")
+                client.get_host_keys().add(self.name, entry.key.get_name(), entry.key)
+            return
+        for path in self._known_hosts:
+            self._load(path, self._known)
+        known = self._known.lookup(self.name)
+        if known is not None and not self._authorities:  # else `missing_host_key` decides
+            for kind, key in known.items():
+                client.get_host_keys().add(self.name, kind, key)
+
+    def transport(self, *arguments: Any, **settings: Any) -> paramiko.Transport:
+        """Returns a new connection; it asks for a kind of key that can be checked."""
+        if not self._authorities:
+            return paramiko.Transport(*arguments, **settings)
+        made = PrefersCertificates(*arguments, **settings)
+        known = {name.replace("ssh-rsa", "rsa-sha2-512") for name in self._known_here()}
+        options = made.get_security_options()
+        options.key_types = sorted(options.key_types, key=lambda name: name not in known)
+        return made
+
+    def _known_here(self) -> dict[str, paramiko.PKey]:
+        return dict(self._known.lookup(self.name) or {})
+
+    def _load(self, path: Path, into: paramiko.HostKeys) -> None:
+        """Reads a known_hosts file; paramiko's own reader fails at lines that begin with '@'."""
+        if not path.exists():
+            return
+        for line in path.read_text(errors="replace").splitlines():
+            words = line.split()
+            if len(words) >= 4 and words[0] == "@revoked":
+                self._revoked.add(words[3])
+            elif len(words) >= 4 and words[0] == "@cert-authority":
+                if matches(words[1], self.name, self._hostname):
+                    self._authorities.add(words[3])
+            elif len(words) >= 3 and not words[0].startswith(("#", "@")):
+                with contextlib.suppress(*_DAMAGED):
+                    entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words[:3]))
+                    if entry is not None and entry.key is not None:
+                        for name in entry.hostnames or ():
+                            into.add(name, entry.key.get_name(), entry.key)
+
+    def check_revoked(self, key: paramiko.PKey) -> None:
+        """Raises HostKeyError if known_hosts says that nobody must trust a key, or its signer."""
+        if key.get_base64() in self._revoked:
+            raise HostKeyError(f"its host key {key.fingerprint} is @revoked in known_hosts")
+        if self._authorities and authority(key) in self._revoked:
+            raise HostKeyError("the authority of its host certificate is @revoked in known_hosts")
+
+    def _certificate_problem(self, key: paramiko.PKey) -> str:
+        """Returns '' if an authority of known_hosts vouches for a key, else why that is not so."""
+        signer = authority(key)
+        if signer is None:
+            return "it shows no host certificate"
+        if signer not in self._authorities:
+            return "its host certificate is by another authority"
+        return problem(key, self._hostname)
+
+    def missing_host_key(
+        self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
+    ) -> None:
+        """Called by paramiko for a machine that is not known."""
+        shown = f"{key.get_name()} {key.fingerprint}"
+        if self._from_csv is not None:
+            if self._from_csv.rstrip("=") != key.fingerprint.rstrip("="):
+                raise HostKeyError(
+                    f"it shows the host key {shown}, not the CSV's host_key {self._from_csv}; "
+                    "somebody may be intercepting the connection"
+                )
+            return
+        why_not = ""
+        if self._authorities:
+            reason = self._certificate_problem(key)
+            if not reason:
+                return
+            known = self._known_here()
+            if known.get(key.get_name()) == key:
+                return
+            if known:
+                raise paramiko.BadHostKeyException(hostname, key, next(iter(known.values())))
+            why_not = f" ({reason}; known_hosts has a @cert-authority for it)"
+        if not self._accept_new:
+            raise HostKeyError(
+                f"unknown host key {shown}{why_not}; check that it is the machine's, then log in "
+                "there once with ssh, or pass --accept_new_host_keys"
+            )
+        self.check_revoked(key)
+        line = str(paramiko.hostkeys.HostKeyEntry([hostname], key).to_line())
+        _append(self._known_hosts[0], line)
+        print(f"{hostname}: trusting its host key {shown} from now on", file=sys.stderr)
+
+
+def _append(path: Path, line: str) -> None:
+    with _file_lock:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        before = path.read_bytes()
+        with path.open("a", encoding="utf-8") as file:
+            file.write(("" if not before or before.endswith(b"\n") else "\n") + line)

@@ -1,0 +1,213 @@
+"""Launches a run on the machines of a workers CSV."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from impala_tf.config import ConfigError, Given
+from impala_tf.frontend import overview, snapshot
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.inventory import Row
+from impala_tf.frontend.launcher import Checked, Launcher, end, new_record, plan_of, plan_of_rows
+from impala_tf.frontend.monitor import PACE, MakeDisplay, Monitor, Pace, where_it_runs
+from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
+from impala_tf.frontend.plan import NodeSpec, Plan
+from impala_tf.logdir import moved_aside
+from impala_tf.machine import certificates
+
+Differences = Callable[[Mapping[str, Any], str], list[str]]
+"""Takes "flags" and "sources" of a run and its logdir; returns why it is another run, in lines."""
+
+
+def launch(
+    given: Given,
+    *,
+    make_display: MakeDisplay,
+    differences: Differences = lambda run, logdir: [],
+    pace: Pace = PACE,
+) -> int:
+    """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
+
+    Args:
+      given: all that the run needs; `workers_csv_path` and `logdir` are among them.
+      make_display: makes a display. Its argument returns the newest status, or None if there is
+        none yet.
+      differences: compares the run with the one that is in its logdir.
+      pace: how often the machines are looked at while the run is shown.
+
+    Returns:
+      0: all learners finished or were stopped, the run was left running, or --dry_run. 1: a
+      machine that is needed cannot be used, or the logdir or tmux session is in use (standard
+      error has one line per problem), or a learner failed or another launch took over the logdir
+      (the display's final line says so).
+
+    Raises:
+      ConfigError: if the workers CSV is unusable (no connection has been opened then, unless it
+        names one machine in two ways, which only the machine can tell), or if the logdir holds
+        another run. Nothing was started.
+    """
+    plan, passwords, rows = plan_of(given, sys.executable)
+    if missing := [name for name in given.cluster.secret if name not in os.environ]:
+        raise ConfigError([f"--secret={name}: not set in this shell; export it first"
+                           for name in missing])  # fmt: skip
+    logdir = Path(given["logdir"]).resolve()
+    for line in overview.warnings(plan):
+        print(line, file=sys.stderr)
+    if given.cluster.dry_run:
+        console = overview.wide_console()
+        overview.show(plan, console)
+        overview.show_prediction(plan, given.cluster.speed_json, console)
+        return 0
+    credentials = Path(given["credentials"] or logdir / "credentials")
+    code = snapshot.take(given["level_name"])
+    plan = snapshot.with_code(plan, code.digest)
+    try:
+        with connected(plan.nodes, passwords, given.cluster.accept_new_host_keys) as machines:
+            until_s = time.monotonic() + 3600 * (given.cluster.max_hours or 0)
+            while True:
+                present, late = _with_those_who_are_there(given, plan, rows, machines)
+                resuming = given.without("fresh")
+                launcher = Launcher(new_record(present, resuming), credentials, logdir, code)
+                checked = _check(given, launcher, machines)
+                if given["fresh"]:
+                    _set_aside(launcher, machines, checked, logdir)
+                    given = resuming
+                else:
+                    _refuse_another_run(launcher, checked, differences)
+                certificates.renew(credentials, keep_authority=True)
+                launcher.remember(checked)
+                _start(given, launcher, machines)
+                if given.cluster.detach:
+                    print(f"started {where_it_runs(launcher.record, logdir)}")
+                    return 0
+                whole = Launcher(new_record(plan, given), credentials, logdir, code)
+                monitor = Monitor(launcher, machines, logdir, make_display, late, whole.check, pace)
+                status = monitor.run()
+                if not monitor.can_grow:
+                    return status
+                _stop_to_grow(launcher, machines)
+                given = _with_hours_left(given, until_s)
+    except ClusterError as error:
+        print(*error.problems, sep="\n", file=sys.stderr)
+        return 1
+
+
+def _refuse_another_run(
+    launcher: Launcher, checked: Mapping[str, Checked], differences: Differences
+) -> None:
+    """Raises ConfigError if learner 0's logdir holds another run: it has the checkpoints."""
+    plan = launcher.record.plan
+    for process in plan.processes:
+        if process.name == "learner-0" and process.node in checked:
+            found = checked[process.node]
+            if lines := differences(found.run, found.logdir):
+                raise ConfigError(lines)
+
+
+def _set_aside(
+    launcher: Launcher, machines: Machines, checked: Mapping[str, Checked], logdir: Path
+) -> None:
+    """Moves what an earlier run left in the logdirs aside, here and on all machines."""
+    moved = on_all(
+        machines.reached(),
+        lambda runner: launcher.set_aside(runner, checked[runner.node.name].logdir),
+    )
+    if failed := problems(moved):
+        raise ClusterError(failed)
+    for name, target in good(moved).items():
+        if target:
+            print(f"{name}: the run that was there is now in {target}", file=sys.stderr)
+    if here := moved_aside(logdir):
+        print(f"here: the run that was in {logdir} is now in {here}", file=sys.stderr)
+
+
+def _stop_to_grow(launcher: Launcher, machines: Machines) -> None:
+    """Stops a run that is about to be launched again, with more learners."""
+    lines = end(launcher.record, machines, is_final=False)
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+def _with_hours_left(given: Given, until_s: float) -> Given:
+    if given.cluster.max_hours is None:
+        return given
+    left_h = max(0.0, until_s - time.monotonic()) / 3600
+    return given.replace(max_hours=left_h)
+
+
+def _with_those_who_are_there(
+    given: Given, plan: Plan, rows: list[Row], machines: Machines
+) -> tuple[Plan, list[NodeSpec]]:
+    """Returns the plan without learners that cannot be reached, and their machines, if it may.
+
+    The actors of those machines stay in the plan: they can join at any time.
+    """
+    lost = {name for name, each in machines.found.items() if isinstance(each, ClusterError)}
+    missing = [process for process in plan.processes if process.is_learner and process.node in lost]
+    if not missing or given.cluster.min_learners is None:
+        return plan, []
+    places = iter(process.node for process in plan.processes if process.is_learner)
+    kept = [row for row in rows if row.job == "actor" or next(places) not in lost]
+    present = sum(row.job == "learner" for row in kept)
+    flag = f"--min_learners={given.cluster.min_learners}"
+    if missing[0].name == "learner-0":
+        text = f"{flag}: learner-0 is needed, because its machine has the run's checkpoints"
+        raise ClusterError([*problems(machines.found), text])
+    if present < max(1, given.cluster.min_learners):
+        raise ClusterError([*problems(machines.found), f"{flag}: only {present} can be reached"])
+    for process in missing:
+        print(
+            f"{machines.found[process.node]}; the run starts without {process.name}",
+            file=sys.stderr,
+        )
+    # The machines that are connected keep their names and the names of their files.
+    known = {node.name: node for node in plan.nodes}
+    smaller = plan_of_rows(given, kept, sys.executable)
+    smaller = smaller._replace(nodes=tuple(known[node.name] for node in smaller.nodes))
+    return smaller, list(dict.fromkeys(known[process.node] for process in missing))
+
+
+def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Checked]:
+    found = on_all(machines.reached(), launcher.check)
+    failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
+    if twice := launcher.named_twice(good(found)):
+        raise ConfigError(twice)
+    _require_enough(given, launcher.record.plan, {**machines.found, **failed})
+    machines.found.update(failed)
+    for line in problems(machines.found):
+        print(f"{line}; the run starts without it", file=sys.stderr)
+    return good(found)
+
+
+def _start(given: Given, launcher: Launcher, machines: Machines) -> None:
+    try:
+        found = on_all(machines.reached(), launcher.start)
+        failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
+        _require_enough(given, launcher.record.plan, {**machines.found, **failed})
+        machines.found.update(failed)
+        for line in problems(failed):
+            print(f"{line}; the run started without it", file=sys.stderr)
+    except BaseException:
+        end(launcher.record, machines)
+        raise
+
+
+def _require_enough(given: Given, plan: Plan, found: Mapping[str, object]) -> None:
+    """Raises ClusterError unless the machines that can be used are enough to start with."""
+    lost = {name: each for name, each in found.items() if isinstance(each, ClusterError)}
+    if not lost:
+        return
+    actors = [p for p in plan.processes if not p.is_learner and p.node not in lost]
+    learners_lost = [p for p in plan.processes if p.is_learner and p.node in lost]
+    enough = given.cluster.min_actors is not None and len(actors) >= given.cluster.min_actors
+    if learners_lost or not enough:
+        hint = []
+        if actors and not learners_lost:
+            hint = [f"{len(actors)} actor(s) could start: --min_actors={len(actors)} starts them "
+                    "without the other machines, which join later"]  # fmt: skip
+        raise ClusterError([*problems(lost), *hint])

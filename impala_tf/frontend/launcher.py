@@ -1,0 +1,332 @@
+"""Carries out a plan: checks every machine, brings its files up to date, starts its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from impala_tf import config as configs
+from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.frontend import project, snapshot
+from impala_tf.frontend.connection import CommandRunner, ask_agent
+from impala_tf.frontend.errors import ClusterError, NoCodeError
+from impala_tf.frontend.inventory import Row, Secret, read_workers
+from impala_tf.frontend.node.plain import from_plain, to_plain
+from impala_tf.frontend.node.state import NodeState, Orders
+from impala_tf.frontend.parallel import Machines, good, on_all, problems
+from impala_tf.frontend.plan import (
+    LocalNode,
+    NodeSpec,
+    Plan,
+    make_plan,
+    named_twice,
+    passwords,
+)
+from impala_tf.frontend.record import Record, load, save
+from impala_tf.frontend.snapshot import Snapshot
+from impala_tf.machine import certificates
+from impala_tf.machine.addresses import is_here
+from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
+
+_LAUNCH_S = 120.0
+STOP_S = 120.0
+
+
+class Checked(NamedTuple):
+    """A machine on which a launch is possible."""
+
+    workdir: str
+    logdir: str
+    """Both absolute."""
+    machine_id: str
+    run: Mapping[str, Any]
+    """"flags" and "sources" of the run in the logdir; {}: there is none."""
+
+    def of_node(self) -> dict[str, Any]:
+        """Returns what the record keeps of it."""
+        return {"workdir": self.workdir, "logdir": self.logdir, "machine_id": self.machine_id}
+
+
+def plan_of(given: Given, python: str) -> tuple[Plan, dict[str, Secret], list[Row]]:
+    """Returns the plan of a launch, {name of the node: password}, and the CSV's rows.
+
+    Opens no connection.
+
+    Args:
+      given: the flags of the launch; `workers_csv_path` and `logdir` are among them.
+      python: the interpreter for rows of this machine that name none.
+
+    Raises:
+      ConfigError: with every problem of the workers CSV.
+    """
+    if not given.cluster.workers_csv_path:
+        raise ConfigError("--workers_csv_path: name the CSV of the machines")
+    rows = read_workers(Path(given.cluster.workers_csv_path))
+    plan = plan_of_rows(given, rows, python)
+    return plan, passwords(plan, rows), rows
+
+
+def plan_of_rows(given: Given, rows: list[Row], python: str) -> Plan:
+    """Returns the plan of a launch of some rows. Raises ConfigError if they do not fit together."""
+    local = LocalNode(project.ROOT, python, Path(given["logdir"]).resolve(), is_here)
+    return make_plan(given, rows, local)
+
+
+def new_record(plan: Plan, given: Given) -> Record:
+    """Returns the record of a launch that is about to happen."""
+    cluster = given.cluster
+    return Record(
+        run_id=secrets.token_hex(8),
+        launched_unix_s=time.time(),
+        workers_csv_path=str(Path(cluster.workers_csv_path or "").resolve()),
+        flags=tuple(configs.to_flags(given)),
+        level_name=given["level_name"],
+        plan=plan,
+        max_hours=cluster.max_hours,
+        end_command=cluster.end_command,
+        start_at_boot=cluster.start_at_boot,
+        secrets=cluster.secret,
+    )
+
+
+class Launcher:
+    """Starts the processes of a run on machines."""
+
+    def __init__(
+        self, record: Record, credentials: Path, logdir: Path, code: Snapshot | None = None
+    ) -> None:
+        """Touches no machine yet.
+
+        Args:
+          record: the run's.
+          credentials: folder with the run's certificates, on this machine.
+          logdir: the folder on this machine for cluster.json.
+          code: of the run. Default: what was launched.
+        """
+        self.record = record
+        self._credentials = credentials
+        self._logdir = logdir
+        self._code = code or snapshot.load(logdir, record.level_name)
+
+    def check(self, runner: CommandRunner) -> Checked:
+        """Checks that a launch is possible on a machine, and copies the run's code to it.
+
+        Raises:
+          ClusterError: with every problem.
+        """
+        plan, node = self.record.plan, runner.node
+        revoked = certificates.revoked_folder(self._credentials, node.name)
+        if revoked is not None:
+            raise ClusterError(
+                f"{node.name}: was revoked; take it out of the workers CSV, or delete {revoked} to "
+                "let it in again"
+            )
+        learners = [process for process in plan.on(node) if process.is_learner]
+        question = {
+            "manifest": {},
+            "tmux_sess": plan.tmux_sess,
+            "code": node.code,
+            "logdir": node.logdir,
+            "addresses": [node.address] if learners and node.address else [],
+            "start_at_boot": self.record.start_at_boot,
+        }
+        try:
+            answer = self._ask(runner, question)
+        except ClusterError as error:
+            if node.is_local:
+                raise
+            raise ClusterError(
+                f"{error.problems[0]}; run "
+                + user_commands.frontend(
+                    "setup", f"--workers_csv_path={self.record.workers_csv_path}"
+                )
+            ) from error
+        lines = []
+        if answer["windows"]:
+            lines.append(
+                f"{node.name}: tmux session {plan.tmux_sess} exists already, with "
+                f"{', '.join(answer['windows'])}; if it is a run, stop it with "
+                f"{user_commands.frontend('stop', f'--tmux_sess={plan.tmux_sess}')}, or give "
+                "another --tmux_sess"
+            )
+        if answer["running"]:
+            lines.append(
+                f"{node.name}: {answer['logdir']} is in use by {', '.join(answer['running'])}; "
+                f"stop it with {user_commands.frontend('stop')}, or give another --logdir"
+            )
+        spread = [each for each in learners if each.rank_info is not None
+                  and each.rank_info.local_size < each.rank_info.size]  # fmt: skip
+        if answer["foreign"] and spread:
+            lines.append(
+                f"{node.name}: {answer['foreign'][0]} is not an address of that machine (NAT?), "
+                "but several learners connect to each other's own addresses: give one as ip, and "
+                "the public one as ssh_host"
+            )
+        if lines:
+            raise ClusterError(lines)
+        return Checked(answer["workdir"], answer["logdir"], answer["machine_id"], answer["run"])
+
+    def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
+        try:
+            return ask_agent(runner, "check", question)
+        except NoCodeError:
+            snapshot.install(runner, self._code)
+            return ask_agent(runner, "check", question)
+
+    def set_aside(self, runner: CommandRunner, logdir: str) -> str:
+        """Moves the run in a machine's logdir aside, if there is one; returns where it is now."""
+        return str(ask_agent(runner, "set_aside", {"logdir": logdir})["moved"])
+
+    def start(self, runner: CommandRunner) -> NodeState:
+        """Starts the processes of a machine. Raises ClusterError if that fails."""
+        question = {
+            "orders": orders_for(self.record, runner.node),
+            "credentials": self._credentials_of(runner.node),
+            "secrets": self._secrets(runner.node),
+        }
+        state: NodeState = from_plain(NodeState, ask_agent(runner, "launch", question, _LAUNCH_S))
+        return state
+
+    def _secrets(self, node: NodeSpec) -> dict[str, str]:
+        values = secrets_here(self.record)
+        for name in self.record.secrets:
+            if name not in values:
+                raise ClusterError(f"{node.name}: --secret={name}: not set in this shell")
+        return values
+
+    def _credentials_of(self, node: NodeSpec) -> dict[str, str]:
+        """Returns {file name: text}. A machine that only has actors gets its own certificate."""
+        if self.record.plan.role(node) == "actor" and not node.is_local:
+            return certificates.of_machine(self._credentials, node.name)
+        names = {*ACTOR_FILES, *LEARNER_FILES, REVOKED}
+        paths = (self._credentials / name for name in sorted(names))
+        return {path.name: path.read_text() for path in paths if path.exists()}
+
+    def bring_in(self, runner: CommandRunner) -> NodeState:
+        """Checks a machine and starts its processes. Raises ClusterError if that fails."""
+        checked = {runner.node.name: self.check(runner)}
+        if lines := self.named_twice(checked):
+            raise ClusterError(lines)
+        self.remember(checked)
+        return self.start(runner)
+
+    def named_twice(self, checked: Mapping[str, Checked]) -> list[str]:
+        """Returns one line for each two machines of the run that are one; see `plan.named_twice`.
+
+        Args:
+          checked: what `check` returned for machines that may not be in the record yet.
+        """
+        return named_twice(_with(self.record.plan.nodes, checked), self.record.workers_csv_path)
+
+    def remember(self, checked: Mapping[str, Checked]) -> None:
+        """Writes cluster.json, with the absolute folders of the machines."""
+        with contextlib.suppress(ConfigError):
+            written = load(self._logdir)
+            if written.run_id == self.record.run_id:
+                self.record = written  # `frontend add` may have added actors meanwhile
+        nodes = _with(self.record.plan.nodes, checked)
+        self.record = self.record._replace(plan=self.record.plan._replace(nodes=nodes))
+        if not all(node.is_local for node in nodes):
+            snapshot.save(self._code, self._logdir)
+        save(self.record, self._logdir)
+
+
+def _with(nodes: Sequence[NodeSpec], checked: Mapping[str, Checked]) -> tuple[NodeSpec, ...]:
+    return tuple(
+        node._replace(**checked[node.name].of_node()) if node.name in checked else node
+        for node in nodes
+    )
+
+
+def secrets_here(record: Record) -> dict[str, str]:
+    """Returns {name: value} of a run's secrets that this shell has. They travel as input only."""
+    return {name: os.environ[name] for name in record.secrets if name in os.environ}
+
+
+def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
+    """Returns a node's orders, without what only that machine knows."""
+    orders = Orders(
+        run_id=record.run_id,
+        node=node.id,
+        tmux_sess=record.plan.tmux_sess,
+        logdir=node.logdir,
+        credentials="",
+        processes=tuple(record.plan.on(node)),
+        started_unix_s=0.0,
+        max_hours=record.max_hours,
+        end_command=record.end_command,
+        start_at_boot=record.start_at_boot,
+        secrets=record.secrets,
+        code=node.code,
+    )
+    plain: dict[str, Any] = to_plain(orders)
+    return plain
+
+
+def end(
+    record: Record, machines: Machines, timeout_s: float = STOP_S, is_final: bool = True
+) -> list[str]:
+    """Stops the processes of a run, learners first, and closes its windows where none is left.
+
+    Args:
+      record: the run's.
+      machines: the run's.
+      timeout_s: how long to wait for the learners, and then for all.
+      is_final: whether machines then run --end_command.
+
+    Returns:
+      One line for each process that still runs or had to be killed, and for each machine that
+      cannot be asked.
+    """
+    plan = record.plan
+    with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
+    learners = [process.name for process in plan.processes if process.is_learner]
+    end_processes(record, with_learners, learners, timeout_s, False, is_final)
+    return left_running(end_processes(record, machines.reached(), None, timeout_s, True, is_final))
+
+
+def left_running(answers: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:
+    """Returns one line for each process that `end_processes` could not stop cleanly."""
+    lines = problems(answers)
+    for name, answer in good(answers).items():
+        lines += [f"{name}: {process} is still running (pid {pid})"
+                  for process, pid in answer["left"].items()]  # fmt: skip
+        lines += [
+            f"{name}: {process} did not stop in time and was killed"
+            for process, status in answer["stopped"].items()
+            if status == -signal.SIGKILL
+        ]
+    return lines
+
+
+def end_processes(
+    record: Record,
+    runners: Sequence[CommandRunner],
+    names: Sequence[str] | None,
+    timeout_s: float,
+    close: bool,
+    is_final: bool = True,
+) -> dict[str, dict[str, Any] | ClusterError]:
+    """Stops a run's processes on machines; see `impala_tf.frontend.node.agent.stop`."""
+
+    def end_on(runner: CommandRunner) -> dict[str, Any]:
+        mine = {process.name for process in record.plan.on(runner.node)}
+        question = {
+            "logdir": runner.node.logdir,
+            "node": runner.node.id,
+            "run_id": record.run_id,
+            "names": None if names is None else sorted(mine & set(names)),
+            "timeout_s": timeout_s,
+            "close": close,
+            "is_final": is_final,
+        }
+        answer: dict[str, Any] = ask_agent(runner, "stop", question, timeout_s + 30.0)
+        return answer
+
+    return on_all(runners, end_on)

@@ -1,0 +1,85 @@
+"""What goes on on a machine, in one command that starts no Python there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from impala_tf.frontend.connection import CommandRunner
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.state import NodeState
+from impala_tf.frontend.record import Record
+
+Status = Mapping[str, Any]
+_TIMEOUT_S = 15.0
+_CAT = r'for f; do cat -- "$f" 2>/dev/null; printf "\0"; done'
+
+
+class Look(NamedTuple):
+    """What a machine says about a run."""
+
+    state: NodeState | None
+    """None if the run has not been started there."""
+    is_silent: bool
+    """Whether the supervisor seems to be dead or stopped."""
+    has_rebooted: bool
+    """Whether the machine has booted since the supervisor wrote its state."""
+    now_unix_s: float
+    """By the machine's clock."""
+    statuses: Mapping[int, Status]
+    """{rank: what that learner says}, of the learners there that have said something."""
+
+
+def look(runner: CommandRunner, record: Record) -> Look:
+    """Looks at a machine. Raises ClusterError if it is unreachable."""
+    node = runner.node
+    learners = [process.name for process in record.plan.on(node) if process.is_learner]
+    ranks = [int(name.removeprefix("learner-")) for name in learners]
+    answers = read_files(runner, [
+        str(files.state_path(node.logdir, node.id)),
+        "/proc/sys/kernel/random/boot_id",
+        "/proc/uptime",
+        *(status_file(node.logdir, rank) for rank in ranks),
+    ])  # fmt: skip
+    state_text, boot_id, uptime, *statuses = answers
+    state = files.parse_state(state_text) if state_text else None
+    if state is None or state.run_id != record.run_id:
+        return Look(None, False, False, 0.0, {})
+    uptime_s = float(uptime.split()[0])
+    return Look(
+        state,
+        is_silent=files.is_silent(state, boot_id.strip(), uptime_s),
+        has_rebooted=state.boot_id != boot_id.strip(),
+        now_unix_s=state.now_unix_s + max(0.0, uptime_s - state.uptime_s),
+        statuses={
+            rank: status
+            for rank, name, text in zip(ranks, learners, statuses, strict=True)
+            if (status := _current(state, name, text)) is not None
+        },
+    )
+
+
+def read_files(runner: CommandRunner, paths: Sequence[str]) -> list[str]:
+    """Returns the texts of files on a machine; '' for one that does not exist."""
+    done = runner.run(["sh", "-c", _CAT, "sh", *paths], timeout_s=_TIMEOUT_S)
+    return done.text.split("\0")[:-1] if "\0" in done.text else [""] * len(paths)
+
+
+def status_file(logdir: str, rank: int = 0) -> str:
+    """Returns the path of a learner's status."""
+    return f"{logdir}/status.json" if rank == 0 else f"{logdir}/status-{rank}.json"
+
+
+def _current(state: NodeState, name: str, text: str) -> Status | None:
+    """Returns a learner's status, unless an earlier run wrote it."""
+    process = state.processes.get(name)
+    if not text or process is None or process.started_unix_s is None:
+        return None
+    try:
+        status: Status = json.loads(text)
+    except ValueError:
+        return None  # It is being written over: the disk is full.
+    # A restarted learner says nothing until it trains again; what it said before is still true.
+    first_s = process.started_unix_s if process.restarts == 0 else 0.0
+    return status if status["updated_unix_s"] >= first_s else None

@@ -1,0 +1,291 @@
+"""python -m frontend COMMAND: sets up machines for a run, and looks after the run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from impala_tf import __version__
+from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
+from impala_tf.frontend import bootstrap, machine_lists, operate, overview, preflight, status
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.launcher import STOP_S, plan_of
+from impala_tf.frontend.record import find, load
+
+_EXTRAS = ("worlds", "procgen", "retro", "wandb", "tensorflow")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs a subcommand. Returns 0, 1 for failures, or 2 for unusable flags or files."""
+    try:
+        options = _parser().parse_args(arguments)
+        return int(options.run(options))
+    except (ConfigError, ClusterError) as error:
+        print(*error.problems, sep="\n", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog=user_commands.frontend(), description=__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"impala_tf {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    def add(
+        name: str, run: Callable[[argparse.Namespace], int], text: str
+    ) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        command.set_defaults(run=run)
+        return command
+
+    _add_machines(add("setup", _setup, "copy the project to every machine, install its packages"))
+    _add_machines(add("doctor", _doctor, "check every machine before a launch"))
+    _add_setup(commands.choices["setup"])
+    commands.choices["doctor"].add_argument(
+        "--speed_json",
+        metavar="FILE",
+        help="what --mode=benchmark --json printed, for a prediction",
+    )
+    for name, run, text in (
+        ("status", _status, "show the state of every process of a run"),
+        ("watch", _watch, "show a run until it ends, as the terminal that launched it does"),
+        ("logs", _logs, "print the output of a process"),
+        ("stop", _stop, "stop the processes of a run, and nothing else"),
+        ("restart", _restart, "restart a process, or all processes of a machine"),
+        ("add", _add, "start the actors of rows that were appended to the workers CSV"),
+        ("revoke", _revoke, "shut a machine out of a run: learners refuse its certificate"),
+        ("exec", _exec, "run a command in the project's folder on every machine"),
+        ("fetch", _fetch, "copy the run's files from its machines to this one"),
+        ("attach", _attach, "attach this terminal to the tmux session on a machine"),
+        ("stacks", _stacks, "print the Python stacks of the processes: where do they hang?"),
+    ):
+        command = add(name, run, text)
+        command.add_argument(
+            "--logdir", help="logdir of the run; default: the newest run in the session"
+        )
+        command.add_argument(
+            "--tmux_sess", default=ClusterConfig.tmux_sess, help="tmux session of the run"
+        )
+    for name in ("status", "logs"):
+        commands.choices[name].add_argument(
+            "-f", "--follow", action="store_true", help="keep showing what is new"
+        )
+    commands.choices["logs"].add_argument(
+        "name", metavar="NAME", help="a process, such as actor-2, or supervisor"
+    )
+    commands.choices["logs"].add_argument(
+        "host", metavar="HOST", nargs="?", help="the machine of the supervisor"
+    )
+    commands.choices["stop"].add_argument(
+        "target", metavar="NAME|HOST", nargs="?",
+        help="a process, such as actor-2, or a machine; default: the whole run",
+    )  # fmt: skip
+    commands.choices["stop"].add_argument(
+        "--timeout_s", type=float, default=STOP_S, help="how long to wait for the processes"
+    )
+    commands.choices["restart"].add_argument(
+        "target", metavar="NAME|HOST", help="a process, such as actor-2, or a machine"
+    )
+    commands.choices["revoke"].add_argument("host", metavar="HOST", help="a machine with actors")
+    commands.choices["exec"].add_argument(
+        "command", metavar="-- CMD", nargs=argparse.REMAINDER, help="such as -- nvidia-smi -L"
+    )
+    commands.choices["fetch"].add_argument(
+        "--to", type=Path, metavar="FOLDER", help="default: the logdir here"
+    )
+    commands.choices["attach"].add_argument("host", metavar="HOST", help="a machine of the run")
+    commands.choices["stacks"].add_argument(
+        "names", metavar="NAME", nargs="*", help="default: all processes"
+    )
+    _add_workers(commands.add_parser("workers", help="write a workers CSV", allow_abbrev=False))
+    return parser
+
+
+def _add_machines(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--workers_csv_path", required=True, metavar="FILE", help="CSV of the machines"
+    )
+    command.add_argument(
+        "--accept_new_host_keys", action="store_true", help="trust machines unknown to SSH"
+    )
+    command.add_argument(
+        "--level_name", default="", help="MODULE:LEVEL of the launch, to copy that module, too"
+    )
+    command.add_argument("--logdir", default="runs", help="logdir of the launch, or its folder")
+    command.add_argument(
+        "--rendezvous_port",
+        type=int,
+        help="port of the launch where several learners find each other",
+    )
+
+
+def _add_setup(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--extras", default="", metavar="NAME[,NAME...]",
+        help="packages that levels need: worlds, procgen, retro; wandb: for --track=wandb; "
+        "tensorflow: for actors, too",
+    )  # fmt: skip
+    command.add_argument(
+        "--wheelhouse", action="store_true",
+        help="download packages here, once, and send each machine what its role needs",
+    )  # fmt: skip
+    command.add_argument(
+        "--install_python", metavar="VERSION",
+        help="let uv download this Python, such as 3.12, where the machine's does not fit",
+    )  # fmt: skip
+
+
+def _add_workers(command: argparse.ArgumentParser) -> None:
+    command.description = "Writes a workers CSV from a list of machines."
+    command.set_defaults(run=_workers)
+    command.add_argument(
+        "--learners", metavar="HOST[,HOST...]", help="default in a SLURM job: its first machine"
+    )
+    command.add_argument(
+        "--actors",
+        type=Path,
+        metavar="FILE",
+        help="file with one machine per line; default in a SLURM job: its machines",
+    )
+    command.add_argument("--actors_per_host", type=int, default=1, help="actors on each machine")
+    command.add_argument(
+        "--tf_port", type=int, default=8001, help="port of the first learner on each machine"
+    )
+    command.add_argument("--ssh_port", type=int, default=22, help="SSH port of every machine")
+    command.add_argument("--ssh_username", default="", help="user on every machine")
+    command.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
+
+
+_SOME_LOGDIR = "runs"
+
+
+def _given(options: argparse.Namespace) -> Given:
+    names = ("workers_csv_path", "accept_new_host_keys", "rendezvous_port")
+    flags = {name: getattr(options, name) for name in names}
+    return Given({**flags, "logdir": options.logdir or _SOME_LOGDIR})
+
+
+def _setup(options: argparse.Namespace) -> int:
+    extras = tuple(name for name in options.extras.split(",") if name)
+    for name in extras:
+        if name not in _EXTRAS:
+            raise ConfigError(f"--extras={name}: must be some of {', '.join(_EXTRAS)}")
+    plan, passwords, _ = plan_of(_given(options), sys.executable)
+    settings = bootstrap.SetupOptions(extras, options.wheelhouse, options.install_python)
+    return bootstrap.set_up(
+        plan, passwords, options.accept_new_host_keys, Console(), settings, options.level_name
+    )
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    plan, passwords, _ = plan_of(_given(options), sys.executable)
+    console = overview.wide_console()
+    overview.show(plan, console)
+    findings = preflight.examine(
+        plan,
+        passwords,
+        options.accept_new_host_keys,
+        options.level_name,
+        options.workers_csv_path,
+    )
+    status = preflight.show(findings, console)
+    overview.show_prediction(plan, options.speed_json, console, preflight.cores(findings))
+    return status
+
+
+def _run_of(options: argparse.Namespace) -> Path:
+    return find(options.logdir, options.tmux_sess)
+
+
+def _status(options: argparse.Namespace) -> int:
+    return status.show_status(_run_of(options), overview.wide_console(), options.follow)
+
+
+def _watch(options: argparse.Namespace) -> int:
+    # Imported here: no other command needs it.
+    from impala_tf.monitoring.live_display import Display
+
+    logdir = _run_of(options)
+    interval_s = command_line.parse(load(logdir).flags)["metrics_interval_s"]
+    return operate.watch(logdir, lambda status: Display(status, interval_s=interval_s))
+
+
+def _logs(options: argparse.Namespace) -> int:
+    return status.follow_logs(_run_of(options), options.name, options.follow, options.host)
+
+
+def _stop(options: argparse.Namespace) -> int:
+    return operate.stop(_run_of(options), options.timeout_s, options.target)
+
+
+def _restart(options: argparse.Namespace) -> int:
+    return operate.restart(_run_of(options), options.target)
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    return operate.revoke(_run_of(options), options.host)
+
+
+def _add(options: argparse.Namespace) -> int:
+    return operate.add(_run_of(options), command_line.parse)
+
+
+def _exec(options: argparse.Namespace) -> int:
+    words = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not words:
+        raise ConfigError("exec: name a command, such as -- nvidia-smi -L")
+    return operate.execute(_run_of(options), words)
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    logdir = _run_of(options)
+    return operate.fetch(logdir, options.to or logdir, Console(stderr=True))
+
+
+def _attach(options: argparse.Namespace) -> int:
+    return operate.attach(_run_of(options), options.host)
+
+
+def _stacks(options: argparse.Namespace) -> int:
+    return operate.stacks(_run_of(options), options.names)
+
+
+def _workers(options: argparse.Namespace) -> int:
+    nodelist = os.environ.get("SLURM_JOB_NODELIST", "")
+    if options.actors_per_host < 1:
+        raise ConfigError(f"--actors_per_host={options.actors_per_host}: must be 1 or more")
+    if options.actors is None and not nodelist:
+        raise ConfigError(
+            "--actors: name a file with one machine per line (this is not a SLURM job)"
+        )
+    machines = (
+        machine_lists.read_hosts(options.actors)
+        if options.actors
+        else machine_lists.slurm_hosts(nodelist)
+    )
+    if options.learners is None and options.actors is not None:
+        raise ConfigError("--learners: name the learners' machines, separated by commas")
+    learners = options.learners.split(",") if options.learners else machines[:1]
+    settings = (options.actors_per_host, options.tf_port, options.ssh_port, options.ssh_username)
+    if options.output is None:
+        machine_lists.write_workers(sys.stdout, learners, machines, *settings)
+        return 0
+    try:
+        with options.output.open("x", encoding="utf-8") as file:
+            rows = machine_lists.write_workers(file, learners, machines, *settings)
+    except OSError as error:
+        raise ConfigError(f"--output={options.output}: {error.strerror}") from error
+    print(f"{options.output}: {rows} processes")
+    return 0

@@ -1,0 +1,300 @@
+"""The launcher's terminal while it is attached to a run: shows it, and takes in late machines."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from impala_tf.config import ConfigError, user_commands
+from impala_tf.frontend.connection import CommandRunner, ask_agent
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.launcher import STOP_S, Launcher, end_processes
+from impala_tf.frontend.look import Look, Status, look
+from impala_tf.frontend.node.state import NodeState
+from impala_tf.frontend.parallel import Machines, good, problems
+from impala_tf.frontend.plan import NodeSpec
+from impala_tf.frontend.record import NAME, Record, load
+from impala_tf.machine.supervision import ENDED_WELL, OVER, ProcessState
+
+_UPDATE_S = 0.25
+_FIRST_LEARNER_S = 1.0
+_LOOK_S = 5.0
+_REVIVE_S = 60.0
+"""How often a launcher tries to start a supervisor that is silent."""
+_ACTORS_END_S = 30.0
+"""When a run ends, the learners tell their actors, which then have this long to exit."""
+
+
+class Pace(NamedTuple):
+    """How often a launcher looks at the machines of its run, in seconds."""
+
+    first_learner_s: float = _FIRST_LEARNER_S
+    look_s: float = _LOOK_S
+    retry_s: float = 30.0
+    """For those that cannot be reached."""
+
+
+PACE = Pace()
+
+
+class Display(Protocol):
+    """Shows a run; see impala_tf.monitoring.live_display."""
+
+    def start(self) -> None:
+        """Starts showing the run."""
+
+    def update(self) -> None:
+        """Shows the newest status; called about four times a second."""
+
+    def note(self, text: str) -> None:
+        """Shows an event."""
+
+    def stop(self, final_line: str) -> None:
+        """Stops showing the run and prints `final_line`."""
+
+
+_FAILED = ("failed", "refused")
+# What makes all actors fail may make the learner fail a moment later: that says more.
+_LEARNER_FAILS_S = 2.0
+
+MakeDisplay = Callable[[Callable[[], Any]], Display]
+
+
+def where_it_runs(record: Record, logdir: Path) -> str:
+    """Says how to look after a run."""
+    status = user_commands.frontend("status", f"--logdir={logdir}")
+    return (
+        f"{len(record.plan.processes)} processes on {len(record.plan.nodes)} machine(s); "
+        f"see {status} (or watch, logs NAME, stop), "
+        f"or tmux attach -t {record.plan.tmux_sess} on a machine"
+    )
+
+
+class Monitor:
+    """Shows a run until it ends. Ctrl-C leaves the run running."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        machines: Machines,
+        logdir: Path,
+        make_display: MakeDisplay,
+        late: Sequence[NodeSpec] = (),
+        check: Callable[[CommandRunner], object] = lambda _: None,
+        pace: Pace = PACE,
+    ) -> None:
+        """Shows nothing yet.
+
+        Args:
+          launcher: of the run.
+          machines: a machine that is not connected is tried again, and taken in when it answers.
+          logdir: with cluster.json, on this machine.
+          make_display: makes a display. Its argument returns the newest status, or None if there is
+            none yet.
+          late: machines of learners that the run had to start without. When one of them is there,
+            `run` ends, and `can_grow` is true: the run is to be launched again, with it.
+          check: raises ClusterError if a machine cannot be used for a launch.
+          pace: how often it looks at the machines.
+        """
+        self.can_grow = False
+        self._late = {node.name: node for node in late}
+        self._check = check
+        self._pace = pace
+        self._launcher = launcher
+        self._machines = machines
+        self._logdir = logdir
+        self._status: Status | None = None
+        self._states: dict[str, ProcessState] = {}
+        self._silent: dict[str, tuple[int, float]] = {}
+        self._record_changed_ns = 0
+        self._failure: BaseException | None = None
+        self._notes: list[str] = []
+        self._closing = threading.Event()
+        self._display = make_display(lambda: self._status)
+
+    def run(self) -> int:
+        """Shows the run until it ends; returns the exit status."""
+        nodes = self._launcher.record.plan.nodes
+        watched = [(self._watch, node.name) for node in nodes if node.name not in self._late]
+        awaited = [(self._await_learner, name) for name in self._late]
+        threads = [
+            threading.Thread(target=work, args=(name,), daemon=True)
+            for work, name in (*watched, *awaited)
+        ]
+        self._display.start()
+        for thread in threads:
+            thread.start()
+        final = f"left running: {where_it_runs(self._launcher.record, self._logdir)}"
+        status = 0
+        try:
+            status, final = self._until_over()
+        except KeyboardInterrupt:
+            pass  # The run itself continues.
+        finally:
+            self._closing.set()
+            self._display.stop(final)
+        return status
+
+    def _until_over(self) -> tuple[int, str]:
+        plan = self._launcher.record.plan
+        names = {process.name for process in plan.processes}
+        learners = {process.name for process in plan.processes if process.is_learner}
+        actors = names - learners
+        over_since_s = no_actor_since_s = 0.0
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._was_taken_over():
+                return 1, f"this run has ended; {self._logdir} now belongs to a later launch"
+            can_grow = self.can_grow  # read before the notes, so that the one about it is shown
+            while self._notes:
+                self._display.note(self._notes.pop(0))
+            if can_grow:
+                return 0, "the run stops, and resumes with more learners"
+            self._display.update()
+            states = dict(self._states)
+            over = {name for name, state in states.items() if state.state in OVER}
+            if learners <= over:
+                over_since_s = over_since_s or time.monotonic()
+                good_end = all(states[name].state in ENDED_WELL for name in learners)
+                late = time.monotonic() - over_since_s > _ACTORS_END_S
+                if names <= over or late or not good_end:
+                    return self._result(good_end, {n: states[n] for n in sorted(learners)})
+            elif actors and all(n in states and states[n].state in _FAILED for n in actors):
+                no_actor_since_s = no_actor_since_s or time.monotonic()
+                if time.monotonic() - no_actor_since_s > _LEARNER_FAILS_S:
+                    return self._result(False, {n: states[n] for n in sorted(actors)})
+            time.sleep(_UPDATE_S)
+
+    def _result(self, ended_well: bool, learners: Mapping[str, ProcessState]) -> tuple[int, str]:
+        record = self._launcher.record
+        found = end_processes(record, self._machines.reached(), None, STOP_S, close=False)
+        for line in problems(found):
+            self._display.note(line)
+        for name, answer in good(found).items():
+            if answer["left"]:
+                self._display.note(f"{name}: still running: {', '.join(answer['left'])}")
+        node = record.first_learner()
+        if ended_well:
+            return 0, f"done; logdir {node.logdir} on {node.name}"
+        failed = [
+            f"{name} {state.state}: {state.detail}"
+            for name, state in learners.items()
+            if state.state not in ENDED_WELL
+        ]
+        return 1, f"failed: {'; '.join(failed)}; see {user_commands.frontend('logs', 'NAME')}"
+
+    def _was_taken_over(self) -> bool:
+        # A launch into a logdir in use is refused. So if there was a later one, this run is over.
+        try:
+            changed_ns = (self._logdir / NAME).stat().st_mtime_ns
+            if changed_ns == self._record_changed_ns:
+                return False
+            self._record_changed_ns = changed_ns
+            return load(self._logdir).run_id != self._launcher.record.run_id
+        except (ConfigError, OSError):
+            return False
+
+    def _watch(self, name: str) -> None:
+        """Looks at a machine again and again; each machine has a thread of its own."""
+        first = self._launcher.record.first_learner().name
+        trouble = ""
+        while not self._closing.is_set():
+            pause_s = self._pace.first_learner_s if name == first else self._pace.look_s
+            try:
+                runner = self._machines.found[name]
+                if isinstance(runner, ClusterError):
+                    self._take_in(name)
+                else:
+                    self._take_note(name, runner, look(runner, self._launcher.record))
+                if trouble:
+                    self._notes.append(f"{name}: reachable again")
+                trouble = ""
+            except ClusterError as error:
+                if not trouble and isinstance(self._machines.found[name], ClusterError):
+                    trouble = str(error)  # The launch has named it already.
+                elif not trouble:
+                    trouble = str(error)
+                    self._notes.append(f"{error}; the run continues there, but is not shown")
+                pause_s = max(pause_s, self._pace.look_s)
+            except BaseException as failure:
+                self._failure = failure  # _until_over raises it in the main thread.
+                return
+            if isinstance(self._machines.found[name], ClusterError):
+                pause_s = self._pace.retry_s
+            self._closing.wait(pause_s)
+
+    def _await_learner(self, name: str) -> None:
+        """Waits until the machine of a learner that is missing can be used."""
+        trouble = str(self._machines.found[name])  # The launch has named it already.
+        while not self._closing.wait(self._pace.retry_s):
+            try:
+                found = self._machines.connect([self._late[name]])[name]
+                if isinstance(found, ClusterError):
+                    raise found
+                self._check(found)
+                self._notes.append(f"{name}: is there now")
+                self.can_grow = True
+                return
+            except ClusterError as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    self._notes.append(trouble)
+                self._machines.found[name] = error
+            except BaseException as failure:
+                self._failure = failure  # _until_over raises it in the main thread.
+                return
+
+    def _take_in(self, name: str) -> None:
+        """Starts the processes of a machine that could not be used when the run was launched."""
+        node = self._launcher.record.plan.node(name)
+        found = self._machines.connect([node])[name]
+        if isinstance(found, ClusterError):
+            raise found
+        try:
+            if look(found, self._launcher.record).state is not None:
+                return  # It is part of the run already, as `frontend watch` finds it.
+            self._launcher.bring_in(found)
+        except ClusterError as error:
+            self._machines.found[name] = error
+            raise
+        self._notes.append(f"{name}: joined the run")
+
+    def _revive(self, name: str, runner: CommandRunner, seen: Look, state: NodeState) -> None:
+        """Starts a supervisor again that is silent, unless the machine itself does."""
+        known = self._silent.get(name)
+        if not seen.is_silent or all(each.state in OVER for each in state.processes.values()):
+            if self._silent.pop(name, None) is not None:
+                again = known is not None and known[0] != state.pid
+                what = "was started again" if again else "is there again"
+                self._notes.append(f"{name}: its supervisor {what}")
+            return
+        if known is None:
+            text = "its supervisor is silent, so its processes may have ended; starting it again"
+            self._notes.append(f"{name}: {text}")
+        if known is None or time.monotonic() - known[1] > _REVIVE_S:
+            self._silent[name] = state.pid, time.monotonic()
+            ask_agent(runner, "rejoin", {"logdir": runner.node.logdir, "node": runner.node.id},
+                      STOP_S)  # fmt: skip
+
+    def _take_note(self, name: str, runner: CommandRunner, seen: Look) -> None:
+        if seen.state is None:
+            return
+        if seen.has_rebooted and any(p.state not in OVER for p in seen.state.processes.values()):
+            question = {"logdir": runner.node.logdir, "node": runner.node.id}
+            ask_agent(runner, "rejoin", question, STOP_S)
+            self._notes.append(f"{name}: has rebooted; its processes were started again")
+            return
+        self._revive(name, runner, seen, seen.state)
+        for process in seen.state.processes.values():
+            before = self._states.get(process.name)
+            if process.restarts > (before.restarts if before else 0):
+                self._notes.append(f"{process.name} on {name} exited: {process.detail}")
+            if process.state in _FAILED and (before is None or before.state not in _FAILED):
+                self._notes.append(f"{process.name} on {name} {process.state}: {process.detail}")
+            self._states[process.name] = process
+        if 0 in seen.statuses:
+            self._status = seen.statuses[0]

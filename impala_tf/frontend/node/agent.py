@@ -1,0 +1,390 @@
+"""Does the front end's work on a machine: JSON in, JSON out.
+
+`python -m impala_tf.frontend.node.agent TASK` does one task.
+
+The current folder is the project's, the interpreter is the one that the processes get. What goes
+wrong in a way that its user can mend is printed as one line, with exit status 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from impala_tf.frontend import project
+from impala_tf.frontend.node import boot, code_folders, recovery, run_folder
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.orders_file import AgentError, changed_orders, locked
+from impala_tf.frontend.node.plain import from_plain, to_plain
+from impala_tf.frontend.node.private import (
+    PrivateError,
+    check_owner,
+    remove_secrets,
+    renew_secrets,
+    write_credentials,
+    write_secrets,
+)
+from impala_tf.frontend.node.stacks import stacks
+from impala_tf.frontend.node.state import NodeState, Orders
+from impala_tf.frontend.node.tmux import RunSession, TmuxError, Window
+from impala_tf.frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
+from impala_tf.machine.addresses import is_here
+from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
+
+_START_TIMEOUT_S = 60.0
+_SUPERVISOR_ENDS_S = 5.0
+_WINDOWS_END_S = 5.0
+_KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMPDIR", "TZ", "USER",
+         "XDG_RUNTIME_DIR")  # fmt: skip
+_KEPT_BEGINNINGS = ("CUDA_", "HOROVOD_", "IMPALA_TF_", "KMP_", "LC_", "LD_LIBRARY_", "NCCL_",
+                    "NVIDIA_", "OMP_", "ROCM_", "TF_", "XLA_")  # fmt: skip
+
+
+def clean_environment() -> dict[str, str]:
+    """Returns the variables that a run's processes get.
+
+    Others, such as the tokens of the shell that started tmux, are nobody's business there.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT or name.startswith(_KEPT_BEGINNINGS)
+    }
+
+
+def check(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Says what a launch needs to know about this machine; changes nothing.
+
+    Args:
+      asked: "manifest" {path: SHA-256} for files of the project to compare, "tmux_sess", "logdir",
+        "addresses" to listen on, "start_at_boot", "code": folder of the run's code, or ''.
+
+    Returns:
+      "workdir" and "logdir" (absolute), "differing": paths whose content differs, "windows": names
+      of those in the session that no ended run left, "running": the logdir's processes that run,
+      "foreign": addresses that are not this machine's, "machine_id": equal for two nodes that are
+      the same user of the same machine, "run": "flags" and "sources" of the run whose config.json
+      is in the logdir, or {}.
+    """
+    logdir = Path(asked["logdir"]).expanduser().absolute()
+    check_owner(logdir)
+    if asked.get("code"):
+        code_folders.touch(Path(asked["code"]))
+    if asked["start_at_boot"]:
+        boot.check()
+    session = RunSession(asked["tmux_sess"])
+    windows = _settled_windows(session)
+    return {
+        "workdir": str(Path.cwd()),
+        "logdir": str(logdir),
+        "differing": project.differing(asked["manifest"]),
+        "windows": [window.name for window in windows if not (window.run_id and window.dead)],
+        "running": [
+            f"{name} (pid {pid})"
+            for state in _states(logdir)
+            for name, pid in files.living_pids(state).items()
+        ],
+        "foreign": [host for host in asked["addresses"] if not is_here(host)],
+        "machine_id": session.server(),
+        "run": run_folder.run_in(logdir),
+    }
+
+
+def _settled_windows(session: RunSession) -> list[Window]:
+    """Returns a session's windows; those of a run that has just ended get a moment to notice."""
+    until_s = time.monotonic() + _WINDOWS_END_S
+    while True:
+        windows = session.windows()
+        ended = {pane.run_id for pane in windows if pane.name == SUPERVISOR and pane.dead}
+        if time.monotonic() > until_s or not any(
+            pane.run_id in ended and not pane.dead for pane in windows
+        ):
+            return windows
+        time.sleep(0.1)
+
+
+def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Starts a node's processes: writes credentials and orders, opens windows, waits for the start.
+
+    Args:
+      asked: "orders" without what only this machine knows, "credentials" {file name: text},
+        "secrets" {name: value} of those that the orders name.
+
+    Returns:
+      The node's state.
+    """
+    logdir = Path(asked["orders"]["logdir"]).expanduser().absolute()
+    check_owner(logdir)
+    folder = files.processes_folder(logdir)
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    orders: Orders = from_plain(Orders, {
+        **asked["orders"], "logdir": str(logdir), "credentials": str(logdir / "credentials"),
+        "started_unix_s": time.time(), "environment": clean_environment(),
+        "workdir": str(Path.cwd()), "code": str(Path(asked["orders"]["code"]).absolute()),
+    })  # fmt: skip
+    with locked(folder, orders.node):
+        known = files.read_state(files.state_path(logdir, orders.node))
+        if known is not None and files.living_pids(known):
+            raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")
+        write_credentials(logdir / "credentials", asked["credentials"])
+        files.write(files.orders_path(logdir, orders.node), orders)
+        if orders.start_at_boot:
+            boot.install(orders)
+        code_folders.mark(orders)
+        code_folders.remove_unused(Path(orders.workdir) / code_folders.PARENT)
+        if not orders.secrets:
+            return to_plain(_start(orders))
+        write_secrets(orders, asked["secrets"])
+        try:
+            return to_plain(_start(orders))
+        except BaseException:
+            remove_secrets(orders)
+            raise
+
+
+def add(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Replaces the orders of a node that runs; its supervisor starts what is new.
+
+    Args:
+      asked: "orders" as for `launch`.
+    """
+    fields = asked["orders"]
+    path = files.orders_path(Path(fields["logdir"]).expanduser().absolute(), fields["node"])
+    with changed_orders(path) as (orders, change):
+        more: Orders = from_plain(Orders, {**to_plain(orders), "processes": fields["processes"]})
+        change(orders._replace(processes=more.processes))
+    return to_plain(_start(files.read_orders(path)))
+
+
+def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Stops processes of a run, and no others, and waits until they have exited.
+
+    Args:
+      asked: "logdir", "node", "run_id", "names" or null for all, "timeout_s", "close": whether to
+        close the windows of a run of which nothing is left, "is_final": whether --end_command
+        follows.
+
+    Returns:
+      "stopped" {name: exit status}, "left" {name: pid} of those that are still alive. Processes
+      that were not running are in neither.
+    """
+    path = files.orders_path(asked["logdir"], asked["node"])
+    state_file = files.state_path(asked["logdir"], asked["node"])
+    state = files.read_state(state_file)
+    if state is None or state.run_id != asked["run_id"]:
+        return {"stopped": {}, "left": {}}
+    names = set(state.processes if asked["names"] is None else asked["names"])
+    running = [name for name in files.living_pids(state) if name in names]
+    with changed_orders(path) as (orders, change):
+        known = {spec.name for spec in orders.processes}
+        command = orders.end_command if asked["is_final"] else None
+        stopped = tuple(sorted({*orders.stopped, *(names & known)}))
+        change(orders._replace(stopped=stopped, end_command=command))
+    until_s = time.monotonic() + asked["timeout_s"]
+    while True:
+        state = files.read_state(state_file) or state
+        alive = files.living_pids(state)
+        if "supervisor" not in alive:
+            _terminate(alive)
+        left = {name: pid for name, pid in alive.items() if name in names}
+        if _have_ended(state, alive, names) or time.monotonic() > until_s:
+            break
+        time.sleep(0.1)
+    if "supervisor" not in alive and not left and names >= {*state.processes}:
+        remove_secrets(orders)
+    if orders.start_at_boot and names >= {*state.processes}:
+        boot.remove(orders)
+    if asked["close"] and names >= {*state.processes} and _supervisor_ends(state):
+        RunSession(orders.tmux_sess).close(asked["run_id"])
+    ended = [name for name in running if name not in left]
+    return {"stopped": {name: state.processes[name].exit_status for name in ended}, "left": left}
+
+
+def _have_ended(state: NodeState, alive: Mapping[str, int], names: set[str]) -> bool:
+    if "supervisor" not in alive:
+        return not names & alive.keys()
+    return all(process.state in (*OVER, "left") for name, process in state.processes.items()
+               if name in names)  # fmt: skip
+
+
+def _supervisor_ends(state: NodeState) -> bool:
+    """Gives a supervisor that has nothing left to do some seconds to exit."""
+    until_s = time.monotonic() + _SUPERVISOR_ENDS_S
+    while "supervisor" in files.living_pids(state) and time.monotonic() < until_s:
+        time.sleep(0.1)
+    return "supervisor" not in files.living_pids(state)
+
+
+def restart(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Restarts processes of a node, and its supervisor if that has ended.
+
+    Args:
+      asked: "logdir", "node", "names" or null for all, "secrets" {name: value} of those that the
+        launcher's shell has, in case the run had ended.
+
+    Returns:
+      The node's state.
+    """
+    path = files.orders_path(asked["logdir"], asked["node"])
+    with changed_orders(path) as (orders, change):
+        renew_secrets(orders, asked.get("secrets", {}))
+        names = set(asked["names"] or (spec.name for spec in orders.processes))
+        counts = {name: orders.restarts.get(name, 0) + 1 for name in names}
+        stopped = tuple(name for name in orders.stopped if name not in names)
+        change(orders._replace(stopped=stopped, restarts={**orders.restarts, **counts}))
+    return to_plain(_start(files.read_orders(path)))
+
+
+def rejoin(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Starts the supervisor of a node again, after the machine was down or all of it was killed.
+
+    Processes that had ended stay so. Changes nothing if the supervisor's window still starts it.
+
+    Args:
+      asked: "logdir", "node".
+
+    Returns:
+      The node's state.
+    """
+    orders = files.read_orders(files.orders_path(asked["logdir"], asked["node"]))
+    state = files.read_state(files.state_path(asked["logdir"], asked["node"]))
+    if state is not None and all(each.state in OVER for each in state.processes.values()):
+        boot.remove(orders)
+        return to_plain(state)  # The run ended before the machine did.
+    with locked(files.processes_folder(orders.logdir), orders.node):
+        windows = RunSession(orders.tmux_sess).windows()
+        mine = [each for each in windows if each.run_id == orders.run_id and not each.dead]
+        if state is not None and SUPERVISOR in [each.name for each in mine]:
+            return to_plain(state)
+        return to_plain(_start(orders, is_new=False))
+
+
+def _start(orders: Orders, is_new: bool = True) -> NodeState:
+    """Starts the supervisor, unless it runs, and opens the windows that are missing.
+
+    Args:
+      orders: the node's.
+      is_new: whether a supervisor forgets what one before it knew, and starts all processes.
+    """
+    session = RunSession(orders.tmux_sess)
+    state_file = files.state_path(orders.logdir, orders.node)
+    known = files.read_state(state_file)
+    runs = known is not None and "supervisor" in files.living_pids(known)
+    for window in session.windows():
+        if window.dead and window.run_id not in ("", orders.run_id):
+            session.close(window.run_id)  # of a run that has ended
+    is_ours = False
+    if not runs:
+        if not Path(orders.code).is_dir():
+            raise AgentError(f"{orders.code}: the run had ended, and a later launch has removed its"
+                             " code; launch it again, which resumes it")  # fmt: skip
+        session.close(orders.run_id)  # It might start the supervisor at the same time.
+        _await_end_of_supervisor(orders)
+        if is_new:
+            recovery.end_orphans(recovery.before(orders), _START_TIMEOUT_S, lambda: None)
+            state_file.unlink(missing_ok=True)
+        is_ours = not session.windows()
+        open_supervisor(session, orders)
+    names = {spec.name for spec in orders.processes} - {*orders.stopped}
+    state = _await_start(session, orders, state_file, names, None if runs else known)
+    open_missing(session, orders)
+    if is_ours and orders.processes:
+        session.show(orders.processes[0].name)
+    return state
+
+
+def _await_start(
+    session: RunSession,
+    orders: Orders,
+    state_file: Path,
+    names: set[str],
+    earlier: NodeState | None,
+) -> NodeState:
+    """Waits until the supervisor has started `names`; returns its state, not that of an earlier."""
+    old = (earlier.pid, earlier.pid_ticks, earlier.boot_id) if earlier is not None else None
+    until_s = time.monotonic() + _START_TIMEOUT_S
+    while True:
+        # In this order: the supervisor may write its state and end between the two questions.
+        dead = any(window.dead for window in session.windows() if window.name == SUPERVISOR)
+        state = files.read_state(state_file)
+        if (
+            state is not None
+            and state.run_id == orders.run_id
+            and (state.pid, state.pid_ticks, state.boot_id) != old
+            and all(
+                name in state.processes and state.processes[name].state != "starting"
+                for name in names
+            )
+        ):
+            return state
+        if dead or time.monotonic() > until_s:
+            raise AgentError(f"the supervisor did not start: {session.last_line(SUPERVISOR)}")
+        time.sleep(0.05)
+
+
+def _states(logdir: Path) -> list[NodeState]:
+    states = [files.read_state(path) for path in
+             sorted(files.processes_folder(logdir).glob("[!.]*.state.json"))]  # fmt: skip
+    return [state for state in states if state is not None]
+
+
+def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Gives a learner's machine the newest names that learners are to refuse.
+
+    Args:
+      asked: "logdir", "credentials" {file name: text}.
+    """
+    logdir = Path(asked["logdir"])
+    check_owner(logdir)
+    write_credentials(logdir / "credentials", asked["credentials"])
+    return {}
+
+
+def _await_end_of_supervisor(orders: Orders) -> None:
+    """Waits until no supervisor of the node holds its lock."""
+    with files.lock_path(orders.logdir, orders.node).open("a") as file:
+        until_s = time.monotonic() + STOP_TIMEOUT_S + _START_TIMEOUT_S
+        while time.monotonic() < until_s:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(0.1)
+    raise AgentError("another supervisor of this run does not end")
+
+
+def _terminate(alive: Mapping[str, int]) -> None:
+    for pid in alive.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    task.__name__: task
+    for task in (check, launch, add, stop, restart, rejoin, revoke, stacks, run_folder.set_aside)
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Does one task; returns the exit status."""
+    if len(arguments) != 1 or arguments[0] not in TASKS:
+        print(f"usage: python -m impala_tf.frontend.node.agent {'|'.join(TASKS)}", file=sys.stderr)
+        return 2
+    try:
+        answer = TASKS[arguments[0]](json.load(sys.stdin))
+    except (AgentError, PrivateError, TmuxError, boot.CronError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

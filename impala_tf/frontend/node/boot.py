@@ -1,0 +1,63 @@
+"""Starts a node's processes again when its machine has rebooted: a line in the user's crontab."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+
+from impala_tf.frontend.node.state import Orders
+
+
+class CronError(Exception):
+    """cron cannot be used; the message says why."""
+
+
+def check() -> None:
+    """Raises CronError if there is no cron on this machine."""
+    _crontab()
+
+
+def install(orders: Orders) -> None:
+    """Lets cron start the node's processes at boot, instead of those of earlier runs here."""
+    question = json.dumps({"logdir": orders.logdir, "node": orders.node})
+    agent = shlex.join([sys.executable, "-m", "impala_tf.frontend.node.agent", "rejoin"])
+    command = f"cd {shlex.quote(orders.code)} && echo {shlex.quote(question)} | {agent}"
+    escaped = command.replace("%", "\\%")  # crontab(5): else it ends the command
+    lines = [line for line in _crontab() if _mark(orders) not in line]
+    _replace([*lines, f"@reboot {escaped} # {_mark(orders)}"])
+
+
+def remove(orders: Orders) -> None:
+    """Removes what `install` added, if that is there."""
+    try:
+        lines = _crontab()
+    except CronError:
+        return
+    kept = [line for line in lines if _mark(orders) not in line]
+    if kept != lines:
+        _replace(kept)
+
+
+def _mark(orders: Orders) -> str:
+    return f"impala_tf {orders.node} in {shlex.quote(orders.logdir)}"
+
+
+def _crontab() -> list[str]:
+    try:
+        done = subprocess.run(["crontab", "-l"], capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise CronError("--start_at_boot: cron is missing; on Debian: apt-get install cron") from (
+            error
+        )
+    if done.returncode != 0 and "no crontab" not in done.stderr:
+        raise CronError(f"--start_at_boot: crontab: {done.stderr.strip()}")
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def _replace(lines: list[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run(["crontab", "-"], input=text, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise CronError(f"--start_at_boot: crontab: {done.stderr.strip()}")

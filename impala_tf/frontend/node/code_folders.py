@@ -1,0 +1,64 @@
+"""The folders with the code of runs on this machine: PARENT/DIGEST in the workdir.
+
+Every run leaves a mark in the folder that it uses. The next launch removes folders without a run.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.state import Orders
+from impala_tf.machine.supervision import OVER
+
+PARENT = ".code"
+_MARK = ".run-"
+_FRESH_S = 600.0
+"""So long after it was used, a folder may belong to a launch that has not got far."""
+
+
+def touch(folder: Path) -> None:
+    """Keeps a folder that a launch is about to use."""
+    if folder.is_dir():
+        folder.touch()
+
+
+def mark(orders: Orders) -> None:
+    """Says that a run uses its folder, if it has one of its own."""
+    folder = Path(orders.code)
+    if folder.parent.name != PARENT:
+        return
+    note = {"run_id": orders.run_id, "node": orders.node, "logdir": orders.logdir}
+    files.replace_file(folder / f"{_MARK}{orders.run_id}-{orders.node}", json.dumps(note).encode())
+
+
+def remove_unused(parent: Path) -> None:
+    """Removes the folders of runs that have ended, and what interrupted launches left."""
+    for folder in parent.iterdir() if parent.is_dir() else ():
+        if not _is_fresh(folder) and not any(map(_is_used, folder.glob(f"{_MARK}*"))):
+            shutil.rmtree(folder, ignore_errors=True)  # Another machine may share the folder.
+
+
+def _is_fresh(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime < _FRESH_S
+
+
+def _is_used(note_file: Path) -> bool:
+    note = json.loads(note_file.read_text())
+    try:
+        orders = files.read_orders(files.orders_path(note["logdir"], note["node"]))
+    except FileNotFoundError:
+        return False
+    state = files.read_state(files.state_path(note["logdir"], note["node"]))
+    if orders.run_id != note["run_id"]:
+        return False  # A later run has taken over the logdir.
+    if state is None or state.run_id != note["run_id"]:
+        return _is_fresh(note_file)
+    # A machine that was down starts its processes again, so only an end is an end.
+    return any(
+        process.state not in OVER and name not in orders.stopped
+        for name, process in state.processes.items()
+    )

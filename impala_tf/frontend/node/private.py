@@ -1,0 +1,84 @@
+"""What nobody but the run's user may read on a machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.state import Orders
+
+
+class PrivateError(Exception):
+    """A folder belongs to another user, or a secret is missing; the message says which."""
+
+
+def check_owner(logdir: Path) -> None:
+    """Raises PrivateError if another user could read the run's keys, or replace its files."""
+    for folder in (logdir, logdir / "credentials", files.processes_folder(logdir)):
+        with contextlib.suppress(FileNotFoundError):
+            owner = folder.stat().st_uid
+            if owner not in (os.geteuid(), 0):
+                raise PrivateError(f"{folder} belongs to another user (uid {owner})")
+
+
+def write_credentials(folder: Path, contents: Mapping[str, str]) -> None:
+    """Writes {file name: text} into a folder that only the user can open."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    for name, text in contents.items():
+        files.replace_file(folder / name, text.encode())
+
+
+def write_secrets(orders: Orders, values: Mapping[str, str]) -> None:
+    """Keeps the secrets of a run for restarts, until it ends; the logdir is no place for them.
+
+    Args:
+      orders: the node's.
+      values: {name: value} of all secrets that the orders name.
+    """
+    path = _secrets_path(orders)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    files.replace_file(path, json.dumps({name: values[name] for name in orders.secrets}).encode())
+
+
+def read_secrets(orders: Orders) -> dict[str, str]:
+    """Returns {name: value}. Raises FileNotFoundError if they were removed."""
+    if not orders.secrets:
+        return {}
+    values: dict[str, str] = json.loads(_secrets_path(orders).read_text(encoding="utf-8"))
+    return values
+
+
+def renew_secrets(orders: Orders, values: Mapping[str, str]) -> None:
+    """Makes sure that the secrets of a run that had ended are there again.
+
+    Args:
+      orders: the node's.
+      values: {name: value} of those that the shell of the launcher has.
+
+    Raises:
+      PrivateError: if one is missing.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        read_secrets(orders)
+        return
+    if missing := [name for name in orders.secrets if name not in values]:
+        raise PrivateError(
+            f"--secret={missing[0]}: was removed when the run ended, and is not set in the shell "
+            "that restarts it"
+        )
+    write_secrets(orders, values)
+
+
+def remove_secrets(orders: Orders) -> None:
+    """Removes what `write_secrets` wrote, if that is there."""
+    _secrets_path(orders).unlink(missing_ok=True)
+
+
+def _secrets_path(orders: Orders) -> Path:
+    return Path.home() / ".impala_tf" / "secrets" / f"{orders.run_id}-{orders.node}.json"

@@ -1,0 +1,53 @@
+"""Where the processes of a node are right now: the Python stacks of all their threads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from impala_tf.frontend.node import state as files
+
+_WRITTEN_S = 2.0
+"""How long a process may take to write them; see `process_lifetime.print_stacks_on_request`."""
+
+
+def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
+    """Returns {name: the Python stacks of all its threads} of a node's processes.
+
+    Args:
+      asked: "logdir", "node", "names" or null for all.
+    """
+    state = files.read_state(files.state_path(asked["logdir"], asked["node"]))
+    if state is None:
+        return {}
+    texts: dict[str, str] = {}
+    with contextlib.ExitStack() as opened:
+        logs = {}
+        for name, pid in files.living_pids(state).items():
+            if name == "supervisor" or (asked["names"] and name not in asked["names"]):
+                continue
+            if not _handles(pid, signal.SIGUSR1):
+                texts[name] = "has not started yet"
+                continue
+            path = files.log_path(asked["logdir"], name)
+            log = logs[name] = opened.enter_context(path.open(errors="replace"))
+            log.seek(0, os.SEEK_END)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+        if logs:
+            time.sleep(_WRITTEN_S)  # for all at once: a machine may have a hundred
+        return texts | {name: log.read() for name, log in logs.items()}
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    """Tells whether a process has a handler for a signal. Source: proc(5), SigCgt."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False

@@ -1,0 +1,207 @@
+"""The files of a node: what its supervisor is told to run, and what it reports.
+
+    LOGDIR/processes/NODE.orders.json   written by the agent
+    LOGDIR/processes/NODE.state.json    written by the supervisor, at every change and every 2 s
+    LOGDIR/processes/NAME.log           what a process printed; supervisor-NODE.log: the supervisor
+
+Machines that share a home folder share the logdir, so the names of their files differ.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from impala_tf.frontend.node.plain import from_plain, to_plain
+from impala_tf.machine.node import is_learner
+from impala_tf.machine.supervision import ProcessState, start_ticks
+
+HEARTBEAT_S = 2.0
+SILENT_S = 15.0
+"""A supervisor that has not written its state for this long is dead or stopped."""
+
+
+class RankInfo(NamedTuple):
+    """A learner's position in the group of learners, in the terms of Horovod's Gloo controller."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    hosts: tuple[str, ...]
+    """The address of every learner, as the others reach it; this one's is `hosts[rank]`."""
+    rendezvous_port: int
+    """On learner 0's machine."""
+
+
+class ProcessSpec(NamedTuple):
+    """A process of a run."""
+
+    name: str
+    """learner-0, actor-2: names the window and the log; `frontend logs` takes it."""
+    node: str
+    """Name of the node that runs it."""
+    arguments: tuple[str, ...]
+    """What follows the interpreter on the command line."""
+    environment: Mapping[str, str] = {}
+    max_restarts: int | None = None
+    """In an hour. None: no limit."""
+    rank_info: RankInfo | None = None
+
+    @property
+    def is_learner(self) -> bool:
+        """Whether it is a learner."""
+        return is_learner(self.name)
+
+
+class Orders(NamedTuple):
+    """What a node's supervisor is told to do."""
+
+    run_id: str
+    node: str
+    """node-3: names the files."""
+    tmux_sess: str
+    logdir: str
+    """Absolute."""
+    credentials: str
+    """Folder of the run's certificates; absolute."""
+    processes: tuple[ProcessSpec, ...]
+    started_unix_s: float
+    """When the run was launched, by the node's own clock."""
+    stopped: tuple[str, ...] = ()
+    """Names of processes that are to stop."""
+    restarts: Mapping[str, int] = {}
+    """How often an operator has asked to restart a process."""
+    max_hours: float | None = None
+    end_command: str | None = None
+    start_at_boot: bool = False
+    secrets: tuple[str, ...] = ()
+    """Names of variables of the processes; see `impala_tf.frontend.node.private`."""
+    environment: Mapping[str, str] = {}
+    """The supervisor's, so that a supervisor started at boot has the same one."""
+    workdir: str = ""
+    """The processes' current folder; absolute. '': the supervisor's own."""
+    code: str = ""
+    """Folder of the run's code; absolute. '': the workdir."""
+
+
+class NodeState(NamedTuple):
+    """What a node's supervisor reports."""
+
+    run_id: str
+    node: str
+    pid: int
+    """The supervisor's. Pids are reused, so its start time is kept with it."""
+    pid_ticks: int
+    boot_id: str
+    uptime_s: float
+    """The machine's, when this was written: it says how old this is, whatever clocks do."""
+    now_unix_s: float
+    processes: Mapping[str, ProcessState]
+
+
+def processes_folder(logdir: str | Path) -> Path:
+    """Returns the folder of the processes' logs and of the nodes' files."""
+    return Path(logdir) / "processes"
+
+
+def orders_path(logdir: str | Path, node: str) -> Path:
+    """Returns the path of a node's orders."""
+    return processes_folder(logdir) / f"{node}.orders.json"
+
+
+def state_path(logdir: str | Path, node: str) -> Path:
+    """Returns the path of a node's state."""
+    return processes_folder(logdir) / f"{node}.state.json"
+
+
+def lock_path(logdir: str | Path, node: str) -> Path:
+    """Returns the path of the file on which a supervisor holds a lock while it lives."""
+    return processes_folder(logdir) / f"{node}.alive"
+
+
+def log_path(logdir: str | Path, name: str) -> Path:
+    """Returns the path of a process's log."""
+    return processes_folder(logdir) / f"{name}.log"
+
+
+def supervisor_log(logdir: str | Path, node: str) -> Path:
+    """Returns the path of the log of a node's supervisor."""
+    return log_path(logdir, f"supervisor-{node}")
+
+
+def read_orders(path: Path) -> Orders:
+    """Returns a node's orders. Raises OSError, or ValueError if the file is damaged."""
+    orders: Orders = from_plain(Orders, json.loads(path.read_text(encoding="utf-8")))
+    return orders
+
+
+def read_state(path: Path) -> NodeState | None:
+    """Returns the state that a supervisor wrote last, or None if there is none."""
+    try:
+        return parse_state(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+def parse_state(text: str) -> NodeState:
+    """Returns the state that a supervisor wrote. Raises ValueError if it is damaged."""
+    state: NodeState = from_plain(NodeState, json.loads(text))
+    return state
+
+
+def write(path: Path, value: Orders | NodeState) -> None:
+    """Replaces a file atomically: readers see the old content or the new one."""
+    replace_file(path, json.dumps(to_plain(value)).encode() + b"\n", 0o644)
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replaces a file atomically, by one whose name nobody could guess before."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def boot_id() -> str:
+    """Returns what changes when this machine boots."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def uptime_s() -> float:
+    """Returns how long this machine has been up, in seconds."""
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def is_silent(state: NodeState, machine_boot_id: str, machine_uptime_s: float) -> bool:
+    """Tells whether the supervisor that wrote `state` seems to be dead or stopped."""
+    age_s = machine_uptime_s - state.uptime_s
+    return state.boot_id != machine_boot_id or not 0 <= age_s <= SILENT_S
+
+
+def living_pids(state: NodeState) -> dict[str, int]:
+    """Returns {name of a process, or "supervisor": its pid} of those that are alive here.
+
+    Empty if the state was written before this machine's last boot, or on another machine.
+    """
+    if state.boot_id != boot_id():
+        return {}
+    started = {"supervisor": (state.pid, state.pid_ticks)} | {
+        name: (process.pid, process.pid_ticks) for name, process in state.processes.items()
+    }
+    return {
+        name: pid
+        for name, (pid, ticks) in started.items()
+        if pid and ticks is not None and start_ticks(pid) == ticks
+    }

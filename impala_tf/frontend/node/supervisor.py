@@ -1,0 +1,280 @@
+"""Keeps the processes of a node running: `python -m impala_tf.frontend.node.supervisor ORDERS`.
+
+One supervisor runs on each machine, in a tmux window, and continues when the launcher exits. It
+reads its orders again whenever they change, and writes its state; see `state.py`. If it is killed,
+its window starts another one, which resumes from that state; see `windows.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from impala_tf.frontend.node import recovery
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.private import read_secrets, remove_secrets
+from impala_tf.frontend.node.state import NodeState, ProcessSpec, RankInfo
+from impala_tf.machine import process_logs
+from impala_tf.machine.node import TICK_S, Node, run_end_command
+from impala_tf.machine.supervision import (
+    ENDED_WELL,
+    STOP_TIMEOUT_S,
+    UNUSABLE_INPUT,
+    Command,
+    GiveUpError,
+    ProcessState,
+    SupervisedProcess,
+    start_ticks,
+)
+
+if TYPE_CHECKING:
+    from impala_tf.frontend.node.group import Membership
+
+
+class NodeSupervisor:
+    """Runs what a node's orders say, until all of it is over.
+
+    Attributes:
+      node: the processes that it has started.
+    """
+
+    def __init__(self, orders_file: Path, echo: bool = False) -> None:
+        """Reads the orders. Raises OSError or ValueError if they cannot be used.
+
+        Args:
+          orders_file: see `impala_tf.frontend.node.state`.
+          echo: whether to print what the processes print.
+        """
+        self._file = orders_file
+        self._orders = files.read_orders(orders_file)
+        files.processes_folder(self._orders.logdir).mkdir(parents=True, exist_ok=True)
+        self._alive = files.lock_path(self._orders.logdir, self._orders.node).open("w")
+        fcntl.flock(self._alive, fcntl.LOCK_EX)
+        self._orders_changed_ns = orders_file.stat().st_mtime_ns
+        self._before = recovery.before(self._orders)
+        self._ended = recovery.ended(self._before, self._orders)
+        self.node = Node(
+            lambda command, event: self._say(f"{command.name} {event}"),
+            self._orders.max_hours,
+            time.time() - self._orders.started_unix_s,
+        )
+        self._members: dict[str, Membership] = {}
+        self._restarts = dict(self._orders.restarts)
+        self._shown: dict[str, int] | None = {} if echo else None
+        self._written_s = float("-inf")
+        self._written: object = None
+        self._trouble = ""
+        self._pid, self._boot_id = os.getpid(), files.boot_id()
+        self._pid_ticks = start_ticks(self._pid) or 0
+
+    def stop(self, *_: object) -> None:
+        """Makes `run` stop everything and return. Can be a signal handler."""
+        self.node.stop()
+
+    def leave(self, *_: object) -> None:
+        """As `stop`, but the processes start again when the machine is back."""
+        self.node.stop(leaving=True)
+
+    def run(self) -> int:
+        """Runs until everything is over; returns the exit status."""
+        try:
+            self._take_over()
+            while not self._over():
+                self._read_orders()
+                self._start_new()
+                self.node.tick(self._orders.stopped)
+                self._write_state()
+                self._echo_logs()
+                time.sleep(TICK_S)
+        except BaseException:
+            self.node.stop(leaving=True)  # The next supervisor resumes what has not ended.
+            raise
+        finally:
+            self.node.close()
+            self._write_state(always=True)
+            self._echo_logs()
+            for member in self._members.values():
+                member.close()
+            self._alive.close()
+        if not self.node.leaving:
+            remove_secrets(self._orders)
+            if command := self._orders.end_command:
+                self._say(f"runs --end_command: {command}")
+                # Its output goes to the supervisor's log, which is standard error.
+                run_end_command(command, self._orders.logdir, self._states(), sys.stderr)
+        states = {state.state for state in self._states().values()}
+        if states <= {*ENDED_WELL, "left"}:
+            return 0
+        return UNUSABLE_INPUT if "refused" in states and "failed" not in states else 1
+
+    def _take_over(self) -> None:
+        """Waits until nothing is left that an earlier supervisor started and this one will, too."""
+        if not self._before:
+            return
+        self._say("the supervisor starts again: the one before was killed")
+        recovery.end_orphans(self._before, STOP_TIMEOUT_S, self._write_state)
+
+    def _states(self) -> dict[str, ProcessState]:
+        """Returns the states of the processes that are over or were started by this supervisor."""
+        return self._ended | self.node.states
+
+    def _over(self) -> bool:
+        wanted = {spec.name for spec in self._orders.processes} - {*self._orders.stopped}
+        return (self.node.stopping or wanted <= self._states().keys()) and self.node.over
+
+    def _read_orders(self) -> None:
+        """Reads the orders again if they have changed; keeps the old ones while it cannot."""
+        try:
+            changed_ns = self._file.stat().st_mtime_ns
+            if changed_ns != self._orders_changed_ns:
+                self._orders = files.read_orders(self._file)
+                self._orders_changed_ns = changed_ns
+        except (OSError, ValueError) as error:
+            self._say_once(f"cannot read {self._file}: {error}")
+
+    def _start_new(self) -> None:
+        for spec in self._orders.processes:
+            asked = self._orders.restarts.get(spec.name, 0)
+            again = asked > self._restarts.get(spec.name, 0)
+            self._restarts[spec.name] = asked
+            process = self.node.processes.get(spec.name)
+            if process is not None and not process.over:
+                if again:
+                    process.restart()
+            elif self.node.stopping or spec.name in self._orders.stopped:
+                continue
+            elif again or spec.name not in self._states():
+                self._start(spec)
+
+    def _start(self, spec: ProcessSpec) -> None:
+        orders = self._orders
+        if self._shown is not None:
+            log = files.log_path(orders.logdir, spec.name)
+            self._shown[spec.name] = log.stat().st_size if log.exists() else 0
+        script, *flags = spec.arguments
+        if script.endswith(".py"):
+            script = str(Path(orders.code, script))
+        try:
+            secrets = read_secrets(orders)
+        except (OSError, ValueError) as error:
+            # Without them, it would fail in ways that are hard to understand.
+            self._say(f"{spec.name} starts without {', '.join(orders.secrets)}: {error}")
+            secrets = {}
+        command = Command(
+            spec.name,
+            (sys.executable, script, *flags),
+            workdir=orders.workdir or str(Path.cwd()),
+            log_path=str(files.log_path(orders.logdir, spec.name)),
+            environment={**secrets, **spec.environment},
+            max_restarts=spec.max_restarts,
+        )
+        if spec.rank_info is None:
+            process = self.node.add(command)
+        else:
+            process = self._supervised_in_group(command, spec.rank_info)
+        earlier = self._before.pop(spec.name, None)
+        if earlier is not None:
+            process.state = process.state._replace(
+                restarts=earlier.restarts + 1, detail="its supervisor was started again"
+            )
+        process.start()
+
+    def _supervised_in_group(self, command: Command, rank_info: RankInfo) -> SupervisedProcess:
+        # Imported here: the machines of actors are small, and this takes 7 MB.
+        from impala_tf.frontend.node.group import Membership
+
+        member = self._members.get(command.name)
+        try:
+            if member is None:
+                run_id, folder = self._orders.run_id, Path(self._orders.credentials)
+                member = Membership(rank_info, run_id, folder, self._say)
+                self._members[command.name] = member
+            member.reopen()
+        except OSError as error:
+            text = f"cannot take part in the group of learners: {error}"
+
+            def refuse(stopping: Callable[[], bool]) -> bool:
+                raise GiveUpError(text)
+
+            return self.node.add(command, before_start=refuse)
+        process = self.node.add(
+            member.command(command), before_start=member.gather, on_end=member.end
+        )
+        member.watch(process)
+        return process
+
+    def _write_state(self, always: bool = False) -> None:
+        states = {name: state._replace(state="waiting") for name, state in self._before.items()}
+        states |= self._states()
+        now_s = time.monotonic()
+        if not always and states == self._written and now_s - self._written_s < files.HEARTBEAT_S:
+            return
+        orders = self._orders
+        state = NodeState(
+            orders.run_id, orders.node, self._pid, self._pid_ticks, self._boot_id,
+            files.uptime_s(), time.time(), states,
+        )  # fmt: skip
+        try:
+            files.write(files.state_path(orders.logdir, orders.node), state)
+            self._written, self._written_s = states, now_s
+            self._trouble = ""
+        except OSError as error:  # A full disk must not end processes that still work.
+            self._say_once(f"cannot write its state: {error}")
+
+    def _echo_logs(self) -> None:
+        """Prints what was added to the processes' logs."""
+        if self._shown is None:
+            return
+        for name, shown in list(self._shown.items()):
+            path = files.log_path(self._orders.logdir, name)
+            if not path.exists():
+                continue
+            with path.open("rb") as log:
+                log.seek(shown if shown <= path.stat().st_size else 0)  # it may have been moved
+                sys.stdout.buffer.write(log.read())
+                sys.stdout.buffer.flush()
+                self._shown[name] = log.tell()
+
+    def _say(self, text: str) -> None:
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
+        with contextlib.suppress(OSError):  # The window may have been closed.
+            print(line, flush=True)
+        path = files.supervisor_log(self._orders.logdir, self._orders.node)
+        with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
+        process_logs.limit(path)
+
+    def _say_once(self, text: str) -> None:
+        if text != self._trouble:
+            self._trouble = text
+            self._say(text)
+
+
+def main(arguments: list[str]) -> int:
+    """Supervises the processes of a node until they are over; returns the exit status."""
+    if len(arguments) not in (1, 2) or arguments[1:] not in ([], ["--echo"]):
+        print(
+            "usage: python -m impala_tf.frontend.node.supervisor ORDERS [--echo]", file=sys.stderr
+        )
+        return UNUSABLE_INPUT
+    try:
+        supervisor = NodeSupervisor(Path(arguments[0]), echo=len(arguments) == 2)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, supervisor.stop)
+        signal.signal(signal.SIGTERM, supervisor.leave)  # what a machine that goes down sends
+        return supervisor.run()
+    except Exception:
+        traceback.print_exc()
+        return os.EX_SOFTWARE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""The tmux session of a run on this machine: one window per process."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import libtmux
+from libtmux.exc import LibTmuxException, TmuxCommandNotFound
+
+from impala_tf.frontend.node.state import boot_id
+
+_FORMAT = "#{window_id}:#{pane_dead}:#{@impala_run}:#{window_name}"
+_WIDTH, _HEIGHT = 160, 48  # until somebody attaches to the session
+# A window sets its own options before it runs its command. tmux would notice the end of a short
+# command before it is told from outside that the window is to stay.
+_IN_WINDOW = (
+    'tmux set-option -w -t "$TMUX_PANE" remain-on-exit on \\; '
+    'set-option -w -t "$TMUX_PANE" @impala_run "$0" && exec "$@"'
+)
+
+
+class TmuxError(Exception):
+    """tmux cannot be used; the message says why."""
+
+
+class Window(NamedTuple):
+    """A window, or a pane of it."""
+
+    id: str
+    name: str
+    dead: bool
+    """Its command has exited."""
+    run_id: str
+    """The run that opened it; '' for a window that no run opened."""
+
+
+class RunSession:
+    """A tmux session, which may not exist yet."""
+
+    def __init__(self, name: str) -> None:
+        """`name`: letters, digits, _ and -, as in --tmux_sess. Raises TmuxError without tmux."""
+        # If this runs inside tmux, TMUX names that server. Runs always use the default server.
+        os.environ.pop("TMUX", None)
+        self._name = name
+        try:
+            self._server = libtmux.Server()
+            self._server.cmd("-V")
+        except TmuxCommandNotFound as error:
+            raise TmuxError("tmux is missing; on Debian: apt-get install tmux") from error
+
+    def server(self) -> str:
+        """Returns what only this user's tmux server on this machine has.
+
+        Containers on one host have the same boot id, but folders of their own.
+        """
+        folder = Path(os.environ.get("TMUX_TMPDIR") or "/tmp").stat()  # as in tmux(1)
+        return f"{boot_id()} {os.getuid()} {folder.st_dev}:{folder.st_ino}"
+
+    def windows(self) -> list[Window]:
+        """Returns the session's windows; [] if the session does not exist."""
+        listed = self._server.cmd("list-panes", "-s", "-t", f"={self._name}", "-F", _FORMAT)
+        return [_window(line) for line in listed.stdout] if not listed.stderr else []
+
+    def open(self, window: str, argv: Sequence[str], run_id: str) -> None:
+        """Opens a window, which stays when its command exits. Creates the session if necessary.
+
+        Args:
+          window: its name.
+          argv: the command; no word of it is seen by a shell.
+          run_id: the run that it belongs to.
+
+        Raises:
+          TmuxError: with tmux's own message.
+        """
+        command = shlex.join(["sh", "-c", _IN_WINDOW, run_id, *argv])
+        try:
+            if self._server.has_session(self._name):
+                session = self._server.sessions.get(session_name=self._name)
+                if session is not None:
+                    session.new_window(window, window_shell=command)
+                return
+            self._server.new_session(
+                self._name, window_name=window, window_command=command, x=_WIDTH, y=_HEIGHT
+            )
+        except LibTmuxException as error:
+            raise TmuxError(f"tmux: {error}") from error
+
+    def close(self, run_id: str, names: Sequence[str] | None = None) -> None:
+        """Closes a run's windows, or those called `names`; the session ends with its last one."""
+        for window in self.windows():
+            if window.run_id == run_id and (names is None or window.name in names):
+                self._server.cmd("kill-window", "-t", window.id)
+
+    def show(self, window: str) -> None:
+        """Makes a window the one that `tmux attach` shows first."""
+        self._server.cmd("select-window", "-t", f"={self._name}:={window}")
+
+    def last_line(self, window: str) -> str:
+        """Returns the last line that a window shows, or '' if there is none."""
+        where = f"={self._name}:={window}"
+        shown = self._server.cmd("capture-pane", "-p", "-J", "-S", "-", "-t", where).stdout
+        # tmux adds "Pane is dead" below the output of the process.
+        lines = [line for line in shown if line.strip() and not line.startswith("Pane is")]
+        return lines[-1].strip() if lines else ""
+
+
+def _window(line: str) -> Window:
+    window_id, dead, run_id, name = line.split(":", 3)
+    return Window(window_id, name, dead == "1", run_id)

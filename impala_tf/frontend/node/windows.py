@@ -1,0 +1,67 @@
+"""The tmux windows of a node: the supervisor's, and one for the log of each process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.state import Orders
+from impala_tf.frontend.node.tmux import RunSession
+
+SUPERVISOR = "supervisor"
+"""Name of the supervisor's window."""
+# Shows a log until the supervisor, which holds the lock, has exited. (tail --pid would wait for
+# ever if tmux did not reap the supervisor.)
+_SHOW_LOG = 'tail -n 200 -F -- "$1" & t=$!; flock -s "$2" true; sleep 1; kill $t'
+# Starts the supervisor again when something has killed it, such as the kernel for lack of memory.
+# Statuses up to 2 mean that its processes are over. One that has never written its state cannot
+# work here. Ctrl-C and SIGTERM are also for the supervisor, which then ends well. (When the window
+# is closed, SIGHUP ends this shell, and then reaches the supervisor.)
+_KEEP = r"""
+cd -- "$1" || exit; log=$2 state=$3; shift 3; pause=2 told=
+trap told=1 INT TERM
+while :; do
+    began=$(date +%s)
+    "$@" 2>>"$log"; status=$?
+    [ $status -gt 2 ] && [ -z "$told" ] && [ -e "$state" ] || break
+    [ $(($(date +%s) - began)) -lt 600 ] || pause=2
+    echo "$(date "+%F %T") the supervisor has died (status $status); restart in $pause s" |
+        tee -a "$log"
+    sleep $pause
+    [ -z "$told" ] || break
+    pause=$((pause * 3)); [ $pause -le 120 ] || pause=120
+done
+[ $status -eq 0 ] || tail -n 5 "$log"
+exit $status
+"""
+
+
+def open_supervisor(session: RunSession, orders: Orders) -> None:
+    """Opens the window of the supervisor. Raises TmuxError."""
+    logdir, node = orders.logdir, orders.node
+    where = [orders.code or ".", files.supervisor_log(logdir, node), files.state_path(logdir, node)]
+    command = [
+        sys.executable,
+        "-m",
+        "impala_tf.frontend.node.supervisor",
+        files.orders_path(logdir, node),
+    ]
+    _open(session, orders, SUPERVISOR, ["sh", "-c", _KEEP, "sh", *map(str, where + command)])
+
+
+def open_missing(session: RunSession, orders: Orders) -> None:
+    """Opens the windows of processes that have none. Raises TmuxError."""
+    present = {window.name for window in session.windows() if window.run_id == orders.run_id}
+    for name in (spec.name for spec in orders.processes if spec.name not in present):
+        log, lock = files.log_path(orders.logdir, name), files.lock_path(orders.logdir, orders.node)
+        _open(session, orders, name, ["sh", "-c", _SHOW_LOG, "sh", str(log), str(lock)])
+
+
+def _open(session: RunSession, orders: Orders, window: str, command: Sequence[str]) -> None:
+    # A tmux server that runs already would give its own, older environment to its windows.
+    variables = [f"{name}={value}" for name, value in orders.environment.items()]
+    kept = ["TMUX", "TMUX_PANE", "TERM"]
+    script = 'exec env -i TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" TERM="$TERM" "$@"'
+    variables = [each for each in variables if each.split("=")[0] not in kept]
+    session.open(window, ["sh", "-c", script, "sh", *variables, *command], orders.run_id)

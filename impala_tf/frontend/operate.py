@@ -1,0 +1,369 @@
+"""Changes to a launched run: `stop`, `restart`, `add`, `revoke`, `exec`, `fetch` and others."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.frontend import snapshot
+from impala_tf.frontend.connection import (
+    CommandRunner,
+    Stream,
+    ask_agent,
+    lines_of,
+    until_input_ends,
+)
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.launcher import (
+    STOP_S,
+    Launcher,
+    end,
+    end_processes,
+    left_running,
+    orders_for,
+    plan_of,
+    secrets_here,
+)
+from impala_tf.frontend.look import look
+from impala_tf.frontend.monitor import MakeDisplay, Monitor
+from impala_tf.frontend.parallel import connected, good, on_all, problems
+from impala_tf.frontend.plan import NodeSpec, Plan
+from impala_tf.frontend.record import Record, load, save
+from impala_tf.machine import certificates
+
+_CREDENTIALS = "credentials"
+_REVOKED_AFTER_S = 5  # see impala_tf.transport.credentials.Revoked
+
+
+def stop(logdir: Path, timeout_s: float, target: str | None = None) -> int:
+    """Stops the processes of a run, and nothing else.
+
+    Learners of a group stop together.
+
+    Args:
+      logdir: the run's, on this machine.
+      timeout_s: how long to wait for the learners, and then for all.
+      target: a process, or a machine whose processes are meant. Default: all.
+
+    Returns:
+      1 if a process still runs or had to be killed, or if a machine is unreachable, else 0.
+    """
+    record = load(logdir)
+    if target is not None:
+        return _stop_some(record, timeout_s, _processes_called(record.plan, target))
+    with connected(record.plan.nodes, record.passwords()) as machines:
+        lines = problems(machines.found) + end(record, machines, timeout_s)
+    if lines:
+        return _report(lines)
+    print(f"stopped {len(record.plan.processes)} processes on {len(record.plan.nodes)} machine(s)")
+    return 0
+
+
+def _stop_some(record: Record, timeout_s: float, names: set[str]) -> int:
+    plan = record.plan
+    nodes = [node for node in plan.nodes if any(each.name in names for each in plan.on(node))]
+    with connected(nodes, record.passwords()) as machines:
+        reached = machines.reached()
+        found = end_processes(record, reached, sorted(names), timeout_s, close=True)
+        lines = problems(machines.found) + left_running(found)
+    if lines:
+        return _report(lines)
+    print(f"stopped {', '.join(sorted(names))}; python -m frontend restart starts them again")
+    return 0
+
+
+def restart(logdir: Path, target: str) -> int:
+    """Restarts a process, or all processes of a machine, which need not have been reached before.
+
+    Learners of a group restart together.
+    """
+    record = load(logdir)
+    names = _processes_called(record.plan, target)
+    nodes = [node for node in record.plan.nodes
+             if any(process.name in names for process in record.plan.on(node))]  # fmt: skip
+    launcher = Launcher(record, logdir / _CREDENTIALS, logdir)
+    with connected(nodes, record.passwords()) as machines:
+
+        def restart_on(runner: CommandRunner) -> None:
+            if look(runner, record).state is None:
+                launcher.bring_in(runner)
+                return
+            mine = [p.name for p in record.plan.on(runner.node) if p.name in names]
+            question = _about(runner.node, names=mine, secrets=secrets_here(record))
+            ask_agent(runner, "restart", question, 120.0)
+
+        found = on_all(machines.reached(), restart_on)
+        lines = problems(machines.found) + problems(found)
+    if lines:
+        return _report(lines)
+    print(f"restarted {', '.join(sorted(names))}")
+    return 0
+
+
+def add(logdir: Path, parse: Callable[[Sequence[str]], Given]) -> int:
+    """Starts the actors of rows that were appended to the workers CSV since the launch.
+
+    Args:
+      logdir: the run's, on this machine.
+      parse: reads the command line of the launch's flags.
+    """
+    record = load(logdir)
+    plan, passwords, _ = plan_of(parse(record.flags), sys.executable)
+    new = _new_actors(record, plan)
+    nodes = {node.name: node for node in record.plan.nodes}
+    plan = snapshot.with_code(plan, snapshot.load(logdir, record.level_name).digest)
+    # A machine that the run has already keeps its files' names and absolute folders.
+    unused = (f"node-{number}" for number in itertools.count(len(nodes)))
+    plan = plan._replace(nodes=tuple(
+        nodes.get(node.name, node if node.is_local else node._replace(id=next(unused)))
+        for node in plan.nodes
+    ))  # fmt: skip
+    if not new:
+        print("the workers CSV has no new rows")
+        return 0
+    launcher = Launcher(record._replace(plan=plan), logdir / _CREDENTIALS, logdir)
+    save(launcher.record, logdir)
+    wanted = [node for node in plan.nodes if any(process.node == node.name for process in new)]
+    with connected(wanted, passwords) as machines:
+        found = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
+        lines = problems(machines.found) + problems(found)
+    if lines:
+        again = user_commands.frontend("restart", "HOST")
+        return _report([*lines, f"{again} tries a machine again"])
+    print(f"added {', '.join(process.name for process in new)}")
+    return 0
+
+
+def _add_on(launcher: Launcher, runner: CommandRunner) -> None:
+    seen = look(runner, launcher.record)
+    if seen.state is None:
+        launcher.bring_in(runner)
+    else:
+        ask_agent(runner, "add", {"orders": orders_for(launcher.record, runner.node)}, 120.0)
+
+
+def _new_actors(record: Record, plan: Plan) -> list[Any]:
+    """Returns the processes that only the new plan has. Raises ConfigError for other changes."""
+    csv = f"--workers_csv_path={record.workers_csv_path}"
+    before = {process.name: process.node for process in record.plan.processes}
+    after = {process.name: process.node for process in plan.processes}
+    if plan.learner_hosts != record.plan.learner_hosts:
+        raise ConfigError(
+            f"{csv}: the learners have changed; stop the run and launch it again, which resumes it"
+        )
+    for name, node in before.items():
+        if after.get(name) != node:
+            raise ConfigError(
+                f"{csv}: {name} was on {node} and now is on {after.get(name, 'no machine')}; add "
+                "rows at the end, and leave the others as they were"
+            )
+    return [process for process in plan.processes if process.name not in before]
+
+
+def revoke(logdir: Path, host: str) -> int:
+    """Ends a machine's part in a run for good, whoever holds a copy of its certificate.
+
+    Learners refuse the machine's certificate from then on; the run goes on without its actors.
+    """
+    record = load(logdir)
+    node = _machine(record, host)
+    if node.is_local or record.plan.role(node) == "learner":
+        raise ConfigError(f"{host}: only another machine that has no learner can be revoked")
+    names = certificates.revoke(logdir / _CREDENTIALS, node.name)
+    with_learners = [each for each in record.plan.nodes if record.plan.role(each) == "learner"]
+    with connected([*with_learners, node], record.passwords()) as machines:
+        found = on_all(
+            [runner for runner in machines.reached() if runner.node != node],
+            lambda runner: ask_agent(
+                runner, "revoke", _about(runner.node, credentials={certificates.REVOKED: names})
+            ),
+        )
+        reached = [runner for runner in machines.reached() if runner.node == node]
+        ended = end_processes(record, reached, None, STOP_S, close=True, is_final=False)
+        lines = problems(machines.found) + problems(found) + problems(ended)
+    if lines:
+        return _report([*lines, "the same command tries again"])
+    print(f"revoked {node.name}: within {_REVOKED_AFTER_S} s its certificate opens no learner")
+    return 0
+
+
+def execute(logdir: Path, command: Sequence[str]) -> int:
+    """Runs a command in the project's folder on every machine; prints what it prints, by machine.
+
+    Returns 1 if it fails anywhere, else 0. Ctrl-C ends it everywhere.
+    """
+    record = load(logdir)
+    printing = threading.Lock()
+    streams: list[Stream] = []
+    with connected(record.plan.nodes, record.passwords()) as machines:
+
+        def run_on(runner: CommandRunner) -> int:
+            stream = runner.stream(until_input_ends(list(command)))
+            streams.append(stream)
+            for line in lines_of(stream.chunks()):
+                with printing:
+                    print(f"{runner.node.name}: {line}", flush=True)
+            return stream.finish()
+
+        try:
+            found = on_all(machines.reached(), run_on)
+        except BaseException:
+            for stream in streams:
+                stream.cancel()
+            raise
+        lines = problems(machines.found) + problems(found)
+    lines += [f"{name}: exit status {code}" for name, code in good(found).items() if code]
+    return _report(lines) if lines else 0
+
+
+def fetch(logdir: Path, target: Path, console: Console) -> int:
+    """Copies a run's files from learner 0's machine, and all logs, but no private keys.
+
+    Args:
+      logdir: the run's, on this machine.
+      target: the folder to copy into.
+      console: shows progress.
+    """
+    record = load(logdir)
+    first = record.first_learner()
+    with connected(record.plan.nodes, record.passwords()) as machines:
+
+        def copy(runner: CommandRunner) -> int:
+            node = runner.node
+            if node.is_local and Path(node.logdir).resolve() == target.resolve():
+                return 0
+            what = "." if node == first else "./processes"
+            return _copy_folder(runner, node.logdir, what, target)
+
+        with console.status("copying ..."):
+            found = on_all(machines.reached(), copy)
+        lines = problems(machines.found) + problems(found)
+    files = sum(good(found).values())
+    print(f"{target}: {files} files from {len(good(found))} machine(s)")
+    return _report(lines) if lines else 0
+
+
+def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path) -> int:
+    command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
+               "--ignore-failed-read", "--warning=no-file-changed", "-C", logdir, what]  # fmt: skip
+    stream = runner.stream(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
+    target.mkdir(parents=True, exist_ok=True)
+    count = 0
+    try:
+        with tarfile.open(fileobj=_Reader(stream.chunks()), mode="r|") as tar:
+            for member in tar:
+                if member.isfile() or member.isdir():
+                    tar.extract(member, target, filter="data")
+                    count += member.isfile()
+    except tarfile.TarError as error:
+        raise ClusterError(f"{runner.node.name}: {logdir}: {error}") from error
+    stream.finish()  # tar's status is 1 if a log grew while it was read
+    return count
+
+
+class _Reader(io.RawIOBase):
+    """Chunks as a file."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._left = b""
+
+    def read(self, size: int = -1) -> bytes:
+        while len(self._left) < size:
+            chunk = next(self._chunks, b"")
+            if not chunk:
+                break
+            self._left += chunk
+        taken, self._left = self._left[:size], self._left[size:]
+        return taken
+
+
+def watch(logdir: Path, make_display: MakeDisplay) -> int:
+    """Shows a run until it ends, as the launcher does; Ctrl-C leaves it running.
+
+    Args:
+      logdir: the run's, on this machine.
+      make_display: as for `impala_tf.frontend.launch.launch`.
+
+    Returns:
+      0: all learners finished or were stopped, or the run was left running; 1: one failed.
+    """
+    record = load(logdir)
+    with connected(record.plan.nodes, record.passwords()) as machines:
+        for line in problems(machines.found):
+            print(line, file=sys.stderr)
+        launcher = Launcher(record, logdir / _CREDENTIALS, logdir)
+        return Monitor(launcher, machines, logdir.resolve(), make_display).run()
+
+
+def attach(logdir: Path, host: str) -> int:
+    """Attaches this terminal to the run's tmux session on a machine, with OpenSSH."""
+    record = load(logdir)
+    node = _machine(record, host)
+    command = ["tmux", "attach", "-t", f"={record.plan.tmux_sess}"]
+    if not node.is_local:
+        ssh = ["ssh", "-t"]
+        ssh += ["-p", str(node.ssh_port)] if node.ssh_port else []
+        ssh += ["-l", node.ssh_username] if node.ssh_username else []
+        ssh += ["-i", str(Path(node.key_filename).expanduser())] if node.key_filename else []
+        command = [*ssh, node.ssh_host, *command]
+    environment = {name: value for name, value in os.environ.items() if name != "TMUX"}
+    return subprocess.run(command, env=environment).returncode
+
+
+def stacks(logdir: Path, names: Sequence[str]) -> int:
+    """Prints the Python stacks of all threads of a run's processes: where does it hang?"""
+    record = load(logdir)
+    known = {process.name for process in record.plan.processes}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{name}: no such process; this run has {', '.join(sorted(known))}")
+    with connected(record.plan.nodes, record.passwords()) as machines:
+        found = on_all(
+            machines.reached(),
+            lambda runner: ask_agent(runner, "stacks", _about(runner.node, names=list(names))),
+        )
+        lines = problems(machines.found) + problems(found)
+    for node, processes in good(found).items():
+        for name, text in processes.items():
+            print(f"--- {name} on {node}\n{text.strip()}\n")
+    return _report(lines) if lines else 0
+
+
+def _machine(record: Record, host: str) -> NodeSpec:
+    for node in record.plan.nodes:
+        if host in (node.name, node.ssh_host):
+            return node
+    names = ", ".join(node.name for node in record.plan.nodes)
+    raise ConfigError(f"{host}: no such machine; this run has {names}")
+
+
+def _about(node: NodeSpec, **more: Any) -> dict[str, Any]:
+    return {"logdir": node.logdir, "node": node.id, **more}
+
+
+def _processes_called(plan: Plan, target: str) -> set[str]:
+    """Returns the names of the processes that `target` means: itself, or a machine's."""
+    hosts = [node.name for node in plan.nodes if target in (node.name, node.ssh_host)]
+    names = {p.name for p in plan.processes if p.name == target or p.node in hosts}
+    if not names:
+        known = [*(node.name for node in plan.nodes), *(p.name for p in plan.processes)]
+        raise ConfigError(f"{target}: no such machine or process; this run has {', '.join(known)}")
+    grouped = {p.name for p in plan.processes if p.rank_info is not None}
+    return names | grouped if names & grouped else names
+
+
+def _report(lines: Sequence[str]) -> int:
+    print(*lines, sep="\n", file=sys.stderr)
+    return 1

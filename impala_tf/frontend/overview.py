@@ -1,0 +1,144 @@
+"""What a launch would start: which machine runs what, listens where, and needs how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from impala_tf.frontend import cost_model
+from impala_tf.frontend.inventory import is_loopback
+from impala_tf.frontend.node.state import ProcessSpec
+from impala_tf.frontend.plan import NodeSpec, Plan
+
+_TABLE_WIDTH = 140
+_COLUMNS = ("machine", "login", "runs", "environments", "memory", "listens on")
+
+
+def wide_console() -> Console:
+    """For tables. A terminal that is too narrow wraps their lines instead of cutting them."""
+    return Console(width=max(Console().width, _TABLE_WIDTH))
+
+
+def show(plan: Plan, console: Console) -> None:
+    """Prints a row per machine, and the sums. Opens no connection."""
+    table = Table(*_COLUMNS[:2], box=None, pad_edge=False)
+    table.add_column(_COLUMNS[2], overflow="fold")
+    for name in _COLUMNS[3:5]:
+        table.add_column(name, justify="right")
+    table.add_column(_COLUMNS[5], overflow="fold")
+    for node in plan.nodes:
+        processes = plan.on(node)
+        cells = (
+            node.name,
+            _login(node),
+            ", ".join(_spans(process.name for process in processes)),
+            _environments(processes),
+            f"{plan.memory_gib(node):.2g} GiB or more",
+            ", ".join(_listens(plan, processes)) or "-",
+        )
+        table.add_row(*map(Text, cells))  # not as markup
+    console.print(table)
+    learners = sum(process.is_learner for process in plan.processes)
+    actors = len(plan.processes) - learners
+    console.print(
+        f"{learners} learner(s) and {actors} actor(s) on {len(plan.nodes)} machine(s), "
+        f"{_environments(plan.processes)} environments"
+    )
+
+
+def warnings(plan: Plan) -> list[str]:
+    """Returns one line for each learner that other machines of the plan probably cannot reach.
+
+    A machine behind a forwarded port has a loopback address here, so the CSV itself looks right.
+    """
+    found = []
+    learners = len(plan.learner_hosts)
+    for number, address in enumerate(plan.learner_hosts):
+        host = address.rpartition(":")[0].strip("[]")
+        if not is_loopback(host):
+            continue
+        home = next(each.node for each in plan.processes if each.name == f"learner-{number}")
+        others = {
+            each.node
+            for each in plan.processes
+            if each.is_learner or int(each.name.removeprefix("actor-")) % learners == number
+        } - {home}
+        if others:
+            found.append(
+                f"warning: learner-{number} is at {host}, which is another machine on "
+                f"{', '.join(sorted(others))}: give as ip the address at which they reach it "
+                "(unless a tunnel of your own carries that port there)"
+            )
+    return found
+
+
+def show_prediction(
+    plan: Plan, speed_json: str | None, console: Console, cores: Mapping[str, int] | None = None
+) -> None:
+    """Prints how fast the run would be, if there are measurements.
+
+    Args:
+      plan: the launch's.
+      speed_json: file of the measurements.
+      console: to print on.
+      cores: the machines', if they were asked.
+
+    Raises:
+      ConfigError: the file cannot be used.
+    """
+    if speed_json is None:
+        return
+    speed = cost_model.read_speed(Path(speed_json))
+    for line in cost_model.sentences(speed, cost_model.machines(plan, cores)):
+        console.print(line, highlight=False)
+
+
+def _login(node: NodeSpec) -> str:
+    if node.is_local:
+        return "-"
+    user = f"{node.ssh_username}@" if node.ssh_username else ""
+    return f"{user}{node.ssh_host}" + (f", port {node.ssh_port}" if node.ssh_port else "")
+
+
+def _spans(names: Iterable[str]) -> list[str]:
+    """Returns names in order, with actor-3, actor-4, actor-5 as 'actor-3 to actor-5'."""
+    spans: list[list[str]] = []
+    for name in names:
+        job, _, number = name.partition("-")
+        if spans and spans[-1][-1] == f"{job}-{int(number) - 1}":
+            spans[-1] = [spans[-1][0], name]
+        else:
+            spans.append([name])
+    return [" to ".join(span) for span in spans]
+
+
+def _environments(processes: Iterable[ProcessSpec]) -> str:
+    """Returns how many environments actors have, or '?' if a default decides that."""
+    counts = [_flag(process, "envs_per_actor") for process in processes if not process.is_learner]
+    if None in counts:
+        return "?"
+    return f"{sum(int(count) for count in counts if count):,}"
+
+
+def _flag(process: ProcessSpec, name: str) -> str | None:
+    beginning = f"--{name}="
+    found = [word for word in process.arguments if word.startswith(beginning)]
+    return found[-1].removeprefix(beginning) if found else None
+
+
+def _listens(plan: Plan, processes: Iterable[ProcessSpec]) -> list[str]:
+    found = []
+    for process in processes:
+        if not process.is_learner:
+            continue
+        rank = process.rank_info
+        found.append(plan.learner_hosts[int(process.name.removeprefix("learner-"))])
+        if rank is not None and rank.rank == 0:
+            found.append(f"{rank.rendezvous_port} (rendezvous)")
+        if rank is not None and rank.local_size < rank.size:
+            found.append("any port (Gloo, from the other learners)")
+    return list(dict.fromkeys(found))

@@ -1,0 +1,108 @@
+"""Works on many machines at once; one that fails does not keep the others from being used."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from impala_tf.frontend.connection import CommandRunner, LocalRunner
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.inventory import Secret
+from impala_tf.frontend.plan import NodeSpec
+from impala_tf.frontend.ssh import SshRunner
+from impala_tf.frontend.ssh_login import SshConnector
+
+T = TypeVar("T")
+R = TypeVar("R")
+_MAX_AT_ONCE = 128
+
+
+def try_all(
+    items: Iterable[T], name: Callable[[T], str], work: Callable[[T], R]
+) -> dict[str, R | ClusterError]:
+    """Does `work` for all items in parallel; returns {name: result or ClusterError}."""
+
+    def attempt(item: T) -> R | ClusterError:
+        try:
+            return work(item)
+        except ClusterError as error:
+            return error
+
+    listed = list(items)
+    pool = ThreadPoolExecutor(min(len(listed), _MAX_AT_ONCE) or 1)
+    try:
+        return dict(zip(map(name, listed), pool.map(attempt, listed), strict=True))
+    finally:
+        # After Ctrl-C, the caller has to end what the others wait for; so this must not wait.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def on_all(
+    runners: Iterable[CommandRunner], work: Callable[[CommandRunner], R]
+) -> dict[str, R | ClusterError]:
+    """Does `work` on all machines in parallel; returns {name of the node: result or error}."""
+    return try_all(runners, lambda runner: runner.node.name, work)
+
+
+def good(answers: Mapping[str, R | ClusterError]) -> dict[str, R]:
+    """Returns the results that are no errors."""
+    return {
+        name: answer for name, answer in answers.items() if not isinstance(answer, ClusterError)
+    }
+
+
+def problems(answers: Mapping[str, R | ClusterError]) -> list[str]:
+    """Returns the lines of all errors."""
+    return [
+        line
+        for answer in answers.values()
+        if isinstance(answer, ClusterError)
+        for line in answer.problems
+    ]
+
+
+class Machines:
+    """The machines of a run: a connection to each, or the reason why there is none."""
+
+    def __init__(self, connector: SshConnector) -> None:
+        self._connector = connector
+        self.found: dict[str, CommandRunner | ClusterError] = {}
+
+    def connect(self, nodes: Iterable[NodeSpec]) -> dict[str, CommandRunner | ClusterError]:
+        """Connects to machines in parallel; those that fail may be tried again later."""
+
+        def open_one(node: NodeSpec) -> CommandRunner:
+            return LocalRunner(node) if node.is_local else SshRunner(node, self._connector)
+
+        found = try_all(nodes, lambda node: node.name, open_one)
+        self.found.update(found)
+        return found
+
+    def reached(self) -> list[CommandRunner]:
+        """Returns the machines that are connected."""
+        return list(good(self.found).values())
+
+    def close(self) -> None:
+        """Closes all connections."""
+        for each in self.reached():
+            each.close()
+        self._connector.close()
+
+
+@contextlib.contextmanager
+def connected(
+    nodes: Iterable[NodeSpec],
+    passwords: Mapping[str, Secret],
+    accept_new_host_keys: bool = False,
+    known_hosts: Path | None = None,
+) -> Iterator[Machines]:
+    """Connects to machines until the block ends; says of each whether it can be used."""
+    machines = Machines(SshConnector(passwords, accept_new_host_keys, known_hosts))
+    try:
+        machines.connect(nodes)
+        yield machines
+    finally:
+        machines.close()

@@ -1,0 +1,343 @@
+"""Turns the rows of a workers CSV into a plan: what runs where, with which flags.
+
+Has no side effects: a plan is a value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from impala_tf import config as configs
+from impala_tf.config import ConfigError, Given
+from impala_tf.frontend import requirements
+from impala_tf.frontend.inventory import Row, Secret, is_loopback
+from impala_tf.frontend.node.state import ProcessSpec, RankInfo
+
+REMOTE_WORKDIR = "impala_tf"
+"""Folder of the project on other machines if the CSV names none; relative to the home folder."""
+REMOTE_PYTHON = ".venv/bin/python"
+"""Interpreter on other machines if the CSV names none; relative to the workdir."""
+SSH_PORT = 22
+
+
+class NodeSpec(NamedTuple):
+    """A machine, and where the project, its interpreter and the run are on it."""
+
+    name: str
+    """As shown to people: the address, with user and port if the address alone is ambiguous."""
+    id: str
+    """node-3: names its files."""
+    address: str
+    """As the other machines reach it; '' for this machine."""
+    is_local: bool
+    workdir: str
+    """Absolute, or relative to the home folder on that machine."""
+    python: str
+    """A path (absolute, or relative to the workdir or, after ~/, to the home folder), or the name
+    of a command."""
+    logdir: str
+    """Absolute, or relative to the workdir."""
+    ssh_host: str = ""
+    """Where to log in; may be an alias of ~/.ssh/config."""
+    ssh_port: int | None = None
+    """None: what ~/.ssh/config says, or 22."""
+    ssh_username: str | None = None
+    """None: what ~/.ssh/config says, or the user who launches."""
+    key_filename: str | None = None
+    host_key: str | None = None
+    """The only key that the machine may show: 'TYPE BASE64' or 'SHA256:...'."""
+    cores: int | None = None
+    price: float | None = None
+    """An hour, in any currency."""
+    csv_line: int = 0
+    """Of the first row that names it."""
+    machine_id: str = ""
+    """What the machine says it is, once it was asked; see `frontend.node.agent.check`."""
+    code: str = ""
+    """Folder of the run's code, relative to the workdir; '' for the workdir itself."""
+
+
+class Plan(NamedTuple):
+    """Everything that a launch needs, except passwords."""
+
+    tmux_sess: str
+    nodes: tuple[NodeSpec, ...]
+    processes: tuple[ProcessSpec, ...]
+    learner_hosts: tuple[str, ...]
+    """host:port of learner K at index K."""
+
+    def node(self, name: str) -> NodeSpec:
+        """Returns the node called `name`."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def on(self, node: NodeSpec) -> list[ProcessSpec]:
+        """Returns the processes that run on `node`, learners first."""
+        return [process for process in self.processes if process.node == node.name]
+
+    def role(self, node: NodeSpec) -> Literal["actor", "learner"]:
+        """Returns which packages a machine needs: a learner's if it runs one, else an actor's."""
+        return "learner" if any(process.is_learner for process in self.on(node)) else "actor"
+
+    def memory_gib(self, node: NodeSpec) -> float:
+        """Returns how much memory the processes of a machine need at least."""
+        return sum(map(_memory_gib, self.on(node)))
+
+    def without(self, names: Iterable[str]) -> Plan:
+        """Returns the plan without the nodes called `names`."""
+        left_out = set(names)
+        return self._replace(
+            nodes=tuple(node for node in self.nodes if node.name not in left_out),
+            processes=tuple(each for each in self.processes if each.node not in left_out),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalNode:
+    """This machine, which some rows may name."""
+
+    workdir: Path
+    python: str
+    logdir: Path
+    is_here: Callable[[str], bool]
+    """Tells whether an address is one of this machine's."""
+
+
+def _memory_gib(process: ProcessSpec) -> float:
+    if process.is_learner:
+        return requirements.LEARNER_GIB
+    if "--acting=tensorflow" in process.arguments:
+        return requirements.TENSORFLOW_ACTOR_GIB
+    return requirements.ACTOR_GIB
+
+
+def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
+    """Returns which process runs on which machine, with which flags.
+
+    Actors are assigned to learners round robin: actor K to learner K % learners. Each process gets
+    the flags of the launch, without those that only the launcher uses, and its own job, task and
+    logdir.
+
+    Args:
+      given: the flags of the launch; `logdir` is among them.
+      rows: as `inventory.read_workers` gives them.
+      local: the interpreter and folders for rows that name this machine. A relative --logdir is
+        relative to the current folder here, and to the workdir on other machines.
+
+    Raises:
+      ConfigError: if rows of this machine disagree about its interpreter or folder.
+    """
+    nodes = _nodes(given, rows, local)
+    learners = [row for row in rows if row.job == "learner"]
+    actors = [row for row in rows if row.job == "actor"]
+    learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
+    # The number of actors and not their addresses: those of a hundred machines, given to each of a
+    # hundred machines, would make large files.
+    shared: dict[str, Any] = {
+        "learner_hosts": ",".join(learner_hosts),
+        "num_actors": len(actors),
+    }
+    waits = configs.actors_wait(given["algorithm"], given["synchronization"])
+    if waits and given["batch_size"] is None:
+        shared["batch_size"] = _unrolls_of_all(given, len(learners), actors)
+    ranks = rank_infos(
+        [row.ip for row in learners],
+        [row.tf_port or 0 for row in learners],
+        [nodes[_key(row)].name for row in learners],
+        given.cluster.rendezvous_port,
+    )
+    processes = [
+        ProcessSpec(
+            name=f"{job}-{task}",
+            node=nodes[_key(row)].name,
+            arguments=_arguments(given, shared, task, nodes[_key(row)], row),
+            environment={
+                **dict(each.split("=", 1) for each in given.cluster.env),
+                **_environment(row),
+            },
+            max_restarts=given.cluster.max_restarts if job == "learner" else None,
+            rank_info=ranks[task] if job == "learner" else None,
+        )
+        for job, members in (("learner", learners), ("actor", actors))
+        for task, row in enumerate(members)
+    ]
+    return Plan(
+        tmux_sess=given.cluster.tmux_sess,
+        nodes=tuple(dict.fromkeys(nodes.values())),
+        processes=tuple(processes),
+        learner_hosts=learner_hosts,
+    )
+
+
+def rank_infos(
+    hosts: list[str], ports: list[int], nodes: list[str], rendezvous_port: int | None
+) -> list[RankInfo | None]:
+    """Returns each learner's position, numbered as Horovod does; a single learner has none.
+
+    Args:
+      hosts: the address of each learner, as the others reach it.
+      ports: the port where its actors reach it.
+      nodes: the machine of each learner, under any name.
+      rendezvous_port: default: one above the highest port on learner 0's machine.
+    """
+    if len(hosts) == 1:
+        return [None]
+    local_ranks = [nodes[:rank].count(node) for rank, node in enumerate(nodes)]
+    unique = list(dict.fromkeys(nodes))
+    port = rendezvous_port or 1 + max(
+        port for port, node in zip(ports, nodes, strict=True) if node == nodes[0]
+    )
+    infos: list[RankInfo | None] = []
+    for rank, node in enumerate(nodes):
+        # The machines that have a learner with this local rank.
+        peers = [other for other in unique if nodes.count(other) > local_ranks[rank]]
+        infos.append(
+            RankInfo(
+                rank=rank,
+                size=len(hosts),
+                local_rank=local_ranks[rank],
+                local_size=nodes.count(node),
+                cross_rank=peers.index(node),
+                cross_size=len(peers),
+                hosts=tuple(hosts),
+                rendezvous_port=port,
+            )
+        )
+    return infos
+
+
+def host_port(host: str, port: int) -> str:
+    """Returns host:port, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def passwords(plan: Plan, rows: list[Row]) -> dict[str, Secret]:
+    """Returns {name of the node: password} for the machines that have one."""
+    return {
+        node.name: row.ssh_password
+        for node in plan.nodes
+        for row in rows
+        if row.ssh_password is not None
+        and (node.ssh_host, node.ssh_port or SSH_PORT, node.ssh_username) == _key(row)
+    }
+
+
+_Key = tuple[str, int, str | None]
+
+
+def _key(row: Row) -> _Key:
+    return row.ssh_host or row.ip, row.ssh_port or SSH_PORT, row.ssh_username
+
+
+def _nodes(given: Given, rows: list[Row], local: LocalNode) -> dict[_Key, NodeSpec]:
+    nodes: dict[_Key, NodeSpec] = {}
+    number = 0
+    for row in rows:
+        if _key(row) in nodes:
+            continue
+        same_host = {_key(other) for other in rows if _key(other)[0] == _key(row)[0]}
+        user = row.ssh_username or getpass.getuser()
+        host = row.ssh_host or row.ip
+        name = (
+            host if len(same_host) == 1 else f"{user}@{host_port(host, row.ssh_port or SSH_PORT)}"
+        )
+        if _is_local(row, local):
+            # All rows of this machine are one node, whatever addresses and users they name.
+            workdir = local.workdir / (row.workdir or "")
+            python = row.python or local.python
+            known = next((node for node in nodes.values() if node.is_local), None)
+            nodes[_key(row)] = NodeSpec(
+                "this machine", "node-here", "", True, str(workdir), python, str(local.logdir),
+                cores=row.cores, price=row.price, csv_line=known.csv_line if known else row.line
+            )  # fmt: skip
+            continue
+        nodes[_key(row)] = NodeSpec(
+            name=name,
+            id=f"node-{number}",
+            address=row.ip,
+            is_local=False,
+            workdir=(row.workdir or REMOTE_WORKDIR).removeprefix("~/"),
+            python=row.python or REMOTE_PYTHON,
+            logdir=given["logdir"],
+            ssh_host=host,
+            ssh_port=row.ssh_port,
+            ssh_username=row.ssh_username,
+            key_filename=row.key_filename,
+            host_key=row.host_key,
+            cores=row.cores,
+            price=row.price,
+            csv_line=row.line,
+        )
+        number += 1
+    if len({node for node in nodes.values() if node.is_local}) > 1:
+        raise ConfigError(
+            f"--workers_csv_path={given.cluster.workers_csv_path}: rows on this machine differ in "
+            "python or workdir; give all of them the same"
+        )
+    return nodes
+
+
+def named_twice(nodes: Iterable[NodeSpec], csv: str) -> list[str]:
+    """Returns one line for each two machines of a plan that are one machine.
+
+    Each would have a supervisor there, and they would close each other's windows.
+
+    Args:
+      nodes: those that were asked have a `machine_id`.
+      csv: path of the workers CSV.
+    """
+    known: dict[str, NodeSpec] = {}
+    lines = []
+    for node in nodes:
+        other = known.setdefault(node.machine_id, node) if node.machine_id else node
+        if other.name != node.name:
+            first, second = sorted((other, node), key=lambda each: each.csv_line)
+            lines.append(
+                f"{csv}:{second.csv_line}: {second.name} is the same machine and user as "
+                f"{first.name} in line {first.csv_line}: give both rows the same ssh_host (or ip), "
+                "ssh_port and ssh_username"
+            )
+    return lines
+
+
+def _is_local(row: Row, local: LocalNode) -> bool:
+    host = row.ssh_host or row.ip
+    if is_loopback(host) and row.ssh_port not in (None, SSH_PORT):
+        return False  # A forwarded port: behind it is another machine.
+    return local.is_here(host)
+
+
+# Flags that only the launcher uses: its processes get the defaults.
+_LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys", "max_restarts",
+                "rendezvous_port", "credentials", "min_actors", "min_learners", "max_hours",
+                "end_command", "env", "secret", "start_at_boot", "dry_run")  # fmt: skip
+
+
+def _arguments(
+    given: Given, shared: dict[str, Any], task: int, node: NodeSpec, row: Row
+) -> tuple[str, ...]:
+    own: dict[str, Any] = {
+        **shared,
+        "job_name": row.job,
+        "task": task,
+        "logdir": node.logdir,
+    }
+    if row.envs is not None:
+        own["envs_per_actor"] = row.envs
+    return ("run_experiment.py", *configs.to_flags(given.without(*_LAUNCH_ONLY).replace(**own)))
+
+
+def _environment(row: Row) -> dict[str, str]:
+    if row.cuda_visible_devices is None:
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": row.cuda_visible_devices}
+
+
+def _unrolls_of_all(given: Given, num_learners: int, actors: list[Row]) -> int:
+    """Returns how many unrolls every learner gets if each of its actors sends once."""
+    usual: int = given["envs_per_actor"]
+    envs = [usual if row.envs is None else row.envs for row in actors]
+    return max(1, min(sum(envs[rank::num_learners]) for rank in range(num_learners)))

@@ -1,0 +1,321 @@
+"""Checks all machines before a launch, and reports what would go wrong on which of them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import ipaddress
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from impala_tf.config import user_commands
+from impala_tf.frontend import project, requirements
+from impala_tf.frontend.connection import CommandRunner, Stream, ask_agent, python_of
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.inventory import Secret
+from impala_tf.frontend.node import probe
+from impala_tf.frontend.parallel import connected, good, on_all
+from impala_tf.frontend.plan import NodeSpec, Plan, host_port, named_twice
+
+_SOURCE = Path(probe.__file__).read_bytes()
+_GIB = 1 << 30
+_STYLES = {"ok": "green", "warning": "yellow", "bad": "red"}
+_Level = Literal["ok", "warning", "bad"]
+
+
+class Finding(NamedTuple):
+    """The result of one check of a machine."""
+
+    node: str
+    subject: str
+    level: _Level
+    detail: str
+
+
+_Verdict = tuple[str, _Level, str]
+_Checked = Mapping[str, list[Finding] | ClusterError]
+
+
+def examine(
+    plan: Plan,
+    known: Mapping[str, Secret],
+    accept_new_host_keys: bool,
+    level_name: str = "",
+    csv: str = "",
+) -> list[Finding]:
+    """Returns the findings about every machine of a plan, machine by machine."""
+    digests = project.digests(project.files(level_name))
+    with connected(plan.nodes, known, accept_new_host_keys) as machines:
+        checked = on_all(machines.reached(), lambda runner: _check(plan, runner, digests))
+        reached = _reach(plan, machines.reached(), checked)
+        found = dict(machines.found)
+        ids = good(on_all(machines.reached(), functools.partial(_machine_id, plan)))
+    findings = []
+    for name, each in found.items():
+        seen = each if isinstance(each, ClusterError) else checked[name]
+        if isinstance(seen, ClusterError):
+            findings.append(Finding(name, "SSH", "bad", str(seen).removeprefix(f"{name}: ")))
+            continue
+        findings += seen + [finding for finding in reached if finding.node == name]
+    asked = [node._replace(machine_id=ids.get(node.name, "")) for node in plan.nodes]
+    findings += [Finding("all", "CSV", "bad", line) for line in named_twice(asked, csv)]
+    return findings
+
+
+def show(findings: list[Finding], console: Console) -> int:
+    """Prints the findings as a table; returns 1 if any is bad, else 0."""
+    table = Table("machine", "check", "result", box=None, pad_edge=False)
+    table.add_column("detail", overflow="fold")
+    for finding in findings:
+        table.add_row(*map(Text, finding), style=_STYLES[finding.level])  # not as markup
+    console.print(table)
+    bad = sum(finding.level == "bad" for finding in findings)
+    console.print(f"{bad} bad, {sum(f.level == 'warning' for f in findings)} warning(s)")
+    return 1 if bad else 0
+
+
+def cores(findings: list[Finding]) -> dict[str, int]:
+    """Returns how many cores the machines have that were reached, by their names."""
+    return {
+        finding.node: int(finding.detail.split()[0])
+        for finding in findings
+        if finding.subject == "cores"
+    }
+
+
+def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]:
+    """Runs a task of probe.py on a machine. Raises ClusterError if that fails."""
+    done = runner.run(_probe_command(runner, task, question), _SOURCE, in_workdir=False)
+    if done.status != 0:
+        python = python_of(runner.node)
+        raise ClusterError(f"{runner.node.name}: cannot run {python}: {done.last_line}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]:
+    # The program travels as standard input: machines without the project must be able to run it,
+    # and some login shells do not take arguments of several lines.
+    read = f"import sys; exec(sys.stdin.buffer.read({len(_SOURCE)}))"
+    return [python_of(runner.node), "-c", read, task, json.dumps(question)]
+
+
+def _check(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> list[Finding]:
+    node, processes = runner.node, plan.on(runner.node)
+    verdicts: list[_Verdict] = []
+    if not node.is_local:
+        verdicts = [("SSH", "ok", "host key known, logged in"), _project(plan, runner, digests)]
+    ranks = [process.rank_info for process in processes if process.rank_info]
+    pins = requirements.pinned(plan.role(node), with_horovod=bool(ranks))
+    before_s = time.time()
+    folder = node.logdir if node.logdir.startswith("/") else f"{node.workdir}/{node.logdir}"
+    try:
+        seen = run_probe(runner, "look", {"packages": list(pins), "folder": folder})
+    except ClusterError as error:
+        verdicts.append(("Python", "bad", str(error).removeprefix(f"{node.name}: ")))
+        return [Finding(node.name, *verdict) for verdict in verdicts]
+    verdicts += [
+        _python(seen),
+        _packages(pins, seen["versions"]),
+        _clock(before_s, seen["unix_s"], time.time()),
+        _cores(len(processes), seen["cores"]),
+        _memory(plan.memory_gib(node), seen["memory_bytes"]),
+        _disk(seen),
+        ("tmux", "ok", "installed") if seen["tmux"] else ("tmux", "bad", "not installed"),
+    ]
+    if seen["ends_at_logout"]:
+        text = "systemd ends processes at logout: run loginctl enable-linger there"
+        verdicts.append(("logout", "bad", text))
+    spread = [rank for rank in ranks if rank.local_size < rank.size]
+    for rank in spread[:1]:
+        verdicts += [_gloo_address(runner, rank.hosts[rank.rank]), *_public(rank.hosts[rank.rank])]
+    return [Finding(node.name, *verdict) for verdict in verdicts]
+
+
+def _question(plan: Plan, node: NodeSpec, digests: Mapping[str, str]) -> dict[str, Any]:
+    return {"manifest": digests, "tmux_sess": plan.tmux_sess, "logdir": node.logdir,
+            "addresses": [], "start_at_boot": False}  # fmt: skip
+
+
+def _machine_id(plan: Plan, runner: CommandRunner) -> str:
+    answer = ask_agent(runner, "check", _question(plan, runner.node, {}))
+    return str(answer.get("machine_id", ""))  # An earlier version of the project has none.
+
+
+def _project(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> _Verdict:
+    node = runner.node
+    try:
+        answer = ask_agent(runner, "check", _question(plan, node, digests))
+    except ClusterError as error:
+        text = str(error).removeprefix(f"{node.name}: ")
+        return "project", "bad", f"{text}; run {_set_up()}"
+    if answer["differing"]:
+        text = f"{len(answer['differing'])} files differ, such as {answer['differing'][0]}"
+        return "project", "warning", f"{text}; the launch will copy them"
+    return "project", "ok", answer["workdir"]
+
+
+def _gloo_address(runner: CommandRunner, host: str) -> _Verdict:
+    """Checks that a learner listens where the others will look for it; see uts_namespace.py."""
+    command = [runner.node.python, "-m", "impala_tf.frontend.node.uts_namespace", host]
+    done = runner.run(command)
+    return ("Gloo address", "bad", done.last_line) if done.status else ("Gloo address", "ok", host)
+
+
+def _public(host: str) -> list[_Verdict]:
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).is_global:
+            text = f"{host} is public, and traffic between learners is not encrypted"
+            return [("Gloo traffic", "warning", text)]
+    return []
+
+
+def _python(seen: dict[str, Any]) -> _Verdict:
+    version = tuple(seen["python"])
+    oldest, newest = requirements.PYTHON_VERSIONS
+    text = ".".join(map(str, version))
+    if oldest <= version[:2] <= newest:
+        return "Python", "ok", text
+    return "Python", "bad", f"{text}; must be {oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
+
+
+def _set_up() -> str:
+    return f"{user_commands.frontend('setup')} with the same --workers_csv_path"
+
+
+def _packages(pins: dict[str, str], versions: dict[str, str | None]) -> _Verdict:
+    wrong = [f"{n} {versions[n] or 'missing'} (must be {v})" for n, v in pins.items()
+             if versions[n] != v]  # fmt: skip
+    if wrong:
+        return "packages", "bad", f"{'; '.join(wrong)}; run {_set_up()}"
+    return "packages", "ok", f"{len(pins)} as pinned"
+
+
+def _clock(before_s: float, there_s: float, after_s: float) -> _Verdict:
+    """A time between the question and the answer counts as right."""
+    skew_s = max(0.0, before_s - there_s, there_s - after_s)
+    if skew_s > 60:
+        return "clock", "bad", f"off by at least {skew_s:,.0f} s"
+    return "clock", "warning" if skew_s > 2 else "ok", f"off by at least {skew_s:.1f} s"
+
+
+def _cores(processes: int, cores: int) -> _Verdict:
+    level: Literal["ok", "warning"] = "warning" if cores < processes else "ok"
+    return "cores", level, f"{cores} for {processes} process(es)"
+
+
+def _memory(needed_gib: float, free: int) -> _Verdict:
+    share = free / _GIB / needed_gib
+    level: Literal["ok", "warning", "bad"] = (
+        "bad" if share < 0.8 else "warning" if share < 1.5 else "ok"
+    )
+    return "memory", level, f"{free / _GIB:.1f} GiB free, {needed_gib:.2g} GiB or more needed"
+
+
+def _disk(seen: dict[str, Any]) -> _Verdict:
+    free = seen["disk_bytes"] / _GIB
+    if not seen["writable"]:
+        return "disk", "bad", f"{seen['folder']} is not writable"
+    level: Literal["ok", "warning", "bad"] = (
+        "bad" if free < 0.5 else "warning" if free < 5 else "ok"
+    )
+    return "disk", level, f"{free:.1f} GiB free under {seen['folder']}"
+
+
+def _reach(plan: Plan, runners: list[CommandRunner], checked: _Checked) -> list[Finding]:
+    """Listens on every learner's ports, and connects from every machine that will need them."""
+    token = secrets.token_hex(16)
+    usable = {r.node.name: r for r in runners if _has_python(checked[r.node.name])}
+    served, wanted = _addresses(plan)
+    findings, open_ports = [], []
+    with contextlib.ExitStack() as listeners:
+        for name in set(served) & set(usable):
+            question = {"addresses": served[name], "token": token}
+            answers = listeners.enter_context(_listening(usable[name], question))
+            for (host, asked_port), (_, port, trouble) in zip(served[name], answers, strict=True):
+                what = "any port" if asked_port == 0 else f"port {host_port(host, port)}"
+                level: _Level = "bad" if trouble else "ok"
+                findings.append(Finding(name, what, level, trouble or "free"))
+                open_ports += [] if trouble else [(host, asked_port, port)]
+
+        def connect(runner: CommandRunner) -> dict[str, str]:
+            want = [[host, port] for host, asked_port, port in open_ports
+                    if (host, asked_port) in wanted[runner.node.name]]  # fmt: skip
+            return run_probe(runner, "reach", {"addresses": want, "token": token})
+
+        callers = [runner for name, runner in usable.items() if wanted.get(name)]
+        reached = on_all(callers, connect)
+    for name, found in reached.items():
+        if isinstance(found, ClusterError):
+            findings.append(Finding(name, "reaches learners", "bad", str(found)))
+            continue
+        for address, trouble in found.items():
+            level = "bad" if trouble else "ok"
+            findings.append(Finding(name, f"reaches {address}", level, trouble or "yes"))
+    return findings
+
+
+def _has_python(checked: list[Finding] | ClusterError) -> bool:
+    return not isinstance(checked, ClusterError) and not any(
+        finding.subject == "Python" and finding.level == "bad" for finding in checked
+    )
+
+
+def _addresses(
+    plan: Plan,
+) -> tuple[dict[str, list[tuple[str, int]]], dict[str, set[tuple[str, int]]]]:
+    """Returns {node: (host, port) to listen on} and {node: (host, port) to connect to}.
+
+    Port 0 is any port: Gloo's are random, so a firewall must let learners connect to all.
+    """
+    served: dict[str, list[tuple[str, int]]] = {}
+    wanted: dict[str, set[tuple[str, int]]] = {}
+    split = [host.rpartition(":") for host in plan.learner_hosts]
+    learners = [(host.strip("[]"), int(port)) for host, _, port in split]
+    for process in plan.processes:
+        _, _, number = process.name.partition("-")
+        reached = wanted.setdefault(process.node, set())
+        if not process.is_learner:
+            reached.add(learners[int(number) % len(learners)])
+            continue
+        listening = served.setdefault(process.node, [])
+        listening.append(learners[int(number)])
+        rank = process.rank_info
+        if rank is None:
+            continue
+        rendezvous = rank.hosts[0], rank.rendezvous_port
+        if rank.rank == 0:
+            listening.append(rendezvous)
+        reached.add(rendezvous)
+        if rank.local_size < rank.size:
+            listening.append((rank.hosts[rank.rank], 0))
+            reached |= {(host, 0) for host in rank.hosts}
+    return served, wanted
+
+
+@contextlib.contextmanager
+def _listening(runner: CommandRunner, question: Any) -> Iterator[list[tuple[str, int, str]]]:
+    """Listens on a machine until the block ends; yields (host, port, what is wrong, or '')."""
+    stream: Stream = runner.stream(_probe_command(runner, "listen", question), in_workdir=False)
+    try:
+        stream.write(_SOURCE)
+        printed = b""
+        for chunk in stream.chunks():
+            printed += chunk
+            if b"\n" in printed:
+                break
+        if not printed.startswith(b"["):
+            said = printed.decode(errors="replace").strip() or "no answer"
+            yield [(host, port, said) for host, port in question["addresses"]]
+        else:
+            yield [tuple(each) for each in json.loads(printed)]
+    finally:
+        stream.finish()

@@ -1,0 +1,124 @@
+"""The files that every machine must have: this project's, and a level's own module."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from impala_tf.frontend.errors import ClusterError
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout, or the folder that the package is installed in."""
+_FILES = ("run_experiment.py", "pyproject.toml", "README.md", "LICENSE")
+_FOLDERS = ("impala_tf",)
+CONSTRAINTS = "impala_tf/constraints.txt"
+"""Pins the versions of packages."""
+_NOT_MODULES = ("procgen", "retro", "gym", "ALE")
+"""What may stand before the colon of a level besides a module."""
+_EXCLUDED = ("__pycache__", "runs", "node_modules")
+PIECE_BYTES = 1 << 20
+"""How much of a file is in memory while it is copied to a machine."""
+_MAX_BYTES = 10 << 20
+"""Larger files beside a level's module are not copied: they are data or videos."""
+
+
+def files(level_name: str = "", root: Path = ROOT, here: Path | None = None) -> dict[str, Path]:
+    """Returns {path relative to the project: file} of every file that a machine needs.
+
+    Args:
+      level_name: as --level_name. The module or package of MODULE:LEVEL is included if it lies in
+        `here` or in the project, and not among the installed packages.
+      root: the project.
+      here: default: the current folder.
+    """
+    # An installed package has no script beside it; its command does the same.
+    script = {"run_experiment.py": root / "impala_tf" / "__main__.py"}
+    paths = script | {name: root / name for name in _FILES if (root / name).is_file()}
+    for name in _FOLDERS:
+        paths.update(_inside(root / name, root))
+    for module in _modules(level_name):
+        for folder in (here or Path.cwd(), root):
+            single, package = folder / f"{module}.py", folder / module
+            if single.is_file():
+                paths[single.name] = single
+            elif package.is_dir():
+                paths.update(_inside(package, folder))
+            else:
+                continue
+            break
+    return {name: path for name, path in paths.items() if path.is_file()}
+
+
+def digests(paths: Mapping[str, Path]) -> dict[str, str]:
+    """Returns {name: SHA-256 of its file}."""
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
+
+
+def differing(expected: Mapping[str, str], root: Path = ROOT) -> list[str]:
+    """Returns the names in `expected` that are missing or different under `root`."""
+    present = {name: root / name for name in expected if (root / name).is_file()}
+    here = digests(present)
+    return [name for name, digest in expected.items() if here.get(name) != digest]
+
+
+def archive(paths: Mapping[str, Path], names: Iterable[str]) -> bytes:
+    """Returns a tar file with those files of `paths` that `names` lists."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name in names:
+            tar.add(paths[name], name, recursive=False, filter=_without_owner)
+    return buffer.getvalue()
+
+
+def pieces(paths: Mapping[str, Path]) -> Iterator[bytes]:
+    """Yields a tar file with the files of {name in it: file}, a MiB at a time.
+
+    Unlike `archive`, it never holds more than a piece: many machines are set up at once.
+
+    Raises:
+      ClusterError: if a file becomes shorter meanwhile.
+    """
+    for name, path in paths.items():
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            member = _without_owner(tarfile.TarInfo(name))
+            member.size, member.mtime = status.st_size, int(status.st_mtime)
+            yield member.tobuf()
+            left = member.size
+            while left > 0:
+                piece = file.read(min(left, PIECE_BYTES))
+                if not piece:
+                    raise ClusterError(f"{path}: it was changed while it was copied")
+                left -= len(piece)
+                yield piece
+        yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
+    yield b"\0" * (2 * tarfile.BLOCKSIZE)
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = 0o644
+    member.mtime = 0  # so that equal files make equal archives
+    return member
+
+
+def _inside(folder: Path, root: Path) -> dict[str, Path]:
+    return {
+        path.relative_to(root).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and path.stat().st_size <= _MAX_BYTES
+        and not any(p in _EXCLUDED or p.startswith(".") for p in path.relative_to(folder).parts)
+    }
+
+
+def _modules(level_name: str) -> list[str]:
+    """Returns the top-level modules that levels of one's own are in."""
+    before = [level.partition(":")[0] for level in level_name.split(",") if ":" in level]
+    tops = [name.split(".")[0] for name in before if "/" not in name]
+    return [top for top in dict.fromkeys(tops) if top.isidentifier() and top not in _NOT_MODULES]

@@ -1,0 +1,107 @@
+"""cluster.json: the record of a launch, for every later command. It holds no secrets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from impala_tf.config import ConfigError, user_commands
+from impala_tf.frontend.inventory import Secret, read_workers
+from impala_tf.frontend.node.plain import from_plain, to_plain
+from impala_tf.frontend.node.state import replace_file
+from impala_tf.frontend.plan import NodeSpec, Plan, passwords
+
+NAME = "cluster.json"
+_STATUS = "status.json"  # of a learner
+
+
+class Record(NamedTuple):
+    """A launched run."""
+
+    run_id: str
+    launched_unix_s: float
+    workers_csv_path: str
+    """Absolute. Passwords, if there are any, are read from it again."""
+    flags: tuple[str, ...]
+    """Of the launch."""
+    level_name: str
+    plan: Plan
+    max_hours: float | None = None
+    end_command: str | None = None
+    start_at_boot: bool = False
+    secrets: tuple[str, ...] = ()
+    """Names of variables whose values the processes get; the values are in no file of this
+    machine."""
+
+    def passwords(self) -> dict[str, Secret]:
+        """Returns {name of the node: password}, from the workers CSV if that still exists."""
+        path = Path(self.workers_csv_path)
+        return passwords(self.plan, read_workers(path)) if path.exists() else {}
+
+    def first_learner(self) -> NodeSpec:
+        """Returns the machine that has the files of the run."""
+        return self.plan.node(self.plan.processes[0].node)
+
+
+def save(record: Record, logdir: Path) -> None:
+    """Writes cluster.json atomically."""
+    logdir.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(to_plain(record), indent=1) + "\n"
+    replace_file(logdir / NAME, text.encode(), 0o644)
+
+
+def load(logdir: Path) -> Record:
+    """Reads cluster.json. Raises ConfigError if it is missing or unusable."""
+    path = logdir / NAME
+    try:
+        record: Record = from_plain(Record, json.loads(path.read_text(encoding="utf-8")))
+        return record
+    except OSError as error:
+        found = "" if logdir.is_dir() else f" ({error.strerror})"
+        raise ConfigError(
+            f"--logdir={logdir}: holds no launched run{found}{_how_to_look([logdir])}"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: not a record of a launch ({error})") from error
+
+
+def find(logdir: str | None, tmux_sess: str) -> Path:
+    """Returns `logdir`, or if it is None, that of the newest run under runs/ in a tmux session.
+
+    Raises:
+      ConfigError: if there is no such run.
+    """
+    if logdir is not None:
+        return Path(logdir)
+    found = []
+    for path in Path("runs").glob(f"*/{NAME}"):
+        try:
+            record = load(path.parent)
+        except ConfigError:
+            continue  # of another version; it is no reason to hide the others
+        if record.plan.tmux_sess == tmux_sess:
+            found.append((record.launched_unix_s, path.parent))
+    if not found:
+        raise ConfigError(
+            f"--tmux_sess={tmux_sess}: no run under runs/ was launched in it"
+            + (_how_to_look(Path("runs").glob("*")) or "; give --logdir")
+        )
+    return max(found)[1]
+
+
+def _how_to_look(logdirs: Iterable[Path]) -> str:
+    """Returns what to say if one of these is a run that this machine does alone; '' if none is.
+
+    The newest, if there are several.
+    """
+    local = [path for path in logdirs if (path / _STATUS).exists() and not (path / NAME).exists()]
+    if not local:
+        return ""
+    newest = max(local, key=lambda path: (path / _STATUS).stat().st_mtime)
+    curves = user_commands.installed("tensorboard", "--logdir", str(newest))
+    return (
+        f"; {newest} is a run on this machine alone: look at the terminal that it was started in,"
+        f" at {newest / _STATUS}, or at its curves: {curves}"
+    )

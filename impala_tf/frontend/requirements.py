@@ -1,0 +1,94 @@
+"""Which packages a machine needs: pyproject.toml lists them, constraints.txt pins their versions.
+
+`python3 -m impala_tf.frontend.requirements actor|learner [TENSORFLOW]` prints a role's list, one
+requirement per line. TENSORFLOW replaces `tensorflow` by another distribution of the same version, such as
+tensorflow-cpu. Standard library only.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from impala_tf.frontend.project import CONSTRAINTS, ROOT
+
+Role = Literal["actor", "learner"]
+PYTHON_VERSIONS = ((3, 11), (3, 12))
+"""Oldest and newest."""
+LEARNER_GIB, ACTOR_GIB, TENSORFLOW_ACTOR_GIB = 1.0, 0.2, 0.6
+"""Peak memory of a process with few environments; large networks and batches take more."""
+
+
+def of_role(role: Role, root: Path = ROOT, extras: Sequence[str] = ()) -> list[str]:
+    """Returns the requirements of a role, in the order of pyproject.toml.
+
+    These are `dependencies`, plus the extra `learner` for learners, plus `extras`. Horovod is in
+    none, because it has to be compiled: see install_horovod.sh.
+    """
+    lists = _of_checkout(root / "pyproject.toml") or _of_package()
+    names = ["", *(["learner"] if role == "learner" else []), *extras]
+    return list(dict.fromkeys(each for name in names for each in lists[name]))
+
+
+def _of_checkout(file: Path) -> dict[str, list[str]]:
+    """Returns {extra, or "" for what every process needs: requirements}; {} without the file."""
+    if not file.is_file():
+        return {}
+    project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+    return {"": project["dependencies"], **project["optional-dependencies"]}
+
+
+def _of_package() -> dict[str, list[str]]:
+    """Returns the same of the installed package."""
+    lists: dict[str, list[str]] = {"": []}
+    for line in importlib.metadata.requires("impala_tf") or ():
+        requirement, _, marker = (part.strip() for part in line.partition(";"))
+        extra = re.search(r"extra == ['\"]([^'\"]+)", marker)
+        lists.setdefault(extra[1] if extra else "", []).append(requirement)
+    return lists
+
+
+def pinned(
+    role: Role, with_horovod: bool = False, root: Path = ROOT, extras: Sequence[str] = ()
+) -> dict[str, str]:
+    """Returns {package: exact version in constraints.txt} of a role's direct requirements."""
+    wanted = {_canonical(name) for name in of_role(role, root, extras)}
+    if with_horovod:
+        wanted.add("horovod")
+    lines = (root / CONSTRAINTS).read_text(encoding="utf-8").splitlines()
+    pairs = (line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
+    return {
+        name.strip(): version.split(";")[0].strip()
+        for name, version in pairs
+        if _canonical(name) in wanted
+    }
+
+
+def _canonical(requirement: str) -> str:
+    name = re.split(r"[\s\[<>=!~;(]", requirement.strip(), maxsplit=1)[0]
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def main(arguments: list[str]) -> int:
+    """Prints a role's requirements; returns the exit status."""
+    match arguments:
+        case ["actor" | "learner" as role]:
+            tensorflow = "tensorflow"
+        case ["actor" | "learner" as role, tensorflow] if tensorflow:
+            pass
+        case _:
+            print("usage: python -m impala_tf.frontend.requirements actor|learner [TENSORFLOW]",
+                  file=sys.stderr)  # fmt: skip
+            return 2
+    for requirement in of_role(role):
+        print(re.sub("^tensorflow(?===)", tensorflow, requirement))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

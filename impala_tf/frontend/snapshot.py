@@ -1,0 +1,82 @@
+"""The code of a run: on each other machine, in a folder that is named by what it contains.
+
+A run uses its folder until it ends. So a later launch changes nothing under running processes, and
+a file that was deleted from the project is not in the folder of the next run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from impala_tf.frontend import project
+from impala_tf.frontend.connection import CommandRunner
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.node.code_folders import PARENT
+from impala_tf.frontend.node.state import replace_file
+from impala_tf.frontend.plan import Plan
+
+_NAME = "code.tar.gz"
+_DIGITS = 16
+# Unpacks aside, and renames: a folder is complete or absent, also if machines share it.
+_UNPACK = (
+    'mkdir -p -- "${0%/*}" && t=$(mktemp -d -- "$0.XXXXXX") || exit; '
+    'tar -x -z -f - --no-same-owner -C "$t" || { s=$?; rm -rf -- "$t"; exit $s; }; '
+    'mv -T -- "$t" "$0" 2>/dev/null || rm -rf -- "$t"; test -d "$0"'
+)
+
+
+class Snapshot(NamedTuple):
+    """The files that every machine of a run gets."""
+
+    archive: bytes
+    """A compressed tar file."""
+    digest: str
+    """Of the names and contents of the files."""
+
+
+def take(level_name: str, paths: Mapping[str, Path] | None = None) -> Snapshot:
+    """Reads the project's files as they are now.
+
+    Args:
+      level_name: as --level_name; a module of your own is included, see `project.files`.
+      paths: {name: file}. Default: `project.files`.
+    """
+    paths = paths or project.files(level_name)
+    tar = project.archive(paths, sorted(paths))
+    return Snapshot(gzip.compress(tar, mtime=0), hashlib.sha256(tar).hexdigest()[:_DIGITS])
+
+
+def save(snapshot: Snapshot, logdir: Path) -> None:
+    """Keeps a run's code, for machines that join the run later."""
+    logdir.mkdir(parents=True, exist_ok=True)
+    replace_file(logdir / _NAME, snapshot.archive, 0o644)
+
+
+def load(logdir: Path, level_name: str) -> Snapshot:
+    """Returns the code of a launched run; that of today if the run has no other machine yet."""
+    try:
+        archive = (logdir / _NAME).read_bytes()
+    except FileNotFoundError:
+        return take(level_name)
+    digest = hashlib.sha256(gzip.decompress(archive)).hexdigest()[:_DIGITS]
+    return Snapshot(archive, digest)
+
+
+def with_code(plan: Plan, digest: str) -> Plan:
+    """Returns a plan whose other machines use this code. This machine uses the project itself."""
+    nodes = (
+        node if node.is_local else node._replace(code=f"{PARENT}/{digest}") for node in plan.nodes
+    )
+    return plan._replace(nodes=tuple(nodes))
+
+
+def install(runner: CommandRunner, snapshot: Snapshot) -> None:
+    """Makes the folder of a machine's code. Raises ClusterError if that fails."""
+    command = ["sh", "-c", _UNPACK, runner.node.code]
+    done = runner.run(command, snapshot.archive, 300.0)
+    if done.status != 0:
+        raise ClusterError(f"{runner.node.name}: {runner.node.code}: {done.last_line}")

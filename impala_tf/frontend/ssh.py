@@ -1,0 +1,196 @@
+"""Another machine, over SSH. Every command is quoted here and only here."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shlex
+import string
+import threading
+from collections.abc import Iterator, Sequence
+
+import paramiko
+
+from impala_tf.frontend.connection import (
+    TIMEOUT_S,
+    Completed,
+    Stream,
+    after_mark,
+    without_mark,
+    wrapped,
+)
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.plan import NodeSpec
+from impala_tf.frontend.ssh_login import CONNECT_TIMEOUT_S, SshConnector
+
+_CHUNK = 32768
+_PIECE = 1 << 17
+_LOST = "the connection was lost"
+_PLAIN = frozenset(f"{string.ascii_letters}{string.digits} ./_=-".encode())
+
+# The caller gets every error as an exception. paramiko would also log it, with a traceback.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+class SshRunner:
+    """Another machine; see `impala_tf.frontend.connection.CommandRunner`.
+
+    If the connection is lost, the command that runs fails, and the next one connects again.
+    """
+
+    def __init__(self, node: NodeSpec, connector: SshConnector) -> None:
+        """Logs in. Raises ClusterError if that fails."""
+        self.node = node
+        self._connector = connector
+        self._lock = threading.Lock()
+        self._client: paramiko.SSHClient | None = connector.connect(node)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        stdin: bytes = b"",
+        timeout_s: float = TIMEOUT_S,
+        in_workdir: bool = True,
+    ) -> Completed:
+        """As in CommandRunner."""
+        command, mark = wrapped(self.node, argv, in_workdir)
+        with self._errors(timeout_s):
+            channel = self._channel(command)
+            channel.settimeout(timeout_s)
+            errors: list[bytes] = []
+            # In a thread: a program blocks when nobody reads one of its two streams.
+            reader = threading.Thread(target=_drain_stderr, args=(channel, errors), daemon=True)
+            reader.start()
+            try:
+                self._send(channel, stdin)
+                output = b"".join(iter(lambda: channel.recv(_CHUNK), b""))
+                status = _status(channel)
+            finally:
+                channel.close()
+                reader.join()
+        return Completed(status, after_mark(output, mark), b"".join(errors))
+
+    def stream(self, argv: Sequence[str], in_workdir: bool = True) -> Stream:
+        """As in CommandRunner."""
+        command, mark = wrapped(self.node, argv, in_workdir)
+        with self._errors(CONNECT_TIMEOUT_S):
+            channel = self._channel(command, merge=True)
+        return _SshStream(self.node.name, channel, mark)
+
+    def close(self) -> None:
+        """As in CommandRunner."""
+        with self._lock:
+            self._disconnect()
+
+    def _channel(self, argv: Sequence[str], merge: bool = False) -> paramiko.Channel:
+        with self._lock:
+            transport = self._client.get_transport() if self._client is not None else None
+            if transport is None or not transport.is_active():
+                self._disconnect()
+                self._client = self._connector.connect(self.node)
+                transport = self._client.get_transport()
+        if transport is None:
+            raise paramiko.SSHException(_LOST)
+        channel = transport.open_session(timeout=CONNECT_TIMEOUT_S)
+        channel.settimeout(CONNECT_TIMEOUT_S)
+        channel.set_combine_stderr(merge)
+        channel.exec_command(command_line(argv))  # the only place where a command becomes text
+        channel.settimeout(None)
+        return channel
+
+    def _send(self, channel: paramiko.Channel, stdin: bytes) -> None:
+        try:
+            _send_all(channel, stdin)
+            channel.shutdown_write()
+        except OSError:
+            if not channel.exit_status_ready():
+                raise
+            # It has exited without reading all of its input.
+
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    @contextlib.contextmanager
+    def _errors(self, timeout_s: float) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            # The machine may be gone; only a new connection can tell.
+            self.close()
+            raise ClusterError(f"{self.node.name}: no answer within {timeout_s:g} s") from error
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            self.close()
+            reason = str(error).rstrip(".") or _LOST
+            raise ClusterError(f"{self.node.name}: {reason}") from error
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """Returns a command as text for whatever login shell a machine has."""
+    text = shlex.join(argv)
+    if "!" not in text and "\n" not in text:
+        return text
+    # csh takes these as its own, even in quotes.
+    octal = "".join(chr(byte) if byte in _PLAIN else rf"\0{byte:03o}" for byte in text.encode())
+    return shlex.join(["sh", "-c", 'eval "$(printf %b "$1")"', "sh", octal])
+
+
+class _SshStream:
+    def __init__(self, name: str, channel: paramiko.Channel, mark: bytes) -> None:
+        self._name = name
+        self._channel = channel
+        self._mark = mark
+
+    def chunks(self) -> Iterator[bytes]:
+        try:
+            yield from without_mark(iter(lambda: self._channel.recv(_CHUNK), b""), self._mark)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise ClusterError(f"{self._name}: {error or _LOST}") from error
+
+    def write(self, data: bytes) -> None:
+        try:
+            _send_all(self._channel, data)
+        except OSError as error:
+            raise ClusterError(f"{self._name}: {error or _LOST}") from error
+
+    def close_input(self) -> None:
+        with contextlib.suppress(OSError):
+            self._channel.shutdown_write()
+
+    def finish(self) -> int:
+        try:
+            self._channel.shutdown_write()
+            return _status(self._channel)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise ClusterError(f"{self._name}: {error or _LOST}") from error
+        finally:
+            self._channel.close()
+
+    def cancel(self) -> None:
+        self._channel.close()
+
+
+def _send_all(channel: paramiko.Channel, data: bytes) -> None:
+    """Sends in pieces, because paramiko copies all that is left after every packet of 32 kB."""
+    view = memoryview(data)
+    for start in range(0, len(view), _PIECE):
+        channel.sendall(bytes(view[start : start + _PIECE]))
+
+
+def _status(channel: paramiko.Channel) -> int:
+    status = channel.recv_exit_status()
+    if status == -1:  # paramiko's answer if the connection ended before the command did
+        raise EOFError(_LOST)
+    return status
+
+
+def _drain_stderr(channel: paramiko.Channel, into: list[bytes]) -> None:
+    while True:
+        try:
+            chunk = channel.recv_stderr(_CHUNK)
+        except TimeoutError:
+            continue  # Not an error here: the reader of the other stream decides, and closes both.
+        if not chunk:
+            return
+        into.append(chunk)

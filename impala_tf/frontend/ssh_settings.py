@@ -1,0 +1,151 @@
+"""What OpenSSH's own configuration says about a machine: if `ssh HOST` works, this works."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import pwd
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.plan import SSH_PORT, NodeSpec
+
+_DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+_TOKEN = re.compile("%(.)")
+"""In IdentityFile; `ssh -G` replaces the others' itself."""
+_SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
+
+
+class SshSettings(NamedTuple):
+    """How to reach a machine and log in."""
+
+    hostname: str
+    port: int
+    username: str
+    key_filenames: tuple[Path, ...]
+    """Private keys, or public ones whose private half the agent has; those that exist."""
+    agent: str | None
+    """The socket of the SSH agent."""
+    identities_only: bool
+    """Whether to use only those keys of the agent that are in `key_filenames`."""
+    known_hosts: tuple[Path, ...]
+    """The first one is where new keys are added."""
+    host_key_name: str
+    """The name under which known_hosts has the machine's key."""
+    proxy_jump: str | None
+    """[USER@]HOST[:PORT] of the hops before the machine, separated by commas."""
+    proxy_command: str | None
+
+
+def settings_of(node: NodeSpec) -> SshSettings:
+    """Returns the settings for a machine of the CSV, whose columns win over ~/.ssh/config.
+
+    Raises:
+      ClusterError: if the configuration or the CSV's key cannot be used.
+    """
+    configured = lookup(node.ssh_host, node.ssh_port, node.ssh_username, node.name)
+    if node.key_filename is None:
+        return configured
+    key = Path(node.key_filename).expanduser()
+    if not key.is_file():
+        raise ClusterError(f"{node.name}: key_filename {key}: no such file")
+    return configured._replace(key_filenames=(key, *configured.key_filenames))
+
+
+def lookup(host: str, port: int | None, username: str | None, name: str) -> SshSettings:
+    """Returns the settings for a host name or alias, as OpenSSH itself resolves them.
+
+    Args:
+      host: address, host name, or alias.
+      port: None for what the configuration says.
+      username: None for what the configuration says.
+      name: the machine's, in errors.
+
+    Raises:
+      ClusterError: if the configuration cannot be used.
+    """
+    given = _ask_openssh(host, port, username, name)
+    home = Path.home()
+
+    def first(key: str, default: str) -> str:
+        return given.get(key, [default])[0]
+
+    def paths(key: str, default: list[str]) -> tuple[Path, ...]:
+        words = [word for line in given.get(key, default) for word in line.split()]
+        return tuple(Path(word).expanduser() for word in words if word != "none")
+
+    tokens = {
+        "%": "%", "d": str(home), "h": first("hostname", host), "i": str(os.getuid()), "n": host,
+        "p": first("port", ""), "r": first("user", ""), "u": getpass.getuser(),
+    }  # fmt: skip
+
+    def key_file(text: str) -> Path:
+        return Path(_TOKEN.sub(lambda each: tokens.get(each[1], each[0]), text)).expanduser()
+
+    default_keys = [str(home / ".ssh" / key) for key in _DEFAULT_KEYS]
+    files = map(key_file, given.get("identityfile", default_keys))
+    real_port = int(first("port", str(port or SSH_PORT)))
+    hostname = first("hostname", host)
+    alias = first("hostkeyalias", "")
+    jump, command = first("proxyjump", "none"), first("proxycommand", "none")
+    return SshSettings(
+        hostname=hostname,
+        port=real_port,
+        username=first("user", username or getpass.getuser()),
+        key_filenames=tuple(filter(_is_key, files)),
+        agent=_agent_socket(first("identityagent", "SSH_AUTH_SOCK")),
+        identities_only=first("identitiesonly", "no") == "yes",
+        known_hosts=(
+            *paths("userknownhostsfile", [str(home / ".ssh" / "known_hosts")]),
+            *paths("globalknownhostsfile", [_SYSTEM_KNOWN_HOSTS]),
+        ),
+        host_key_name=alias or (hostname if real_port == SSH_PORT else f"[{hostname}]:{real_port}"),
+        proxy_jump=None if jump == "none" else jump,
+        proxy_command=None if command == "none" else command,
+    )
+
+
+def _is_key(path: Path) -> bool:
+    return path.name != "none" and (path.is_file() or Path(f"{path}.pub").is_file())
+
+
+def _agent_socket(setting: str) -> str | None:
+    """Returns the socket that IdentityAgent means; see ssh_config(5)."""
+    if setting == "none":
+        return None
+    if setting == "SSH_AUTH_SOCK" or setting.startswith("$"):
+        return os.environ.get(setting.removeprefix("$")) or None
+    return str(Path(setting).expanduser())
+
+
+def _ask_openssh(
+    host: str, port: int | None, username: str | None, name: str
+) -> dict[str, list[str]]:
+    """Returns {option: its values} as `ssh -G` prints them; {} if OpenSSH is not installed."""
+    program = shutil.which("ssh")
+    if program is None:
+        return {}
+    command = [program, "-G"]
+    home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    own = Path.home() / ".ssh" / "config"
+    if Path.home() != home:  # OpenSSH ignores $HOME.
+        command += ["-F", str(own) if own.is_file() else "/dev/null"]
+    command += ["-p", str(port)] if port else []
+    command += ["-l", username] if username else []
+    done = subprocess.run([*command, "--", host], capture_output=True, text=True, timeout=30)
+    if done.returncode != 0:
+        said = (done.stderr.strip() or f"ssh -G {host} failed").splitlines()[-1]
+        raise ClusterError(f"{name}: ~/.ssh/config: {said}")
+    options: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        option, _, value = line.partition(" ")
+        options.setdefault(option, []).append(value)
+    if Path.home() != home:
+        for option in ("userknownhostsfile", "identityagent"):
+            values = options.get(option, [])
+            values[:] = [value.replace(str(home), str(Path.home()), 1) for value in values]
+    return options

@@ -1,0 +1,103 @@
+"""What a command line asks for: training, one process of a run, an evaluation, a report, ..."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+# Set before TensorFlow is imported. Without a GPU it logs harmless messages as errors; real errors
+# are raised as exceptions.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# This project reports a port in use or an unreachable learner itself.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+from impala_tf.config import installation, user_commands
+
+installation.require(user_commands.SCRIPT)  # before the imports that need packages
+
+from impala_tf.config import ConfigError, Given, command_line
+from impala_tf.machine.process_lifetime import (
+    ignore_stop_requests,
+    print_stacks_on_request,
+    stop_with_parent,
+)
+
+
+def run(given: Given) -> int:
+    """Does what the flags ask for; returns the exit status."""
+    # Imported where needed: the parent process of a local run does not load TensorFlow, and actors
+    # decide for themselves.
+    mode, job_name = given["mode"], given["job_name"]
+    if mode != "train" or job_name == "learner":
+        from impala_tf.processes import tensorflow_startup
+
+        tensorflow_startup.import_tensorflow()
+    if mode == "test":
+        from impala_tf.processes import evaluate_main
+
+        return evaluate_main.main(given)
+    if mode == "report":
+        from impala_tf.reporting import report_main
+
+        return report_main.main(given)
+    if mode == "export":
+        from impala_tf.processes import export_main
+
+        return export_main.main(given)
+    if mode == "describe":
+        from impala_tf.measure import describe_main
+
+        return describe_main.main(given)
+    if mode == "benchmark":
+        from impala_tf.measure import benchmark_main
+
+        return benchmark_main.main(given)
+    if job_name == "learner":
+        from impala_tf.processes import learner_main
+
+        return learner_main.main(given)
+    if job_name == "actor":
+        from impala_tf.processes import actor_main
+
+        return actor_main.main(given)
+    if given.cluster.workers_csv_path:
+        return launch(given)
+    from impala_tf.processes import local_run
+
+    return local_run.main(given)
+
+
+def launch(given: Given) -> int:
+    """Launches a run on the machines of a workers CSV; returns the exit status."""
+    from impala_tf.frontend.launch import launch as launch_run
+    from impala_tf.monitoring.live_display import Display
+    from impala_tf.processes import run_folder
+    from impala_tf.processes.common import resolve
+
+    # Resolved here, so that a wrong level or agent is reported before any machine is touched.
+    config, spec = resolve(given)
+    return launch_run(
+        given.replace(
+            logdir=config.run.logdir,
+            envs_per_actor=config.process.envs_per_actor,
+            acting=config.process.acting,
+            algorithm=config.loss.algorithm,
+        ),
+        make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
+        differences=lambda run, logdir: run_folder.differences(run, logdir, config, spec),
+    )
+
+
+def main() -> int:
+    """Parses the flags and runs; invalid input is reported in one line per problem, status 2."""
+    stop_with_parent()
+    print_stacks_on_request()
+    try:
+        return run(command_line.parse(sys.argv[1:]))
+    except ConfigError as error:
+        return command_line.fail(error)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        ignore_stop_requests()
