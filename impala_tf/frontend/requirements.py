@@ -1,8 +1,8 @@
 """Which packages a machine needs: pyproject.toml lists them, constraints.txt pins their versions.
 
 `python3 -m impala_tf.frontend.requirements actor|learner [TENSORFLOW]` prints a role's list, one
-requirement per line. TENSORFLOW replaces `tensorflow` by another distribution of the same version, such as
-tensorflow-cpu. Standard library only.
+requirement per line. TENSORFLOW replaces `tensorflow` by another distribution of the same version,
+such as tensorflow-cpu. Standard library only.
 """
 
 from __future__ import annotations
