@@ -13,7 +13,7 @@ from impala_tf.config import user_commands
 
 _OLDEST = (3, 11)
 # An interpreter that has these has the others, too: see `dependencies` in pyproject.toml.
-_PACKAGES = ("tyro", "rich", "gymnasium", "grpc")
+_PACKAGES = ("shtab", "rich", "gymnasium", "grpc")
 
 
 def require(program: str) -> None:
