@@ -156,6 +156,7 @@ def test_a_reader_who_has_seen_enough_ends_it_quietly(words):
         [sys.executable, "-m", "impala_tf", *words],
         cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
     process.stdout.read(1)
     process.stdout.close()
     assert process.stderr.read() == ""
