@@ -26,7 +26,7 @@ def impala(monkeypatch, capsys):
         monkeypatch.setenv("COLUMNS", str(COLUMNS))
         monkeypatch.setattr(sys, "argv", [program, *words])
         try:
-            status = main.main()
+            status: object = main.main()
         except SystemExit as end:
             status = end.code
         return status, *capsys.readouterr()
