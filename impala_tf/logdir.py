@@ -48,6 +48,16 @@ class Logdir:
         """Folder of the last checkpoints."""
         return self.path / "checkpoints"
 
+    @property
+    def best(self) -> Path:
+        """Folder of the checkpoint with the best mean return."""
+        return self.path / "best"
+
+    @property
+    def callback_metrics(self) -> Path:
+        """The metrics that callbacks return (CSV)."""
+        return self.path / "callback_metrics.csv"
+
     def replay(self, learner: int) -> Path:
         """Folder of a learner's replay, with --save_replay."""
         return self.path / "replay" / f"learner-{learner}"

@@ -77,12 +77,14 @@ def run(given: Given) -> int:
 def launch(given: Given) -> int:
     """Launches a run on the machines of a workers CSV; returns the exit status."""
     from impala_tf.frontend.launch import launch as launch_run
+    from impala_tf.learner import callbacks
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes import run_folder
     from impala_tf.processes.common import resolve
 
     # Resolved here, so that a wrong level or agent is reported before any machine is touched.
     config, spec = resolve(given)
+    callbacks.load(config.run)
     return launch_run(
         given.replace(
             logdir=config.run.logdir,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import sonnet as snt
 import tensorflow as tf
 
@@ -11,13 +13,13 @@ from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.interface import array_specs, interface_of
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.config import (
-    AGENTS,
     AgentComposition,
     AgentConfig,
     Config,
     CoreName,
     HeadsName,
     check_observation,
+    composition,
 )
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.types import (
@@ -201,7 +203,7 @@ def make_agent(
     """Returns the named agent with its variables made.
 
     Args:
-      agent_name: a key of `config.AGENTS`.
+      agent_name: a key of `config.AGENTS`, or module:Class.
       spec: the level's specification.
       torso_dtype: what the torso computes in on images; see `agents.precision`.
       observation_normalization, initialization, width_scale, core, heads: as these flags say.
@@ -211,13 +213,13 @@ def make_agent(
     """
     check_observation(agent_name, spec)
     agent = Agent(
-        AGENTS[agent_name].with_core(core),
+        composition(agent_name).with_core(core),
         spec,
         torsos.initialization(initialization),
         observation_normalization == "elementwise",
         width_scale,
         heads,
-        name=agent_name,
+        name=re.sub(r"\W", "_", agent_name),
     )
     zeros = tf.nest.map_structure(
         lambda t: tf.zeros(t.shape, t.dtype), layout_of(spec).network_specs(1)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tree
 
-from impala_tf.config import AGENTS, AgentConfig, CoreName, HeadsName
+from impala_tf.config import AgentConfig, CoreName, HeadsName, composition
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import (
     ActionSpec,
@@ -47,8 +47,8 @@ def interface_of(core: CoreName, heads: HeadsName, actions: ActionSpec) -> Agent
 
 def interface_of_config(config: AgentConfig, spec: EnvironmentSpec) -> AgentInterface:
     """Returns the interface of the agent that a config describes."""
-    composition = AGENTS[config.agent_name].with_core(config.core)
-    return interface_of(composition.core, config.heads, spec.actions)
+    core = composition(config.agent_name).with_core(config.core).core
+    return interface_of(core, config.heads, spec.actions)
 
 
 def array_specs(interface: AgentInterface, spec: EnvironmentSpec, unroll_length: int) -> Unroll:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from impala_tf.config import AGENTS, AgentConfig
+from impala_tf.config import AgentConfig, composition
 
 # As Linux names them, on x86 and on Arm. Without these, bfloat16 would be emulated.
 _CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
@@ -35,7 +35,7 @@ def torso_dtype(
       cpuinfo: names the processor's instructions.
       measure: returns how many times as fast bfloat16 is; default: measures it, once a process.
     """
-    if agent.precision == "float32" or AGENTS[agent.agent_name].torso.takes == "vectors":
+    if agent.precision == "float32" or composition(agent.agent_name).torso.takes != "images":
         return "float32"
     on_gpu = bool(tf.config.get_visible_devices("GPU"))
     supported = bool(_CPU_FLAGS & _cpu_flags(cpuinfo))
@@ -57,7 +57,7 @@ def disable_failing_fusion(agent: AgentConfig) -> None:
 
     TensorFlow 2.18 fails to fuse them and prints that as an error; without it they are as fast.
     """
-    if AGENTS[agent.agent_name].torso.is_residual:
+    if composition(agent.agent_name).torso.is_residual:
         tf.config.optimizer.set_experimental_options({"remapping": False})
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
+from impala_tf.config import ConfigError, plug_ins
 from impala_tf.config.compositions import Torso
 from impala_tf.environments.spaces import WORD_BUCKETS
 from impala_tf.types import ObservationSpec
@@ -250,6 +251,38 @@ units. The MLP has no channels."""
 _SMALL = 20  # pixels
 
 
+def own_torso(name: str, part: ObservationSpec) -> snt.Module:
+    """Returns a torso of the user's own, its variables made.
+
+    Args:
+      name: module:Class, or of a function that returns a module. It is called without arguments.
+      part: what the torso sees, as float32 [B, H, W, C] or [B, D].
+
+    Raises:
+      ConfigError: it is no Sonnet module, or does not return float32 [B, features].
+    """
+    make = plug_ins.load("agent_name", name)
+    problem = f"--agent_name={name}: "
+    try:
+        made = make()
+    except Exception as error:
+        raise ConfigError(f"{problem}raised {plug_ins.raised(error)}") from error
+    if not isinstance(made, snt.Module):
+        raise ConfigError(f"{problem}must make a sonnet.Module, but made a {type(made).__name__}")
+    shown = ", ".join(map(str, ("B", *part.shape)))
+    try:
+        features = made(tf.zeros((2, *part.shape), tf.float32))
+    except Exception as error:
+        raise ConfigError(f"{problem}raised for [{shown}]: {plug_ins.raised(error)}") from error
+    is_good = isinstance(features, tf.Tensor) and features.dtype == tf.float32
+    if not is_good or features.shape.rank != 2 or features.shape[0] != 2:
+        got = getattr(features, "shape", type(features).__name__)
+        raise ConfigError(
+            f"{problem}must return float32 [B, features], but for [{shown}] with B=2 returned {got}"
+        )
+    return made
+
+
 def make_torso(
     torso: Torso,
     part: ObservationSpec,
@@ -268,6 +301,8 @@ def make_torso(
     """
     if part.kind == "text":
         return LanguageTorso()
+    if plug_ins.is_own(torso.name):
+        return own_torso(torso.name, part)
     if part.kind == "image" and not torso.is_residual and min(part.shape[:2]) < _SMALL:
         k = width_scale
         return ConvTorso(((16 * k, 3, 1), (32 * k, 3, 1)), 256, w_init, "small")

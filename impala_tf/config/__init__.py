@@ -4,7 +4,13 @@ Standard library only, but for what `command_line` prints, so that `frontend/` s
 """
 
 from impala_tf.config.algorithms import ALGORITHMS, Algorithm, algorithm
-from impala_tf.config.compositions import AGENTS, AgentComposition, CoreName, HeadsName
+from impala_tf.config.compositions import (
+    AGENTS,
+    AgentComposition,
+    CoreName,
+    HeadsName,
+    composition,
+)
 from impala_tf.config.defaults import (
     resolve,
     sent_per_batch,
@@ -75,6 +81,7 @@ __all__ = [
     "RunConfig",
     "actors_use_tensorflow",
     "actors_wait",
+    "composition",
     "algorithm",
     "check_algorithm",
     "check_batches",

@@ -8,6 +8,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from impala_tf.config import plug_ins
+from impala_tf.config.errors import ConfigError
 from impala_tf.types import EnvironmentSpec, Kind
 
 if TYPE_CHECKING:
@@ -87,6 +89,18 @@ class Algorithm:
 
 @functools.cache
 def algorithm(name: str) -> Algorithm:
-    """Returns the record of an algorithm; `name` is a key of ALGORITHMS."""
+    """Returns the record of an algorithm; `name` is a key of ALGORITHMS, or module:NAME.
+
+    Raises:
+      ConfigError: module:NAME names no record.
+    """
+    if plug_ins.is_own(name):
+        own = plug_ins.load("algorithm", name)
+        if not isinstance(own, Algorithm):
+            raise ConfigError(
+                f"--algorithm={name}: must be a record impala_tf.config.algorithms.Algorithm, but"
+                f" is of type {type(own).__name__}"
+            )
+        return own
     record: Algorithm = importlib.import_module(ALGORITHMS[name]).ALGORITHM
     return record

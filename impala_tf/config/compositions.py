@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from impala_tf.config import plug_ins
+
 CoreName = Literal["feedforward", "lstm"]
 HeadsName = Literal["policy", "q_values", "dueling"]
 
@@ -15,7 +17,7 @@ class Torso(NamedTuple):
     """What the rest of the project asks about a torso; `agents.torsos` makes it."""
 
     name: str
-    takes: Literal["images", "vectors"]
+    takes: Literal["images", "vectors", "both"]
     is_residual: bool = False  # deep: its activations take much memory
 
 
@@ -55,3 +57,13 @@ AGENTS: dict[str, AgentComposition] = {
     "MLPAgent": AgentComposition(MLP, "feedforward", False),
     "MLPLSTMAgent": AgentComposition(MLP, "lstm", True),
 }
+
+
+def composition(agent_name: str) -> AgentComposition:
+    """Returns a named agent. One of the user's own, module:Class, is feed-forward; see --core.
+
+    Its class is not imported here: launchers and actors without TensorFlow ask, too.
+    """
+    if plug_ins.is_own(agent_name):
+        return AgentComposition(Torso(agent_name, "both"), "feedforward", False)
+    return AGENTS[agent_name]

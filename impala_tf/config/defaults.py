@@ -10,7 +10,7 @@ from typing import Any
 
 from impala_tf.config import presets
 from impala_tf.config.algorithms import algorithm
-from impala_tf.config.compositions import AGENTS
+from impala_tf.config.compositions import composition
 from impala_tf.config.flag_values import BUILT_IN, Given, flat_items, hosts, replace
 from impala_tf.config.flags import Config
 from impala_tf.types import Kind
@@ -37,7 +37,7 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
     for end, start in _SCHEDULES.items():
         if given[end] is None and preset[start]:
             flags[end] = flags[start] * (preset[end] / preset[start])
-    flags["core"] = AGENTS[flags["agent_name"]].with_core(flags["core"]).core
+    flags["core"] = composition(flags["agent_name"]).with_core(flags["core"]).core
     if flags["num_actors"] is None:
         flags["num_actors"] = max(1, len(os.sched_getaffinity(0)))
     waits = flags["synchronization"] != "none" and given["batch_size"] is None
@@ -99,12 +99,12 @@ def _sends_gradients(config: Config) -> bool:
 
 def _default_logdir(flags: Mapping[str, Any]) -> str:
     """Returns the folder of a run for which no --logdir is given: what tells it from others."""
-    level = slug(flags["level_name"])
-    return f"runs/{level}-{flags['agent_name']}-{flags['algorithm']}-{flags['seed']}"
+    names = [slug(flags[name]) for name in ("level_name", "agent_name", "algorithm")]
+    return f"runs/{'-'.join(names)}-{flags['seed']}"
 
 
 def slug(level_name: str) -> str:
-    """Returns a level's name as a folder's name: 'ALE/Pong-v5' -> 'ALE-Pong-v5'."""
+    """Returns a level's or other name as a folder's name: 'ALE/Pong-v5' -> 'ALE-Pong-v5'."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", level_name).strip("-")
     if len(name) <= _LONGEST_NAME:
         return name
@@ -113,7 +113,7 @@ def slug(level_name: str) -> str:
 
 def _micro_batches(flags: Mapping[str, Any]) -> int:
     """Returns the most parts, up to 4, that a batch can be split into, if activations are large."""
-    is_deep = AGENTS[flags["agent_name"]].torso.is_residual
+    is_deep = composition(flags["agent_name"]).torso.is_residual
     splits = algorithm(flags["algorithm"]).splits_batches
     # Where advantages are scaled by those of the batch, a part would be scaled by its own.
     if not is_deep or not splits or flags["advantage_scaling"] == "batch":

@@ -140,7 +140,8 @@ def hosts(text: str) -> tuple[str, ...]:
 
 def waits_for_updates(config: Config) -> bool:
     """Returns whether actors wait for the update that uses their last unroll."""
-    return actors_wait(config.loss.algorithm, config.process.synchronization)
+    waits = algorithm(config.loss.algorithm).actors_wait
+    return config.process.synchronization != "none" or waits
 
 
 def actors_wait(name: str | None, synchronization: str) -> bool:

@@ -53,6 +53,11 @@ class RunConfig:
     schedule_frames: Derived[int] = DERIVED
     """The frame at which the learning rate and the entropy cost reach their last values. They keep
     these afterwards. Default: --total_environment_frames."""
+    stop_at_return: float | None = None
+    """End the run as soon as the mean return of the last 100 episodes is this high."""
+    callbacks: str = ""
+    """module:Class, comma separated: classes of yours that are told what the learner does, and may
+    add metrics or end the run (see impala_tf.callbacks.Callback)."""
     track: Literal["none", "wandb"] = "none"
     """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
     here until 'wandb sync'. metrics.csv and TensorBoard are always written."""
@@ -111,7 +116,8 @@ class AgentConfig:
     """The network."""
 
     agent_name: Derived[str] = DERIVED
-    """The network; 'impala agents' and docs/levels_and_agents.md list them. Default: preset."""
+    """The network; 'impala agents' and docs/levels_and_agents.md list them. Default: preset.
+    module:Class: a Sonnet module of yours, as the torso."""
     width_scale: int = 1
     """Multiplies the channels of the convolutions; the other layers keep their size."""
     core: Derived[Literal["feedforward", "lstm"]] = DERIVED
@@ -138,7 +144,8 @@ class LossConfig:
     """The algorithm and its losses."""
 
     algorithm: Derived[str] = DERIVED
-    """impala, appo, ppo, a3c or dqn. --help_all ends with what they are. Default: preset."""
+    """impala, appo, ppo, a3c or dqn. --help_all ends with what they are. Default: preset.
+    module:NAME: a record of yours (see impala_tf.config.algorithms.Algorithm)."""
     discounting: Derived[float] = DERIVED
     """Discount factor gamma of an agent step. Default: preset."""
     baseline_cost: Derived[float] = DERIVED

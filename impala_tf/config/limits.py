@@ -6,8 +6,9 @@ import math
 import re
 from typing import Any
 
+from impala_tf.config import plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
-from impala_tf.config.compositions import AGENTS
+from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given, actors_wait, hosts, waits_for_updates
 from impala_tf.config.flags import Config
@@ -55,6 +56,7 @@ def problems(given: Given) -> list[str]:
             if flags[name] is not None and not fits(flags[name])
         ]
     found += _level_problems(flags)
+    found += plug_ins.problems(flags)
     if flags["mode"] == "report" and not flags["logdir"]:
         found.append("--mode=report: needs --logdir of a run, or of a folder of runs")
     if flags["video"] and flags["mode"] != "test":
@@ -72,8 +74,8 @@ def problems(given: Given) -> list[str]:
 def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
     """Raises ConfigError if the named agent cannot take the level's observations."""
     has = "vectors" if spec.kind == "vector" else "images"
-    takes = AGENTS[agent_name].torso.takes
-    if takes == has:
+    takes = composition(agent_name).torso.takes
+    if takes in (has, "both"):
         return
     fitting = [name for name in AGENTS if AGENTS[name].torso.takes == has]
     raise ConfigError(
@@ -95,10 +97,10 @@ def check_width_scale(config: Config) -> None:
       config: the run's.
     """
     agent = config.agent
-    if agent.width_scale != 1 and AGENTS[agent.agent_name].torso.takes == "vectors":
+    if agent.width_scale != 1 and composition(agent.agent_name).torso.takes != "images":
         raise ConfigError(
-            f"--width_scale={agent.width_scale}: {agent.agent_name} has no convolutions; leave the"
-            " flag out"
+            f"--width_scale={agent.width_scale}: {agent.agent_name} has no convolutions that it"
+            " changes; leave the flag out"
         )
 
 
@@ -159,7 +161,7 @@ def _name_problems(flags: dict[str, Any]) -> list[str]:
             ("agent_name", "agent", sorted(AGENTS)),
             ("algorithm", "algorithm", list(ALGORITHMS)),
         )
-        if flags[flag] is not None and flags[flag] not in names
+        if flags[flag] is not None and flags[flag] not in names and not plug_ins.is_own(flags[flag])
     ]
 
 

@@ -15,6 +15,8 @@ class EvaluationConfig:
     test_policy: Literal["greedy", "sampled"] = "sampled"
     """greedy: the most likely action; sampled: drawn from the policy, as in training.
     After dqn, sampled means that one action in a hundred is random."""
+    checkpoint: Literal["newest", "best"] = "newest"
+    """Which checkpoint plays. best: the one that was written at the highest mean return."""
     video: bool = False
     """Also write an mp4 of one game to the logdir. Only with --mode=test."""
     trust_level_module: bool = False

@@ -23,7 +23,7 @@ OTHER_NAMES = {
         _FRAMES,
     ),
     **dict.fromkeys(("total_frames", "frames", "num_frames"), "--total_environment_frames"),
-    **dict.fromkeys(("resume", "restore", "load", "checkpoint", "load_checkpoint"), _RESUMES),
+    **dict.fromkeys(("resume", "restore", "load", "load_checkpoint"), _RESUMES),
     **dict.fromkeys(("test", "eval", "evaluate", "play", "enjoy"), _TEST),
     **dict.fromkeys(("eval_episodes", "n_eval_episodes", "num_episodes", "episodes"), _EPISODES),
     **dict.fromkeys(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ class TrainingLoop:
       save: writes a checkpoint; called only on rank 0.
       peers: the learners that run this loop together.
       checkpoint_interval_s: seconds between checkpoints.
+      on_update: takes the statistics of every update.
       attempt: a context that may swallow the OSErrors of what it names (see `monitoring.storage`).
       clock: seconds.
     """
@@ -41,6 +43,7 @@ class TrainingLoop:
         checkpoint_interval_s: float,
         attempt: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext(),
         clock: Callable[[], float] = time.monotonic,
+        on_update: Callable[[Any], None] = lambda stats: None,
     ) -> None:
         self._learner = learner
         self._publish = publish
@@ -51,6 +54,7 @@ class TrainingLoop:
         self._checkpoint_interval_s = checkpoint_interval_s
         self._attempt = attempt
         self._clock = clock
+        self._on_update = on_update
         self._saved_at = clock()
 
     def run(self, batches: Batches[Sent], stop_requested: Callable[[], bool]) -> None:
@@ -86,6 +90,7 @@ class TrainingLoop:
         self._peers.works()
         self._recorder.record_update(stats, idle_s, learner.all_reduce_s)
         self._publish(learner.parameter_version, learner.parameters())
+        self._on_update(stats)
         if flags.write_row or flags.checkpoint:
             self._write_row()  # with each checkpoint too: it stores where the rows end
         if flags.checkpoint:

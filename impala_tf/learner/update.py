@@ -61,6 +61,7 @@ class Learner:
         self._spec = spec
         self._config = config
         self._group = group
+        self._finished = False
         self._total_frames = config.run.total_environment_frames
         self._schedules = Schedules(config)
         record = algorithm(config.loss.algorithm)
@@ -103,8 +104,12 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Whether the run has reached its total frames."""
-        return self.environment_frames >= self._total_frames
+        """Whether the run has reached its total frames, or something else that ends it."""
+        return self._finished or self.environment_frames >= self._total_frames
+
+    def finish(self) -> None:
+        """Ends the run before its total frames."""
+        self._finished = True
 
     def parameters(self) -> list[np.ndarray]:
         """Returns a copy of the agent's variables, in the order that actors assign them."""

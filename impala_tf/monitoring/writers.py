@@ -10,6 +10,7 @@ import errno
 import fcntl
 import numbers
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -151,9 +152,11 @@ class CsvWriter:
         os.ftruncate(descriptor, offset)
 
 
-def _cell(value: float | int | None) -> str:
+def _cell(value: float | int | str | None) -> str:
     if value is None:
         return ""
+    if isinstance(value, str):
+        return re.sub(r"[^\w./ -]", "_", value)
     return str(int(value)) if isinstance(value, numbers.Integral) else f"{float(value):.8g}"
 
 
@@ -198,6 +201,15 @@ class TensorBoardWriter:
             self._writer = None
             reason = error.message.splitlines()[0]
             raise OSError(errno.EIO, reason, str(self._directory)) from error
+
+    def add(self, values: Mapping[str, float], environment_frames: int) -> None:
+        """Adds metrics that no column has, such as those of callbacks."""
+        import tensorflow as tf
+
+        if self._writer is not None:
+            with self._writer.as_default(step=np.asarray(environment_frames, np.int64)):
+                for name, value in values.items():
+                    tf.summary.scalar(f"callbacks/{name}", np.asarray(value, np.float32))
 
     def position(self) -> dict[str, int]:
         """Returns {event file: bytes} after flushing the files to the disk."""

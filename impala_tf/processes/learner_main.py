@@ -67,6 +67,9 @@ def main(given: Given) -> int:
         return 1
     finally:
         group.close()
+    if parts.callbacks is not None and parts.callbacks.failure:
+        _log.error("%s; the last good checkpoint is %s", parts.callbacks.failure, _newest(logdir))
+        return 1
     if trouble := parts.storage.trouble():
         _log.error("%s; the last good checkpoint is %s", trouble["text"], _newest(logdir))
         return 1
@@ -79,7 +82,13 @@ def _newest(logdir: Logdir) -> str:
 
 
 def _learn(parts: LearnerParts, stop: StopRequest) -> None:
-    config, group, learner = parts.config, parts.group, parts.learner
+    config, group, learner, callbacks = parts.config, parts.group, parts.learner, parts.callbacks
+
+    def save() -> None:
+        parts.run_state.save()
+        if callbacks is not None:
+            callbacks.on_checkpoint(parts.run_state.latest_checkpoint)
+
     if group.rank == 0:
         _announce(parts)
         with parts.storage.attempt("a checkpoint"):
@@ -89,17 +98,25 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
         learner,
         parts.store.publish,
         parts.recorder,
-        parts.run_state.save,
+        save,
         peers,
         config.run.checkpoint_interval_s,
         parts.storage.attempt,
+        on_update=(lambda stats: None) if callbacks is None else callbacks.on_update,
     )
+
+    def stop_requested() -> bool:
+        return stop() or (callbacks is not None and callbacks.stopping)
 
     def learn() -> None:
         parts.server.start()
         learner.compile()
         parts.recorder.begin(learner.agent_steps, learner.environment_frames)
-        loop.run(Batches(parts.queue, configs.sent_per_batch(config)), stop)
+        loop.run(Batches(parts.queue, configs.sent_per_batch(config)), stop_requested)
+        if any(group.gather(callbacks is not None and callbacks.stopping)):
+            learner.finish()
+        if callbacks is not None:
+            callbacks.on_end()
         if group.size > 1:  # for comparison: all learners must end with the same parameters
             _log.info("learner-%d: final parameters %s", group.rank, _digest(learner))
         if learner.done:

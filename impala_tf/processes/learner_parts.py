@@ -16,7 +16,9 @@ from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, ConfigError
 from impala_tf.environments import suites
+from impala_tf.learner import callbacks
 from impala_tf.learner.actor_gradients import sent_specs
+from impala_tf.learner.callbacks import Callbacks
 from impala_tf.learner.conversion import NetworkService
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inference import InferenceService
@@ -67,6 +69,7 @@ class LearnerParts(NamedTuple):
     server: LearnerServer
     inference: InferenceService | None  # for --inference=learner
     storage: StorageWatch
+    callbacks: Callbacks | None  # of rank 0
 
 
 def build(
@@ -96,7 +99,7 @@ def build(
         (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
-    recorder = _recorder(config, spec, logdir, queue, learner, group)
+    recorder, run_callbacks = _recorder(config, spec, logdir, queue, learner, group)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed = False
@@ -142,6 +145,7 @@ def build(
         server=server,
         inference=inference,
         storage=StorageWatch(),
+        callbacks=run_callbacks,
     )
 
 
@@ -215,20 +219,21 @@ def _recorder(
     queue: UnrollQueue,
     learner: Learner,
     group: LearnerGroup,
-) -> RunRecorder:
+) -> tuple[RunRecorder, Callbacks | None]:
     writers: dict[str, Writer] = {}
-    learners_writer = level_rows = None
+    learners_writer = level_rows = run_callbacks = None
     if group.rank == 0:
         if len(spec.levels) > 1:
             levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
             level_rows = LevelRows(levels_writer, len(spec.levels), _normalizer(config))
         writers["csv"] = CsvWriter(logdir.metrics)
-        writers["tensorboard"] = TensorBoardWriter(logdir.tensorboard)
+        writers["tensorboard"] = tensorboard = TensorBoardWriter(logdir.tensorboard)
         if config.run.track == "wandb":
             writers["wandb"] = WandbWriter(logdir.path, configs.to_dict(config))
         if group.size > 1:
             learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
-    return RunRecorder(
+        writers["callbacks"] = run_callbacks = callbacks.of_run(config.run, logdir, tensorboard)
+    recorder = RunRecorder(
         writers,
         queue.size,
         config.run.metrics_interval_s,
@@ -236,6 +241,7 @@ def _recorder(
         level_rows,
         None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
     )
+    return recorder, run_callbacks
 
 
 def _normalizer(config: Config) -> Callable[[int, float], float | None]:

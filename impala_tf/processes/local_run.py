@@ -13,6 +13,7 @@ from pathlib import Path
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line, user_commands
 from impala_tf.environments import suites
+from impala_tf.learner import callbacks
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates, process_logs
 from impala_tf.machine.node import TICK_S, Node, is_learner, run_end_command
@@ -47,6 +48,7 @@ def main(given: Given) -> int:
     if needs := configs.algorithm(config.loss.algorithm).check_machine(config, spec):
         print(needs)
     tensorflow_startup.check_gpu(config.process.device)
+    callbacks.load(config.run)
     if config.run.track == "wandb":
         wandb_writer.check_installed()
     if config.cluster.dry_run:

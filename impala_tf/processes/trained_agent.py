@@ -26,6 +26,7 @@ from impala_tf.config import (
     Given,
     ReportConfig,
     command_line,
+    plug_ins,
 )
 from impala_tf.environments import suites
 from impala_tf.environments.suites import RenderedGame
@@ -72,8 +73,7 @@ def as_trained(given: Given) -> Given:
     flags = {"preset": "paper", **_flags_in(logdir)}
     kept = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
     merged = Given({**_checked(kept, logdir).flags, **given.flags})
-    if "level_name" not in given:
-        _check_trusted(merged)
+    _check_trusted(given, merged)
     return merged
 
 
@@ -97,8 +97,12 @@ def _checked(flags: dict[str, Any], logdir: Logdir) -> Given:
         raise ConfigError([f"{logdir.config}: {problem}" for problem in error.problems]) from None
 
 
-def _check_trusted(given: Given) -> None:
-    modules = suites.modules(given.environment)
+def _check_trusted(typed: Given, given: Given) -> None:
+    """Asks before modules are imported that the run names, and not the command line."""
+    modules = [] if "level_name" in typed else suites.modules(given.environment)
+    flags = given.everything()
+    own = {flag: "" if flag in typed else flags[flag] for flag in plug_ins.FLAGS}
+    modules = sorted({*modules, *plug_ins.modules(own | {"callbacks": ""})})
     if not modules or given.evaluation.trust_level_module:
         return
     logdir = given["logdir"]
@@ -107,7 +111,7 @@ def _check_trusted(given: Given) -> None:
         if input(question).strip().lower() in ("y", "yes"):
             return
     raise ConfigError(
-        f"--logdir={logdir}: its level imports the Python module {modules[0]}, whose code would run"
+        f"--logdir={logdir}: it imports the Python module {modules[0]}, whose code would run"
         " here; if you trust it, add --trust_level_module"
     )
 
@@ -121,14 +125,18 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
     dtype = precision.torso_dtype(config.agent)
     precision.disable_failing_fusion(config.agent)
     agent = agent_of(config.agent, spec, dtype)
-    checkpointer = Checkpointer(logdir_of(config).checkpoints, {"agent": agent})
+    logdir = logdir_of(config)
+    is_best = config.evaluation.checkpoint == "best"
+    folder = logdir.best if is_best else logdir.checkpoints
+    checkpointer = Checkpointer(folder, {"agent": agent})
     signature = signature_of(config, spec)
     state = checkpointer.restore(
         lambda state: check_compatible(state["identity"], signature, config.run.logdir),
         partial=True,
     )
     if state is None or checkpointer.latest is None:
-        raise ConfigError(f"--logdir={config.run.logdir}: holds no checkpoint to test")
+        which = "best checkpoint yet" if is_best else "checkpoint to test"
+        raise ConfigError(f"--logdir={config.run.logdir}: holds no {which}")
     frames = state["counters"]["environment_frames"]
     return TrainedAgent(config, spec, agent, checkpointer.latest, frames)
 

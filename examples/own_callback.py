@@ -1,0 +1,43 @@
+"""A callback of one's own: adds a metric, prints the best return, and ends the run in time.
+
+impala train --level_name=CartPole-v1 --callbacks=own_callback:Watch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from impala_tf.callbacks import Callback
+
+MINUTES = 30.0
+
+
+class Watch(Callback):
+    """Is made without arguments, in the process of the first learner."""
+
+    def __init__(self) -> None:
+        self.best = float("-inf")
+        self.updates = 0
+
+    def on_update(self, statistics: Mapping[str, float]) -> None:
+        """Counts; anything slow here would slow down the run."""
+        self.updates += 1
+
+    def on_row(self, row: Mapping[str, Any]) -> dict[str, float]:
+        """Adds two metrics to callback_metrics.csv and TensorBoard."""
+        mean = row.get("episode_return_mean")
+        if mean is not None:
+            self.best = max(self.best, mean)
+        if row["wall_time_s"] > 60 * MINUTES:
+            self.stop()
+        return {"best_return": self.best, "updates_seen": self.updates}
+
+    def on_checkpoint(self, path: Path) -> None:
+        """Prints to the learner's log, processes/learner-0.log."""
+        print(f"{path.name}: best return so far {self.best:.1f}", flush=True)
+
+    def on_end(self, row: Mapping[str, Any] | None) -> None:
+        """Prints once more."""
+        print(f"the run had {self.updates:,} updates", flush=True)

@@ -1,0 +1,99 @@
+"""Code of the user's own, which flags name as module:NAME."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from impala_tf.config.errors import ConfigError
+
+FLAGS = ("agent_name", "algorithm", "callbacks")
+"""Flags whose values may be of this form; --callbacks is a list of them."""
+_FORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def is_own(name: str | None) -> bool:
+    """Tells whether a value names code of the user's own."""
+    return name is not None and ":" in name
+
+
+def names(flags: Mapping[str, Any]) -> list[str]:
+    """Returns the module:NAME that flags have, in the order of FLAGS."""
+    values = (each.strip() for flag in FLAGS for each in (flags[flag] or "").split(","))
+    return [value for value in values if is_own(value)]
+
+
+def modules(flags: Mapping[str, Any]) -> list[str]:
+    """Returns the modules that flags name."""
+    return sorted({name.partition(":")[0] for name in names(flags)})
+
+
+def problems(flags: Mapping[str, Any]) -> list[str]:
+    """Returns one line for each --callbacks that is not module:Class. Imports nothing."""
+    text = flags["callbacks"]
+    return [
+        f"--callbacks={text}: '{name}' is not module:Class, such as my_module:MyCallback"
+        for name in split(text)
+        if _FORM.fullmatch(name) is None
+    ]
+
+
+def split(text: str) -> list[str]:
+    """Returns the parts of a comma separated list; '' has none."""
+    return [part.strip() for part in text.split(",")] if text.strip() else []
+
+
+def load(flag: str, name: str) -> Any:
+    """Returns what module:NAME names. The module may lie in the current folder.
+
+    Raises:
+      ConfigError: the name has another form, the module cannot be imported, or lacks the name.
+    """
+    if _FORM.fullmatch(name) is None:
+        raise ConfigError(f"--{flag}={name}: must be module:NAME")
+    module_name, _, attribute = name.partition(":")
+    look_in_current_folder()
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        reason = str(error) if isinstance(error, ImportError) else raised(error)
+        raise ConfigError(
+            f"--{flag}={name}: cannot import the module '{module_name}': {reason}"
+        ) from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        hint = near(attribute, vars(module))
+        raise ConfigError(f"--{flag}={name}: {module_name} has no {attribute}{hint}") from None
+
+
+def near(name: str, others: Iterable[str]) -> str:
+    """Returns the end of a line that names what may have been meant; '' if nothing is similar."""
+    found = difflib.get_close_matches(name, [other for other in others if other[0] != "_"], 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def raised(error: BaseException) -> str:
+    """Returns an error in one line, with the line of the user's code that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    if isinstance(error, SyntaxError):
+        place = ""  # its text names the line
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
+
+
+def look_in_current_folder() -> None:
+    """Makes modules in the current folder importable.
+
+    After all others, so that a file there cannot take the place of one of theirs. Only once a flag
+    names a module, because the folder may have anything in it, such as one that is called "wandb".
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)

@@ -1,0 +1,193 @@
+"""The callbacks of a run: its own, and the user's; called in the first learner."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from impala_tf.callbacks import Callback
+from impala_tf.config import ConfigError, RunConfig, plug_ins
+from impala_tf.logdir import Logdir, write_atomically
+from impala_tf.monitoring.metrics import Row
+from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+
+_log = logging.getLogger("impala_tf.learner")
+_GAMES = 100  # that a mean return needs to be one
+
+COLUMNS = {
+    "environment_frames": "when",
+    "name": "of the metric",
+    "value": "",
+}
+"""Of callback_metrics.csv: a line for each metric that a callback returns."""
+
+
+class StopAtReturn(Callback):
+    """--stop_at_return."""
+
+    def __init__(self, wanted: float) -> None:
+        self._wanted = wanted
+
+    def on_row(self, row: Mapping[str, Any]) -> None:
+        """Stops if the mean over 100 games is high enough."""
+        mean = row.get("episode_return_mean")
+        if mean is not None and row["episodes"] >= _GAMES and mean >= self._wanted:
+            _log.info("the mean return is %.2f: --stop_at_return is reached", mean)
+            self.stop()
+
+
+class KeepBest(Callback):
+    """Keeps a copy of the checkpoint with the best mean return, in LOGDIR/best."""
+
+    def __init__(self, logdir: Logdir) -> None:
+        self._folder, self._note = logdir.best, logdir.best / "best.json"
+        self._row: Mapping[str, Any] = {}
+        try:
+            self._best = float(json.loads(self._note.read_text())["episode_return_mean"])
+        except (OSError, ValueError, LookupError, TypeError):
+            self._best = float("-inf")
+
+    def on_row(self, row: Mapping[str, Any]) -> None:
+        """Remembers the row; a checkpoint is written after one."""
+        self._row = row
+
+    def on_checkpoint(self, path: Path) -> None:
+        """Copies it if no earlier one had a higher mean return."""
+        mean = self._row.get("episode_return_mean")
+        if mean is None or self._row["episodes"] < _GAMES or mean <= self._best:
+            return
+        self._folder.mkdir(exist_ok=True)
+        others = [each for each in self._folder.iterdir() if each.is_dir()]
+        aside = self._folder / f".{path.name}"
+        shutil.rmtree(aside, ignore_errors=True)
+        shutil.copytree(path, aside)
+        aside.rename(self._folder / path.name)
+        write_atomically(self._note, json.dumps({"episode_return_mean": mean}))
+        self._best = mean
+        for other in others:
+            if other.name != path.name:
+                shutil.rmtree(other, ignore_errors=True)
+
+
+class Callbacks:
+    """Calls each callback, and ends the run if one asks for that or raises.
+
+    It is a writer of metrics (see `monitoring.writers`), so it is told of every row.
+
+    Args:
+      own: the user's.
+      others: the run's.
+      logdir: where their metrics are written.
+      add_scalars: takes ({name: value}, environment frames); adds them to TensorBoard.
+    """
+
+    def __init__(
+        self,
+        own: Sequence[Callback],
+        others: Sequence[Callback],
+        logdir: Logdir,
+        add_scalars: Callable[[Mapping[str, float], int], None] = lambda metrics, frames: None,
+    ) -> None:
+        self._callbacks = (*own, *others)
+        self._own = own
+        self._file = CsvWriter(logdir.callback_metrics, COLUMNS)
+        self._add_scalars = add_scalars
+        self._last_row: Row | None = None
+        self.failure = ""
+        """Which callback raised, and what; '' if none did."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the run should end."""
+        return bool(self.failure) or any(each.stopping for each in self._callbacks)
+
+    def on_update(self, statistics: Any) -> None:
+        """Tells of an update; `statistics` is a NamedTuple of numbers, or None."""
+        if statistics is None:
+            return
+        values: dict[str, float] | None = None
+        for each in self._callbacks:
+            if type(each).on_update is not Callback.on_update:
+                values = values or {k: float(v) for k, v in statistics._asdict().items()}
+                self._call(each, "on_update", values)
+
+    def on_checkpoint(self, path: str | None) -> None:
+        """Tells of a checkpoint."""
+        for each in self._callbacks if path else ():
+            self._call(each, "on_checkpoint", Path(str(path)))
+
+    def on_end(self) -> None:
+        """Tells that the run is over."""
+        for each in self._callbacks:
+            self._call(each, "on_end", self._last_row)
+
+    def write(self, row: Row) -> None:
+        """Tells of a row, and writes the metrics that callbacks return."""
+        self._last_row = row
+        frames = int(row["environment_frames"] or 0)
+        for each in self._callbacks:
+            metrics = self._call(each, "on_row", row)
+            if metrics:
+                for name, value in metrics.items():
+                    line: dict[str, Any] = {"environment_frames": frames, "name": str(name)}
+                    self._file.write({**line, "value": float(value)})
+                self._add_scalars(metrics, frames)
+
+    def position(self) -> dict[str, int]:
+        """As every writer."""
+        return self._file.position() if self._own else {}
+
+    def rewind(self, position: Mapping[str, int] | None) -> None:
+        """As every writer."""
+        if self._own:
+            self._file.rewind(position or None)
+
+    def close(self) -> None:
+        """As every writer."""
+        self._file.close()
+
+    def _call(self, callback: Callback, method: str, argument: Any) -> Any:
+        """Calls a method; of a callback that raises, the traceback is logged and the run ends."""
+        try:
+            return getattr(callback, method)(argument)
+        except OSError:
+            if type(callback) is KeepBest:
+                raise  # a full disk is no failure of the run
+            self._fail(callback, method)
+        except Exception:
+            self._fail(callback, method)
+
+    def _fail(self, callback: Callback, method: str) -> None:
+        _log.exception("a callback raised")
+        self.failure = f"--callbacks: {type(callback).__qualname__}.{method} raised; see above"
+
+
+def of_run(run: RunConfig, logdir: Logdir, tensorboard: TensorBoardWriter) -> Callbacks:
+    """Returns the callbacks of a run. Raises ConfigError as `load`."""
+    others: list[Callback] = [KeepBest(logdir)]
+    if run.stop_at_return is not None:
+        others.append(StopAtReturn(run.stop_at_return))
+    return Callbacks(load(run), others, logdir, tensorboard.add)
+
+
+def load(run: RunConfig) -> list[Callback]:
+    """Returns the user's callbacks.
+
+    Raises:
+      ConfigError: one cannot be made.
+    """
+    return [_make(name) for name in plug_ins.split(run.callbacks)]
+
+
+def _make(name: str) -> Callback:
+    made = plug_ins.load("callbacks", name)
+    if not (isinstance(made, type) and issubclass(made, Callback)):
+        raise ConfigError(f"--callbacks={name}: must be a subclass of impala_tf.callbacks.Callback")
+    try:
+        return made()
+    except Exception as error:
+        raise ConfigError(f"--callbacks={name}: raised {plug_ins.raised(error)}") from error

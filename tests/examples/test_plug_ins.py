@@ -1,0 +1,141 @@
+"""Code of the user's own: the examples train, and what is wrong is one line, with status 2."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RUN = ("--level_name=CartPole-v1", "--num_actors=1", "--metrics_interval_s=1")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A user's folder that has the examples; the current one."""
+    for example in EXAMPLES.glob("own_*.py"):
+        shutil.copy(example, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def train(start, folder, *flags, frames=30_000, status=0):
+    run = start(*RUN, f"--total_environment_frames={frames}", "--logdir=run", *flags, cwd=folder)
+    code, out, err = run.wait()
+    log = folder / "run" / "processes" / "learner-0.log"
+    assert code == status, f"{out}\n{err}\n{log.read_text()[-3000:] if log.exists() else ''}"
+    return out, err
+
+
+def test_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
+    own = ("--agent_name=own_torso:SkipTorso", "--algorithm=own_algorithm:ALGORITHM")
+    train(start, folder, *own, "--callbacks=own_callback:Watch")
+    lines = list(csv.DictReader((folder / "run" / "callback_metrics.csv").open()))
+    assert {line["name"] for line in lines} == {"best_return", "updates_seen"}
+    updates = [float(line["value"]) for line in lines if line["name"] == "updates_seen"]
+    assert updates == sorted(updates)
+    assert updates[-1] > 0
+    log = (folder / "run" / "processes" / "learner-0.log").read_text()
+    assert "the run had " in log
+    # Without a terminal, consent has to be a flag: the run names modules.
+    tested = ("--mode=test", "--logdir=run", "--test_num_episodes=2")
+    code, _, err = start(*tested, cwd=folder).wait()
+    assert code == 2
+    assert "it imports the Python module own_algorithm" in err
+    code, out, err = start(*tested, "--trust_level_module", cwd=folder).wait()
+    assert code == 0, err
+    assert "2 games, sampled actions: mean" in out
+
+
+def test_a_run_ends_at_a_return_and_keeps_its_best_checkpoint(start, folder):
+    out, _ = train(start, folder, "--stop_at_return=40", frames=1_000_000)
+    assert "done: " in out
+    (best,) = (folder / "run" / "best").glob("ckpt-*")
+    note = json.loads((folder / "run" / "best" / "best.json").read_text())
+    assert note["episode_return_mean"] >= 40
+    code, out, err = start(
+        "--mode=test", "--logdir=run", "--checkpoint=best", "--test_num_episodes=1", cwd=folder
+    ).wait()
+    assert code == 0, err
+    assert f"best/{best.name}" in out
+
+
+BROKEN = """
+from impala_tf.callbacks import Callback
+
+class Raises(Callback):
+    def on_row(self, row):
+        raise RuntimeError("no room")
+
+class Unmade(Callback):
+    def __init__(self):
+        raise RuntimeError("no room")
+
+class Other:
+    pass
+"""
+BROKEN_TORSOS = """
+import sonnet as snt
+import tensorflow as tf
+
+class Flat(snt.Module):
+    def __call__(self, observation):
+        return tf.reduce_sum(observation)
+
+class Other:
+    pass
+"""
+
+
+def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(start, folder):
+    (folder / "broken.py").write_text(BROKEN)
+    _, err = train(start, folder, "--callbacks=broken:Raises", frames=1_000_000, status=1)
+    assert "--callbacks: Raises.on_row raised" in err
+    assert "RuntimeError: no room" in (folder / "run" / "processes" / "learner-0.log").read_text()
+    assert len(list((folder / "run" / "checkpoints").glob("ckpt-*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "problem"),
+    [
+        ("--callbacks=broken", "'broken' is not module:Class, such as my_module:MyCallback"),
+        ("--callbacks=nowhere:A", "cannot import the module 'nowhere': No module named 'nowhere'"),
+        ("--callbacks=broken:Raise", "broken has no Raise; did you mean Raises?"),
+        ("--callbacks=broken:Other", "must be a subclass of impala_tf.callbacks.Callback"),
+        ("--callbacks=broken:Unmade", "raised RuntimeError: no room (broken.py, line 10)"),
+        ("--algorithm=broken:Other", "must be a record impala_tf.config.algorithms.Algorithm, but"),
+        ("--algorithm=own_algorithm:ALGORITM", "has no ALGORITM; did you mean ALGORITHM?"),
+    ],
+)
+def test_what_is_wrong_is_one_line(run_here, folder, flag, problem):
+    (folder / "broken.py").write_text(BROKEN)
+    code, _, err = run_here(*RUN, "--logdir=run", flag)
+    (line,) = err.splitlines()
+    assert (code, line.startswith(f"run_experiment.py: {flag}: ")) == (2, True), line
+    assert problem in line
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        (
+            "broken_torsos:Flat",
+            "must return float32 [B, features], but for [B, 4] with B=2 returned",
+        ),
+        ("broken_torsos:Other", "must make a sonnet.Module, but made a Other"),
+        ("nowhere:A", "cannot import the module 'nowhere'"),
+    ],
+)
+def test_a_torso_that_cannot_be_used_is_one_line(start, folder, name, problem):
+    """The learner finds that, since the process that starts it does not load TensorFlow."""
+    (folder / "broken_torsos.py").write_text(BROKEN_TORSOS)
+    _, err = train(start, folder, f"--agent_name={name}", status=2)
+    (line,) = err.splitlines()
+    assert line.startswith(f"run_experiment.py: --agent_name={name}: "), line
+    assert problem in line
