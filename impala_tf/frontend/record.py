@@ -27,6 +27,7 @@ class Record(NamedTuple):
     flags: tuple[str, ...]
     """Of the launch."""
     level_name: str
+    """And --level_wrappers, see `project.own_names`."""
     plan: Plan
     max_hours: float | None = None
     end_command: str | None = None

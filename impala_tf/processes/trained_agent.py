@@ -56,8 +56,8 @@ class TrainedAgent(NamedTuple):
 def as_trained(given: Given) -> Given:
     """Returns the given flags with the level, protocol and agent of the run in --logdir.
 
-    A level may name a Python module. If the run names it, and not the command, the user is asked:
-    the logdir may come from someone else, and importing a module runs its code.
+    A level and its wrappers may name Python modules. If the run names one, and not the command, the
+    user is asked: the logdir may come from someone else, and importing a module runs its code.
 
     Args:
       given: the flags of the command line, which stay as they are.
@@ -72,8 +72,8 @@ def as_trained(given: Given) -> Given:
     flags = {"preset": "paper", **_flags_in(logdir)}
     kept = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
     merged = Given({**_checked(kept, logdir).flags, **given.flags})
-    if "level_name" not in given:
-        _check_trusted(merged)
+    named = suites.modules(given.environment)
+    _check_trusted(merged, [m for m in suites.modules(merged.environment) if m not in named])
     return merged
 
 
@@ -97,8 +97,7 @@ def _checked(flags: dict[str, Any], logdir: Logdir) -> Given:
         raise ConfigError([f"{logdir.config}: {problem}" for problem in error.problems]) from None
 
 
-def _check_trusted(given: Given) -> None:
-    modules = suites.modules(given.environment)
+def _check_trusted(given: Given, modules: list[str]) -> None:
     if not modules or given.evaluation.trust_level_module:
         return
     logdir = given["logdir"]
