@@ -15,6 +15,7 @@ from impala_tf.config import presets, tf_config, user_commands, words
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
 from impala_tf.config.limits import problems
+from impala_tf.config.own_levels import kwargs_text, level_kwargs
 
 PROBLEM_PREFIXES = ("run_experiment.py: ", "impala: ")
 """A line on standard error that begins with one of these names a problem of the flags."""
@@ -49,6 +50,8 @@ def parse(arguments: Sequence[str], values: Values = Given.everything) -> Given:
         given = given.replace(logdir=",".join(map(str, logdirs)))
     if found := problems(given):
         raise ConfigError(found)
+    if given["level_kwargs"]:
+        given = given.replace(level_kwargs=kwargs_text(level_kwargs(given["level_kwargs"])))
     return given
 
 

@@ -75,8 +75,15 @@ class EnvironmentConfig:
     level_name: str = "PongNoFrameskip-v4"
     """A level, or several, comma separated, that one agent learns. Lists: atari57, procgen16.
     Any Gymnasium id; module:Level-v0 imports your module first, also from the current folder.
+    module:name is a function or a class in your module that makes a Gymnasium environment.
     All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) mean the protocol below, whatever the suffix.
     procgen:GAME (procgen:coinrun) and retro:GAME (retro:Airstriker-Genesis-v0) need an extra."""
+    level_kwargs: str = ""
+    """Arguments of a Gymnasium level, or of a function or class of yours: a JSON object, such as
+    '{"size": 8}'."""
+    level_wrappers: str = ""
+    """module:Wrapper, comma separated: functions or classes of yours that take a Gymnasium
+    environment and return one. They are applied in this order to every environment."""
     num_action_repeats: int = 1
     """Steps of the level that each action is repeated for.
     A step on Atari is already --frame_skip frames, as in the TF1 code: 1 is the standard there."""

@@ -12,6 +12,7 @@ from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given, actors_wait, hosts, waits_for_updates
 from impala_tf.config.flags import Config
+from impala_tf.config.own_levels import own_level_problems
 from impala_tf.types import EnvironmentSpec
 
 _POSITIVE = (
@@ -57,6 +58,7 @@ def problems(given: Given) -> list[str]:
         ]
     found += _level_problems(flags)
     found += plug_ins.problems(flags)
+    found += own_level_problems(flags)
     if flags["mode"] == "report" and not flags["logdir"]:
         found.append("--mode=report: needs --logdir of a run, or of a folder of runs")
     if flags["video"] and flags["mode"] != "test":

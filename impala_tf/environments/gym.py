@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,8 +14,9 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict
 from gymnasium.vector import VectorEnv
 
-from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments import spaces
+from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
+from impala_tf.config.own_levels import level_kwargs
+from impala_tf.environments import own_levels, spaces
 from impala_tf.environments.batched import AUTORESET_MODES, ends_with_parent
 from impala_tf.environments.suite import Suite, explained, missing_package, near_matches
 from impala_tf.types import EnvironmentSpec, ObservationSpec
@@ -31,13 +29,15 @@ _PROBE_STEPS = 200
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
-    """Describes a registered level. Raises ConfigError as `make`."""
+    """Describes a registered level, or one of the user's own. Raises ConfigError as `make`."""
     vector = make(env, num_envs=1, num_threads=1)
     observation = spaces.observation_spec(vector.single_observation_space)
     actions = spaces.action_spec(vector.single_action_space)
     vector.close()
     repeats = env.num_action_repeats
-    limit = find(env.level_name).max_episode_steps
+    limit = level_kwargs(env.level_kwargs).get(
+        "max_episode_steps", getattr(vector.spec, "max_episode_steps", None)
+    )
     return EnvironmentSpec(
         level_name=env.level_name,
         kind=spaces.kind_of(observation),
@@ -45,7 +45,7 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
         actions=actions,
         stacked_frames=0,
         frames_per_step=repeats,
-        protocol=f"Gymnasium {env.level_name}, {_shown(observation)}, {actions}, "
+        protocol=f"Gymnasium {own_levels.described(env)}, {_shown(observation)}, {actions}, "
         f"action repeat {repeats}, "
         + (f"at most {limit} frames" if limit else "no limit of frames"),
     )
@@ -59,16 +59,22 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
     TensorFlow may hang. They end with the thread that calls this. `num_threads` has no effect here.
 
     Raises:
-      ConfigError: there is no such level, a package that it needs is not installed, or its spaces
-        or its autoreset mode are not supported.
+      ConfigError: there is no such level, a package that it needs is not installed, its spaces or
+        its autoreset mode are not supported, or it cannot be made with these arguments.
     """
-    registered = find(env.level_name)
-    wrapped = env.num_action_repeats > 1 or registered.additional_wrappers
-    if registered.vector_entry_point is not None and not wrapped:
+    if not own_levels.is_own(env.level_name) and _has_fitting_vector(env):
         return _vectorize(env, num_envs, "vector_entry_point")
     if num_envs == 1 or not _needs_processes(env):
         return _vectorize(env, num_envs, "sync")
     return _vectorize(env, num_envs, "async", vector_kwargs={"context": "spawn"})
+
+
+def _has_fitting_vector(env: EnvironmentConfig) -> bool:
+    """Tells whether a level has a vector environment of its own that needs no change."""
+    registered = find(env.level_name)
+    changed = env.num_action_repeats > 1 or env.level_kwargs or env.level_wrappers
+    is_wrapped = changed or registered.additional_wrappers
+    return registered.vector_entry_point is not None and not is_wrapped
 
 
 def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
@@ -92,18 +98,20 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
 
     None unless agents see the level's own observations.
     """
-    registered = find(env.level_name)
-    if env.num_action_repeats > 1 or env.level_name.startswith(_OLD_GYM):
+    is_own = own_levels.is_own(env.level_name) or env.level_wrappers
+    if env.num_action_repeats > 1 or env.level_name.startswith(_OLD_GYM) or is_own:
         return None
+    registered = find(env.level_name)
     mode = "sync" if registered.entry_point else "vector_entry_point"
-    vector = gymnasium.make_vec(registered, 1, vectorization_mode=mode)
+    kwargs = own_levels.registered_kwargs(env, registered)
+    vector = gymnasium.make_vec(registered, 1, vectorization_mode=mode, **kwargs)
     space = vector.single_observation_space
     vector.close()
     parts = space.spaces.values() if isinstance(space, Dict) else [space]
     if not all(isinstance(part, Box) for part in parts):
         return None
     module, _, name = env.level_name.rpartition(":")
-    settings = {"id": name, "num_envs": 1, "vectorization_mode": mode}
+    settings = {"id": name, "num_envs": 1, "vectorization_mode": mode, **kwargs}
     imports = [module] if module else []
     return {"imports": imports, "make": "gymnasium:make_vec", "settings": settings}
 
@@ -126,31 +134,15 @@ def find(level_name: str) -> EnvSpec:
         return _of_old_gym(level_name)
     module, _, name = level_name.rpartition(":")
     if module:
-        _look_in_current_folder()
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise ConfigError(
-                explained(level_name, error)
-                or f"--level_name={level_name}: cannot import the module '{module}': {error}"
-            ) from error
+        own_levels.import_module(f"--level_name={level_name}", module)
     registered = gymnasium.registry.get(name)
     if registered is None:
         near = near_matches(name, gymnasium.registry)
+        if module and "-v" not in name:
+            near = [*own_levels.near_names(module, name), *near]
         matches = f"near matches: {', '.join(near)}" if near else "no id is similar"
         raise ConfigError(f"--level_name={level_name}: no such level; {matches}")
     return registered
-
-
-def _look_in_current_folder() -> None:
-    """Makes modules in the current folder importable.
-
-    After all others, so that a file there cannot take the place of one of theirs. Only once a level
-    names a module, because the folder may have anything in it, such as one that is called "wandb".
-    """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
 
 
 def _of_old_gym(level_name: str) -> EnvSpec:
@@ -160,7 +152,7 @@ def _of_old_gym(level_name: str) -> EnvSpec:
     except ImportError as error:
         raise ConfigError(missing_package(level_name, "gym")) from error
     if module_of(level_name):
-        _look_in_current_folder()
+        plug_ins.look_in_current_folder()
     old = level_name.removeprefix(_OLD_GYM)
     # Its checker needs NumPy 1.
     kwargs = {"env_id": old, "make_kwargs": {"disable_env_checker": True}}
@@ -200,7 +192,7 @@ def _wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
     repeats = env.num_action_repeats
     repeated = [functools.partial(ActionRepeat, repeats=repeats)] if repeats > 1 else []
     worker_setup = functools.partial(ends_with_parent, parent_pid=os.getpid())
-    return [*repeated, spaces.Simplify, worker_setup]
+    return [*own_levels.wrappers(env), *repeated, spaces.Simplify, worker_setup]
 
 
 def _needs_processes(env: EnvironmentConfig) -> bool:
@@ -230,31 +222,63 @@ def _vectorize(
     env: EnvironmentConfig, num_envs: int, mode: str, **settings: Any
 ) -> VectorEnv[Any, Any, Any]:
     """Returns the level's vector environment; ConfigError if it is missing or not supported."""
-    registered = find(env.level_name)
-    native = mode == "vector_entry_point"
-    if not native and registered.entry_point is None:
-        raise ConfigError(
-            f"--level_name={env.level_name}: has only a vector environment, which can neither "
-            "repeat actions nor be rendered; leave out --num_action_repeats and --video"
-        )
-    if not native:
-        settings["wrappers"] = _wrappers(env)
-    try:
-        vector = gymnasium.make_vec(registered, num_envs, vectorization_mode=mode, **settings)
-    except ValueError as error:  # of `spaces`
-        raise ConfigError(f"--level_name={env.level_name}: {error}") from error
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            explained(env.level_name, error)
-            or f"--level_name={env.level_name}: a package that it needs is not installed: {reason}"
-        ) from error
+    vector = _unchecked(env, num_envs, mode, **settings)
     try:
         _check(env.level_name, vector)
     except ConfigError:
         vector.close()
         raise
     return vector
+
+
+def _unchecked(
+    env: EnvironmentConfig, num_envs: int, mode: str, **settings: Any
+) -> VectorEnv[Any, Any, Any]:
+    if own_levels.is_own(env.level_name):
+        try:
+            return own_levels.make_vector(
+                env, num_envs, mode, _wrappers(env), settings.get("render_mode")
+            )
+        except ConfigError:  # it is a ValueError, too
+            raise
+        except ValueError as error:  # of `spaces`
+            raise ConfigError(f"--level_name={env.level_name}: {error}") from error
+    registered = find(env.level_name)
+    native = mode == "vector_entry_point"
+    if not native and registered.entry_point is None:
+        raise ConfigError(
+            f"--level_name={env.level_name}: has only a vector environment, which can neither "
+            "repeat actions, nor take arguments or wrappers, nor be rendered; leave out"
+            " --num_action_repeats, --level_kwargs, --level_wrappers and --video"
+        )
+    if not native:
+        settings["wrappers"] = _wrappers(env)
+        settings |= own_levels.registered_kwargs(env, registered)
+    try:
+        return gymnasium.make_vec(registered, num_envs, vectorization_mode=mode, **settings)
+    except ConfigError:  # of a wrapper; it is a ValueError, too
+        raise
+    except ValueError as error:
+        if env.level_kwargs:  # the level's own, most likely
+            raise _unmakeable(env, error) from error
+        raise ConfigError(f"--level_name={env.level_name}: {error}") from error  # of `spaces`
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            explained(env.level_name, error)
+            or f"--level_name={env.level_name}: a package that it needs is not installed: {reason}"
+        ) from error
+    except Exception as error:
+        if not env.level_kwargs:
+            raise
+        raise _unmakeable(env, error) from error
+
+
+def _unmakeable(env: EnvironmentConfig, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"--level_name={env.level_name} with --level_kwargs={env.level_kwargs}: raised"
+        f" {plug_ins.raised(error)}"
+    )
 
 
 def _check(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
@@ -293,5 +317,6 @@ SUITE = Suite(
     make=make,
     make_rendered=make_rendered,
     recipe=recipe,
+    takes_own=True,
     module_of=module_of,
 )

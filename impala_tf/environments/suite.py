@@ -29,6 +29,7 @@ class Suite:
       installed: returns the names of the levels that this machine has.
       lists: {name: level names}, names that --level_name may have in place of several levels.
       flags_beside_others: the flags of a level that is learned together with others.
+      takes_own: whether --level_kwargs and --level_wrappers mean something to its levels.
       module_of: the Python module that a level name imports; '' if none.
       score_range: the published returns that normalise to 0 and to 1; None if there are none.
       level_range: which generated levels are played, as text; '' if levels are not generated.
@@ -44,6 +45,7 @@ class Suite:
     recipe: Callable[[EnvironmentConfig], dict[str, Any] | None] = lambda env: None
     lists: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     flags_beside_others: Callable[[EnvironmentConfig], EnvironmentConfig] = lambda env: env
+    takes_own: bool = False
     module_of: Callable[[str], str] = lambda level_name: ""
     score_range: Callable[[EnvironmentConfig], tuple[float, float] | None] = lambda env: None
     level_range: Callable[[EnvironmentConfig], str] = lambda env: ""

@@ -12,7 +12,7 @@ from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from impala_tf.config import ConfigError, EnvironmentConfig
-from impala_tf.environments import atari, gym, procgen, retro, spaces
+from impala_tf.environments import atari, gym, own_levels, procgen, retro, spaces
 from impala_tf.environments.batched import BatchedEnvironment, same_step
 from impala_tf.environments.many_levels import ManyLevels
 from impala_tf.environments.suite import Suite, explained
@@ -46,14 +46,26 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
       ConfigError: there is no such level, a package that it needs is not installed, its spaces or
         its autoreset mode are not supported, or the levels differ in what agents see.
     """
+    _check_own(env)
     specs = [suite_of(level).spec(level) for level in levels(env)]
     return specs[0] if len(specs) == 1 else _union(env, specs)
 
 
+def _check_own(env: EnvironmentConfig) -> None:
+    """Raises ConfigError if a level's suite takes neither arguments nor wrappers, but got some."""
+    for level in levels(env):
+        for flag in ("level_kwargs", "level_wrappers"):
+            if getattr(env, flag) and not suite_of(level).takes_own:
+                raise ConfigError(
+                    f"--{flag}: {level.level_name} runs in an emulator or engine of its own, which"
+                    " takes none; leave the flag out (its settings are flags: --help)"
+                )
+
+
 def modules(env: EnvironmentConfig) -> list[str]:
-    """Returns the Python modules that are imported for the levels, because their names say so."""
+    """Returns the Python modules that are imported for the levels, because flags name them."""
     named = {suite_of(level).module_of(level.level_name) for level in levels(env)}
-    return sorted(named - {""})
+    return sorted({*named, *own_levels.modules_of_wrappers(env)} - {""})
 
 
 def normalized(level: EnvironmentConfig, score: float) -> float | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.config import ConfigError, Given
-from impala_tf.frontend import overview, snapshot
+from impala_tf.frontend import overview, project, snapshot
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Row
 from impala_tf.frontend.launcher import Checked, Launcher, end, new_record, plan_of, plan_of_rows
@@ -64,7 +64,7 @@ def launch(
         overview.show_prediction(plan, given.cluster.speed_json, console)
         return 0
     credentials = Path(given["credentials"] or logdir / "credentials")
-    code = snapshot.take(given["level_name"])
+    code = snapshot.take(project.own_names(given))
     plan = snapshot.with_code(plan, code.digest)
     try:
         with connected(plan.nodes, passwords, given.cluster.accept_new_host_keys) as machines:

@@ -87,7 +87,7 @@ def new_record(plan: Plan, given: Given) -> Record:
         launched_unix_s=time.time(),
         workers_csv_path=str(Path(cluster.workers_csv_path or "").resolve()),
         flags=tuple(configs.to_flags(given)),
-        level_name=given["level_name"],
+        level_name=project.own_names(given),
         plan=plan,
         max_hours=cluster.max_hours,
         end_command=cluster.end_command,

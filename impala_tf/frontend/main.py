@@ -13,7 +13,15 @@ from rich.console import Console
 
 from impala_tf import __version__
 from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
-from impala_tf.frontend import bootstrap, machine_lists, operate, overview, preflight, status
+from impala_tf.frontend import (
+    bootstrap,
+    machine_lists,
+    operate,
+    overview,
+    preflight,
+    project,
+    status,
+)
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import STOP_S, plan_of
 from impala_tf.frontend.record import find, load
@@ -130,6 +138,9 @@ def _add_machines(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--level_name", default="", help="MODULE:LEVEL of the launch, to copy that module, too"
     )
+    command.add_argument(
+        "--level_wrappers", default="", help="those of the launch, to copy their modules, too"
+    )
     command.add_argument("--logdir", default="runs", help="logdir of the launch, or its folder")
     command.add_argument(
         "--rendezvous_port",
@@ -184,6 +195,11 @@ def _given(options: argparse.Namespace) -> Given:
     return Given({**flags, "logdir": options.logdir or _SOME_LOGDIR})
 
 
+def _own_names(options: argparse.Namespace) -> str:
+    flags = {"level_name": options.level_name, "level_wrappers": options.level_wrappers}
+    return project.own_names(Given(flags))
+
+
 def _setup(options: argparse.Namespace) -> int:
     extras = tuple(name for name in options.extras.split(",") if name)
     for name in extras:
@@ -192,7 +208,7 @@ def _setup(options: argparse.Namespace) -> int:
     plan, passwords, _ = plan_of(_given(options), sys.executable)
     settings = bootstrap.SetupOptions(extras, options.wheelhouse, options.install_python)
     return bootstrap.set_up(
-        plan, passwords, options.accept_new_host_keys, Console(), settings, options.level_name
+        plan, passwords, options.accept_new_host_keys, Console(), settings, _own_names(options)
     )
 
 
@@ -204,7 +220,7 @@ def _doctor(options: argparse.Namespace) -> int:
         plan,
         passwords,
         options.accept_new_host_keys,
-        options.level_name,
+        _own_names(options),
         options.workers_csv_path,
     )
     status = preflight.show(findings, console)

@@ -9,6 +9,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from impala_tf.config import Given, plug_ins
 from impala_tf.frontend.errors import ClusterError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,12 +27,21 @@ _MAX_BYTES = 10 << 20
 """Larger files beside a level's module are not copied: they are data or videos."""
 
 
+def own_names(given: Given) -> str:
+    """Returns the names of levels and of other code of the user's, comma separated.
+
+    Some of the levels, and all others, are MODULE:NAME.
+    """
+    named = (given["level_name"], given["level_wrappers"], *plug_ins.names(given.everything()))
+    return ",".join(filter(None, named))
+
+
 def files(level_name: str = "", root: Path = ROOT, here: Path | None = None) -> dict[str, Path]:
     """Returns {path relative to the project: file} of every file that a machine needs.
 
     Args:
-      level_name: as --level_name. The module or package of MODULE:LEVEL is included if it lies in
-        `here` or in the project, and not among the installed packages.
+      level_name: as `own_names` returns it. The module or package of MODULE:NAME is included if it
+        lies in `here` or in the project, and not among the installed packages.
       root: the project.
       here: default: the current folder.
     """

@@ -27,6 +27,7 @@ class Record(NamedTuple):
     flags: tuple[str, ...]
     """Of the launch."""
     level_name: str
+    """And the names of other code of the user's, see `project.own_names`."""
     plan: Plan
     max_hours: float | None = None
     end_command: str | None = None

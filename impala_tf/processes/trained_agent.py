@@ -57,8 +57,8 @@ class TrainedAgent(NamedTuple):
 def as_trained(given: Given) -> Given:
     """Returns the given flags with the level, protocol and agent of the run in --logdir.
 
-    A level may name a Python module. If the run names it, and not the command, the user is asked:
-    the logdir may come from someone else, and importing a module runs its code.
+    A level and its wrappers may name Python modules. If the run names one, and not the command, the
+    user is asked: the logdir may come from someone else, and importing a module runs its code.
 
     Args:
       given: the flags of the command line, which stay as they are.
@@ -98,11 +98,11 @@ def _checked(flags: dict[str, Any], logdir: Logdir) -> Given:
 
 
 def _check_trusted(typed: Given, given: Given) -> None:
-    """Asks before modules are imported that the run names, and not the command line."""
-    modules = [] if "level_name" in typed else suites.modules(given.environment)
-    flags = given.everything()
-    own = {flag: "" if flag in typed else flags[flag] for flag in plug_ins.FLAGS}
-    modules = sorted({*modules, *plug_ins.modules(own | {"callbacks": ""})})
+    """Asks before modules are imported that the run names, and the command line does not."""
+    named = {*suites.modules(typed.environment), *plug_ins.modules(typed.everything())}
+    flags = given.without("callbacks").everything()  # only training calls these
+    every = {*suites.modules(given.environment), *plug_ins.modules(flags)}
+    modules = sorted(every - named)
     if not modules or given.evaluation.trust_level_module:
         return
     logdir = given["logdir"]

@@ -1,0 +1,95 @@
+"""--level_kwargs, --level_wrappers, and levels that a function or a class makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from impala_tf.config import ConfigError, Given, command_line, wire_digest
+from impala_tf.config.defaults import resolve
+from impala_tf.environments import suites
+from impala_tf.frontend import project
+from tests.helpers.games import actions, environment_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CORRIDOR = "--level_name=own_level:Corridor"
+
+
+@pytest.fixture(autouse=True)
+def in_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+
+def flags(*words: str) -> Given:
+    return command_line.parse(words)
+
+
+@pytest.mark.parametrize("processes", ["always", "never"])
+def test_arguments_and_wrappers_reach_every_environment(processes: str) -> None:
+    given = flags(
+        CORRIDOR, '--level_kwargs={"length": 3, "reward": 5}',
+        "--level_wrappers=own_level:Impatient", f"--environment_processes={processes}",
+    )  # fmt: skip
+    environment = environment_of(given.environment, num_envs=2)
+    assert environment.reset().observation.shape == (2, 3)
+    assert environment.step(actions(1, 0)).reward.tolist() == pytest.approx([-0.01, -0.01])
+    output = environment.step(actions(1, 0))
+    environment.close()
+    assert output.reward.tolist() == pytest.approx([4.99, -0.01])
+    assert output.terminated.tolist() == [True, False]
+    protocol = suites.spec(given.environment).protocol
+    assert 'own_level:Corridor {"length": 3, "reward": 5} wrapped by own_level:Imp' in protocol
+
+
+def test_arguments_of_a_registered_level_reach_it() -> None:
+    given = flags("--level_name=CartPole-v1", '--level_kwargs={"max_episode_steps": 3}')
+    assert "at most 3 frames" in suites.spec(given.environment).protocol
+    environment = environment_of(given.environment, num_envs=1)
+    environment.reset()
+    assert [bool(environment.step(actions(0)).truncated[0]) for _ in range(3)][-1]
+    environment.close()
+
+
+def test_only_values_make_two_runs_different() -> None:
+    """Actors with other arguments than their learner's must be refused; spaces change nothing."""
+
+    def digest(kwargs: str) -> str:
+        return wire_digest(resolve(flags(CORRIDOR, f"--level_kwargs={kwargs}"), "vector"))
+
+    assert digest('{"a": 1, "b": 2}') == digest('{"b":2,"a":1}') != digest('{"a": 1}')
+
+
+def test_machines_get_the_modules_of_wrappers_and_consent_is_asked_for_them() -> None:
+    given = flags("--level_name=CartPole-v1", "--level_wrappers=own_level:Impatient")
+    assert "own_level.py" in project.files(project.own_names(given))
+    assert suites.modules(given.environment) == ["own_level"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([CORRIDOR, '--level_kwargs={"lenth": 3}'], "takes no 'lenth'; did you mean 'length'?"),
+        ([CORRIDOR, '--level_kwargs={"length": 1}'], "raised ValueError: length must be 2 or more"),
+        ([CORRIDOR, "--level_kwargs={x"], "is no JSON (Expecting property name"),
+        ([CORRIDOR, "--level_kwargs=[1]"], "must be a JSON object"),
+        ([CORRIDOR, "--level_wrappers=own_level:Impatien"], "near matches: own_level:Impatient"),
+        ([CORRIDOR, "--level_wrappers=own_level"], "'own_level' is not module:name"),
+        ([CORRIDOR, "--level_wrappers=nowhere:A"], "cannot import the module 'nowhere'"),
+        ([CORRIDOR, "--level_wrappers=builtins:id"], "must return a gymnasium.Env, but returned"),
+        (["--level_name=own_level:corridr"], "no such level; near matches: own_level:Corridor"),
+        (["--level_name=builtins:dict"], "must return a gymnasium.Env, but returned dict"),
+        (["--level_kwargs={}", "--level_wrappers=a:B"], "PongNoFrameskip-v4 runs in an emulator"),
+        (
+            ["--level_name=CartPole-v1", '--level_kwargs={"sutton": 1}'],
+            "CartPole-v1 takes no 'sutton'; it takes sutton_barto_reward",
+        ),
+    ],
+)
+def test_what_cannot_be_made_is_one_line(words: list[str], expected: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        suites.spec(flags(*words).environment)
+    (problem,) = raised.value.problems
+    assert expected in problem
+    assert problem.count("--level_name") <= 1

@@ -1,0 +1,35 @@
+"""examples/own_level.py, as its docstring says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.runs import status
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_it_is_trained_on_and_evaluated(start, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code, out, err = start(
+        "--level_name=own_level:Corridor", '--level_kwargs={"length": 8}', f"--logdir={run}",
+        "--level_wrappers=own_level:Impatient", "--total_environment_frames=4000",
+        "--num_actors=1", "--envs_per_actor=4", cwd=EXAMPLES,
+    ).wait()  # fmt: skip
+    assert code == 0, err + out
+    assert status(run)["state"] == "done"
+    code, out, err = start(
+        "--mode=test", f"--logdir={run}", "--test_num_episodes=2", cwd=EXAMPLES
+    ).wait()
+    assert code == 2
+    assert "imports the Python module own_level" in err
+    code, out, err = start(
+        "--mode=test", f"--logdir={run}", "--test_num_episodes=2", "--trust_level_module",
+        cwd=EXAMPLES,
+    ).wait()  # fmt: skip
+    assert code == 0, err + out
+    assert '{"length": 8} wrapped by own_level:Impatient' in " ".join(out.split())
