@@ -9,6 +9,7 @@
 # make test-rates                  what a run keeps when actors are killed; wants an idle machine, so CI leaves it out
 # make test-cluster                a run over three machines, made of network namespaces; needs root
 # make test-end_to_end             whole runs on this machine, which make test has, too
+# make wheel                       dist/impala_tf-VERSION-py3-none-any.whl, to install anywhere
 # make setup | make setup-dev      only the set-up
 # All tests take ARGS for pytest:  make check ARGS="-k vtrace"
 
@@ -24,7 +25,7 @@ TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --total_environment_frames=800000
 # Tests with real processes often wait, so one worker more than there are processors.
 PYTEST := $(VENV)/bin/python -m pytest -n $(shell expr $$(nproc) + 1)
 
-.PHONY: train reproduce check test setup setup-dev lint format clean
+.PHONY: train reproduce check test setup setup-dev lint format wheel clean
 .DEFAULT_GOAL := train
 
 train: setup
@@ -47,6 +48,12 @@ lint: setup-dev
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
+
+wheel: $(VENV)/bin/python
+	@rm -rf build dist
+	@$(VENV)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@rm -rf build
+	@ls dist/*.whl
 
 format: setup-dev
 	@$(VENV)/bin/ruff check --fix .
@@ -77,4 +84,4 @@ $(VENV)/.setup-dev: pyproject.toml impala_tf/constraints.txt impala_tf/frontend/
 	@touch $@ $(VENV)/.setup
 
 clean:
-	@rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

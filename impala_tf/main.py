@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 # Set before TensorFlow is imported. Without a GPU it logs harmless messages as errors; real errors
 # are raised as exceptions.
@@ -16,12 +19,15 @@ from impala_tf.config import installation, user_commands
 
 installation.require(user_commands.SCRIPT)  # before the imports that need packages
 
+from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, command_line
 from impala_tf.machine.process_lifetime import (
     ignore_stop_requests,
     print_stacks_on_request,
     stop_with_parent,
 )
+
+_HELP = ("-h", "--help")
 
 
 def run(given: Given) -> int:
@@ -89,12 +95,67 @@ def launch(given: Given) -> int:
     )
 
 
+def _values(given: Given) -> Mapping[str, Any]:
+    """Returns what flags are on the given level, for --help."""
+    from impala_tf.processes.common import resolve
+
+    return {**configs.to_dict(resolve(given)[0]), "logdir": given["logdir"]}
+
+
+def _command(arguments: list[str]) -> int:
+    """Does what a command line asks for, with or without a subcommand; returns the exit status.
+
+    Raises:
+      ConfigError: unusable words.
+    """
+    name, rest = arguments[0] if arguments else "", arguments[1:]
+    if command_line.program() != "impala" or (name.startswith("-") and name not in _HELP):
+        return run(command_line.parse(arguments, _values))
+    from impala_tf.config import help_pages
+
+    if name == "cluster":
+        from impala_tf.frontend import main as launcher
+
+        return launcher.main(rest, "impala cluster")
+    if name in ("", *_HELP):
+        command_line.print_for_reader(help_pages.overview("impala"))
+        return 0
+    if name == "completion":
+        command_line.print_for_reader(_completion(rest))
+        return 0
+    if name in help_pages.OTHER_COMMANDS:
+        from impala_tf.processes import listings
+
+        return listings.main(name, rest)
+    if name not in help_pages.COMMANDS:
+        near = difflib.get_close_matches(name, help_pages.all_commands(), 1)
+        hint = f"; did you mean {near[0]}?" if near else "; see impala --help"
+        raise ConfigError(f"{name}: no such command{hint}")
+    if modes := [word for word in rest if word.partition("=")[0] == "--mode"]:
+        raise ConfigError(f"{modes[0]}: the command is {name}; leave the flag out")
+    return run(command_line.parse([f"--mode={name}", *rest], _values))
+
+
+def _completion(shell: list[str]) -> str:
+    """Returns a script for bash or zsh that completes commands, flags and their values."""
+    if shell not in (["bash"], ["zsh"]):
+        raise ConfigError("completion: name a shell, bash or zsh")
+    import shtab
+
+    from impala_tf.config import help_pages
+    from impala_tf.frontend import main as launcher
+
+    parser = help_pages.command_parser("impala", launcher.parser("impala cluster"))
+    script: str = shtab.complete(parser, shell[0])
+    return script
+
+
 def main() -> int:
     """Parses the flags and runs; invalid input is reported in one line per problem, status 2."""
     stop_with_parent()
     print_stacks_on_request()
     try:
-        return run(command_line.parse(sys.argv[1:]))
+        return _command(sys.argv[1:])
     except ConfigError as error:
         return command_line.fail(error)
     except KeyboardInterrupt:

@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from impala_tf import __version__
-from impala_tf.config import presets, tf_config, words
+from impala_tf.config import presets, tf_config, user_commands, words
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
-from impala_tf.config.flags import Config
 from impala_tf.config.limits import problems
 
 PROBLEM_PREFIXES = ("run_experiment.py: ", "impala: ")
 """A line on standard error that begins with one of these names a problem of the flags."""
-_DESCRIPTION = (
-    "IMPALA: trains on this machine or on a cluster, evaluates a trained agent, or compares runs."
-    " --version prints the versions of this project, TensorFlow and Python."
-)
-_PRINTING = ("-h", "--help", "--version")
+_RESOLVED = ("train", "describe", "benchmark")
+_PRINTING = ("-h", "--help", "--help_all", "--help-all", "--version")
+
+Values = Callable[[Given], Mapping[str, Any]]
+"""Takes the given flags; returns the values that flags have if they are not given."""
 
 
-def parse(arguments: Sequence[str]) -> Given:
+def parse(arguments: Sequence[str], values: Values = Given.everything) -> Given:
     """Returns the flags that a command line gives.
 
-    `--help` prints help and the presets, `--version` the versions, and both end the process.
+    `--help` and `--help_all` print help, `--version` the versions, and all end the process.
 
     If the flags give no role, the environment variable TF_CONFIG may (see `tf_config`).
+
+    Args:
+      arguments: the words, without the program.
+      values: what help shows as default values.
 
     Raises:
       ConfigError: an unknown flag, a value of the wrong type or out of range, or a bad TF_CONFIG.
     """
-    if any(word in _PRINTING or word.startswith("--tyro-") for word in arguments):
-        _print(arguments)
+    if printed := [word for word in arguments if word in _PRINTING]:
+        _print(printed, [word for word in arguments if word not in _PRINTING], values)
     if found := words.problems(arguments):
         raise ConfigError(found)
     given = tf_config.applied(Given(words.given(arguments)), os.environ)
@@ -50,35 +52,48 @@ def parse(arguments: Sequence[str]) -> Given:
     return given
 
 
-def _print(arguments: Sequence[str]) -> NoReturn:
-    """Prints the help, the versions, or a script that completes flags, and ends the process."""
-    try:
-        if "--version" in arguments:
-            print(_versions())
-        else:
-            _print_flags(arguments)
-            if not any(word.startswith("--tyro-") for word in arguments):
-                print(f"\nWhat the presets hold:\n\n{presets.table()}")
-        sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads the rest, as in `--help | head`
-        # Python flushes once more when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def program() -> str:
+    """Returns the name of the program that the user started."""
+    is_command = Path(sys.argv[0]).name in ("impala", "__main__.py")
+    return "impala" if is_command else user_commands.SCRIPT
+
+
+def _print(printed: Sequence[str], arguments: Sequence[str], values: Values) -> NoReturn:
+    """Prints the help or the versions, and ends the process."""
+    text = _versions() if "--version" in printed else _help(printed, arguments, values)
+    print_for_reader(text)
     sys.exit(0)
 
 
-def _print_flags(arguments: Sequence[str]) -> None:
-    """Prints the flags, or with --tyro-print-completion a script that completes them."""
-    import tyro  # no run needs it
+def _help(printed: Sequence[str], arguments: Sequence[str], values: Values) -> str:
+    from impala_tf.config import help_pages  # no run needs it
 
-    with contextlib.suppress(SystemExit):
-        tyro.cli(
-            Config,
-            prog="run_experiment.py",
-            description=_DESCRIPTION,
-            args=list(arguments),
-            use_underscores=True,
-            config=(tyro.conf.OmitArgPrefixes, tyro.conf.UseAppendAction),
-        )
+    if found := words.problems(arguments):
+        raise ConfigError(found)
+    given = Given(words.given(arguments))
+    if given["mode"] in _RESOLVED and (found := problems(given)):
+        raise ConfigError(found)
+    mode, name = given["mode"], program()
+    everything = any(word.startswith("--help_") or word.startswith("--help-") for word in printed)
+    if name == "impala":
+        prog, others = f"impala {mode}", "All commands: impala --help."
+    else:
+        prog = name if mode == "train" else f"{name} --mode={mode}"
+        modes = "|".join(other for other in help_pages.COMMANDS if other != mode)
+        others = f"What else it does: --mode={modes}, each with --help."
+    resolved = values(given) if mode in _RESOLVED else given.everything()
+    page = help_pages.page(prog, mode, resolved, everything=everything, others=others)
+    return f"{page}\n\n{presets.algorithms()}" if everything else page
+
+
+def print_for_reader(text: str) -> None:
+    """Prints a long text; a reader who has seen enough, as in `--help | head`, ends it quietly."""
+    try:
+        print(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _versions() -> str:
@@ -91,7 +106,6 @@ def _versions() -> str:
 
 def fail(error: ConfigError) -> int:
     """Prints one line per problem to standard error; returns the exit status of invalid input."""
-    is_command = Path(sys.argv[0]).name in ("impala", "__main__.py")
     for problem in error.problems:
-        print(f"{PROBLEM_PREFIXES[is_command]}{problem}", file=sys.stderr)
+        print(f"{program()}: {problem}", file=sys.stderr)
     return 2

@@ -4,8 +4,7 @@
 
 A `Config` has a value for every flag. What a command line gives is a `flag_values.Given`;
 `defaults.resolve` makes the one of the other. `Derived` flags get their values there, from the
-preset, the level or the machine, if they are not given; `--help` ends with a table of what the
-presets hold (`presets.table`).
+preset, the level or the machine, if they are not given; `--help_all` shows them.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class RunConfig:
     """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
     run, and those that were restarted, have other seeds than before, so they play other games."""
     preset: Literal["tuned", "paper"] = "tuned"
-    """Set of default values; the table below shows both.
-    tuned: learns most from few frames; paper: table G.1 of the IMPALA paper."""
+    """Set of default values. tuned: learns most from few frames; paper: table G.1 of the IMPALA
+    paper. --help_all shows the values of the set and of the level that are given before it."""
     total_environment_frames: Derived[int] = DERIVED
     """Frames to train for, counted over all learners. Default: preset."""
     schedule_frames: Derived[int] = DERIVED
@@ -69,7 +68,7 @@ class EnvironmentConfig:
     """The level and its protocol. Actors and learners must agree on all of these."""
 
     level_name: str = "PongNoFrameskip-v4"
-    """A level, or several, comma separated, that one agent learns (atari57, procgen16: lists).
+    """A level, or several, comma separated, that one agent learns. Lists: atari57, procgen16.
     Any Gymnasium id; module:Level-v0 imports your module first, also from the current folder.
     All Atari ids (PongNoFrameskip-v4, ALE/Pong-v5) mean the protocol below, whatever the suffix.
     procgen:GAME (procgen:coinrun) and retro:GAME (retro:Airstriker-Genesis-v0) need an extra."""
@@ -112,7 +111,7 @@ class AgentConfig:
     """The network."""
 
     agent_name: Derived[str] = DERIVED
-    """A name from the table in docs/levels_and_agents.md. Default: preset."""
+    """The network; 'impala agents' and docs/levels_and_agents.md list them. Default: preset."""
     width_scale: int = 1
     """Multiplies the channels of the convolutions; the other layers keep their size."""
     core: Derived[Literal["feedforward", "lstm"]] = DERIVED
@@ -139,7 +138,7 @@ class LossConfig:
     """The algorithm and its losses."""
 
     algorithm: Derived[str] = DERIVED
-    """impala, appo, ppo, a3c or dqn; the list below says what they are. Default: preset."""
+    """impala, appo, ppo, a3c or dqn. --help_all ends with what they are. Default: preset."""
     discounting: Derived[float] = DERIVED
     """Discount factor gamma of an agent step. Default: preset."""
     baseline_cost: Derived[float] = DERIVED
@@ -201,9 +200,9 @@ class OptimizerConfig:
     update, but the activations of one part in memory. dqn: no effect.
     Default: at most 4 for the residual networks, else 1."""
     optimizer: Derived[Literal["rmsprop", "adam"]] = DERIVED
-    """Default: preset."""
+    """The optimizer. Default: preset."""
     learning_rate: Derived[float] = DERIVED
-    """At frame 0. Default: preset."""
+    """Learning rate at frame 0. Default: preset."""
     learning_rate_schedule: Derived[Literal["linear", "constant", "kl"]] = DERIVED
     """linear: to --learning_rate_end at --schedule_frames; constant; kl: divided by 1.5 while the
     KL divergence from the policy that acted is above 0.02 nats, multiplied by 1.5 while it is below

@@ -13,7 +13,7 @@ from impala_tf.config import user_commands
 
 _OLDEST = (3, 11)
 # An interpreter that has these has the others, too: see `dependencies` in pyproject.toml.
-_PACKAGES = ("tyro", "rich", "gymnasium", "grpc")
+_PACKAGES = ("shtab", "rich", "gymnasium", "grpc")
 
 
 def require(program: str) -> None:
@@ -24,11 +24,14 @@ def require(program: str) -> None:
     """
     if sys.version_info >= _OLDEST and all(map(importlib.util.find_spec, _PACKAGES)):
         return
-    print(f"{program.split()[-1]}: {_what_to_do(program)}", file=sys.stderr)
+    name = program.split()[-1] if user_commands.IS_CHECKOUT else "impala"
+    print(f"{name}: {_what_to_do(program)}", file=sys.stderr)
     sys.exit(2)
 
 
 def _what_to_do(program: str) -> str:
+    if not user_commands.IS_CHECKOUT:
+        return f"some of its packages are missing; run {user_commands.install_extra('learner')}"
     interpreter = user_commands.PROJECT / ".venv" / "bin" / "python"
     command = user_commands.with_interpreter(interpreter, program)
     if interpreter.exists() and interpreter.parent != Path(sys.executable).parent:

@@ -92,7 +92,6 @@ _TUNED_VECTOR: Flags = {
     "envs_per_actor": 32,
 }
 
-_KIND_NAMES: dict[Kind, str] = {"atari": "Atari", "image": "images", "vector": "vectors"}
 PRESETS: dict[str, dict[Kind, Flags]] = {
     "tuned": {
         "atari": {**_TUNED, "total_environment_frames": 80_000_000, "envs_per_actor": 16},
@@ -133,23 +132,13 @@ def values(preset: str, kind: Kind, name: str | None, continuous: bool = False) 
     return preset_values
 
 
-def table() -> str:
-    """Returns what `--help` ends with: all presets, one line per flag."""
-    columns = [(preset, kind) for preset, kinds in PRESETS.items() for kind in kinds]
-    rows = [
-        ["--preset", *(preset for preset, _ in columns)],
-        ["level", *(_KIND_NAMES[kind] for _, kind in columns)],
-    ]
-    for name in PRESETS["tuned"]["atari"]:
-        rows.append([name, *(_shown(PRESETS[preset][kind][name]) for preset, kind in columns)])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+def algorithms() -> str:
+    """Returns a paragraph on each algorithm, and on levels with continuous actions."""
     notes = [
         *(f"--algorithm={name}: {_described(algorithm(name))}." for name in ALGORITHMS),
         f"Continuous actions change: {_listed(FOR_CONTINUOUS)}.",
     ]
-    wrapped = [line for each in notes for line in textwrap.wrap(each, 100)]
-    return "\n".join([*(line.rstrip() for line in lines), "", *wrapped])
+    return "\n".join(line for each in notes for line in textwrap.wrap(each, 100))
 
 
 def _described(record: Algorithm) -> str:

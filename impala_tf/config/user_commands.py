@@ -36,7 +36,9 @@ def python(*words: str) -> str:
 def run_experiment(*flags: str) -> str:
     """Returns the command that runs run_experiment.py, or of an installed package, with flags."""
     if not IS_CHECKOUT:
-        return installed("impala", *flags)
+        modes = [flag for flag in flags if flag.startswith("--mode=")]
+        command = modes[-1].partition("=")[2] if modes else "train"
+        return installed("impala", command, *(flag for flag in flags if flag not in modes))
     return python(in_current_folder(PROJECT / SCRIPT), *flags)
 
 

@@ -1,7 +1,7 @@
 """The words of a command line: which flags they give, which values, and what is wrong with them.
 
-tyro prints the help. It does not read the words: its messages are about types, it does not tell
-which flags were given, and every process of a run would need 10 MB more for it.
+No library reads them, as every process of a run does so: such a library tells types, not which
+flags were given, and takes 10 MB.
 """
 
 from __future__ import annotations

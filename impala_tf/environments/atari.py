@@ -208,7 +208,14 @@ def _with_all_actions(env: EnvironmentConfig) -> EnvironmentConfig:
     return dataclasses.replace(env, full_action_space=True)
 
 
+def installed() -> list[str]:
+    """Returns the names of ALE's games."""
+    return [f"{name}NoFrameskip-v4" for name in sorted(_roms_by_name())]
+
+
 SUITE = Suite(
+    about="Atari games",
+    installed=installed,
     owns=lambda level_name: rom_of(level_name) is not None,
     spec=spec,
     make=make,

@@ -278,7 +278,16 @@ def _shown(observation: ObservationSpec | dict[str, ObservationSpec]) -> str:
     return f"{observation.kind} {'x'.join(map(str, observation.shape))}"
 
 
+def installed() -> list[str]:
+    """Returns the registered ids, but not those of Atari games."""
+    atari = "ale_py.env:AtariEnv"
+    every = gymnasium.registry.values()
+    return sorted(registered.id for registered in every if registered.entry_point != atari)
+
+
 SUITE = Suite(
+    about="Gymnasium (some need the extra worlds; module:Level-v0 imports a module of yours first)",
+    installed=installed,
     owns=lambda level_name: True,  # every level that no other suite owns
     spec=spec,
     make=make,

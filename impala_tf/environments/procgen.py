@@ -183,6 +183,8 @@ def _check_engine(level_name: str) -> None:
 
 
 SUITE = Suite(
+    about="Procgen (extra procgen)",
+    installed=lambda: PROCGEN16 if importlib.util.find_spec("envpool") else (),
     owns=lambda level_name: level_name.startswith(_PREFIX),
     spec=spec,
     make=Games,

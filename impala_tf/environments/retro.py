@@ -9,6 +9,7 @@ A process can hold one emulator, so each game runs in a process of its own.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import importlib.util
@@ -164,7 +165,23 @@ def _game(level_name: str) -> str:
 
 
 # No recipe: the preprocessing is this package's.
+def installed() -> list[str]:
+    """Returns the names of the games whose ROMs are there."""
+    if importlib.util.find_spec("stable_retro") is None:
+        return []
+    from stable_retro import data
+
+    found = []
+    for game in data.list_games():
+        with contextlib.suppress(FileNotFoundError):
+            data.get_romfile_path(game)
+            found.append(f"{_PREFIX}{game}")
+    return found
+
+
 SUITE = Suite(
+    about="games of consoles, those whose ROMs are imported (extra retro)",
+    installed=installed,
     owns=lambda level_name: level_name.startswith(_PREFIX),
     spec=spec,
     make=make,

@@ -25,6 +25,8 @@ class Suite:
         simple form of `spaces.simplified`.
       make_rendered: makes one environment whose `render()` returns (uint8 [H, W, 3],).
       recipe: tells how to make one environment without this package (see `suites.recipe`).
+      about: one line on its levels.
+      installed: returns the names of the levels that this machine has.
       lists: {name: level names}, names that --level_name may have in place of several levels.
       flags_beside_others: the flags of a level that is learned together with others.
       module_of: the Python module that a level name imports; '' if none.
@@ -37,6 +39,8 @@ class Suite:
     spec: Callable[[EnvironmentConfig], EnvironmentSpec]
     make: Callable[[EnvironmentConfig, int, int], VectorEnv[Any, Any, Any]]
     make_rendered: Callable[[EnvironmentConfig], VectorEnv[Any, Any, Any]]
+    about: str
+    installed: Callable[[], Iterable[str]]
     recipe: Callable[[EnvironmentConfig], dict[str, Any] | None] = lambda env: None
     lists: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     flags_beside_others: Callable[[EnvironmentConfig], EnvironmentConfig] = lambda env: env

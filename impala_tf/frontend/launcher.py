@@ -74,7 +74,8 @@ def plan_of(given: Given, python: str) -> tuple[Plan, dict[str, Secret], list[Ro
 
 def plan_of_rows(given: Given, rows: list[Row], python: str) -> Plan:
     """Returns the plan of a launch of some rows. Raises ConfigError if they do not fit together."""
-    local = LocalNode(project.ROOT, python, Path(given["logdir"]).resolve(), is_here)
+    workdir = project.ROOT if user_commands.IS_CHECKOUT else Path.cwd()
+    local = LocalNode(workdir, python, Path(given["logdir"]).resolve(), is_here)
     return make_plan(given, rows, local)
 
 

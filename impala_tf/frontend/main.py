@@ -1,4 +1,4 @@
-"""python -m frontend COMMAND: sets up machines for a run, and looks after the run."""
+"""The launcher's commands: `python -m frontend COMMAND`, or `impala cluster COMMAND`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import STOP_S, plan_of
 from impala_tf.frontend.record import find, load
 
+_ABOUT = "Sets up machines for a run, and looks after the run."
 _EXTRAS = ("worlds", "procgen", "retro", "wandb", "tensorflow")
 
 
@@ -26,10 +27,15 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see {self.prog} --help")
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Runs a subcommand. Returns 0, 1 for failures, or 2 for unusable flags or files."""
+def main(arguments: Sequence[str], prog: str = "") -> int:
+    """Runs a subcommand. Returns 0, 1 for failures, or 2 for unusable flags or files.
+
+    Args:
+      arguments: its words.
+      prog: what stands before them in messages; default: the command that a user types.
+    """
     try:
-        options = _parser().parse_args(arguments)
+        options = parser(prog).parse_args(arguments)
         return int(options.run(options))
     except (ConfigError, ClusterError) as error:
         print(*error.problems, sep="\n", file=sys.stderr)
@@ -38,8 +44,9 @@ def main(arguments: Sequence[str]) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog=user_commands.frontend(), description=__doc__, allow_abbrev=False)
+def parser(prog: str = "") -> argparse.ArgumentParser:
+    """Returns the parser of all subcommands."""
+    parser = _Parser(prog=prog or user_commands.frontend(), description=_ABOUT, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"impala_tf {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, Given
+from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend import requirements
 from impala_tf.frontend.inventory import Row, Secret, is_loopback
 from impala_tf.frontend.node.state import ProcessSpec, RankInfo
@@ -327,7 +327,9 @@ def _arguments(
     }
     if row.envs is not None:
         own["envs_per_actor"] = row.envs
-    return ("run_experiment.py", *configs.to_flags(given.without(*_LAUNCH_ONLY).replace(**own)))
+    is_package = node.is_local and not user_commands.IS_CHECKOUT  # it has no script
+    script = ("-m", "impala_tf") if is_package else (user_commands.SCRIPT,)
+    return (*script, *configs.to_flags(given.without(*_LAUNCH_ONLY).replace(**own)))
 
 
 def _environment(row: Row) -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import itertools
 import os
 import re
 import subprocess
@@ -18,8 +16,6 @@ from hypothesis import strategies as st
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line
-from impala_tf.config import flags as flags_module
-from impala_tf.config import mode_flags as mode_flags_module
 from impala_tf.config.other_names import OTHER_NAMES
 from tests.helpers.flags import DEFAULTS, TYPES
 
@@ -234,85 +230,6 @@ def test_a_long_value_is_not_wrapped_and_the_terminal_is_unchanged(
         assert "x" * 300 in caught.value.problems[0]
         assert os.environ.get("COLUMNS") == columns
     assert capfd.readouterr() == ("", "")
-
-
-def documented() -> dict[str, str]:
-    """Returns {flag: the string below its field in config, in one line}."""
-    texts = {}
-    modules = (flags_module, mode_flags_module)
-    bodies = [ast.parse(Path(str(module.__file__)).read_text()).body for module in modules]
-    for node in itertools.chain(*bodies):
-        if not isinstance(node, ast.ClassDef) or node.name == "Config":
-            continue
-        for field, below in itertools.pairwise(node.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-                assert isinstance(field.target, ast.Name) and isinstance(below.value, ast.Constant)
-                texts[field.target.id] = " ".join(str(below.value.value).split())
-    return texts
-
-
-def test_every_flag_has_a_help_text(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """--help shows it and exits with status 0."""
-    monkeypatch.setenv("COLUMNS", "100")
-    with pytest.raises(SystemExit) as end:
-        command_line.parse(["--seed=1", "--help"])
-    assert end.value.code == 0
-    lines = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()]
-    help_text = " ".join(" ".join(lines).split())
-    texts = documented()
-    for name, default in DEFAULTS.items():
-        assert len(texts[name].split()) >= 2
-        shown = default if not isinstance(default, str) else default or "''"
-        end_of_text = "repeatable" if default == () else f"default: {shown}"
-        assert re.search(
-            rf"--{name}[ ,].{{0,90}} {re.escape(texts[name])} \({re.escape(end_of_text)}",
-            help_text,
-        ), name
-
-
-def test_help_ends_with_what_the_presets_hold(capsys: pytest.CaptureFixture[str]) -> None:
-    """There a user finds which value comes from where."""
-    with pytest.raises(SystemExit):
-        command_line.parse(["--help"])
-    lines = capsys.readouterr().out.partition("What the presets hold:")[2].splitlines()
-    shown = {line.split()[0]: line.split()[1:] for line in lines if len(line.split()) == 7}
-    assert shown["--preset"] == ["tuned"] * 3 + ["paper"] * 3
-    for name in configs.PRESETS["paper"]["atari"]:
-        values = [kinds[kind][name] for kinds in configs.PRESETS.values() for kind in kinds]
-        assert [text.replace(",", "") for text in shown[name]] == list(map(str, values))
-
-
-@pytest.mark.parametrize("flag", ["--help", "--tyro-print-completion=bash"])
-def test_a_reader_who_has_seen_enough_ends_it_quietly(flag: str) -> None:
-    """As in `--help | head`."""
-    process = subprocess.Popen(
-        [sys.executable, "run_experiment.py", *flag.split("=")],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None and process.stderr is not None
-    process.stdout.read(1)
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    assert process.wait(60) == 0
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_completion_is_a_script_and_nothing_else(
-    shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        command_line.parse(["--tyro-print-completion", shell])
-    assert end.value.code == 0
-    script = capsys.readouterr().out
-    assert "--learning_rate" in script or "learning_rate" in script
-    assert "What the presets hold" not in script
-    if shell == "bash":
-        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
 def test_the_version_is_that_of_the_project_and_tensorflow(

@@ -83,3 +83,11 @@ def test_horovod_is_built_with_the_right_flags(tmp_path, has_mpi):
 
 def test_every_machine_gets_the_script():
     assert "impala_tf/frontend/install_horovod.sh" in project.files()
+
+
+def test_an_installed_package_has_the_lists_and_a_script_too(tmp_path):
+    """There is no checkout beside it."""
+    shutil.copytree(project.ROOT / "impala_tf", tmp_path / "impala_tf")
+    assert requirements.of_role("learner", tmp_path) == requirements.of_role("learner")
+    script = project.files(root=tmp_path)["run_experiment.py"].read_text()
+    assert "sys.exit(main())" in script

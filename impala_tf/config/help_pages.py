@@ -1,0 +1,219 @@
+"""What --help, --help_all and completion show: argparse lays it out.
+
+argparse does not read the command line of a run (see `words`). A flag's text is the docstring of
+its field in `flags` and `mode_flags`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import importlib.util
+import itertools
+import re
+import shutil
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from impala_tf.config import words
+from impala_tf.config.flags import Config
+
+_FILES = ("impala_tf.config.flags", "impala_tf.config.mode_flags")
+# Ends of texts that a shown default makes needless.
+_FROM_PRESET = re.compile(r"\s*Default: preset[^.]*\.")
+_WIDEST = 100
+_COLUMN = 32
+
+
+class Command(NamedTuple):
+    """A subcommand that is a --mode."""
+
+    about: str
+    """One line."""
+    flags: tuple[str, ...]
+    """What --help shows; --help_all shows all."""
+
+
+_WHERE = ("logdir", "trust_level_module")
+COMMANDS = {
+    "train": Command(
+        "train on this machine, or on the machines of a CSV file",
+        ("level_name", "algorithm", "agent_name", "core", "preset", "total_environment_frames",
+         "seed", "logdir", "fresh", "num_actors", "envs_per_actor", "batch_size", "unroll_length",
+         "learning_rate", "entropy_cost", "discounting", "reward_clipping", "device",
+         "workers_csv_path", "track", "dry_run"),
+    ),
+    "test": Command(
+        "play whole games with the newest checkpoint of a run",
+        ("logdir", "test_num_episodes", "test_policy", "video", "seed", "trust_level_module"),
+    ),
+    "report": Command(
+        "write a page that compares runs",
+        ("logdir", "report_folder", "report_return", "report_videos", "trust_level_module"),
+    ),
+    "export": Command("write a run's policy for programs that do not have this project", _WHERE),
+    "describe": Command(
+        "print an agent's layers, memory and speed on this machine",
+        ("level_name", "agent_name", "core", "width_scale", "precision", "batch_size"),
+    ),
+    "benchmark": Command(
+        "measure every part of a run on this machine, and what limits it",
+        ("level_name", "agent_name", "num_actors", "envs_per_actor", "benchmark_seconds", "json"),
+    ),
+}  # fmt: skip
+"""{name, as in --mode=NAME: its help}."""
+OTHER_COMMANDS = {
+    "cluster": "set up machines for a run, and look after a launched run: status, logs, stop, ...",
+    "levels": "list the levels that this machine has; a word after it filters them",
+    "agents": "list the networks",
+    "completion": "print a script that completes flags: completion bash|zsh",
+}
+"""{name: what it does}, those that are no --mode."""
+
+
+def all_commands() -> list[str]:
+    """Returns the names of all subcommands."""
+    return [*COMMANDS, *OTHER_COMMANDS]
+
+
+def overview(prog: str) -> str:
+    """Returns what `impala --help` prints: the commands."""
+    rows = {name: command.about for name, command in COMMANDS.items()} | OTHER_COMMANDS
+    lines = [f"  {name:<12}{about}" for name, about in rows.items()]
+    return "\n".join([
+        "IMPALA: trains agents on this machine or on a cluster, evaluates them, compares runs.",
+        "", f"usage: {prog} COMMAND [--flag=VALUE ...]", "", *lines, "",
+        f"{prog} COMMAND --help shows what matters, --help_all every flag. Both show the values "
+        "of the\nlevel that --level_name names. --version prints the versions.",
+    ])  # fmt: skip
+
+
+def page(
+    prog: str, command: str, values: Mapping[str, Any], *, everything: bool, others: str = ""
+) -> str:
+    """Returns the help of a command.
+
+    Args:
+      prog: what the user typed before the command's flags.
+      command: a key of COMMANDS.
+      values: {flag: the value it has if it is not given}.
+      everything: all flags, in their groups, or only those that matter most.
+      others: a sentence about other commands.
+    """
+    about = COMMANDS[command].about
+    parser = argparse.ArgumentParser(
+        prog, f"{prog} [--flag=VALUE ...]", add_help=False, allow_abbrev=False,
+        description=f"{about[0].upper()}{about[1:]}.", formatter_class=_formatter,
+    )  # fmt: skip
+    if everything:
+        for name, hint in typing.get_type_hints(Config).items():
+            _add(parser.add_argument_group(name, hint.__doc__), _names(hint), values)
+    else:
+        group = parser.add_argument_group("flags that matter most")
+        _add(group, COMMANDS[command].flags, values, in_short=True)
+        parser.epilog = f"All flags: {prog} --help_all. {others}"
+    return parser.format_help().rstrip()
+
+
+def command_parser(prog: str, cluster: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Returns a parser of all commands and flags, which completion scripts are made from.
+
+    Args:
+      prog: the program.
+      cluster: the parser of the launcher's commands.
+    """
+    parser = argparse.ArgumentParser(prog, allow_abbrev=False)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        mine = commands.add_parser(name, help=command.about)
+        _add(mine, words.types(), {})
+        mine.add_argument("--help_all", action="store_true", help="show all flags")
+    for name, about in OTHER_COMMANDS.items():
+        other = commands.add_parser(name, help=about)
+        if name == "cluster":
+            _add_commands(other, cluster)
+        elif name == "completion":
+            other.add_argument("shell", choices=("bash", "zsh"))
+    return parser
+
+
+def _add_commands(parser: argparse.ArgumentParser, source: argparse.ArgumentParser) -> None:
+    added = parser.add_subparsers(metavar="COMMAND")
+    for action in source._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                added.add_parser(name, parents=[command], add_help=False)
+
+
+@functools.cache
+def texts() -> dict[str, str]:
+    """Returns {flag: its docstring}."""
+    found: dict[str, str] = {}
+    for name in _FILES:
+        spec = importlib.util.find_spec(name)
+        assert spec is not None and spec.origin is not None
+        for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                found.update(_docstrings(node))
+    return found
+
+
+def _docstrings(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
+    for field, below in itertools.pairwise(node.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+            assert isinstance(field.target, ast.Name) and isinstance(below.value, ast.Constant)
+            yield field.target.id, " ".join(str(below.value.value).split())
+
+
+def _names(group: type) -> list[str]:
+    return list(typing.get_type_hints(group))
+
+
+def _add(
+    parser: Any, names: Iterable[str], values: Mapping[str, Any], *, in_short: bool = False
+) -> None:
+    """Adds flags to a parser or to a group of it; in short, only the first sentence of each."""
+    for name in names:
+        kind, value = words.types()[name], values.get(name)
+        text = _text(name, value, in_short).replace("%", "%%")
+        if kind is bool:
+            switch = f"--no_{name}" if value else f"--{name}"
+            parser.add_argument(switch, action="store_true", help=text)
+        elif typing.get_origin(kind) is Literal:
+            choices = [choice for choice in typing.get_args(kind) if choice]
+            parser.add_argument(f"--{name}", choices=choices, help=text)
+        else:
+            parser.add_argument(f"--{name}", metavar=_metavar(name, kind), help=text)
+
+
+def _metavar(name: str, kind: Any) -> str:
+    if kind in (int, float):
+        return "NUMBER"
+    if name in ("logdir", "credentials") or name.endswith("folder"):
+        return "FOLDER"
+    return "FILE" if name.endswith(("_path", "_json")) else "TEXT"
+
+
+def _text(name: str, value: Any, in_short: bool) -> str:
+    text = texts()[name]
+    without = _FROM_PRESET.sub("", text).strip()
+    if in_short:
+        without = text = without.partition(". ")[0].rstrip(".") + "."
+    if value is None or value in ("", ()):
+        return text
+    shown = {True: "on", False: "off"}.get(value) if isinstance(value, bool) else _shown(value)
+    return f"{without} (default: {shown})".strip()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    width = min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
+    return argparse.HelpFormatter(prog, max_help_position=_COLUMN, width=width)

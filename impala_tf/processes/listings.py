@@ -1,0 +1,55 @@
+"""impala levels and agents: what there is to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from impala_tf.config import AGENTS, ConfigError, command_line
+from impala_tf.environments import suites
+
+
+def main(name: str, arguments: Sequence[str]) -> int:
+    """Prints a list; returns the exit status.
+
+    Args:
+      name: levels or agents.
+      arguments: the words after it.
+
+    Raises:
+      ConfigError: words that it does not take.
+    """
+    if {"-h", "--help"} & set(arguments):
+        from impala_tf.config import help_pages
+
+        command_line.print_for_reader(f"impala {name}: {help_pages.OTHER_COMMANDS[name]}")
+        return 0
+    if len(arguments) > (name == "levels"):
+        raise ConfigError(f"{name} {' '.join(arguments)}: too many words; see impala --help")
+    command_line.print_for_reader(levels(*arguments) if name == "levels" else agents())
+    return 0
+
+
+def levels(part: str = "") -> str:
+    """Returns the levels of each suite whose name has a part, in any case."""
+    shown = []
+    for suite in suites.SUITES:
+        names = [name for name in suite.installed() if part.lower() in name.lower()]
+        if names:
+            shown.append(f"{suite.about}:\n" + "\n".join(f"  {name}" for name in names))
+    if not shown:
+        raise ConfigError(f"levels {part}: no level's name has this in it")
+    lists = [name for suite in suites.SUITES for name in suite.lists]
+    return "\n\n".join([*shown, f"Lists of levels: {', '.join(lists)}"])
+
+
+def agents() -> str:
+    """Returns a table of the networks."""
+    rows = [("--agent_name", "torso", "core", "sees the last action and reward")]
+    for name, each in AGENTS.items():
+        sees = "yes" if each.observes_last_action_and_reward else "no"
+        rows.append((name, each.torso.name, each.core, sees))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(
+        [*lines, "", "--core=lstm gives any of them an LSTM, --core=feedforward none."]
+    )

@@ -1,0 +1,163 @@
+"""The command `impala`: its subcommands, what their help shows, and completion."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from impala_tf import main
+from impala_tf.config import BUILT_IN, presets
+from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS, texts
+
+REPOSITORY = Path(__file__).parents[2]
+COLUMNS, LINES = 100, 50
+"""A terminal window."""
+
+
+@pytest.fixture
+def impala(monkeypatch, capsys):
+    """Runs a command of `impala` in this process; returns its status, output and errors."""
+
+    def run(*words, program="impala"):
+        monkeypatch.setenv("COLUMNS", str(COLUMNS))
+        monkeypatch.setattr(sys, "argv", [program, *words])
+        try:
+            status: object = main.main()
+        except SystemExit as end:
+            status = end.code
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def flag_in(text, name):
+    """Returns what a help page says about a flag, in one line; None if it is not there."""
+    found = re.search(rf"^  --(?:no_)?{name}\b(.*?)(?=^  --|^\S|\Z)", text, re.M | re.S)
+    return found and " ".join(found[1].split())
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",)])
+def test_alone_it_names_its_commands(impala, words):
+    status, out, _ = impala(*words)
+    assert status == 0
+    assert {line.split()[0] for line in out.splitlines() if line.startswith("  ")} == {
+        *COMMANDS, *OTHER_COMMANDS,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_fits_on_a_screen(impala, command):
+    status, out, _ = impala(command, "--help")
+    assert status == 0
+    assert len(out.splitlines()) <= LINES
+    assert max(map(len, out.splitlines())) <= COLUMNS
+    assert all(flag_in(out, name) for name in COMMANDS[command].flags)
+
+
+@pytest.mark.parametrize(
+    ("level", "agent", "rate"),
+    [("CartPole-v1", "MLPAgent", "0.0025"), ("PongNoFrameskip-v4", "ShallowConvNet", "0.0005")],
+)
+def test_help_shows_the_defaults_of_the_level(impala, level, agent, rate):
+    _, out, _ = impala("train", f"--level_name={level}", "--help")
+    assert agent in flag_in(out, "agent_name")
+    assert flag_in(out, "learning_rate").endswith(f"(default: {rate})")
+
+
+def test_help_all_has_every_flag_and_its_value(impala):
+    status, out, _ = impala("train", "--preset=paper", "--help_all")
+    assert status == 0
+    paper = presets.values("paper", "atari", None)
+    for name in BUILT_IN:
+        assert len(texts()[name].split()) >= 2, name
+        said = flag_in(out, name)
+        assert said is not None, name
+        if isinstance(paper.get(name), float):
+            assert said.endswith(f"(default: {paper[name]:.6g})"), name
+
+
+def test_the_help_of_the_script_is_that_of_its_mode(impala):
+    _, out, _ = impala("--mode=test", "--help", program="run_experiment.py")
+    assert out.startswith("usage: run_experiment.py --mode=test [--flag=VALUE ...]")
+    assert flag_in(out, "test_num_episodes")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["tain"], "tain: no such command; did you mean train?"),
+        (["xyzzy"], "xyzzy: no such command; see impala --help"),
+        (["train", "--btach_size=1"], "--btach_size: no such flag; did you mean --batch_size?"),
+        (["train", "--level_name=CartPoel-v1", "--help"],
+         "--level_name=CartPoel-v1: no such level; near matches: CartPole-v1"),
+        (["test", "--mode=train"], "--mode=train: the command is test; leave the flag out"),
+        (["levels", "xyzzy"], "levels xyzzy: no level's name has this in it"),
+        (["agents", "MLP"], "agents MLP: too many words; see impala --help"),
+        (["completion", "fish"], "completion: name a shell, bash or zsh"),
+    ],
+)  # fmt: skip
+def test_wrong_words_are_one_line(impala, words, problem):
+    status, out, err = impala(*words)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"impala: {problem}"), err
+    assert len(err.splitlines()) == 1
+
+
+def test_levels_and_agents_are_listed(impala):
+    _, out, _ = impala("levels", "pong")
+    assert "  PongNoFrameskip-v4\n" in out
+    assert "CartPole" not in out
+    _, out, _ = impala("agents")
+    assert re.search(r"^MLPLSTMAgent +mlp +lstm +no$|^MLPLSTMAgent +mlp +lstm", out, re.M)
+
+
+def test_a_command_of_the_launcher(impala):
+    status, out, err = impala("cluster", "statsu")
+    assert (status, out) == (2, "")
+    assert "see impala cluster --help" in err
+
+
+def completed(shell_script, words):
+    """Returns what bash offers for a line of words, the last of which is being typed."""
+    line = " ".join(f"'{word}'" for word in words)
+    script = (
+        f"{shell_script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}\n"
+        '_shtab_impala impala "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"\n'
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_flags_and_values(impala):
+    status, script, _ = impala("completion", "bash")
+    assert status == 0
+    assert completed(script, ["impala", "tr"]) == ["train"]
+    assert "--learning_rate" in completed(script, ["impala", "train", "--lea"])
+    assert completed(script, ["impala", "train", "--device", "g"]) == ["gpu"]
+    assert "doctor" in completed(script, ["impala", "cluster", "do"])
+
+
+def test_the_script_for_zsh_is_one(impala):
+    status, script, _ = impala("completion", "zsh")
+    assert status == 0
+    assert script.startswith("#compdef impala")
+    subprocess.run(["zsh", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize("words", [["train", "--help_all"], ["completion", "bash"]])
+def test_a_reader_who_has_seen_enough_ends_it_quietly(words):
+    """As in `--help_all | head`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "impala_tf", *words],
+        cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(60) == 0

@@ -1,0 +1,120 @@
+"""The wheel, installed in an environment of its own, used from an empty folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+_PARTS = ("impala_tf", "pyproject.toml", "README.md", "LICENSE")
+FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=40000", "--num_actors=1")
+
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("package"), pytest.mark.timeout(900)]
+
+
+def run(*words, cwd, status=0, **environment):
+    """Returns what a command prints, standard error included."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        words, cwd=cwd, env={**kept, **environment}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, as `make wheel` builds it."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in _PARTS:
+        source = ROOT / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, folder / name)
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        "dist",
+        ".",
+    ]
+    run(*build, cwd=folder)
+    (built,) = (folder / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def bin_folder(wheel, tmp_path_factory):
+    """The programs of an environment in which only the wheel was installed."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    pins = ROOT / "impala_tf" / "constraints.txt"
+    install = ["-m", "pip", "install", "--quiet", "-c", str(pins), f"{wheel}[learner]"]
+    run(str(folder / "bin" / "python"), *install, cwd=folder)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    """The folder of a user who has nothing else."""
+    return tmp_path_factory.mktemp("empty")
+
+
+@pytest.fixture(scope="module")
+def trained(bin_folder, empty):
+    """What training prints."""
+    return run(str(bin_folder / "impala"), "train", *FLAGS, cwd=empty)
+
+
+def test_a_wheel_has_one_top_level_name(wheel):
+    names = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"impala_tf"}
+
+
+def test_an_installed_package_trains_in_an_empty_folder(trained, empty):
+    assert "done: 100%" in trained
+    assert "/impala test --logdir=runs/CartPole-v1-MLPAgent-appo-1 --video" in trained
+    assert [path.name for path in empty.iterdir()] == ["runs"]
+
+
+def test_it_evaluates_and_describes(trained, bin_folder, empty):
+    logdir = "--logdir=runs/CartPole-v1-MLPAgent-appo-1"
+    said = run(str(bin_folder / "impala"), "test", logdir, "--test_num_episodes=2", cwd=empty)
+    assert "2 games, sampled actions: mean " in said
+
+
+def test_it_launches_a_run(bin_folder, tmp_path):
+    """A launch on this machine has no checkout either."""
+    header = "job,ip,tf_port,cuda_visible_devices"
+    (tmp_path / "w.csv").write_text(f"{header}\nlearner,localhost,8473,-1\nactor,localhost,,-1\n")
+    words = ("--workers_csv_path=w.csv", "--tmux_sess=package", "--logdir=run", *FLAGS)
+    # Tests have a tmux server of their own.
+    own = {"TMUX_TMPDIR": str(tmp_path)}
+    try:
+        assert "done: 100%" in run(str(bin_folder / "impala"), "train", *words, cwd=tmp_path, **own)
+        said = run(
+            str(bin_folder / "impala"), "cluster", "status", "--logdir=run", cwd=tmp_path, **own
+        )
+        assert said.count(" finished ") == 2
+    finally:
+        subprocess.run(["tmux", "kill-session", "-t", "package"], env={**os.environ, **own})
+
+
+def test_a_missing_extra_is_named_with_its_command(bin_folder, empty):
+    said = run(
+        str(bin_folder / "impala"), "train", "--level_name=procgen:coinrun", cwd=empty, status=2
+    )
+    (line,) = said.splitlines()
+    assert line.startswith("impala: --level_name=procgen:coinrun: needs the extra procgen: ")
+    assert line.endswith("'impala_tf[procgen]'")
