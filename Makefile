@@ -10,6 +10,7 @@
 # make test-cluster                a run over three machines, made of network namespaces; needs root
 # make test-end_to_end             whole runs on this machine, which make test has, too
 # make wheel                       dist/impala_tf-VERSION-py3-none-any.whl, to install anywhere
+# make docs                        the documentation as a site, in site/
 # make setup | make setup-dev      only the set-up
 # All tests take ARGS for pytest:  make check ARGS="-k vtrace"
 
@@ -59,6 +60,10 @@ format: setup-dev
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
+docs: $(VENV)/.setup-docs
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
+	@echo "written to site/: open site/index.html"
+
 setup: $(VENV)/.setup
 setup-dev: $(VENV)/.setup-dev
 
@@ -74,12 +79,17 @@ $(VENV)/.setup: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/python
 	@$(PIP_INSTALL) -e '.[learner,curves]'
 	@touch $@
 
+# Docstrings are read, not imported, so the site needs none of the project's other packages.
+$(VENV)/.setup-docs: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/python
+	@$(PIP_INSTALL) mkdocs mkdocs-material 'mkdocstrings[python]'
+	@touch $@
+
 # Horovod is compiled against the installed TensorFlow, so it comes last.
 $(VENV)/.setup-dev: pyproject.toml impala_tf/constraints.txt impala_tf/frontend/install_horovod.sh | $(VENV)/bin/python
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
 	@echo "Installing packages, test tools and Horovod into $(VENV) (minutes the first time) ..."
-	@$(PIP_INSTALL) -e '.[learner,curves,worlds,procgen,retro,wandb,dev]'
+	@$(PIP_INSTALL) -e '.[learner,curves,worlds,procgen,retro,wandb,docs,dev]'
 	@sh impala_tf/frontend/install_horovod.sh $(VENV)/bin/python --quiet
 	@touch $@ $(VENV)/.setup
 

@@ -1,43 +1,82 @@
-"""Draws the learning curve of one or more runs: python sandbox/plot_metrics.py OUT.png CSV ..."""
+"""Draws learning curves as an SVG file: python sandbox/plot_metrics.py OUT.svg [LABEL=]PATH ...
+
+A path is a logdir, or a copy of its metrics.csv. Runs with the same label are seeds: their mean is
+drawn with its 95 % interval, as in a report (--mode=report). Logdirs without a label are named by
+agent, algorithm and the flags that differ. A copied CSV does not say what it is: give it a label.
+"""
 
 from __future__ import annotations
 
-import csv
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import matplotlib
+from impala_tf.config import ConfigError
+from impala_tf.logdir import write_atomically
+from impala_tf.reporting import curves, runs, settings
+from impala_tf.reporting.settings import Level, Setting
+from impala_tf.reporting.summary import Exhibit, summarize_level
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
+def level(arguments: Sequence[str]) -> Level:
+    """Returns what is to be drawn.
 
-def read(path: Path, column: str) -> tuple[list[float], list[float], list[float]]:
-    """Returns minutes, million frames and `column` of the rows that have a value there."""
-    with path.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row[column]]
-    return (
-        [float(row["wall_time_s"]) / 60 for row in rows],
-        [float(row["environment_frames"]) / 1e6 for row in rows],
-        [float(row[column]) for row in rows],
+    Args:
+      arguments: [LABEL=]PATH each.
+
+    Raises:
+      ConfigError: a path that is no run's, or the runs are of several levels.
+    """
+    given = [_split(argument) for argument in arguments]
+    labelled = [Setting(name, tuple(_runs(name, given))) for name in _labels(given)]
+    logdirs = ",".join(str(path) for label, path in given if not label)
+    found = settings.group(runs.find(logdirs)) if logdirs else []
+    if len(found) > 1:
+        raise ConfigError(f"runs of several levels: {', '.join(each.name for each in found)}")
+    return Level(
+        found[0].name if found else "", (*labelled, *(s for e in found for s in e.settings))
     )
 
 
-def main(out: str, *paths: str) -> None:
-    figure, (over_time, over_frames) = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
-    for path in map(Path, paths):
-        minutes, frames, returns = read(path, "episode_return_mean")
-        over_time.plot(minutes, returns, label=path.stem)
-        over_frames.plot(frames, returns, label=path.stem)
-    over_time.set(xlabel="minutes", ylabel="mean return of the last 100 episodes")
-    over_frames.set(xlabel="million environment frames")
-    for axes in (over_time, over_frames):
-        axes.grid(alpha=0.3)
-    if len(paths) > 1:
-        over_time.legend()
-    figure.tight_layout()
-    figure.savefig(out, dpi=110)
+def _split(argument: str) -> tuple[str, Path]:
+    label, _, path = argument.rpartition("=")
+    if Path(argument).exists():
+        label, path = "", argument
+    if not Path(path).exists():
+        raise ConfigError(f"{argument}: there is no such file or folder")
+    if not label and not Path(path).is_dir():
+        raise ConfigError(f"{argument}: say what it is, such as 'ShallowConvNetAgent={argument}'")
+    return label, Path(path)
+
+
+def _labels(given: Sequence[tuple[str, Path]]) -> list[str]:
+    return [label for label in dict.fromkeys(label for label, _ in given) if label]
+
+
+def _runs(name: str, given: Sequence[tuple[str, Path]]) -> Iterator[runs.Run]:
+    paths = [path for label, path in given if label == name]
+    for seed, path in enumerate(paths, start=1):
+        yield runs.read(path) if path.is_dir() else runs.read_csv(path, seed)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the picture; returns the exit status."""
+    if len(arguments) < 2 or not arguments[0].endswith(".svg"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    out, *paths = arguments
+    try:
+        found = level(paths)
+    except ConfigError as error:
+        print("\n".join(f"plot_metrics.py: {line}" for line in error.problems), file=sys.stderr)
+        return 2
+    picture = curves.picture(summarize_level(found, {s: Exhibit() for s in found.settings}, None))
+    if picture is None:
+        print("plot_metrics.py: no run has finished a game", file=sys.stderr)
+        return 2
+    write_atomically(Path(out), picture)
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

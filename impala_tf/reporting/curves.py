@@ -198,11 +198,18 @@ def _band(line: _Line, x: Axis, y: Axis) -> str:
 
 
 def _path_of(line: _Line, x: Axis, y: Axis) -> str:
-    last = numbers.mean_return(float(line.curve.mean[-1]))
-    return (
-        f'<path class="line {_classes(line.number)}"'
-        f' d="{_path(x.at(line.curve.x), y.at(line.curve.mean))}">'
+    """Returns the line; where some seeds have finished, it is pale."""
+    curve = line.curve
+    last = numbers.mean_return(float(curve.mean[-1]))
+    whole = max(2, int(np.searchsorted(curve.x, curve.measured_until * (1 + 1e-9), side="right")))
+    parts = [(slice(0, whole), "")]
+    if whole < len(curve.x):
+        parts.append((slice(whole - 1, None), " pale"))
+    return "".join(
+        f'<path class="line {_classes(line.number)}{pale}"'
+        f' d="{_path(x.at(curve.x[part]), y.at(curve.mean[part]))}">'
         f"<title>{escape(line.label)}: {last} at the end</title></path>"
+        for part, pale in parts
     )
 
 

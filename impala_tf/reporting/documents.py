@@ -93,7 +93,7 @@ def _curves(summary: LevelSummary) -> str:
 
 def _table(summary: LevelSummary) -> str:
     titles, rows = table(summary)
-    top = best(summary) if len(summary.rows) > 1 else None
+    top = best(summary)
     head = "".join(f'<th scope="col" role="columnheader">{escape(title)}</th>' for title in titles)
     body = ""
     for number, (row, cells) in enumerate(zip(summary.rows, rows, strict=True)):
@@ -104,14 +104,17 @@ def _table(summary: LevelSummary) -> str:
             for title, cell in zip(titles[1:], cells[1:], strict=True)
         )
         body += f'<tr role="row">{first}{others}</tr>\n'
-    notes = "".join(f"<p>{escape(note)}</p>" for note in facts.notes(summary))
+    compared, notes = (
+        "".join(f"<p>{escape(line)}</p>" for line in lines)
+        for lines in (facts.comparisons(summary), facts.notes(summary))
+    )
     return f"""<h3>Figures</h3>
 <div class="scroll"><table role="table">
 <thead><tr role="row">{head}</tr></thead>
 <tbody>
 {body}</tbody>
 </table></div>
-<div class="dim">{notes}</div>"""
+{compared}<div class="dim">{notes}</div>"""
 
 
 def _emphasis(title: str, is_best: bool) -> str:
@@ -175,7 +178,8 @@ def markdown(
             lines += [f"![{facts.description(summary, 'frames and minutes')}]({name})", ""]
             lines += [facts.LEGEND, ""]
         lines += [*_markdown_table(summary), ""]
-        lines += [f"* {note}" for note in facts.notes(summary)] + [""]
+        lines += [f"* {line}" for line in [*facts.comparisons(summary), *facts.notes(summary)]]
+        lines.append("")
         lines += [f"* {name}: {value}" for name, value in facts.facts(summary.level.runs)]
         lines += ["", "The command of each run:", ""]
         for name, line in facts.commands(summary.level):

@@ -9,12 +9,21 @@ from collections.abc import Iterable, Sequence
 from impala_tf.reporting import numbers
 from impala_tf.reporting.runs import UNKNOWN, Run
 from impala_tf.reporting.settings import Level, command
-from impala_tf.reporting.summary import LevelSummary
-from impala_tf.reporting.table import best
+from impala_tf.reporting.statistics import FEWEST_SEEDS
+from impala_tf.reporting.summary import (
+    LevelSummary,
+    SettingSummary,
+    Spread,
+    agent_steps_per_s,
+    final_return,
+    leaders,
+)
+from impala_tf.reporting.summary import comparisons as compared
 
 LEGEND = (
-    "Line: mean over the seeds. Band: from the lowest seed to the highest. Over minutes, a seed"
-    " that has finished keeps its last return."
+    "Line: mean over the seeds. Band: 95 % bootstrap interval of that mean; with two or three"
+    " seeds, it reaches from the lowest to the highest. Pale end of a line over minutes: some"
+    " seeds have finished and count with their last return."
 )
 
 
@@ -31,31 +40,82 @@ def title(levels: Sequence[Level]) -> str:
 
 
 def headline(summary: LevelSummary) -> str:
-    """Returns the result of a level in a sentence or two."""
-    row = best(summary)
-    if row is None or row.final_return is None:
+    """Returns the result of a level in a sentence or two; only chance-proof winners are named."""
+    rows = [row for row in summary.rows if row.final_return is not None]
+    if not rows:
         return "No game has finished yet."
-    seeds = f"{row.final_return.seeds} seed{'s' if row.final_return.seeds > 1 else ''}"
-    final = numbers.return_spread(row.final_return)
-    if len(summary.rows) == 1:
-        return f"{row.setting.label} ended with a mean return of {final} ({seeds})."
-    text = f"{row.setting.label} ended with the highest mean return: {final} ({seeds})."
-    timed = [row for row in summary.rows if row.agent_steps_per_s is not None]
-    if len(timed) > 1:
-        fastest = max(timed, key=lambda row: row.agent_steps_per_s or (0.0,))
-        speed = numbers.spread(fastest.agent_steps_per_s, numbers.whole)
-        text += f" {fastest.setting.label} was the fastest: {speed} agent steps/s."
+    if len(rows) == 1:
+        return f"{_label(rows[0])} ended with a mean return of {_final(rows[0])}."
+    found = leaders(rows, final_return)
+    if len(found) == 1:
+        text = f"{_label(found[0])} ended with the highest mean return: {_final(found[0])}."
+    else:
+        text = _undecided(found, rows)
+    timed = [row for row in rows if row.agent_steps_per_s is not None]
+    fastest = leaders(timed, agent_steps_per_s)
+    if len(timed) > 1 and len(fastest) == 1:
+        speed = numbers.spread(fastest[0].agent_steps_per_s, numbers.whole)
+        text += f" {_label(fastest[0])} was the fastest: {speed} agent steps/s."
     return text
+
+
+def _undecided(found: Sequence[SettingSummary], rows: Sequence[SettingSummary]) -> str:
+    """Returns the sentence for several settings that may all be the best of `rows`."""
+    labels = [_label(row) for row in found]
+    names = ", ".join(labels[:-1]) + f" and {labels[-1]}"
+    final = [row.final_return for row in found if row.final_return is not None]
+    if min(spread.seeds for spread in final) < FEWEST_SEEDS:
+        why = f"to tell {names} apart takes {FEWEST_SEEDS} seeds or more of each"
+    else:
+        why = f"chance can explain the differences between {names}"
+    others = len(rows) - len(found)
+    behind = f" The other{'s' if others > 1 else ''} ended lower." if others else ""
+    return f"No winner: {why}.{behind}"
+
+
+def _label(row: SettingSummary) -> str:
+    return row.setting.label
+
+
+def _final(row: SettingSummary) -> str:
+    """Returns a final return as text: 25.0 (95 % interval 20.0 to 30.0, 3 seeds)."""
+    value = row.final_return or Spread(0.0, None, 0)
+    seeds = f"{value.seeds} seed{'s' if value.seeds > 1 else ''}"
+    if value.interval is None:
+        return f"{numbers.mean_return(value.mean)} ({seeds})"
+    return numbers.return_spread(value).replace("(", "(95 % interval ").replace(")", f", {seeds})")
+
+
+def comparisons(summary: LevelSummary) -> list[str]:
+    """Returns a line for each comparison of the highest mean return with another setting's."""
+    return [
+        f"{first} over {second}: probability of improvement {found.improvement:.2f}"
+        f" ({found.interval.low:.2f} to {found.interval.high:.2f}), p {_p_value(found.p_value)}"
+        for first, second, found in compared(summary)
+    ]
+
+
+def _p_value(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"= {value:.2g}"
 
 
 def notes(summary: LevelSummary) -> list[str]:
     """Returns what a reader has to know about the table's figures."""
     lines = [
-        "Return: unclipped, mean over the last 100 games of training; ± is the sample standard"
-        " deviation over the seeds.",
+        "Return: unclipped, mean over the last 100 games of training. In parentheses: 95 %"
+        " bootstrap interval of the mean over the seeds. With two or three seeds, that is their"
+        " range, and too narrow.",
         "Agent steps/s: of the whole run, on the machine below. Memory: the largest process of its"
         " kind, an actor with the processes of its environments.",
     ]
+    if any(row.final_iqm is not None for row in summary.rows):
+        lines.append("IQM: interquartile mean, of the middle half of the seeds.")
+    if compared(summary):
+        lines.append(
+            "Probability of improvement: that a run of the first ends higher than one of the"
+            " second. p: how often chance alone makes such a difference (Welch's t-test). A winner"
+            " is named if p is at most 0.05 divided by the number of pairs, against each other one."
+        )
     if summary.target is not None:
         target = numbers.mean_return(summary.target.mean_return)
         lines.append(

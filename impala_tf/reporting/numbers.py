@@ -18,10 +18,13 @@ def count(value: float) -> str:
 
 
 def count_spread(value: Spread) -> str:
-    """Returns a count with its spread, both in one unit: 1.69 ± 0.05 M."""
+    """Returns a count with its interval, both in one unit: 1.69 M (1.65 to 1.72 M)."""
     size, unit, digits = _scale(value.mean)
-    std = "" if value.std is None else f" ± {value.std / size:.{digits}f}"
-    return f"{value.mean / size:.{digits}f}{std}{unit}"
+    shown = f"{value.mean / size:.{digits}f}{unit}"
+    if value.interval is None:
+        return shown
+    low, high = (f"{end / size:.{digits}f}" for end in value.interval)
+    return f"{shown} ({low} to {high}{unit})"
 
 
 def tick(value: float) -> str:
@@ -51,14 +54,17 @@ def mean_return(value: float, like: float | None = None) -> str:
 
 
 def spread(value: Spread | None, shown: Callable[[float], str]) -> str:
-    """Returns mean ± standard deviation over seeds, each as `shown`; one seed has no deviation."""
+    """Returns a mean with its interval, 120 (100 to 140), each as `shown`; a dash for None."""
     if value is None:
         return NOTHING
-    return shown(value.mean) + ("" if value.std is None else f" ± {shown(value.std)}")
+    if value.interval is None:
+        return shown(value.mean)
+    low, high = map(shown, value.interval)
+    return f"{shown(value.mean)} ({low} to {high})"
 
 
 def return_spread(value: Spread | None) -> str:
-    """Returns a mean return with its spread, both with as many decimals."""
+    """Returns a mean return with its interval, all with as many decimals."""
     return spread(value, functools.partial(mean_return, like=value.mean if value else 0.0))
 
 

@@ -148,6 +148,36 @@ def read(path: Path) -> Run:
         raise ConfigError(f"{path}: config.json or metrics.csv is not a run's: {error!r}") from None
 
 
+def read_csv(path: Path, seed: int) -> Run:
+    """Reads a copy of a run's metrics.csv; what else belongs to a run is not known.
+
+    Raises:
+      ConfigError: it is not a run's metrics.csv.
+    """
+    try:
+        rows = _rows(path)
+        frames = int(rows[-1]["environment_frames"])
+        return Run(
+            logdir=path.parent,
+            flags={"seed": seed, "total_environment_frames": frames},
+            sources={},
+            level_name=UNKNOWN,
+            protocol=UNKNOWN,
+            commit=UNKNOWN,
+            machine=UNKNOWN,
+            state="unknown",
+            ended_unix_s=None,
+            frames=frames,
+            minutes=float(rows[-1]["wall_time_s"]) / 60,
+            curve=_curve(rows),
+            agent_steps_per_s=_rate(rows),
+            learner_memory_mb=_maximum(rows, "learner_memory_mb"),
+            actor_memory_mb=_maximum(rows, "actor_memory_mb"),
+        )
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: is not a run's metrics.csv: {error!r}") from None
+
+
 def _logdirs_in(folder: Path) -> list[Path]:
     if Logdir(folder).config.is_file():
         return [folder]

@@ -29,6 +29,7 @@ CHART = """
 .grid { stroke: var(--rule); fill: none; } .axis { stroke: var(--dim); fill: none; }
 .target { stroke: var(--dim); stroke-dasharray: 2 4; fill: none; }
 .line { fill: none; stroke-width: 2.25; stroke-linejoin: round; }
+.line.pale { opacity: .35; }
 .band { stroke: none; opacity: .16; }
 """ + "".join(
     f".line.c{number} {{ stroke: var(--c{number}); stroke-dasharray: {dash}; }}"

@@ -1,16 +1,17 @@
-"""The numbers of a report: means over seeds with their spread, and frames to a given return."""
+"""The numbers of a report: means over seeds with intervals, and frames to a given return."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from impala_tf.reporting import statistics
 from impala_tf.reporting.runs import Run
 from impala_tf.reporting.settings import Level, Setting
+from impala_tf.reporting.statistics import Comparison, Interval
 
 _SHARE = 0.8
 _POINTS = 200
@@ -20,7 +21,7 @@ class Spread(NamedTuple):
     """A figure over the seeds of a setting."""
 
     mean: float
-    std: float | None  # of the sample; None: one seed
+    interval: Interval | None  # of the mean; None: one seed
     seeds: int  # that have the figure
 
 
@@ -46,6 +47,7 @@ class SettingSummary(NamedTuple):
     setting: Setting
     exhibit: Exhibit
     final_return: Spread | None
+    final_iqm: Spread | None  # interquartile mean; None: fewer than three seeds
     agent_steps_per_s: Spread | None
     frames_to_target: Spread | None
     minutes_to_target: Spread | None
@@ -62,12 +64,13 @@ class LevelSummary(NamedTuple):
 
 
 class MeanCurve(NamedTuple):
-    """The mean of a setting's curves and their range, all float64 [points]."""
+    """The mean of a setting's curves and its 95 % interval, all float64 [points]."""
 
     x: np.ndarray  # frames or minutes
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    measured_until: float  # from here on, some seeds have finished and keep their last return
 
 
 def summarize_level(
@@ -80,7 +83,10 @@ def summarize_level(
 
 
 def target_of(level: Level, given: float | None) -> Target | None:
-    """Returns the level's target return; None if nothing was learned that one could reach.
+    """Returns the level's target return; None if there is no sensible one.
+
+    A single run has none: it would be compared with its own end. Nor has a level on which nothing
+    was learned.
 
     Args:
       level: the level with its runs.
@@ -89,10 +95,10 @@ def target_of(level: Level, given: float | None) -> Target | None:
     if given is not None:
         return Target(given, "--report_return")
     curves = [run.curve.returns for run in level.runs if len(run.curve.returns)]
-    if not curves:
+    if len(curves) < 2:
         return None
-    first = statistics.fmean(float(curve[0]) for curve in curves)
-    finals = [spread_of(setting.runs, lambda run: run.final_return) for setting in level.settings]
+    first = float(np.mean([curve[0] for curve in curves]))
+    finals = [spread_of(setting.runs, final_return) for setting in level.settings]
     best = max(final.mean for final in finals if final is not None)
     if best <= first:
         return None
@@ -110,7 +116,8 @@ def summarize(setting: Setting, target: Target | None, exhibit: Exhibit) -> Sett
     return SettingSummary(
         setting=setting,
         exhibit=exhibit,
-        final_return=spread_of(runs, lambda run: run.final_return),
+        final_return=spread_of(runs, final_return),
+        final_iqm=_iqm(values_of(runs, final_return)),
         agent_steps_per_s=spread_of(runs, lambda run: run.agent_steps_per_s),
         frames_to_target=spread_of(runs, lambda run: run.reached(mean_return)[0]),
         minutes_to_target=spread_of(runs, lambda run: run.reached(mean_return)[1]),
@@ -120,12 +127,59 @@ def summarize(setting: Setting, target: Target | None, exhibit: Exhibit) -> Sett
 
 
 def spread_of(runs: Iterable[Run], figure: Callable[[Run], float | None]) -> Spread | None:
-    """Returns the mean and the sample standard deviation of a figure over the runs that have it."""
-    values = [value for run in runs if (value := figure(run)) is not None]
+    """Returns the mean of a figure over the runs that have it, with its interval."""
+    values = values_of(runs, figure)
     if not values:
         return None
-    std = statistics.stdev(values) if len(values) > 1 else None
-    return Spread(statistics.fmean(values), std, len(values))
+    return Spread(float(np.mean(values)), statistics.mean_interval(values), len(values))
+
+
+def values_of(runs: Iterable[Run], figure: Callable[[Run], float | None]) -> list[float]:
+    """Returns a figure of the runs that have it."""
+    return [value for run in runs if (value := figure(run)) is not None]
+
+
+def final_return(run: Run) -> float | None:
+    """Returns a run's final return: what settings are compared by."""
+    return run.final_return
+
+
+def agent_steps_per_s(run: Run) -> float | None:
+    """Returns a run's rate."""
+    return run.agent_steps_per_s
+
+
+def leaders(
+    rows: Sequence[SettingSummary], figure: Callable[[Run], float | None]
+) -> list[SettingSummary]:
+    """Returns the settings that may be the best; the one with the highest mean is the first.
+
+    More than one means that chance could have made the differences between them. Settings of which
+    no run has the figure are left out.
+    """
+    rows = [row for row in rows if values_of(row.setting.runs, figure)]
+    if not rows:
+        return []
+    values = [values_of(row.setting.runs, figure) for row in rows]
+    return [rows[number] for number in statistics.leaders(values)]
+
+
+def comparisons(summary: LevelSummary) -> list[tuple[str, str, Comparison]]:
+    """Returns the setting with the highest mean return against each of the others.
+
+    As (label, other label, comparison); only pairs in which both have three seeds or more.
+    """
+    rows = [row for row in summary.rows if row.final_return is not None]
+    first, *_ = [*leaders(rows, final_return), None]
+    if first is None:
+        return []
+    values = values_of(first.setting.runs, final_return)
+    return [
+        (first.setting.label, row.setting.label, found)
+        for row in rows
+        if row is not first
+        and (found := statistics.compare(values, values_of(row.setting.runs, final_return)))
+    ]
 
 
 def mean_curve(setting: Setting, axis: str) -> MeanCurve | None:
@@ -151,12 +205,22 @@ def mean_curve(setting: Setting, axis: str) -> MeanCurve | None:
         return None
     grid = np.linspace(start, end, _POINTS)
     lines = np.array([np.interp(grid, x, r.curve.returns) for x, r in zip(xs, runs, strict=True)])
-    return MeanCurve(grid, lines.mean(axis=0), lines.min(axis=0), lines.max(axis=0))
+    low, high = statistics.bounds(statistics.mean, lines)
+    return MeanCurve(grid, lines.mean(axis=0), low, high, min(ends))
 
 
 def decimals(mean_return: float) -> int:
     """Returns how many decimals of a mean return are worth showing."""
     return 2 if abs(mean_return) < 10 else 1 if abs(mean_return) < 1000 else 0
+
+
+def _iqm(values: list[float]) -> Spread | None:
+    interval = statistics.iqm_interval(values)
+    if interval is None:
+        return None
+    return Spread(
+        float(statistics.interquartile_mean(np.array([values]))[0]), interval, len(values)
+    )
 
 
 def _largest(values: Iterable[float | None]) -> float | None:

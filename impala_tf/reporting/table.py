@@ -10,7 +10,14 @@ from typing import Any
 from impala_tf.reporting import numbers
 from impala_tf.reporting.runs import Run
 from impala_tf.reporting.settings import Setting
-from impala_tf.reporting.summary import LevelSummary, SettingSummary, Spread, Target
+from impala_tf.reporting.summary import (
+    LevelSummary,
+    SettingSummary,
+    Spread,
+    Target,
+    final_return,
+    leaders,
+)
 
 
 def table(summary: LevelSummary) -> tuple[list[str], list[list[str]]]:
@@ -27,9 +34,10 @@ def table(summary: LevelSummary) -> tuple[list[str], list[list[str]]]:
 
 
 def best(summary: LevelSummary) -> SettingSummary | None:
-    """Returns the row with the highest mean final return; None if there is none."""
-    rows = [row for row in summary.rows if row.final_return is not None]
-    return max(rows, key=lambda row: row.final_return or Spread(0.0, None, 0), default=None)
+    """Returns the row that is better than all others; None if chance could have made that."""
+    compared = [row for row in summary.rows if row.final_return is not None]
+    found = leaders(compared, final_return)
+    return found[0] if len(found) == 1 and len(compared) > 1 else None
 
 
 def as_csv(summaries: Sequence[LevelSummary]) -> str:
@@ -60,6 +68,7 @@ def _columns(target: Target | None) -> dict[str, Callable[[SettingSummary], str]
         "actor memory, peak MiB": lambda row: numbers.optional(row.actor_memory_mb, whole),
         "agent steps/s": lambda row: numbers.spread(row.agent_steps_per_s, whole),
         "final return": lambda row: numbers.return_spread(row.final_return),
+        "final return, IQM": lambda row: numbers.return_spread(row.final_iqm),
         f"frames to {reached}": lambda row: _reached(
             row, row.frames_to_target, numbers.count_spread
         ),

@@ -109,8 +109,8 @@ def test_markdown_and_page_have_the_same_cells(summaries: list[LevelSummary]) ->
         assert all(cell in text for cell in row)
     resnet, impoola = (dict(zip(titles, row, strict=True)) for row in cells)
     assert (resnet["seeds"], resnet["parameters"]) == ("2", "1.69 M")
-    assert resnet["final return"] == "25.0 ± 7.1"
-    assert resnet["frames to 16.0"] == "4.00 ± 0.00 k"
+    assert resnet["final return"] == "25.0 (20.0 to 30.0)"
+    assert resnet["frames to 16.0"] == "4.00 k (4.00 to 4.00 k)"
     assert impoola["seeds"] == "1 (1 unfinished: 25 %)"
     assert impoola["frames to 16.0"] == "not reached"
 
@@ -143,3 +143,36 @@ def test_runs_without_a_game_still_make_a_report(tmp_path: Path) -> None:
 )
 def test_axes_have_round_ticks(low: float, high: float, ticks: list[float]) -> None:
     assert curves.Axis(low, high, 0, 1).ticks() == pytest.approx(ticks)
+
+
+RESNET, IMPOOLA, NATURE = "ResNetAgent", "ImpoolaAgent", "NatureAgent"
+
+
+@pytest.mark.parametrize(
+    ("returns", "sentence"),
+    [
+        ({RESNET: [20, 19], IMPOOLA: [1, 2]},
+         "No winner: to tell ResNetAgent and ImpoolaAgent apart takes 3 seeds or more of each."),
+        ({RESNET: [20, 1, 9], IMPOOLA: [8, 15, 9]},
+         "No winner: chance can explain the differences between ImpoolaAgent and ResNetAgent."),
+        ({RESNET: [20, 19, 21], IMPOOLA: [1, 2, 3]}, "ResNetAgent ended with the highest mean"
+         " return: 20.0 (95 % interval 19.0 to 21.0, 3 seeds)."),
+        ({RESNET: [20, 19, 21], IMPOOLA: [1, 2, 3], NATURE: [20, 21, 22]},
+         "No winner: chance can explain the differences between NatureAgent and ResNetAgent."
+         " The other ended lower."),
+    ],
+)  # fmt: skip
+def test_no_winner_is_named_that_chance_could_have_made(
+    returns: dict[str, list[float]], sentence: str, tmp_path: Path
+) -> None:
+    """People pick their network by this sentence."""
+    for agent, finals in returns.items():
+        for seed, final in enumerate(finals, start=1):
+            metrics = rows((0, 0, 0), (4000, 4, final))
+            write_run(tmp_path / agent / str(seed), metrics, agent_name=agent, seed=seed)
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    found = [summarize_level(level, {each: Exhibit() for each in level.settings}, None)]
+    text, page = documents.markdown(found, {}, "", ""), documents.html(found, "", "")
+    assert sentence in text and sentence in page
+    assert ('class="best"' in page) == ("No winner" not in sentence)
+    assert ("probability of improvement" in text) == (len(returns[RESNET]) >= 3)

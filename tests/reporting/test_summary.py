@@ -9,6 +9,7 @@ import pytest
 
 from impala_tf.reporting import numbers, runs, settings, summary
 from impala_tf.reporting.settings import Level
+from impala_tf.reporting.statistics import Interval
 from impala_tf.reporting.summary import Exhibit, Spread, Target
 from tests.helpers.logdirs import rows, write_run
 
@@ -25,12 +26,13 @@ def level(tmp_path: Path) -> Level:
     return found
 
 
-def test_means_and_sample_deviations_over_seeds(level: Level) -> None:
+def test_means_and_their_intervals_over_seeds(level: Level) -> None:
     target = Target(50.0, "")
     resnet, impoola = (summary.summarize(setting, target, Exhibit()) for setting in level.settings)
-    assert resnet.final_return == pytest.approx((120.0, 20 * 2**0.5, 2))
-    assert resnet.frames_to_target == pytest.approx((2500.0, 1500 * 2**0.5, 2))
-    assert resnet.minutes_to_target == pytest.approx((4.5, 3.5 * 2**0.5, 2))
+    assert resnet.final_return == Spread(120.0, Interval(100.0, 140.0), 2)
+    assert resnet.frames_to_target == Spread(2500.0, Interval(1000.0, 4000.0), 2)
+    assert resnet.minutes_to_target == Spread(4.5, Interval(1.0, 8.0), 2)
+    assert resnet.final_iqm is None
     assert (resnet.learner_memory_mb, resnet.actor_memory_mb) == (708, 508)  # the largest
     assert impoola.final_return == Spread(40.0, None, 1)
     assert impoola.frames_to_target is None
@@ -51,25 +53,34 @@ def test_the_usual_target_is_80_percent_of_the_way_to_the_best_agent(level: Leve
 
 
 def test_there_is_no_target_if_nothing_was_learned(tmp_path: Path) -> None:
-    write_run(tmp_path, rows((0, 0, 5), (4000, 4, 3)))
+    for seed in (1, 2):
+        write_run(tmp_path / str(seed), rows((0, 0, 5), (4000, 4, 3)), seed=seed)
     (level,) = settings.group(runs.find(str(tmp_path)))
     assert summary.target_of(level, None) is None
 
 
-def test_a_curve_over_frames_is_the_mean_and_range_of_the_seeds(level: Level) -> None:
+def test_a_single_run_has_no_target_but_a_given_one(tmp_path: Path) -> None:
+    """It would be compared with its own end."""
+    (level,) = settings.group(runs.find(str(write_run(tmp_path))))
+    assert summary.target_of(level, None) is None
+    assert summary.target_of(level, 3.0) == Target(3.0, "--report_return")
+
+
+def test_a_curve_over_frames_is_the_mean_and_interval_of_the_seeds(level: Level) -> None:
     curve = summary.mean_curve(level.settings[0], "frames")
     assert curve is not None
-    at_1000 = [float(np.interp(1000, curve.x, each)) for each in curve[1:]]
+    at_1000 = [float(np.interp(1000, curve.x, each)) for each in curve[1:4]]
     assert at_1000 == pytest.approx([35, 20, 50], abs=0.5)
     assert (curve.x[0], curve.x[-1]) == (0, 4000)
     assert (curve.mean[-1], curve.low[-1], curve.high[-1]) == (120, 100, 140)
 
 
 def test_over_minutes_a_finished_seed_keeps_its_return(level: Level) -> None:
-    """The slower seed needs 8 minutes; the curve must not end where the faster one did."""
+    """The slower seed needs 8 minutes: the curve goes on, but says what is not measured."""
     curve = summary.mean_curve(level.settings[0], "minutes")
     assert curve is not None
     assert (curve.x[-1], curve.mean[-1], curve.low[-1]) == (8, 120, 100)
+    assert curve.measured_until == 4
 
 
 def test_a_curve_ends_with_a_seed_that_has_not_finished(tmp_path: Path) -> None:
@@ -91,11 +102,14 @@ def test_a_curve_ends_with_a_seed_that_has_not_finished(tmp_path: Path) -> None:
         (numbers.count(999_600), "1.00 M"),
         (numbers.tick(2_000_000), "2 M"),
         (numbers.tick(0), "0"),
-        (numbers.count_spread(Spread(2_680_000, 491_000, 2)), "2.68 ± 0.49 M"),
+        (
+            numbers.count_spread(Spread(2_680_000, Interval(950_000, 3_171_000), 2)),
+            "2.68 M (0.95 to 3.17 M)",
+        ),
         (numbers.mean_return(-20.62), "−20.6"),
         (numbers.mean_return(-0.001), "0.00"),
         (numbers.mean_return(12_345.6), "12,346"),
-        (numbers.return_spread(Spread(120.0, 0.04, 3)), "120.0 ± 0.0"),
+        (numbers.return_spread(Spread(1.0, Interval(-20.04, 21), 3)), "1.00 (−20.04 to 21.00)"),
         (numbers.return_spread(Spread(0.5, None, 1)), "0.50"),
         (numbers.return_spread(None), "–"),
     ],
