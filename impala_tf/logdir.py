@@ -24,6 +24,11 @@ class Logdir:
         return self.path / "config.json"
 
     @property
+    def config_file(self) -> Path:
+        """The flags that repeat the run (YAML)."""
+        return self.path / "config.yaml"
+
+    @property
     def metrics(self) -> Path:
         """One row per interval (CSV)."""
         return self.path / "metrics.csv"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from impala_tf import __version__
-from impala_tf.config import presets, tf_config, user_commands, words
+from impala_tf.config import config_file, presets, tf_config, user_commands, words
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
 from impala_tf.config.limits import problems
@@ -40,6 +40,7 @@ def parse(arguments: Sequence[str], values: Values = Given.everything) -> Given:
     Raises:
       ConfigError: an unknown flag, a value of the wrong type or out of range, or a bad TF_CONFIG.
     """
+    arguments = config_file.expanded(arguments)
     if printed := [word for word in arguments if word in _PRINTING]:
         _print(printed, [word for word in arguments if word not in _PRINTING], values)
     if found := words.problems(arguments):

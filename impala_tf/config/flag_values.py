@@ -100,7 +100,7 @@ class Given:
         return group(**{field.name: self[field.name] for field in fields})
 
 
-def replace(config: Config, **flags: Any) -> Config:
+def replace(config: Config, /, **flags: Any) -> Config:
     """Returns `config` with the named flags changed, whichever group they are in."""
     groups = {}
     for group in dataclasses.fields(config):

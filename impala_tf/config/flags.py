@@ -39,6 +39,8 @@ class RunConfig:
     If it holds this run, the run resumes. If it holds another run, this one is refused.
     report: several runs, repeated or comma separated; a folder stands for all runs below it.
     Default: runs/LEVEL-AGENT-ALGORITHM-SEED."""
+    config: str | None = None
+    """YAML file with flags, such as the config.yaml of a run. Flags on the command line win."""
     fresh: bool = False
     """If --logdir holds a run, rename that folder to NAME.1 (or NAME.2, ...) and start again from
     frame 0."""
@@ -58,6 +60,12 @@ class RunConfig:
     callbacks: str = ""
     """module:Class, comma separated: classes of yours that are told what the learner does, and may
     add metrics or end the run (see impala_tf.callbacks.Callback)."""
+    track_project: str = "impala_tf"
+    """--track=wandb: the project there."""
+    track_group: str = ""
+    """--track=wandb: the group of the run, such as all seeds of one experiment."""
+    track_tags: str = ""
+    """--track=wandb: tags of the run, comma separated."""
     track: Literal["none", "wandb"] = "none"
     """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
     here until 'wandb sync'. metrics.csv and TensorBoard are always written."""

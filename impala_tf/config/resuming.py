@@ -14,7 +14,8 @@ _GROUPS = (ProcessConfig, ClusterConfig, EvaluationConfig, ReportConfig, Benchma
 # What actors wait for decides how old the parameters are that they act with.
 _LEARNED_FROM = {"synchronization"}
 MAY_CHANGE = {
-    "mode", "logdir", "fresh", "track", "stop_at_return", "callbacks",
+    "mode", "logdir", "fresh", "track", "stop_at_return", "callbacks", "config",
+    "track_project", "track_group", "track_tags",
     "checkpoint_interval_s", "metrics_interval_s",
     "total_environment_frames", "environment_processes", "precision", "micro_batches",
     "gradient_compression", "save_replay",

@@ -15,8 +15,6 @@ from impala_tf.config import ConfigError, user_commands
 from impala_tf.logdir import write_atomically
 from impala_tf.monitoring.metrics import TENSORBOARD_TAGS, Row
 
-_PROJECT = "impala_tf"
-
 
 class WandbWriter:
     """The rows of metrics.csv as points over environment_frames.
@@ -65,8 +63,16 @@ class WandbWriter:
         return self._run
 
 
-def log_videos(logdir: Path, videos: Iterable[Path], environment_frames: int) -> None:
+def log_videos(
+    logdir: Path, videos: Iterable[Path], environment_frames: int, flags: Mapping[str, Any]
+) -> None:
     """Adds mp4 files to the run of a logdir; evaluation.mp4 becomes evaluation/video.
+
+    Args:
+      logdir: the run's folder.
+      videos: the files.
+      environment_frames: when they were made.
+      flags: --track_project, --track_group and --track_tags of the run.
 
     Raises:
       ConfigError: as `WandbWriter.rewind`.
@@ -74,7 +80,7 @@ def log_videos(logdir: Path, videos: Iterable[Path], environment_frames: int) ->
     check_installed()
     import wandb
 
-    run = _start(logdir, {})
+    run = _start(logdir, flags)
     films = {f"{path.stem}/video": wandb.Video(str(path), format="mp4") for path in videos}
     run.log(films, step=environment_frames)
     run.finish()
@@ -96,12 +102,14 @@ def _start(logdir: Path, flags: Mapping[str, Any]) -> Any:
         write_atomically(file, secrets.token_hex(4))
     try:
         return wandb.init(
-            project=_PROJECT,
+            project=flags.get("track_project") or None,
+            group=flags.get("track_group") or None,
+            tags=[tag.strip() for tag in flags.get("track_tags", "").split(",") if tag.strip()],
             name=Path(logdir).name,
             id=file.read_text(),
             resume="allow",
             dir=str(logdir),
-            config=dict(flags),
+            config={name: value for name, value in flags.items() if not name.startswith("track_")},
             settings=wandb.Settings(silent=True, console="off"),
         )
     except wandb.Error as error:

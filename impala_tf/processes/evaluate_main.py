@@ -104,7 +104,8 @@ def _write_films(trained: TrainedAgent, logdir: Logdir) -> None:
             video.write_mp4(path, pictures, fps)
         print(f"written to {path}", flush=True)
     if trained.config.run.track == "wandb":
-        wandb_writer.log_videos(logdir.path, paths, trained.environment_frames)
+        flags = configs.to_dict(trained.config)
+        wandb_writer.log_videos(logdir.path, paths, trained.environment_frames, flags)
 
 
 def _play(trained: TrainedAgent, env: EnvironmentConfig, index: int | None = None) -> list[Episode]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
-from impala_tf.config import Config, ConfigError, Given
+from impala_tf.config import Config, ConfigError, Given, config_file
 from impala_tf.learner.group import GroupOfOne, HorovodGroup, LearnerGroup, LostPeerError
 from impala_tf.learner.peers import Peers
 from impala_tf.learner.training_loop import TrainingLoop
@@ -192,6 +192,7 @@ def _announce(parts: LearnerParts) -> None:
     frames = parts.learner.environment_frames
     described = provenance.describe(parts.config, parts.spec, before, frames)
     write_atomically(parts.logdir.config, json.dumps(described, indent=1) + "\n")
+    write_atomically(parts.logdir.config_file, config_file.text(provenance.repeating(described)))
     _log.info("%s, protocol: %s", parts.config.agent.agent_name, parts.spec.protocol)
     _log.info("%s", configs.schedule_line(parts.config))
     if parts.resumed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import ClusterConfig, Config, ConfigError
 from impala_tf.logdir import Logdir
 from impala_tf.types import EnvironmentSpec
 
@@ -28,6 +29,10 @@ _PACKAGES = (
     "grpcio",
     "horovod",
 )
+
+
+_OF_PROCESS = ("mode", "logdir", "config", "fresh", "job_name", "task", "learner_hosts",
+               "actor_hosts", "credentials", "heartbeat_path")  # fmt: skip
 
 
 def describe(
@@ -69,6 +74,23 @@ def describe(
         "machine": machine(),
         "command": sys.argv,
         "history": [*history, entry],
+    }
+
+
+def repeating(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the flags that repeat a run, in the order of --help.
+
+    These are the level, the seed, and all that were given, but for those of this process alone.
+
+    Args:
+      described: what `describe` returned.
+    """
+    flags, origins = described["flags"], described["sources"]
+    of_process = {*_OF_PROCESS, *(field.name for field in dataclasses.fields(ClusterConfig))}
+    return {
+        name: value
+        for name, value in flags.items()
+        if name in ("level_name", "seed") or (origins[name] == "given" and name not in of_process)
     }
 
 

@@ -84,5 +84,5 @@ def test_videos_of_several_levels_have_names_of_their_own(tmp_path: Path) -> Non
     paths = [tmp_path / f"evaluation-{name}.mp4" for name in ("first", "second")]
     for path in paths:
         write_mp4(path, [np.zeros((16, 16, 3), np.uint8)] * 4, 30.0)
-    log_videos(tmp_path, paths, 400)
+    log_videos(tmp_path, paths, 400, {})
     wait_until(lambda: all(path.stem.encode() in kept(tmp_path)[0] for path in paths))

@@ -1,0 +1,102 @@
+"""--config=FILE: flags in a YAML file. Those on the command line win.
+
+A file is read as the words of a command line, so it takes the same values and gives the same hints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from impala_tf.config import words
+from impala_tf.config.errors import ConfigError
+
+_SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_HEAD = "# What repeats this run: --config=THIS_FILE --logdir=ANOTHER_FOLDER\n"
+
+
+def expanded(arguments: Sequence[str]) -> list[str]:
+    """Returns a command line with the flags of its --config in front, and without --config.
+
+    Raises:
+      ConfigError: the file cannot be read, or one line for each wrong flag in it.
+    """
+    read = words.read(arguments)
+    files = [word.value for word in read if word.name == "config"]
+    if not files:
+        return list(arguments)
+    if len(files) > 1 or not files[0]:
+        raise ConfigError("--config: name one file, as in --config=run.yaml")
+    rest = [_text(word) for word in read if word.name != "config"]
+    return [*_words_of(files[0]), *rest]
+
+
+def text(flags: Mapping[str, Any]) -> str:
+    """Returns the content of a file with these flags."""
+    # Every JSON value is a YAML value.
+    lines = [f"{name}: {json.dumps(value)}\n" for name, value in flags.items()]
+    return _HEAD + ("".join(lines) or "{}\n")
+
+
+def _text(word: words.Word) -> str:
+    if word.value is None or "=" in word.text:
+        return word.text
+    return f"{word.text}={word.value}"
+
+
+def _words_of(file: str) -> list[str]:
+    import yaml  # few runs need it
+
+    try:
+        document = yaml.compose(Path(file).read_text(encoding="utf-8"), yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not a text file"
+        raise ConfigError(f"--config={file}: cannot read it: {reason}") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{file}, line {line}: is no YAML: {error.problem}") from None
+    except (yaml.YAMLError, RecursionError):
+        raise ConfigError(f"--config={file}: is no YAML") from None
+    if document is None:
+        return []
+    if not isinstance(document, yaml.MappingNode):
+        raise ConfigError(f"{file}, line 1: must have lines such as 'learning_rate: 0.001'")
+    found, problems = [], []
+    for key, value in document.value:
+        place = f"{file}, line {key.start_mark.line + 1}"
+        try:
+            parts = _as_words(str(key.value), value)
+        except ValueError as error:
+            problems.append(f"{place}: {key.value}: {error}")
+            continue
+        problems += [f"{place}: {problem}" for problem in words.problems(parts)]
+        found += parts
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _as_words(name: str, node: Any) -> list[str]:
+    """Returns the words that give a flag of a file; ValueError if its value cannot be one."""
+    import yaml
+
+    if name == "config":
+        raise ValueError("a file cannot name another one")
+    kind = words.types().get(name)
+    if isinstance(node, yaml.ScalarNode):
+        if kind is bool:
+            if (is_on := _SWITCHES.get(node.value.lower())) is None:
+                raise ValueError(f"is {node.value}, but must be true or false")
+            return [f"--{name}" if is_on else f"--no_{name}"]
+        is_null = node.tag == "tag:yaml.org,2002:null"
+        return [f"--{name}={'None' if is_null else node.value}"]
+    if kind not in (None, str) and not isinstance(node, yaml.SequenceNode):
+        raise ValueError("must be one value")
+    value = yaml.SafeLoader("").construct_object(node, deep=True)
+    if isinstance(value, dict):
+        return [f"--{name}={json.dumps(value, sort_keys=True, default=str)}"]
+    if kind in (None, str, bool, int, float):
+        return [f"--{name}={','.join(map(str, value))}"]
+    return [f"--{name}={each}" for each in value]

@@ -1,0 +1,105 @@
+"""--config: flags in a YAML file."""
+
+from __future__ import annotations
+
+import pytest
+
+from impala_tf.config import BUILT_IN, ConfigError, command_line, config_file, to_flags
+
+
+@pytest.fixture
+def parse(tmp_path, monkeypatch):
+    """Parses a command line in a folder that has run.yaml with the given text."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(text, *words):
+        (tmp_path / "run.yaml").write_text(text)
+        return command_line.parse(["--config=run.yaml", *words])
+
+    return run
+
+
+def test_a_file_gives_flags_and_the_command_line_wins(parse):
+    given = parse(
+        "level_name: CartPole-v1\nlearning_rate: 1e-3\nnum_actors: 3\nfresh: yes\n"
+        "level_kwargs: {render_fps: 20}\nsynchronization: none\nbatch_size: null\n",
+        "--num_actors=2",
+    )
+    assert given.flags == {
+        "level_name": "CartPole-v1", "learning_rate": 1e-3, "num_actors": 2, "fresh": True,
+        "level_kwargs": '{"render_fps": 20}', "synchronization": "none", "batch_size": None,
+    }  # fmt: skip
+
+
+def test_lists_are_repeated_or_comma_separated_flags(parse):
+    given = parse("level_name: [CartPole-v1, Acrobot-v1]\nenv: [A=1, B=2]\nworkers_csv_path: w\n")
+    assert given["level_name"] == "CartPole-v1,Acrobot-v1"
+    assert given["env"] == ("A=1", "B=2")
+
+
+def test_what_is_written_gives_the_same_flags(parse):
+    wanted = command_line.parse(
+        ["--level_name=CartPole-v1", "--no_terminal_on_life_loss", "--learning_rate=0.0003",
+         "--level_wrappers=a:B,c:D", '--level_kwargs={"size": 8}', "--discounting=auto"]
+    )  # fmt: skip
+    flags = {name: value for name, value in wanted.flags.items() if value is not None}
+    assert to_flags(parse(config_file.text(flags))) == to_flags(wanted)
+    assert parse(config_file.text({})).flags == {}
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}"])
+def test_an_empty_file_gives_nothing(parse, text):
+    assert parse(text).flags == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("seed: 1\nbtach_size: 3", "run.yaml, line 2: --btach_size: no such flag; did you mean --"),
+        ("\nlr: 1", "run.yaml, line 2: --lr: no such flag; did you mean --learning_rate?"),
+        ("batch_size: many", "run.yaml, line 1: --batch_size=many: must be a whole number"),
+        ("device: tpu", "run.yaml, line 1: --device=tpu: must be one of auto, cpu, gpu"),
+        ("fresh: maybe", "run.yaml, line 1: fresh: is maybe, but must be true or false"),
+        ("batch_size: [1, 2]", "run.yaml, line 1: --batch_size=1,2: must be a whole number"),
+        ("batch_size: {a: 1}", "run.yaml, line 1: batch_size: must be one value"),
+        ("config: other.yaml", "run.yaml, line 1: config: a file cannot name another one"),
+        ("seed: [1", "run.yaml, line 1: is no YAML: "),
+        ("a: b: c", "run.yaml, line 1: is no YAML: "),
+        ("- seed", "run.yaml, line 1: must have lines such as 'learning_rate: 0.001'"),
+        ("batch_size: 0", "--batch_size=0: must be greater than 0"),
+    ],
+)
+def test_what_is_wrong_is_one_line(parse, text, problem):
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    (line,) = caught.value.problems
+    assert line.startswith(problem), line
+
+
+def test_each_wrong_line_is_named(parse):
+    with pytest.raises(ConfigError) as caught:
+        parse("lr: 1\nseed: x\nnum_actors: 2\n")
+    assert [line.partition(":")[0] for line in caught.value.problems] == [
+        "run.yaml, line 1", "run.yaml, line 2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--config=nowhere.yaml"], "--config=nowhere.yaml: cannot read it: No such file"),
+        (["--config"], "--config: name one file"),
+        (["--config=a", "--config=b"], "--config: name one file"),
+        (["--config=/"], "--config=/: cannot read it: Is a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_read(words, problem):
+    with pytest.raises(ConfigError) as caught:
+        command_line.parse(words)
+    assert caught.value.problems[0].startswith(problem)
+
+
+def test_every_flag_that_a_run_has_can_be_in_a_file(parse):
+    """Such as a file that somebody makes from config.json."""
+    flags = {name: value for name, value in BUILT_IN.items() if value not in (None, "", ())}
+    assert to_flags(parse(config_file.text(flags))) == []
