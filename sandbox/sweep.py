@@ -1,0 +1,205 @@
+"""Searches for flags with Optuna: trials in turn or side by side, bad ones are pruned.
+
+    python sandbox/sweep.py --folder=runs/sweep --trials=20 --jobs=1 \
+        --search=learning_rate=log:1e-4..1e-2 --search=unroll_length=16..64 \
+        --search='batch_size=8|16|32' -- --level_name=CartPole-v1 --total_environment_frames=200000
+
+What stands behind -- are flags of all trials. A trial is a run in FOLDER/trials/N; its value is the
+mean return of the last 100 games at its end. A trial that is worse than the median of the others
+after as many frames is stopped. The study is in FOLDER/study.db: the same command resumes it.
+Ctrl-C stops the trials cleanly. At the end: a table, FOLDER/trials.csv, and the best flags.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from many_runs import SCRIPT, is_done, refuse_other_runs
+
+from impala_tf.config import ConfigError, command_line, config_file
+from impala_tf.logdir import Logdir
+from impala_tf.machine.process_lifetime import PARENT_VARIABLE
+from impala_tf.monitoring.status import read_status
+
+try:
+    import optuna
+except ImportError:
+    sys.exit("sweep.py: needs the extra sweep: pip install -e '.[sweep]'")
+
+Suggest = Callable[[optuna.Trial], Any]
+_RANGE = re.compile(r"(log:)?(.+)\.\.(.+)")
+_POLL_S = 0.5
+
+
+def space(text: str) -> tuple[str, Suggest]:
+    """Returns the flag and what suggests a value, of NAME=A..B, NAME=log:A..B or NAME=A|B|C.
+
+    Raises:
+      ValueError: it has another form; the message says so.
+    """
+    name, equals, values = text.partition("=")
+    if not (name and equals and values):
+        raise ValueError("must be NAME=A..B, NAME=log:A..B or NAME=A|B|C")
+    match = _RANGE.fullmatch(values)
+    if match is None:
+        return name, lambda trial: trial.suggest_categorical(name, values.split("|"))
+    is_log, low, high = bool(match[1]), match[2], match[3]
+    bounds = float(low), float(high)
+    if not bounds[0] < bounds[1] or (is_log and bounds[0] <= 0):
+        raise ValueError("the first number must be smaller, and with log: above 0")
+    if re.fullmatch(r"\d+", low) and re.fullmatch(r"\d+", high):
+        return name, lambda trial: trial.suggest_int(name, int(low), int(high), log=is_log)
+    return name, lambda trial: trial.suggest_float(name, *bounds, log=is_log)
+
+
+class Sweep:
+    """Trains trials until it is told to stop."""
+
+    def __init__(self, folder: Path, spaces: dict[str, Suggest], flags: list[str]) -> None:
+        self._folder, self._spaces, self._flags = folder, spaces, flags
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self.stopping = threading.Event()
+
+    def stop(self, *_: object) -> None:
+        """Stops the trials that train; each writes a checkpoint."""
+        self.stopping.set()
+        for run in list(self._running):
+            run.terminate()
+
+    def train(self, trial: optuna.Trial) -> float:
+        """Trains a trial to its end; returns its mean return."""
+        chosen = {name: suggest(trial) for name, suggest in self._spaces.items()}
+        logdir = self._folder / "trials" / str(trial.number)
+        logdir.mkdir(parents=True, exist_ok=True)
+        flags = [*self._flags, *(f"--{name}={value}" for name, value in chosen.items())]
+        print(f"trial {trial.number}: {' '.join(flags[len(self._flags) :])}", flush=True)
+        with (logdir / "output.txt").open("ab") as output:
+            run = subprocess.Popen(
+                [sys.executable, str(SCRIPT), *flags, f"--logdir={logdir}"],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True, env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+            )  # fmt: skip
+        self._running.add(run)
+        try:
+            is_pruned = self._watch(trial, run, logdir)
+        finally:
+            self._running.discard(run)
+        if is_pruned:
+            raise optuna.TrialPruned
+        if self.stopping.is_set():
+            trial.study.stop()
+            raise RuntimeError(f"trial {trial.number} was stopped")
+        if run.returncode != 0 or not is_done(logdir):
+            raise RuntimeError(f"trial {trial.number} failed; see {logdir}/output.txt")
+        return _mean_return(logdir) or float("-inf")
+
+    def _watch(self, trial: optuna.Trial, run: subprocess.Popen[bytes], logdir: Path) -> bool:
+        """Waits for a run; returns whether it was stopped because others are better."""
+        reported = -1
+        while run.poll() is None:
+            time.sleep(_POLL_S)
+            status, mean = read_status(Logdir(logdir).status()), _mean_return(logdir)
+            if status is None or mean is None:
+                continue
+            # In tenths of a run: pruners compare trials at the same step.
+            tenth = 10 * status["environment_frames"] // status["total_environment_frames"]
+            if tenth <= reported:
+                continue
+            reported = tenth
+            trial.report(mean, tenth)
+            print(f"trial {trial.number}: {10 * tenth} %, return {mean:.1f}", flush=True)
+            if trial.should_prune():
+                run.terminate()
+                run.wait()
+                return True
+        return False
+
+
+def _mean_return(logdir: Path) -> float | None:
+    status = read_status(Logdir(logdir).status())
+    row = None if status is None else status["row"]
+    mean = None if row is None else row.get("episode_return_mean")
+    return None if mean is None else float(mean)
+
+
+def _show(study: optuna.Study, folder: Path) -> None:
+    """Writes trials.csv and best.yaml, and prints the trials, best first."""
+    trials = [each for each in study.trials if each.state.is_finished()]
+    trials.sort(key=lambda each: (each.value is None, -(each.value or 0.0)))
+    names = sorted({name for each in trials for name in each.params})
+    rows: list[list[Any]] = [
+        [
+            each.number,
+            each.state.name.lower(),
+            each.value,
+            *(each.params.get(name) for name in names),
+        ]
+        for each in trials
+    ]
+    head = ["trial", "state", "return", *names]
+    with (folder / "trials.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([head, *rows])
+    for row in [head, *rows]:
+        cells = (f"{cell:.5g}" if isinstance(cell, float) else str(cell) for cell in row)
+        print("  ".join(cell.ljust(12) for cell in cells).rstrip())
+    if any(each.state == optuna.trial.TrialState.COMPLETE for each in trials):
+        path = folder / "best.yaml"
+        path.write_text(config_file.text(study.best_params), encoding="utf-8")
+        print(f"best: --config={path}")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the sweep; returns the exit status."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    own, flags = arguments[:at], arguments[at + 1 :]
+    about = str(__doc__).partition("\n")[0]
+    parser = argparse.ArgumentParser("sweep.py", description=about, allow_abbrev=False)
+    parser.add_argument("--folder", type=Path, default=Path("runs/sweep"))
+    parser.add_argument("--trials", type=int, default=20, help="in all, resumed ones included")
+    parser.add_argument("--jobs", type=int, default=1, help="trials that train side by side")
+    parser.add_argument("--seed", type=int, default=1, help="of the search")
+    parser.add_argument("--search", action="append", required=True, metavar="NAME=VALUES")
+    options = parser.parse_args(own)
+    spaces = {}
+    for text in options.search:
+        try:
+            name, suggest = space(text)
+        except ValueError as error:
+            parser.error(f"--search={text}: {error}")
+        spaces[name] = suggest
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        probe = optuna.create_study().ask()
+        command_line.parse([*flags, *(f"--{name}={ask(probe)}" for name, ask in spaces.items())])
+    except ConfigError as error:
+        parser.error("; ".join(error.problems))
+    refuse_other_runs(options.folder, {"search": options.search, "flags": flags})
+    study = optuna.create_study(
+        study_name="sweep", storage=f"sqlite:///{options.folder}/study.db", load_if_exists=True,
+        direction="maximize", sampler=optuna.samplers.TPESampler(seed=options.seed),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
+    )  # fmt: skip
+    sweep = Sweep(options.folder, spaces, flags)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, sweep.stop)
+    ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    left = options.trials - sum(each.state in ended for each in study.trials)
+    if left > 0:
+        study.optimize(sweep.train, n_trials=left, n_jobs=options.jobs, catch=(RuntimeError,))
+    _show(study, options.folder)
+    return 1 if sweep.stopping.is_set() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,53 @@
+"""sandbox/sweep.py trains real trials, resumes, and says what is best."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SWEEP = [sys.executable, str(ROOT / "sandbox" / "sweep.py")]
+
+
+def sweep(folder, *words):
+    """Returns status, output and errors."""
+    done = subprocess.run([*SWEEP, f"--folder={folder}", *words], capture_output=True, text=True,
+                          timeout=500)  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--search=learning_rate"], "--search=learning_rate: must be NAME=A..B, NAME=log:A..B or"),
+        (["--search=learning_rate=log:0..1"], "with log: above 0"),
+        (["--search=learning_rat=1..2"], "--learning_rat: no such flag; did you mean --learning_"),
+        (["--search=seed=1|2", "--", "--devise=cpu"], "--devise: no such flag; did you mean --dev"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_trains(tmp_path, words, problem):
+    status, _, err = sweep(tmp_path / "sweep", *words)
+    assert status == 2
+    assert problem in err
+    assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.long
+def test_a_sweep_finds_flags_and_resumes(tmp_path):
+    search = ["--search=learning_rate=log:1e-4..1e-2", "--search=unroll_length=16|32"]
+    flags = ["--", "--level_name=CartPole-v1", "--total_environment_frames=20000",
+             "--num_actors=1", "--metrics_interval_s=1"]  # fmt: skip
+    for trials in (1, 2):
+        status, out, err = sweep(tmp_path, f"--trials={trials}", *search, *flags)
+        assert status == 0, f"{out}{err}"
+        table = (tmp_path / "trials.csv").read_text().splitlines()
+        assert table[0] == "trial,state,return,learning_rate,unroll_length"
+        assert [line.split(",")[1] for line in table[1:]] == ["complete"] * trials
+    best = (tmp_path / "best.yaml").read_text()
+    assert "learning_rate: 0.0" in best
+    run = [sys.executable, str(ROOT / "run_experiment.py"), f"--config={tmp_path / 'best.yaml'}"]
+    assert subprocess.run([*run, "--dry_run"], capture_output=True).returncode == 0
