@@ -1,3 +1,55 @@
-"""IMPALA (Espeholt et al., 2018, arXiv 1802.01561) on TensorFlow 2 and Sonnet 2."""
+"""IMPALA (Espeholt et al., 2018, arXiv 1802.01561) on TensorFlow 2 and Sonnet 2.
+
+    import impala_tf as impala
+
+    run = impala.train("CartPole-v1", total_environment_frames=400_000)
+    agent = impala.load(run.logdir)
+    print(impala.evaluate(run.logdir).mean)
+
+See docs/python.md.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from impala_tf.api.agent import Agent, State, load
+    from impala_tf.api.evaluation import Evaluation, evaluate
+    from impala_tf.api.run import Progress, Run, RunFailed, train
+    from impala_tf.callbacks import Callback
+    from impala_tf.config.errors import ConfigError
 
 __version__ = "0.2.0"
+__all__ = [
+    "Agent",
+    "Callback",
+    "ConfigError",
+    "Evaluation",
+    "Progress",
+    "Run",
+    "RunFailed",
+    "State",
+    "__version__",
+    "evaluate",
+    "load",
+    "train",
+]
+
+# Imported when they are first used: launchers and actors import this package, too.
+_PLACES = {
+    **dict.fromkeys(("Progress", "Run", "RunFailed", "train"), "impala_tf.api.run"),
+    **dict.fromkeys(("Agent", "State", "load"), "impala_tf.api.agent"),
+    **dict.fromkeys(("Evaluation", "evaluate"), "impala_tf.api.evaluation"),
+    "Callback": "impala_tf.callbacks",
+    "ConfigError": "impala_tf.config.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import re
 import sys
 import traceback
@@ -15,6 +16,8 @@ from impala_tf.config.errors import ConfigError
 
 FLAGS = ("agent_name", "algorithm", "callbacks")
 """Flags whose values may be of this form; --callbacks is a list of them."""
+FOLDERS_VARIABLE = "IMPALA_TF_MODULES"
+"""Environment variable with more folders of the user's modules, separated as those of PATH."""
 _FORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -89,11 +92,12 @@ def raised(error: BaseException) -> str:
 
 
 def look_in_current_folder() -> None:
-    """Makes modules in the current folder importable.
+    """Makes modules in the current folder, and in those of FOLDERS_VARIABLE, importable.
 
     After all others, so that a file there cannot take the place of one of theirs. Only once a flag
     names a module, because the folder may have anything in it, such as one that is called "wandb".
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    folders = os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)
+    for folder in (str(Path.cwd()), *filter(None, folders)):
+        if folder not in sys.path:
+            sys.path.append(folder)

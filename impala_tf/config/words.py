@@ -122,7 +122,7 @@ def problems(arguments: Sequence[str]) -> list[str]:
 def _problem(word: Word) -> str | None:
     """Returns what is wrong with a word, and what would be right; None if nothing is."""
     if not word.text.startswith("--") or word.name not in types():
-        return f"{word.text.partition('=')[0]}: no such flag{_hint(word.name)}"
+        return _no_such_flag(word.text.partition("=")[0], word.name)
     if _is_switch(word.name):
         if word.value is None:
             return None
@@ -131,12 +131,26 @@ def _problem(word: Word) -> str | None:
         return f"--{word.name}: needs a value, as in --{word.name}=VALUE"
     if _asks_for_default(word) or (word.value == "None" and word.name in _optional()):
         return None
-    wrong = _wrong_value(types()[word.name], word.value)
+    wrong = wrong_value(types()[word.name], word.value)
     return wrong and f"--{word.name}={word.value}: must be {wrong}"
 
 
-def _wrong_value(kind: Any, text: str) -> str | None:
-    """Returns what a value must be; None if it is that."""
+def unknown(name: str) -> str:
+    """Returns the line that says that there is no such flag, and which one may be meant."""
+    return _no_such_flag(f"--{name}", name)
+
+
+def _no_such_flag(shown: str, name: str) -> str:
+    return f"{shown}: no such flag{_hint(name)}"
+
+
+def may_be_none(name: str) -> bool:
+    """Tells whether None is a value of a flag, or asks for its default."""
+    return name in _optional() or name in _derived()
+
+
+def wrong_value(kind: Any, text: str) -> str | None:
+    """Returns what a flag of a type must be; None if a text is that."""
     if typing.get_origin(kind) is Literal:
         choices = typing.get_args(kind)
         named = [choice for choice in choices if choice]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from impala_tf import config as configs
 from impala_tf.agents.policy import compile_policy
-from impala_tf.config import EnvironmentConfig, Given
+from impala_tf.config import ConfigError, EnvironmentConfig, Given
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.evaluation import games, video
@@ -35,33 +36,61 @@ def main(given: Given) -> int:
     Raises:
       ConfigError: no logdir, no whole checkpoint, or one of another level or network.
     """
+    agent = trained(given)
+    frames, spec = agent.environment_frames, agent.spec
+    print(f"{agent.checkpoint} at {frames:,} frames; {spec.protocol}", flush=True)
+    result, shown = played(agent)
+    path = write(agent, result)
+    console = Console()
+    for each in shown:
+        console.print(each, highlight=False, soft_wrap=isinstance(each, str))
+    print(f"written to {path}")
+    if agent.config.evaluation.video:
+        _write_films(agent, logdir_of(agent.config))
+    return 0
+
+
+def trained(given: Given) -> TrainedAgent:
+    """Returns the agent of a run; the flags that are not given are the run's.
+
+    Raises:
+      ConfigError: as `main`.
+    """
     config, spec = resolve(trained_agent.as_trained(given))
     select_device(config.process.device)
     start_xla()
-    logdir = logdir_of(config)
-    trained = trained_agent.load(config, spec)
-    frames = trained.environment_frames
-    print(f"{trained.checkpoint} at {frames:,} frames; {spec.protocol}", flush=True)
-    found, shown = _levels(trained) if len(spec.levels) > 1 else _level(trained)
+    return trained_agent.load(config, spec)
+
+
+def check_one_level(agent: TrainedAgent) -> None:
+    """Raises ConfigError if an agent learned several levels."""
+    if len(agent.spec.levels) > 1:
+        raise ConfigError(f"--logdir={agent.config.run.logdir}: it learned several levels; play"
+                          " them with --mode=test")  # fmt: skip
+
+
+def played(agent: TrainedAgent) -> tuple[dict[str, Any], list[str | Table]]:
+    """Plays whole games; returns what evaluation.json holds, and what to print."""
+    found, shown = _levels(agent) if len(agent.spec.levels) > 1 else _level(agent)
+    config, spec = agent.config, agent.spec
     result = {
         **found,
         "test_policy": config.evaluation.test_policy,
         "level_name": spec.level_name,
         "agent_name": config.agent.agent_name,
         "protocol": spec.protocol,
-        "checkpoint": str(trained.checkpoint),
-        "environment_frames": frames,
+        "checkpoint": str(agent.checkpoint),
+        "environment_frames": agent.environment_frames,
         "seed": config.run.seed,
     }
-    path = logdir.path / "evaluation.json"
+    return result, shown
+
+
+def write(agent: TrainedAgent, result: dict[str, Any]) -> Path:
+    """Writes evaluation.json; returns its path."""
+    path = logdir_of(agent.config).path / "evaluation.json"
     write_atomically(path, json.dumps(result, indent=1) + "\n")
-    console = Console()
-    for each in shown:
-        console.print(each, highlight=False, soft_wrap=isinstance(each, str))
-    print(f"written to {path}")
-    if config.evaluation.video:
-        _write_films(trained, logdir)
-    return 0
+    return path
 
 
 def _level(trained: TrainedAgent) -> tuple[dict[str, Any], list[str | Table]]:

@@ -74,6 +74,10 @@ def as_trained(given: Given) -> Given:
     kept = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
     merged = Given({**_checked(kept, logdir).flags, **given.flags})
     _check_trusted(given, merged)
+    if any(
+        (logdir.path / f"{module}.py").is_file() for module in suites.modules(merged.environment)
+    ):
+        sys.path.append(str(logdir.path))  # `impala_tf.train` wrote it there, from a notebook
     return merged
 
 

@@ -1,0 +1,74 @@
+"""Playing whole games with a trained agent: `evaluate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, Literal
+
+from impala_tf.api.agent import given_for
+from impala_tf.environments import suites
+from impala_tf.processes import evaluate_main
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Whole games, unclipped returns."""
+
+    mean: float
+    median: float
+    std: float
+    """Of the sample."""
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    """Agent steps."""
+    normalized_mean: float | None
+    """In the level's published range, which is 0 to 1; None if none is published."""
+    protocol: str
+    checkpoint: str
+    environment_frames: int
+    details: dict[str, Any]
+    """What evaluation.json holds, such as games on unseen levels."""
+
+
+def evaluate(
+    logdir: str | os.PathLike[str],
+    num_episodes: int = 10,
+    *,
+    policy: Literal["sampled", "greedy"] = "sampled",
+    checkpoint: Literal["newest", "best"] = "newest",
+    trust_level_module: bool = False,
+    **flags: Any,
+) -> Evaluation:
+    """Plays whole games with the agent of a run, and writes evaluation.json there.
+
+    Args:
+      logdir: of the run.
+      num_episodes: how many games.
+      policy: greedy: the most likely action; sampled: drawn from the policy, as in training.
+      checkpoint: best: the one that was written at the highest mean return.
+      trust_level_module: whether modules may be imported that the run names. Their code runs here.
+      flags: others of `impala test`, such as `seed=2`.
+
+    Raises:
+      ConfigError: there is no run or no checkpoint, it learned several levels (use `impala test`),
+        or a module of it is not trusted.
+    """
+    of_test = {"test_num_episodes": num_episodes, "test_policy": policy}
+    given = given_for(logdir, checkpoint, trust_level_module, {**flags, **of_test})
+    trained = evaluate_main.trained(given)
+    evaluate_main.check_one_level(trained)
+    result, _ = evaluate_main.played(trained)
+    evaluate_main.write(trained, result)
+    return Evaluation(
+        mean=result["mean"],
+        median=result["median"],
+        std=result["std"],
+        returns=tuple(result["episode_returns"]),
+        lengths=tuple(result["episode_lengths"]),
+        normalized_mean=suites.normalized(trained.config.environment, result["mean"]),
+        protocol=result["protocol"],
+        checkpoint=result["checkpoint"],
+        environment_frames=result["environment_frames"],
+        details=result,
+    )

@@ -1,0 +1,141 @@
+"""Levels that a function or class of the user makes: the names by which processes find them."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import re
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from impala_tf.config import ConfigError, plug_ins
+
+PREFIX = "notebook_"
+"""Begins the names of modules that are written for functions of a notebook."""
+CHILD_VARIABLE = "IMPALA_TF_IS_CHILD"
+"""Environment variable of the processes that `train` starts."""
+_MAIN = "__main__"
+_MODULE = '''"""Written by impala_tf.train for the function {name} of a notebook or script.
+
+Runs that function's code, as importing any module does.
+"""
+
+import base64
+
+import cloudpickle
+
+{name} = cloudpickle.loads(base64.b64decode("""
+{data}
+"""))
+'''
+
+
+class Level(NamedTuple):
+    """A level as the command line names it."""
+
+    name: str
+    folder: Path | None = None
+    """Where its module is; None: where the processes of a run look anyway."""
+    written: tuple[str, str] | None = None
+    """File name and text of a module that has to be written into the logdir first."""
+
+    def environment(self, logdir: Path) -> dict[str, str]:
+        """Returns the variables with which the processes of a run find the module."""
+        folders = [str(each) for each in (self.folder, self.written and logdir.absolute()) if each]
+        before = os.environ.get(plug_ins.FOLDERS_VARIABLE)
+        folders += [before] if before else []
+        of_level = {plug_ins.FOLDERS_VARIABLE: os.pathsep.join(folders)} if folders else {}
+        return {**of_level, CHILD_VARIABLE: "1"}
+
+
+def level_of(level: str | Callable[..., Any]) -> Level:
+    """Returns the level of a name, or of a callable that makes a Gymnasium environment.
+
+    A callable at the top of a module is imported from there. Of a script that runs, the processes
+    import the file. Others (of a notebook, lambdas, inner functions) are written to a file.
+
+    Raises:
+      ConfigError: processes could not find the callable.
+    """
+    if isinstance(level, str):
+        return Level(level)
+    if not callable(level):
+        raise ConfigError(
+            f"level={level!r}: must be a level's name, or a function or class that makes an"
+            " environment"
+        )
+    module = sys.modules.get(getattr(level, "__module__", "") or "")
+    name = getattr(level, "__qualname__", "")
+    if module is None or getattr(module, name, None) is not level:
+        return _written(level)
+    if module.__name__ != _MAIN:
+        return Level(f"{module.__name__}:{name}", _folder(module))
+    spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+    if spec is not None:  # python -m package.module
+        return Level(f"{spec.name}:{name}", _folder(module))
+    if file is None:
+        return _written(level)
+    return _of_script(Path(file).resolve(), name)
+
+
+def _of_script(path: Path, name: str) -> Level:
+    elsewhere = [each for each in sys.path if Path(each or ".").resolve() != path.parent]
+    if importlib.machinery.PathFinder.find_spec(path.stem, elsewhere) is not None or (
+        path.stem in sys.builtin_module_names or not path.stem.isidentifier()
+    ):
+        raise ConfigError(
+            f"{path.name}: the processes of a run import this file for {name}, but another module"
+            " has its name, or it is no name of a module; rename the file"
+        )
+    sys.modules.setdefault(path.stem, sys.modules[_MAIN])  # so that it does not run again here
+    return Level(f"{path.stem}:{name}", path.parent)
+
+
+def _folder(module: types.ModuleType) -> Path | None:
+    """Returns the folder that a module is imported from; None if it is installed."""
+    top = sys.modules.get(module.__name__.partition(".")[0], module)
+    if module.__name__ == _MAIN and module.__spec__ is not None:
+        top = sys.modules.get(module.__spec__.name.partition(".")[0], module)
+    file = getattr(top, "__file__", None)
+    if file is None:
+        return None
+    folder = Path(file).resolve().parent
+    folder = folder.parent if hasattr(top, "__path__") else folder
+    return None if "site-packages" in folder.parts else folder
+
+
+def _written(level: Callable[..., Any]) -> Level:
+    import base64
+
+    # Only writes: nothing in this package reads what it has written. Gymnasium depends on it.
+    import cloudpickle
+
+    plain = re.sub(r"\W+", "_", getattr(level, "__name__", "")).strip("_")
+    name = plain if plain.isidentifier() and plain != "lambda" else "make_level"
+    try:
+        data = base64.encodebytes(cloudpickle.dumps(level)).decode().strip()
+    except Exception as error:  # whatever the user's objects raise
+        raise ConfigError(
+            f"{name}: cannot be written to a file for the processes of a run ({error}); define it"
+            " in a module"
+        ) from error
+    module = types.ModuleType(PREFIX + name)
+    setattr(module, name, level)
+    sys.modules[module.__name__] = module  # so that this process needs no file
+    text = _MODULE.format(name=name, data=data)
+    return Level(f"{module.__name__}:{name}", written=(f"{module.__name__}.py", text))
+
+
+def write(level: Level, logdir: Path) -> None:
+    """Writes a level's module into the logdir, for this user alone, if it has to be."""
+    if level.written is None:
+        return
+    name, text = level.written
+    temporary = logdir / f".{name}.{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    temporary.replace(logdir / name)

@@ -1,0 +1,266 @@
+"""Training from Python: `train` and the `Run` that it returns."""
+
+from __future__ import annotations
+
+import atexit
+import csv
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from impala_tf.api import levels
+from impala_tf.config import ConfigError, python_values
+from impala_tf.logdir import Logdir
+from impala_tf.machine.node import TICK_S
+from impala_tf.monitoring import status
+from impala_tf.monitoring.live_display import Display
+from impala_tf.processes.local_run import display_of
+from impala_tf.processes.local_training import LocalTraining
+
+_OF_COMMANDS = (
+    "mode", "level_name", "job_name", "task", "workers_csv_path", "dry_run", "detach",
+)  # fmt: skip
+
+
+class RunFailed(RuntimeError):  # noqa: N818  # a run that failed, in the user's words
+    """The processes of a run failed; the message ends with their last lines."""
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    state: str
+    """starting, training, stopping, stopped, done or failed."""
+    frames: int
+    """Environment frames so far."""
+    total: int
+    """Environment frames to train for."""
+    agent_steps_per_s: float | None
+    """Over all learners; None before the first row of metrics.csv."""
+    mean_return: float | None
+    """Of the last 100 games; None if none has finished."""
+
+
+class Run:
+    """A run on this machine; `train` makes it.
+
+    Attributes:
+      logdir: its folder.
+      level_name: of its level, as the command line names it.
+    """
+
+    def __init__(self, training: LocalTraining, show: bool) -> None:
+        """Starts the processes, unless the run has had all of its frames.
+
+        Args:
+          training: it has its folder.
+          show: whether to print the progress.
+        """
+        self.logdir = training.logdir.path
+        self.level_name = training.spec.level_name
+        self._training = training
+        self._show = show
+        self._over = threading.Event()
+        self._stop = threading.Event()
+        self._kill = threading.Event()
+        self._failure: BaseException | None = None
+        if training.is_complete:
+            print(training.complete_lines())
+            training.close()
+            self._over.set()
+            return
+        try:
+            training.start()
+        except BaseException:
+            training.close()
+            raise
+        atexit.register(self._end)
+        threading.Thread(target=self._watch, name="impala run", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.logdir)!r}, {self.progress.state})"
+
+    @property
+    def progress(self) -> Progress:
+        """How far the run is, as its learner said last."""
+        last = status.read_status(Logdir(self.logdir).status())
+        total = self._training.config.run.total_environment_frames
+        if last is None:
+            state = "failed" if self._over.is_set() else "starting"
+            return Progress(state, self._training.frames, total, None, None)
+        row = last["row"] or {}
+        return Progress(
+            last["state"],
+            last["environment_frames"],
+            last["total_environment_frames"],
+            row.get("agent_steps_per_s"),
+            row.get("episode_return_mean"),
+        )
+
+    def metrics(self) -> Any:
+        """Returns the rows of metrics.csv so far; impala_tf/monitoring/metrics.py explains them.
+
+        Returns:
+          a pandas.DataFrame if pandas is installed; else a NumPy record array, float64, with a
+          field for each column. NaN stands for no value.
+        """
+        table = _records(Logdir(self.logdir).metrics)
+        try:
+            import pandas
+        except ImportError:
+            return table
+        return pandas.DataFrame.from_records(table)
+
+    def stop(self) -> None:
+        """Stops the run, which writes a checkpoint, and waits until it has ended.
+
+        Training again with the same flags resumes it.
+
+        Raises:
+          RunFailed: it has failed.
+        """
+        self._stop.set()
+        self.wait()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the run has ended, for at most `timeout` seconds; returns whether it has.
+
+        Raises:
+          RunFailed: it failed.
+          ConfigError: one of its processes found its flags or files unusable.
+        """
+        if not self._over.wait(timeout):
+            return False
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        return self._over.is_set()
+
+    def _end(self) -> None:
+        """Stops the run before the interpreter exits, and its threads with it."""
+        self._stop.set()
+        self._over.wait()
+
+    def interrupt(self) -> None:
+        """Stops the run; a second interrupt kills it."""
+        self._stop.set()
+        try:
+            self._over.wait()
+        except KeyboardInterrupt:
+            self._kill.set()
+            self._over.wait()
+            raise
+
+    def _watch(self) -> None:
+        """Runs in a thread of its own until the run is over."""
+        training = self._training
+        display = self._display() if self._show else None
+        note: Callable[[str], None] = display.note if display else lambda text: None
+        try:
+            try:
+                self._tick(display, note)
+            finally:
+                training.close()
+                if display:
+                    display.stop(training.final_line())
+                training.run_end_command()
+            training.raise_if_refused()
+            if failure := training.failure():
+                raise RunFailed(failure)
+        except BaseException as failure:  # raised by `wait`
+            self._failure = failure
+        finally:
+            atexit.unregister(self._end)
+            self._over.set()
+
+    def _display(self) -> Display:
+        display = display_of(self._training)
+        display.start()
+        return display
+
+    def _tick(self, display: Display | None, note: Callable[[str], None]) -> None:
+        training = self._training
+        while not training.over:
+            if self._kill.is_set():
+                training.kill()
+            if self._stop.is_set() and not training.stopping:
+                note("stopping: the learner writes a checkpoint")
+                training.stop()
+            training.tick(note)
+            if display:
+                display.update()
+            self._stop.wait(TICK_S) if not self._stop.is_set() else self._kill.wait(TICK_S)
+        training.tick(note)
+
+
+def train(
+    level: str | Callable[..., Any], *, wait: bool = True, show: bool | None = None, **flags: Any
+) -> Run:
+    """Trains an agent on this machine, in processes of their own.
+
+    The logdir of a run that stopped resumes it, as on the command line. Interrupting this call
+    (Ctrl-C, a notebook's stop button) stops the run, which writes a checkpoint, and raises
+    KeyboardInterrupt; interrupting it twice kills the run.
+
+    Args:
+      level: a level's name; or a function or class that makes a Gymnasium environment. In a script,
+        the call must then be under `if __name__ == "__main__":`.
+      wait: whether to return only when the run has ended. If not, it stops when this process ends.
+      show: whether to print its progress. Default: `wait`.
+      flags: those of the command line, such as `total_environment_frames=1_000_000`.
+
+    Raises:
+      ConfigError: flags, a level or a logdir that cannot be used; nothing was started then.
+      RunFailed: the run failed (only if `wait`).
+    """
+    if levels.CHILD_VARIABLE in os.environ:
+        raise ConfigError(
+            "train: the processes of a run import the file that calls train, for its level; put the"
+            " call under: if __name__ == '__main__':"
+        )
+    run = Run(_training(level, flags), wait if show is None else show)
+    if wait and not run.over:
+        try:
+            run.wait()
+        except KeyboardInterrupt:
+            run.interrupt()
+            print(f"stopped; the same call resumes the run in {run.logdir}")
+            raise
+    return run
+
+
+def _training(level: str | Callable[..., Any], flags: dict[str, Any]) -> LocalTraining:
+    """Returns a run that has its folder, ready to start."""
+    if wrong := [name for name in _OF_COMMANDS if name in flags]:
+        raise ConfigError([f"--{name}: train does not take it" for name in wrong])
+    named = levels.level_of(level)
+    given = python_values.given({**flags, "level_name": named.name})
+    for folder in filter(None, [named.folder]):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+    training = LocalTraining(given)
+    training.claim()
+    try:
+        levels.write(named, training.logdir.path)
+        training.environment = named.environment(training.logdir.path)
+    except BaseException:
+        training.close()
+        raise
+    return training
+
+
+def _records(path: Path) -> np.ndarray:
+    """Returns the rows of a CSV file of numbers as a record array."""
+    with path.open(newline="", encoding="utf-8") as file:
+        names, *rows = list(csv.reader(file))
+    numbers = [tuple(float(cell or "nan") for cell in row) for row in rows]
+    return np.array(numbers, dtype=[(name, np.float64) for name in names]).view(np.recarray)

@@ -1,0 +1,73 @@
+"""Flags that are given as Python values, in place of the words of a command line."""
+
+from __future__ import annotations
+
+import numbers
+import os
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from impala_tf.config import words
+from impala_tf.config.errors import ConfigError
+from impala_tf.config.flag_values import Given
+from impala_tf.config.limits import problems
+
+
+def given(flags: Mapping[str, Any]) -> Given:
+    """Returns flags given as Python values, such as {"num_actors": 2}.
+
+    Numbers may be NumPy's, paths `os.PathLike`, and repeated flags lists. None asks for the
+    default that follows from other flags. TF_CONFIG has no effect here.
+
+    Raises:
+      ConfigError: an unknown flag, or a value of the wrong type or out of range; one line for each.
+    """
+    values, found = {}, []
+    for name, value in flags.items():
+        values[name] = _plain(name, value)
+        if problem := _problem(name, values[name]):
+            found.append(problem)
+    if not found:
+        found = problems(Given(values))
+    if found:
+        raise ConfigError(found)
+    return Given(values)
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, numbers.Number) and hasattr(value, "item"):  # NumPy's
+        value = value.item()
+    if words.types().get(name) is float and type(value) is int:
+        return float(value)
+    return value
+
+
+def _problem(name: str, value: Any) -> str | None:
+    """Returns what is wrong with a value, and what would be right; None if nothing is."""
+    if name not in words.types():
+        return words.unknown(name)
+    if value is None and words.may_be_none(name):
+        return None
+    right = _wanted(words.types()[name], value)
+    return right and f"--{name}={value!r}: must be {right}"
+
+
+def _wanted(kind: Any, value: Any) -> str | None:
+    """Returns what a value must be; None if it is that."""
+    if kind is bool:
+        return None if isinstance(value, bool) else "True or False"
+    if typing.get_origin(kind) is tuple:
+        good = isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+        return None if good else "a list of strings"
+    if kind in (int, float):
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        return words.wrong_value(kind, str(value) if is_number else "")
+    if not isinstance(value, str):
+        choices = [f'"{choice}"' for choice in typing.get_args(kind) if choice]
+        return f"one of {', '.join(choices)}" if choices else "a string"
+    return words.wrong_value(kind, value)

@@ -1,0 +1,292 @@
+"""A run on this machine and all that belongs to it: its folder, certificates and processes."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from impala_tf import config as configs
+from impala_tf.config import Config, ConfigError, Given, command_line, user_commands
+from impala_tf.learner import callbacks
+from impala_tf.logdir import Logdir
+from impala_tf.machine import certificates, process_logs
+from impala_tf.machine.node import Node, is_learner, run_end_command
+from impala_tf.machine.supervision import Command, ProcessState, SupervisedProcess
+from impala_tf.monitoring import status, wandb_writer
+from impala_tf.processes import run_folder, tensorflow_startup
+from impala_tf.processes.common import credentials_dir, logdir_of, resolve
+
+# A learner that is asked to stop finishes its update and writes a checkpoint.
+_STOP_S = 60.0
+_ACTOR_STOP_S = 10.0
+# A learner that fails earlier than this will most likely fail again.
+_PROVEN_S = 60.0
+
+
+class LocalTraining:
+    """Trains on this machine: a learner and its actors, from `claim` to `close`.
+
+    Call `claim`, then `start`, then `tick` about every `node.TICK_S` seconds until `over`, and
+    `close` in the end, also after an exception. Installs no signal handlers. The processes end
+    with this one, however it ends.
+
+    Args:
+      given: the flags; nothing is touched before `claim`.
+
+    Attributes:
+      environment: variables that the processes get besides those of this one.
+      given: the flags as the user gave them, but for --fresh, which a resume must not repeat.
+      config, spec, logdir: of the run.
+      needs: what the user should know about this machine; '' if nothing.
+      frames: environment frames that the run had when it was claimed.
+      moved: where the run that was in the folder is now; None if there was none, or if it stays.
+
+    Raises:
+      ConfigError: flags or a level that cannot be used.
+    """
+
+    def __init__(self, given: Given) -> None:
+        self.config, self.spec = resolve(given)
+        configs.check_batches(self.config)
+        self.logdir = logdir_of(self.config)
+        self.given = given.without("fresh")
+        algorithm = configs.algorithm(self.config.loss.algorithm)
+        self.needs = algorithm.check_machine(self.config, self.spec)
+        tensorflow_startup.check_gpu(self.config.process.device)
+        callbacks.load(self.config.run)
+        if self.config.run.track == "wandb":
+            wandb_writer.check_installed()
+        self.frames = 0
+        self.moved: Path | None = None
+        self.environment: Mapping[str, str] = {}
+        self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._held = contextlib.ExitStack()
+        self._node: Node | None = None
+        self._is_late = False
+
+    def claim(self) -> None:
+        """Takes the run's folder, so that no other run of this machine can use it until `close`.
+
+        Raises:
+          ConfigError: another run uses the folder, it holds another run, it cannot be written, no
+            checkpoint is whole, the port is taken, or TensorFlow is missing.
+        """
+        tensorflow_startup.check_installed()
+        config = self.config
+        address = _learner_address(config)
+        with contextlib.ExitStack() as held:
+            claimed = run_folder.claimed(self.logdir, fresh=config.run.fresh)
+            self.moved = held.enter_context(claimed)
+            if self.moved is not None:
+                print(f"the run that was in {self.logdir.path} is now in {self.moved}")
+            self.frames = run_folder.frames_so_far(config, self.spec, self.logdir)
+            self._held = held.pop_all()
+        self.config = configs.replace(config, learner_hosts=address, fresh=False)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run had all of its frames when it was claimed."""
+        return self.frames >= self.config.run.total_environment_frames
+
+    def start(self) -> None:
+        """Starts the processes.
+
+        Raises:
+          ConfigError: the folder cannot be written.
+        """
+        _prepare(self.logdir)
+        certificates.renew(credentials_dir(self.config))
+        self._node = Node(
+            lambda command, event: self._events.put(
+                f"{command.name} {event}; see {command.log_path}"
+            ),
+            self.config.cluster.max_hours,
+        )
+        for command in _commands(self.config, self.logdir, self.environment):
+            self._node.add(command).start()
+
+    @property
+    def node(self) -> Node:
+        """The processes."""
+        assert self._node is not None, "start() comes first"
+        return self._node
+
+    @property
+    def over(self) -> bool:
+        """Whether the learner is over, all actors failed, or one was refused."""
+        return (
+            _learner(self.node).over
+            or _no_actor_is_left(self.node)
+            or any(actor.state == "refused" for actor in _actor_states(self.node))
+        )
+
+    def tick(self, note: Callable[[str], None]) -> None:
+        """Stops what is to stop by now; returns at once.
+
+        Args:
+          note: called with a line for each event that a user should see.
+        """
+        if not self.node.stopping and self.node.is_late:
+            note(f"--max_hours={self.config.cluster.max_hours:g} have passed: stopping")
+            self.node.stop()
+        self.node.tick()
+        # While the run stops, processes end as they should.
+        while not (self.node.stopping or self._events.empty()):
+            note(self._events.get())
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the run was told to stop."""
+        return self.node.stopping
+
+    def stop(self) -> None:
+        """Lets `tick` stop the run; the learner writes a checkpoint. Returns at once."""
+        self.node.stop()
+
+    def kill(self) -> None:
+        """Kills all processes; what was learned since the last checkpoint is lost."""
+        self.node.stop()
+        for process in self.node.processes.values():
+            process.stop()
+            process.kill()
+
+    def close(self) -> None:
+        """Stops what still runs, waits for it, and gives the folder back. Then --end_command runs.
+
+        May be called twice.
+        """
+        try:
+            if self._node is not None:
+                self._node.close()
+        finally:
+            self._held.close()
+
+    def run_end_command(self) -> None:
+        """Runs --end_command, if there is one."""
+        if command := self.config.cluster.end_command:
+            print(f"--end_command: {command}", flush=True)
+            run_end_command(command, str(self.logdir.path), self.node.states)
+
+    def raise_if_refused(self) -> None:
+        """Raises ConfigError if a process found its flags or files unusable."""
+        for name, state in self.node.states.items():
+            if state.state != "refused":
+                continue
+            prefix = "" if is_learner(name) else f"{name}: "
+            problems = [
+                prefix + line.partition(": ")[2]
+                for line in _last_lines(self.node.processes[name], 20)
+                if line.startswith(command_line.PROBLEM_PREFIXES)
+            ]
+            raise ConfigError(problems or [state.detail])
+
+    def failure(self) -> str:
+        """Returns why the run failed, in lines for the user; '' if it did not."""
+        if _no_actor_is_left(self.node):
+            last = _actor_states(self.node)[-1]
+            return f"no actor is left; the last one said:\n{last.detail}"
+        learner = _learner(self.node)
+        # One that was killed did not stop when it was told to.
+        if learner.state.state != "failed" and learner.state.exit_status != -signal.SIGKILL:
+            return ""
+        return "\n".join([
+            f"the learner {learner.state.detail}; the last lines of",
+            f"{learner.command.log_path}:",
+            *_last_lines(learner, 15),
+        ])  # fmt: skip
+
+    def complete_lines(self) -> str:
+        """Returns what to say about a run that has had all of its frames."""
+        total = self.config.run.total_environment_frames
+        return (
+            f"{self.logdir.path}: this run is complete ({self.frames:,} frames; you asked for"
+            f" {total:,}).\nTo train longer, give --total_environment_frames={2 * self.frames};"
+            " to start again, --fresh."
+        )
+
+    def final_line(self) -> str:
+        """Returns how far the run came, in a line."""
+        last = status.read_status(self.logdir.status())
+        if last is None:
+            return "nothing was trained"
+        frames = f"{last['environment_frames']:,} of {last['total_environment_frames']:,} frames"
+        mean = (last["row"] or {}).get("episode_return_mean")
+        games = "no episode finished"
+        if mean is not None:
+            games = f"mean return {mean:.1f} (last 100 episodes)"
+        return f"{last['state']}: {frames}, {games}"
+
+
+def _commands(config: Config, logdir: Logdir, environment: Mapping[str, str]) -> list[Command]:
+    """Returns the processes of the run: a learner and its actors."""
+
+    def command(job_name: str, task: int) -> Command:
+        name = f"{job_name}-{task}"
+        flags = configs.to_flags(Given.of(config).replace(job_name=job_name, task=task))
+        return Command(
+            name,
+            (sys.executable, *user_commands.program(), *flags),
+            workdir=str(Path.cwd()),
+            log_path=str(logdir.processes / f"{name}.log"),
+            environment=environment,
+            stop_timeout_s=_ACTOR_STOP_S,
+        )
+
+    learner = command("learner", 0)._replace(
+        max_restarts=config.cluster.max_restarts,
+        proven_after_s=_PROVEN_S,
+        stop_timeout_s=_STOP_S,
+    )
+    actors = range(config.process.num_actors)
+    return [learner, *(command("actor", task) for task in actors)]
+
+
+def _learner(node: Node) -> SupervisedProcess:
+    return node.processes["learner-0"]
+
+
+def _actor_states(node: Node) -> list[ProcessState]:
+    return [state for name, state in node.states.items() if not is_learner(name)]
+
+
+def _no_actor_is_left(node: Node) -> bool:
+    return all(actor.state == "failed" for actor in _actor_states(node))
+
+
+def _last_lines(process: SupervisedProcess, count: int) -> list[str]:
+    """Returns the last lines that a process printed."""
+    lines = Path(process.command.log_path).read_text(errors="replace").splitlines()
+    printed = [line for line in lines if line.strip() and not line.startswith(process_logs.EVENT)]
+    return printed[-count:]
+
+
+def _prepare(logdir: Logdir) -> None:
+    try:
+        logdir.processes.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--logdir={logdir.path}: cannot write there: {error.strerror}") from None
+    with contextlib.suppress(FileNotFoundError):
+        logdir.status().unlink()  # of an earlier run
+
+
+def _learner_address(config: Config) -> str:
+    """Returns the learner's address: --learner_hosts, or a free port on this machine."""
+    with socket.socket() as probe:
+        if not config.process.learner_hosts:
+            probe.bind(("127.0.0.1", 0))
+            return f"127.0.0.1:{probe.getsockname()[1]}"
+        address = configs.hosts(config.process.learner_hosts)[0]
+        host, _, port = address.rpartition(":")
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), int(port)))
+        except OSError as error:
+            raise ConfigError(
+                f"--learner_hosts={address}: cannot listen there: {error.strerror}"
+            ) from None
+        return address

@@ -1,0 +1,162 @@
+"""The Python interface: wrong input, and a run that is stopped, resumed, loaded and evaluated."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import gymnasium
+import numpy as np
+import pytest
+
+import impala_tf as impala
+from tests.helpers.runs import PROJECT
+from tests.helpers.waiting import wait_until
+
+CARTPOLE = "CartPole-v1"
+
+
+def test_the_package_offers_its_interface_and_stays_light():
+    code = "import sys, impala_tf; print(impala_tf.__all__ == [n for n in impala_tf.__all__ if n in"
+    code += " dir(impala_tf)], *sorted({'tensorflow', 'numpy', 'gymnasium'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PROJECT)
+    assert done.stdout == "True\n", done.stderr
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        impala.trian  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("level", "flags", "problem"),
+    [
+        (CARTPOLE, {"btach_size": 1}, "--btach_size: no such flag; did you mean --batch_size?"),
+        (CARTPOLE, {"lr": 1e-3}, "--lr: no such flag; did you mean --learning_rate?"),
+        (CARTPOLE, {"batch_size": "8"}, "--batch_size='8': must be a whole number"),
+        (CARTPOLE, {"batch_size": 0}, "--batch_size=0: must be greater than 0"),
+        (CARTPOLE, {"num_actors": 1.5}, "--num_actors=1.5: must be a whole number"),
+        (CARTPOLE, {"device": "tpu"}, "--device='tpu': must be one of auto, cpu, gpu"),
+        (CARTPOLE, {"mode": "test"}, "--mode: train does not take it"),
+        ("CartPoel-v1", {}, "--level_name=CartPoel-v1: no such level; near matches: CartPole-v1"),
+        (3, {}, "level=3: must be a level's name, or a function or class that makes an"),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_starts(tmp_path, level, flags, problem):
+    with pytest.raises(impala.ConfigError) as caught:
+        impala.train(level, logdir=tmp_path / "run", **flags)
+    (line,) = caught.value.problems
+    assert line.startswith(problem), line
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_cannot_be_loaded(tmp_path):
+    for use in (impala.load, impala.evaluate):
+        with pytest.raises(impala.ConfigError, match="holds no run"):
+            use(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, capfd):
+    flags = {"logdir": tmp_path / "run", "num_actors": 1, "metrics_interval_s": 1.0}
+    run = impala.train(CARTPOLE, wait=False, total_environment_frames=2_000_000, **flags)
+    wait_until(lambda: run.progress.frames > 5_000, 120)
+    assert run.progress.state == "training"
+    assert run.progress.total == 2_000_000
+    assert run.wait(0.01) is False
+    with pytest.raises(impala.ConfigError, match="another run is writing there"):
+        impala.train(CARTPOLE, wait=False, total_environment_frames=2_000_000, **flags)
+    run.stop()
+    stopped = run.progress
+    assert (stopped.state, run.over) == ("stopped", True)
+
+    total = stopped.frames + 20_000
+    resumed = impala.train(CARTPOLE, total_environment_frames=total, **flags)
+    assert resumed.progress.state == "done"
+    assert "done: 100%" in capfd.readouterr().out
+    table = resumed.metrics()
+    frames = np.asarray(table["environment_frames"])
+    assert frames[-1] >= total
+    assert (np.diff(frames) >= 0).all()
+
+    agent = impala.load(resumed.logdir)
+    env, lengths = gymnasium.make(CARTPOLE), []
+    for seed in range(3):
+        (observation, _), state, over, length = env.reset(seed=seed), None, False, 0
+        while not over:
+            action, state = agent.act(observation, state, greedy=True)
+            observation, _, terminated, truncated, _ = env.step(action)
+            over, length = terminated or truncated, length + 1
+        lengths.append(length)
+    played = impala.evaluate(resumed.logdir, num_episodes=3, policy="greedy")
+    assert played.lengths == tuple(int(each) for each in played.returns)
+    # The same policy in the same level: an agent that acts at random has 22.
+    assert np.mean(lengths) > 30
+    assert played.mean > 30
+
+
+SCRIPT = """
+import gymnasium
+import impala_tf as impala
+
+def make(steps=50):
+    return gymnasium.make("CartPole-v1", max_episode_steps=steps)
+
+{guard}
+    run = impala.train(make, total_environment_frames=5_000, num_actors=1, logdir="run",
+                       level_kwargs='{{"steps": 20}}')
+    print("longest:", max(impala.evaluate("run", 2, trust_level_module=True).lengths))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guard", ['if __name__ == "__main__":', "if True:"])
+def test_a_level_that_a_script_makes(tmp_path, guard):
+    (tmp_path / "folder").mkdir()
+    script = tmp_path / "folder" / "my_script.py"
+    script.write_text(SCRIPT.format(guard=guard))
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+    if guard == "if True:":
+        assert done.returncode == 1
+        assert "put the call under: if __name__ == '__main__':" in done.stderr
+    else:
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "longest: 20" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_failed_run_raises_with_the_last_lines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "failing.py").write_text(
+        textwrap.dedent("""
+        from impala_tf import Callback
+
+        class Fails(Callback):
+            def on_row(self, row):
+                raise RuntimeError("no room")
+        """)
+    )
+    with pytest.raises(impala.RunFailed, match="Fails.on_row raised"):
+        impala.train(CARTPOLE, callbacks="failing:Fails", num_actors=1, logdir=tmp_path / "run",
+                     metrics_interval_s=1.0)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_level_without_a_file_as_in_a_notebook(tmp_path):
+    """Its function is written to a module in the logdir; other processes need consent for it."""
+    code = """if True:
+        import gymnasium, impala_tf as impala
+        make = lambda: gymnasium.make("CartPole-v1", max_episode_steps=20)
+        run = impala.train(make, total_environment_frames=5_000, num_actors=1, logdir="run")
+        print("level:", run.level_name)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "level: notebook_make_level:make_level" in done.stdout
+    assert (tmp_path / "run" / "notebook_make_level.py").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(impala.ConfigError, match="imports the Python module notebook_make_level"):
+        impala.load(tmp_path / "run")
+    played = impala.evaluate(tmp_path / "run", 2, trust_level_module=True)
+    assert max(played.lengths) <= 20
