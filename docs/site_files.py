@@ -25,7 +25,14 @@ _FOLDERS = (
     "examples",
 )
 # The public interface. A new module of it gets a line here.
-_MODULES = ("impala_tf.types", "impala_tf.config.algorithms")
+_MODULES = (
+    "impala_tf.api.run",
+    "impala_tf.api.agent",
+    "impala_tf.api.evaluation",
+    "impala_tf.callbacks",
+    "impala_tf.config.algorithms",
+    "impala_tf.types",
+)
 _REFERENCE = "docs/reference.md"
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
