@@ -97,6 +97,7 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "test_num_episodes": ZERO,
     "updates_per_batch": ZERO,
     "report_return": (),
+    "stop_at_return": (),
 }
 
 

@@ -37,7 +37,7 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
     of_reports = {"report_folder", "report_return"}
     of_machines = {"min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
-    others = {"rendezvous_port", "speed_json"}
+    others = {"rendezvous_port", "speed_json", "config", "stop_at_return"}
     assert unresolved == {*paths, *of_reports, *of_machines, *others}
 
 
@@ -90,7 +90,9 @@ def test_scaling_a_network_without_convolutions_is_refused() -> None:
     """It would be the same network, compared with itself."""
     configs.check_width_scale(configs.resolve(changed(width_scale=2), "atari"))
     configs.check_width_scale(configs.resolve(changed(), "vector"))
-    with pytest.raises(ConfigError, match="^--width_scale=2: MLPAgent has no convolutions; leave"):
+    with pytest.raises(
+        ConfigError, match="^--width_scale=2: MLPAgent has no convolutions that it changes; leave"
+    ):
         configs.check_width_scale(configs.resolve(changed(width_scale=2), "vector"))
 
 

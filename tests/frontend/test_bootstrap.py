@@ -136,6 +136,7 @@ def home_with(home, sshd):
 
 def test_wheels_fit_the_machines_python_not_the_launchers(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "impala_tf").mkdir()
     (tmp_path / project.CONSTRAINTS).write_text("MarkupSafe==3.0.2\n")
     house = Wheelhouse(tmp_path)
     for python in ("3.11", "3.12"):
@@ -185,6 +186,7 @@ def test_why_a_machine_does_not_take_a_large_file_is_said(setup):
 
 def test_what_the_users_own_interpreter_lacks_is_reported(sshd, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[project]\nname="x"\ndependencies=["iniconfig"]\n')
+    (tmp_path / "impala_tf").mkdir()
     (tmp_path / project.CONSTRAINTS).write_text("iniconfig==0.0.1\n")
     made = Setup(sshd, tmp_path, tmp_path / "there", python=sys.executable)
     try:
