@@ -40,7 +40,7 @@ def _of_checkout(file: Path) -> dict[str, list[str]]:
     if not file.is_file():
         return {}
     project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-    return {"": project["dependencies"], **project["optional-dependencies"]}
+    return {"": project["dependencies"], **project.get("optional-dependencies", {})}
 
 
 def _of_package() -> dict[str, list[str]]:
