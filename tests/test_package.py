@@ -118,3 +118,23 @@ def test_a_missing_extra_is_named_with_its_command(bin_folder, empty):
     (line,) = said.splitlines()
     assert line.startswith("impala: --level_name=procgen:coinrun: needs the extra procgen: ")
     assert line.endswith("'impala_tf[procgen]'")
+
+
+def test_the_examples_train(bin_folder, tmp_path):
+    """Code of the user's own, in a folder that has nothing else."""
+    for example in (ROOT / "examples").glob("own_*.py"):
+        shutil.copy(example, tmp_path)
+    short = ("--total_environment_frames=10000", "--num_actors=1")
+    impala = (str(bin_folder / "impala"), "train", *short)
+    level = ("--level_name=own_level:Corridor", '--level_kwargs={"length": 8}')
+    assert "done: 100%" in run(*impala, *level, "--logdir=one", cwd=tmp_path)
+    own = ("--agent_name=own_torso:SkipTorso", "--algorithm=own_algorithm:ALGORITHM")
+    watch = ("--level_name=CartPole-v1", "--callbacks=own_callback:Watch", "--logdir=two")
+    assert "done: 100%" in run(*impala, *own, *watch, cwd=tmp_path)
+
+
+def test_the_python_example_of_the_readme_runs(bin_folder, tmp_path):
+    code = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "example.py").write_text(code)
+    said = run(str(bin_folder / "python"), "example.py", cwd=tmp_path)
+    assert float(said.splitlines()[-1]) > 9  # no game of CartPole is shorter

@@ -107,7 +107,7 @@ def make(steps=50):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("guard", ['if __name__ == "__main__":', "if True:"])
 def test_a_level_that_a_script_makes(tmp_path, guard):
     (tmp_path / "folder").mkdir()
@@ -124,7 +124,7 @@ def test_a_level_that_a_script_makes(tmp_path, guard):
         assert "longest: 20" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_failed_run_raises_with_the_last_lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "failing.py").write_text(
@@ -141,7 +141,7 @@ def test_a_failed_run_raises_with_the_last_lines(tmp_path, monkeypatch):
                      metrics_interval_s=1.0)  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_level_without_a_file_as_in_a_notebook(tmp_path):
     """Its function is written to a module in the logdir; other processes need consent for it."""
     code = """if True:

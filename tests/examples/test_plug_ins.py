@@ -12,8 +12,6 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RUN = ("--level_name=CartPole-v1", "--num_actors=1", "--metrics_interval_s=1")
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -32,6 +30,7 @@ def train(start, folder, *flags, frames=30_000, status=0):
     return out, err
 
 
+@pytest.mark.long
 def test_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
     own = ("--agent_name=own_torso:SkipTorso", "--algorithm=own_algorithm:ALGORITHM")
     train(start, folder, *own, "--callbacks=own_callback:Watch")
@@ -52,6 +51,7 @@ def test_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
     assert "2 games, sampled actions: mean" in out
 
 
+@pytest.mark.long
 def test_a_run_ends_at_a_return_and_keeps_its_best_checkpoint(start, folder):
     out, _ = train(start, folder, "--stop_at_return=40", frames=1_000_000)
     assert "done: " in out
@@ -92,6 +92,7 @@ class Other:
 """
 
 
+@pytest.mark.long
 def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(start, folder):
     (folder / "broken.py").write_text(BROKEN)
     _, err = train(start, folder, "--callbacks=broken:Raises", frames=1_000_000, status=1)
@@ -100,6 +101,7 @@ def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(start, folder):
     assert len(list((folder / "run" / "checkpoints").glob("ckpt-*"))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "problem"),
     [
@@ -121,6 +123,7 @@ def test_what_is_wrong_is_one_line(run_here, folder, flag, problem):
     assert not (folder / "run").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
