@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+from impala_tf.config import plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.flags import ClusterConfig, Config, EnvironmentConfig
 from impala_tf.config.mode_flags import BenchmarkConfig, EvaluationConfig, ReportConfig
@@ -146,7 +147,10 @@ def waits_for_updates(config: Config) -> bool:
 
 def actors_wait(name: str | None, synchronization: str) -> bool:
     """Returns `waits_for_updates` of --algorithm, None if it is not given, and another flag."""
-    return synchronization != "none" or (name in ALGORITHMS and algorithm(name).actors_wait)
+    if synchronization != "none":
+        return True
+    known = name is not None and (name in ALGORITHMS or plug_ins.is_own(name))
+    return known and algorithm(str(name)).actors_wait
 
 
 def actors_use_tensorflow(config: Config) -> bool:

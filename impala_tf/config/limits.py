@@ -176,8 +176,10 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
     job, task = flags["job_name"], flags["task"]
     learners, actors = hosts(flags["learner_hosts"]), hosts(flags["actor_hosts"])
     synchronization = flags["synchronization"]
-    waits = actors_wait(flags["algorithm"], synchronization)
-    if job == "learner" and waits and not actors and not flags["batch_size"]:
+    alone = job == "learner" and not actors and not flags["batch_size"]
+    # In this order: the flags of someone else's run are checked before its modules are trusted, so
+    # that must not import an algorithm.
+    if alone and actors_wait(flags["algorithm"], synchronization):
         why = "algorithm" if synchronization == "none" else "synchronization"
         found.append(
             f"--{why}={flags[why]}: a learner needs --actor_hosts, or as --batch_size the number of"
