@@ -101,6 +101,8 @@ def algorithm(name: str) -> Algorithm:
                 f"--algorithm={name}: must be a record impala_tf.config.algorithms.Algorithm, but"
                 f" is of type {type(own).__name__}"
             )
+        if own.step is None and (own.estimate is None or own.objective is None):
+            raise ConfigError(f"--algorithm={name}: needs `step`, or `estimate` and `objective`")
         return own
     record: Algorithm = importlib.import_module(ALGORITHMS[name]).ALGORITHM
     return record

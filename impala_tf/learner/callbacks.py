@@ -62,10 +62,11 @@ class KeepBest(Callback):
             return
         self._folder.mkdir(exist_ok=True)
         others = [each for each in self._folder.iterdir() if each.is_dir()]
-        aside = self._folder / f".{path.name}"
+        target, aside = self._folder / path.name, self._folder / f".{path.name}"
         shutil.rmtree(aside, ignore_errors=True)
         shutil.copytree(path, aside)
-        aside.rename(self._folder / path.name)
+        shutil.rmtree(target, ignore_errors=True)  # of the run before it resumed from less
+        aside.rename(target)
         write_atomically(self._note, json.dumps({"episode_return_mean": mean}))
         self._best = mean
         for other in others:
