@@ -1,0 +1,91 @@
+"""Commands in README and docs: their flags exist, their values fit, and the files are there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from impala_tf.config import ConfigError, words
+from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS
+from impala_tf.frontend import main as launcher
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+_PROGRAM = re.compile(r"^(?:[A-Z_]+=\S+ )*(?:(?:\S*bin/)?(?:python3?|impala)|make) ")
+_TARGETS = re.findall(r"^([a-z%_-]+)(?:-%)?:", (ROOT / "Makefile").read_text(), re.M)
+# Placeholders for what a reader has.
+_STANDS_FOR = {
+    **dict.fromkeys(("DIR", "FOLDER", "LOGDIR"), "runs"),
+    **{"FILE": "machines.csv", "HOST": "10.0.0.1", "NAME": "actor-0", "LEVEL": "CartPole-v1"},
+    **{"K": "0", "N": "1"},
+}
+
+
+def commands(page: Path) -> list[str]:
+    """Returns the project's commands in a page's blocks of code."""
+    lines = [line.strip() for line in page.read_text().splitlines() if line.startswith("    ")]
+    return [line for line in lines if _PROGRAM.match(line)]
+
+
+ALL = [(page.name, line) for page in PAGES for line in commands(page)]
+
+
+def test_there_are_commands():
+    assert len(ALL) > 60
+    assert {"README.md", "runs.md", "cluster.md"} <= {name for name, _ in ALL}
+
+
+@pytest.mark.parametrize(("page", "line"), ALL)
+def test_a_command_can_be_typed(page: str, line: str) -> None:
+    text = re.sub(r"\[[^\]]*\]|\.\.\.", "", line.rstrip("\\"))  # what may be left out
+    typed = shlex.split(re.split(r" && | > ", text)[0], comments=True)
+    while "=" in typed[0]:
+        typed.pop(0)
+    program, *rest = (_STANDS_FOR.get(word, word) for word in typed)
+    rest = [re.sub(r"=([A-Z]+)$", lambda m: f"={_STANDS_FOR.get(m[1], m[1])}", w) for w in rest]
+    if program == "make":
+        _check_make(rest)
+    elif program.endswith("impala"):
+        _check_impala(rest)
+    elif rest[0] == "-m":
+        if rest[1] == "frontend":
+            _check_launcher(rest[2:])
+    elif rest[0].endswith("run_experiment.py"):
+        _check_flags(rest[1:])
+    elif rest[0].endswith(".py") and not rest[0].startswith("runs/"):  # a run makes those
+        assert (ROOT / rest[0]).is_file() or (ROOT / "docs" / rest[0]).is_file(), rest[0]
+
+
+def _check_make(rest: list[str]) -> None:
+    target = next((word for word in rest if "=" not in word and not word.startswith("-")), "train")
+    assert target in _TARGETS or target.startswith("test-"), target
+    for word in rest:
+        if word.startswith("ARGS=") and target == "train":
+            _check_flags(shlex.split(word.removeprefix("ARGS=")))
+
+
+def _check_impala(rest: list[str]) -> None:
+    name = rest[0].partition("|")[0]
+    assert name in {*COMMANDS, *OTHER_COMMANDS, "--help", "--version"}, name
+    if name == "cluster":
+        _check_launcher(rest[1:])
+    elif name in COMMANDS:
+        _check_flags([word for word in rest[1:] if word not in ("--help", "--help_all")])
+
+
+def _check_launcher(rest: list[str]) -> None:
+    rest[0] = rest[0].partition("|")[0]
+    try:
+        launcher.parser().parse_args(rest)
+    except SystemExit as end:
+        assert end.code == 0
+    except ConfigError as error:
+        raise AssertionError(f"{rest}: {error.problems}") from error
+
+
+def _check_flags(rest: list[str]) -> None:
+    rest = [word for word in rest if word not in ("--help", "--help_all", "--version", "|", "&")]
+    assert words.problems(rest) == []
