@@ -8,9 +8,12 @@ import os
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from impala_tf.config import Given, plug_ins
 from impala_tf.frontend.errors import ClusterError
+
+if TYPE_CHECKING:
+    from impala_tf.config import Given
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or the folder that the package is installed in."""
@@ -32,6 +35,9 @@ def own_names(given: Given) -> str:
 
     Some of the levels, and all others, are MODULE:NAME.
     """
+    # Imported here: an image reads its lists of packages with this module before it has any.
+    from impala_tf.config import plug_ins
+
     named = (given["level_name"], given["level_wrappers"], *plug_ins.names(given.everything()))
     return ",".join(filter(None, named))
 

@@ -117,10 +117,12 @@ def follow_logs(logdir: Path, name: str, follow: bool, host: str | None = None) 
         stream = runner.stream(until_input_ends(command))
 
         def end_with_the_process() -> None:
-            while not _is_over(runner, record, name):
-                time.sleep(_POLL_S)
-            time.sleep(_POLL_S)  # for its last lines
-            stream.close_input()
+            try:
+                while not _is_over(runner, record, name):
+                    time.sleep(_POLL_S)
+                time.sleep(_POLL_S)  # for its last lines
+            finally:  # also if the machine cannot be asked any more
+                stream.close_input()
 
         threading.Thread(target=end_with_the_process, daemon=True).start()
         for chunk in stream.chunks():
