@@ -84,6 +84,19 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(autouse=True)
+def same_signal_handlers():
+    """Undoes what a command does that a test calls in this process.
+
+    A command ignores SIGTERM when it ends. The processes of later tests would inherit that.
+    """
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def private_tmux(monkeypatch):
     """Gives the test a tmux server of its own, ended afterwards with everything in it."""

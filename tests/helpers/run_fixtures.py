@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +29,7 @@ def start() -> Iterator[Callable[..., Run]]:
 @pytest.fixture
 def run_here(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., tuple[int, str, str]]]:
+) -> Callable[..., tuple[int, str, str]]:
     """Calls run_experiment.main() in this process, which may not start other processes.
 
     Returns exit status, standard output and standard error, like `Run.wait`.
@@ -45,8 +44,4 @@ def run_here(
         capsys.readouterr()
         return run_experiment.main(), *capsys.readouterr()
 
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    handlers = [signal.getsignal(number) for number in numbers]
-    yield run
-    for number, handler in zip(numbers, handlers, strict=True):
-        signal.signal(number, handler)
+    return run
