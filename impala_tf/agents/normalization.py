@@ -5,13 +5,18 @@ from __future__ import annotations
 import sonnet as snt
 import tensorflow as tf
 
-_LIMIT = 5.0  # in standard deviations
+_SCREEN = 32
+"""Pixels: images with a side below this show codes, not a scene; the codes of MiniGrid's goal and
+lava are 8 and 9, where most cells are 1."""
+_SCREEN_LIMIT, _CODES_LIMIT, _VECTOR_LIMIT = 5.0, 20.0, 10.0  # in standard deviations
 # Added to variances, of images in units of their whole range: 1e-5 is 0.8 shades of grey.
 _EPSILON = 1e-5
 
 
 class ObservationNormalizer(snt.Module):
-    """clip((observation - mean) / standard deviation, -5, 5), element by element.
+    """clip((observation - mean) / standard deviation, -limit, limit), element by element.
+
+    The limit is 5 for images, 10 for vectors, and 20 for images of codes.
 
     Mean and standard deviation are variables that are not trained: the learner estimates them (see
     `learner.statistics`) and sends them to actors with the parameters. Before that, images are
@@ -20,11 +25,19 @@ class ObservationNormalizer(snt.Module):
     Args:
       shape: an observation's shape.
       dtype: "uint8" or "float32".
+
+    Attributes:
+      lasting: whether the statistics of a whole run are used: those of vectors move while a policy
+        learns to reach new places. Pixels stay in their range, and take longer to add up.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str, name: str | None = None) -> None:
         super().__init__(name=name)
         self._unit = 255.0 if dtype == "uint8" else 1.0
+        self._limit = _VECTOR_LIMIT
+        if dtype == "uint8":
+            self._limit = _CODES_LIMIT if min(shape[:2]) < _SCREEN else _SCREEN_LIMIT
+        self.lasting = dtype != "uint8"
         self.mean = tf.Variable(tf.zeros(shape), trainable=False, name="mean")
         self.inverse_std = tf.Variable(
             tf.fill(shape, 1.0 / self._unit), trainable=False, name="inverse_std"
@@ -32,7 +45,7 @@ class ObservationNormalizer(snt.Module):
 
     def __call__(self, observations: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """Maps observations [M, *shape] to floats of `dtype`, same shape."""
-        return _normalized(observations, self.mean, self.inverse_std, dtype)
+        return _normalized(observations, self.mean, self.inverse_std, self._limit, dtype)
 
     def set(self, mean: tf.Tensor, variance: tf.Tensor) -> None:
         """Changes the statistics; float32 [*shape], in units of the observation."""
@@ -42,7 +55,11 @@ class ObservationNormalizer(snt.Module):
 
 @tf.function(jit_compile=True, autograph=False)  # one pass over the observations instead of four
 def _normalized(
-    observations: tf.Tensor, mean: tf.Tensor, inverse_std: tf.Tensor, dtype: tf.DType
+    observations: tf.Tensor,
+    mean: tf.Tensor,
+    inverse_std: tf.Tensor,
+    limit: float,
+    dtype: tf.DType,
 ) -> tf.Tensor:
     normalized = (tf.cast(observations, tf.float32) - mean) * inverse_std
-    return tf.cast(tf.clip_by_value(normalized, -_LIMIT, _LIMIT), dtype)
+    return tf.cast(tf.clip_by_value(normalized, -limit, limit), dtype)

@@ -144,7 +144,8 @@ class AgentConfig:
     Default: what --algorithm needs."""
     observation_normalization: Derived[Literal["none", "elementwise"]] = DERIVED
     """elementwise: subtract the mean and divide by the standard deviation of each pixel and
-    channel (or component), taken from the first 50,000 agent steps. Default: preset."""
+    channel of images, taken from the first 50,000 agent steps, or of each component of vectors,
+    taken from all steps so far. Default: preset."""
     initialization: Derived[Literal["default", "orthogonal"]] = DERIVED
     """orthogonal: gain sqrt(2), 1 for the baseline and 0.01 for the policy head, which starts
     almost uniform; default: each layer's usual one. Default: preset."""

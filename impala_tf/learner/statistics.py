@@ -100,10 +100,14 @@ class PartStatistics(snt.Module):
 
     Args:
       normalizer: the agent's.
+
+    Attributes:
+      lasting: the normaliser's.
     """
 
     def __init__(self, normalizer: ObservationNormalizer, name: str | None = None) -> None:
         super().__init__(name=name)
+        self.lasting = normalizer.lasting
         self._normalizer = normalizer
         shape = normalizer.mean.shape
         self._count = tf.Variable(0.0, trainable=False, name="count")
@@ -113,11 +117,13 @@ class PartStatistics(snt.Module):
 
     def moments(self, observations: tf.Tensor) -> list[Moments]:
         """Returns the moments of observations [T, B, *shape], as a list of one."""
+        if self.lasting:
+            return [_moments_of(tf.reshape(observations, (-1, *observations.shape[2:])))]
 
         def add(step: tf.Tensor, before: Moments) -> tuple[tf.Tensor, Moments]:
             return step + 1, _merged(before, _moments_of(observations[step]))
 
-        # One step at a time: as floats, all of them would take much memory.
+        # Of images one step at a time: as floats, all of them would take much memory.
         length = tf.shape(observations)[0]
         start = (tf.constant(0), *self.no_moments())
         _, found = tf.while_loop(lambda step, _: step < length, add, start, parallel_iterations=1)
@@ -157,18 +163,12 @@ class DictStatistics(snt.Module):
     """`PartStatistics` of observations of several parts, one of them after another in lists.
 
     Args:
-      normalizers: {part: its normaliser, or None}.
+      parts: {part of the observation: its statistics}.
     """
 
-    def __init__(
-        self, normalizers: dict[str, ObservationNormalizer | None], name: str | None = None
-    ) -> None:
+    def __init__(self, parts: dict[str, PartStatistics], name: str | None = None) -> None:
         super().__init__(name=name)
-        self._parts = {
-            part: PartStatistics(normalizer)
-            for part, normalizer in normalizers.items()
-            if normalizer is not None
-        }
+        self._parts = parts
 
     def moments(self, observations: dict[str, tf.Tensor]) -> list[Moments]:
         """See `PartStatistics.moments`."""
@@ -187,6 +187,11 @@ class DictStatistics(snt.Module):
         """See `PartStatistics.convert`."""
         for _, part in self._items():
             part.convert()
+
+    def lasting(self) -> DictStatistics | None:
+        """Returns the statistics of the parts whose statistics last; None if there are none."""
+        lasting = {name: part for name, part in self._parts.items() if part.lasting}
+        return DictStatistics(lasting) if lasting else None
 
     def _items(self) -> list[tuple[str, PartStatistics]]:
         return sorted(self._parts.items())
@@ -212,6 +217,16 @@ def _merged(one: Moments, other: Moments) -> Moments:
 
 def observation_statistics(normalizer: Nest) -> PartStatistics | DictStatistics | None:
     """Returns the statistics that set an agent's `observation_normalizer`; None if it has none."""
-    if isinstance(normalizer, dict):
-        return DictStatistics(normalizer) if any(normalizer.values()) else None
-    return None if normalizer is None else PartStatistics(normalizer)
+    if not isinstance(normalizer, dict):
+        return None if normalizer is None else PartStatistics(normalizer)
+    parts = {name: PartStatistics(part) for name, part in normalizer.items() if part is not None}
+    return DictStatistics(parts) if parts else None
+
+
+def lasting_statistics(
+    statistics: PartStatistics | DictStatistics | None,
+) -> PartStatistics | DictStatistics | None:
+    """Returns the part of `statistics` that is used for a whole run; None: nothing of it."""
+    if isinstance(statistics, DictStatistics):
+        return statistics.lasting()
+    return statistics if statistics is not None and statistics.lasting else None

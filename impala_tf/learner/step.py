@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.group import Float16Gradients, LearnerGroup
+from impala_tf.learner.observing import Observer
 from impala_tf.learner.optimizers import make_optimizer
-from impala_tf.learner.statistics import Moments, observation_statistics
-from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, Unroll
+from impala_tf.learner.statistics import lasting_statistics, observation_statistics
+from impala_tf.types import EnvironmentSpec, Nest, Unroll
 
 
 class Learned(NamedTuple):
@@ -78,8 +78,13 @@ class GradientStep(abc.ABC):
         compresses = group.size > 1 and config.optimizer.gradient_compression == "fp16"
         self._compression = Float16Gradients() if compresses else None
         self._observations = observation_statistics(agent.observation_normalizer)
-        self._moments = tf.function(self._moments_of, autograph=False)
-        self._add_moments = tf.function(self._merge, autograph=False)
+        self._observers = {
+            lasting: part and Observer(part, layout, group)
+            for lasting, part in (
+                (False, self._observations),
+                (True, lasting_statistics(self._observations)),
+            )
+        }
         self.step = tf.function(self._step, autograph=False)
 
     def trackables(self) -> dict[str, snt.Module]:
@@ -106,34 +111,26 @@ class GradientStep(abc.ABC):
         numbers = tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32)
         return self.minibatch_specs(spec), *numbers
 
-    def compile_observe(self, spec: EnvironmentSpec) -> None:
+    def compile_observe(self, spec: EnvironmentSpec, lasting: bool) -> None:
         """Makes the graph of `observe` now, for batches of the level's steps."""
-        if self._observations is not None:
-            unrolls = self.unroll_specs(spec, self._config.optimizer.batch_size)
-            self._moments.get_concrete_function(unrolls.env_outputs)
+        if (observer := self._observers[lasting]) is not None:
+            observer.compile(self.unroll_specs(spec, self._config.optimizer.batch_size))
 
     def unroll_specs(self, spec: EnvironmentSpec, size: int) -> Unroll:
         """Returns an Unroll [size, ...] of tf.TensorSpec."""
         return batched(unroll_specs(self.agent, spec, self._config.optimizer.unroll_length), size)
 
-    def observe(self, batch: Unroll | None) -> None:
+    def observe(self, batch: Unroll | None, lasting: bool) -> None:
         """Adds the new observations of all learners to the statistics that normalise them, if any.
 
         All learners of a group call it together, and their statistics stay equal.
 
         Args:
           batch: an Unroll [B, ...]; None: this learner has none.
+          lasting: whether to add only the parts whose statistics last, see `ObservationNormalizer`.
         """
-        statistics = self._observations
-        if statistics is None:
-            return
-        own = statistics.no_moments() if batch is None else self._moments(batch.env_outputs)
-        # Moments of different means cannot be added up: each learner fills a row of its own.
-        mine = [rank == self.group.rank for rank in range(self.group.size)]
-        rows = tf.nest.map_structure(
-            lambda part: tf.stack([part if is_own else tf.zeros_like(part) for is_own in mine]), own
-        )
-        self._add_moments(self.group.sum(rows, name="observations"))
+        if (observer := self._observers[lasting]) is not None:
+            observer.observe(batch)
 
     def update_target(self) -> None:
         """Makes the target network, if there is one, a copy of the network."""
@@ -220,17 +217,6 @@ class GradientStep(abc.ABC):
         with tf.control_dependencies(tf.nest.flatten(summed)):
             taken_s = tf.timestamp() - begun_s
         return *summed, taken_s
-
-    def _moments_of(self, env_outputs: EnvOutput) -> list[Moments]:
-        """Returns the moments of the observations of unrolls [B, T + 1, ...]."""
-        assert self._observations is not None
-        seen = inputs.time_major(self.layout, env_outputs).observation
-        # The last step of an unroll is the first of the next one.
-        return self._observations.moments(tf.nest.map_structure(lambda part: part[:-1], seen))
-
-    def _merge(self, everyones: list[Moments]) -> None:
-        assert self._observations is not None
-        self._observations.add(everyones)
 
 
 def batched(specs: Nest, size: int) -> Nest:

@@ -20,8 +20,9 @@ from impala_tf.learner.step import GradientStep, StepResult
 from impala_tf.learner.transitions import BatchUses
 from impala_tf.types import EnvironmentSpec, Progress, Sent
 
-# For so many agent steps of all learners, the observations that arrive are added to the statistics
-# that normalise them, whether or not anything is learned from them yet.
+# For so many agent steps of all learners, all observations that arrive are added to the statistics
+# that normalise them, whether or not anything is learned from them yet; after that, only those
+# whose statistics last.
 OBSERVED_AGENT_STEPS = 50_000
 MAX_SKIPPED_IN_A_ROW = 20
 
@@ -156,8 +157,8 @@ class Learner:
     def compile(self) -> None:
         """Makes the graphs of the gradient steps now, while the first batch is on its way."""
         self._step.compile(self._spec)
-        if self.agent_steps < OBSERVED_AGENT_STEPS:
-            self._step.compile_observe(self._spec)
+        for lasting in {self._only_lasting, True}:
+            self._step.compile_observe(self._spec, lasting)
 
     def update(self, batch: Sent | None, has_batch: Sequence[bool] = (True,)) -> Any:
         """Takes the gradient steps that follow the arrival of a batch, with all other learners.
@@ -175,8 +176,8 @@ class Learner:
         """
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
-        if self.agent_steps < OBSERVED_AGENT_STEPS:
-            self._step.observe(batch)  # type: ignore[arg-type]  # gradients: observes nothing
+        # Of a3c, which sends gradients, nothing is observed.
+        self._step.observe(batch, self._only_lasting)  # type: ignore[arg-type]
         found, kls = [], []
         self.all_reduce_s = None if self._group.size == 1 else 0.0
         for minibatch, learners in self.uses.arrival(batch, sum(has_batch)):
@@ -190,6 +191,11 @@ class Learner:
             self._schedules.observe_kl(float(np.mean(kls)))
         self._count_batches(has_batch)
         return _means(found)
+
+    @property
+    def _only_lasting(self) -> bool:
+        """Whether only the observations are added whose statistics last."""
+        return self.agent_steps >= OBSERVED_AGENT_STEPS
 
     def _take_step(self, minibatch: Any, learners: int) -> StepResult:
         if minibatch is None:

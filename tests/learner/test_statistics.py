@@ -167,9 +167,23 @@ def test_before_the_first_observation_images_are_scaled_to_one() -> None:
     assert not any(variable.trainable for variable in normalizer.variables)
 
 
-def test_what_is_far_from_the_mean_is_clipped() -> None:
+@pytest.mark.parametrize(
+    ("shape", "dtype", "limit"), [((1,), "float32", 10), ((84, 84, 4), "uint8", 5)]
+)
+def test_what_is_far_from_the_mean_is_clipped(
+    shape: tuple[int, ...], dtype: str, limit: float
+) -> None:
     """A pixel that never changed in the first steps may change later."""
-    normalizer = ObservationNormalizer((1,), "float32")
-    normalizer.set(tf.constant([2.0]), tf.constant([0.0]))
-    found = normalizer(tf.constant([[2.0], [100.0], [-100.0]]), tf.float32)
-    np.testing.assert_allclose(found.numpy().ravel(), [0, 5, -5], atol=1e-6)
+    normalizer = ObservationNormalizer(shape, dtype)
+    normalizer.set(tf.fill(shape, 50.0), tf.zeros(shape))
+    found = normalizer(tf.stack([tf.fill(shape, each) for each in (50, 200, 0)]), tf.float32)
+    expected = np.broadcast_to([[0], [limit], [-limit]], (3, np.prod(shape)))
+    np.testing.assert_allclose(found.numpy().reshape(3, -1), expected, atol=1e-6)
+
+
+def test_codes_of_cells_that_are_rarely_seen_stay_apart() -> None:
+    """Where MiniGrid mostly shows floor (1), goal (8) and lava (9) must not look alike."""
+    normalizer = ObservationNormalizer((7, 7, 3), "uint8")
+    normalizer.set(tf.ones((7, 7, 3)), tf.zeros((7, 7, 3)))
+    goal, lava = (normalizer(tf.fill((1, 7, 7, 3), code), tf.float32).numpy() for code in (8, 9))
+    assert (lava - goal > 0.5).all()
