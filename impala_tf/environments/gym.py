@@ -26,6 +26,12 @@ _EXPENSIVE_STEP_S = 1e-3
 _PROBE_S = 0.25
 _OLD_GYM = "gym:"
 _PROBE_STEPS = 200
+# Levels that are registered once a package is imported, or its function called.
+_PACKAGES = {
+    "MiniGrid-": ("minigrid", ""),
+    "BabyAI-": ("minigrid", ""),
+    "MinAtar/": ("minatar.gym", "register_envs"),
+}
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
@@ -124,6 +130,8 @@ def module_of(level_name: str) -> str:
 def find(level_name: str) -> EnvSpec:
     """Returns the registered 'Env-v0', or 'module:Env-v0' after importing the module.
 
+    The packages of MiniGrid, BabyAI and MinAtar need not be named.
+
     'gym:Env-v0' is a level of gym 0.26, the library before Gymnasium; 'gym:module:Env-v0' imports
     the module first.
 
@@ -135,6 +143,8 @@ def find(level_name: str) -> EnvSpec:
     module, _, name = level_name.rpartition(":")
     if module:
         own_levels.import_module(f"--level_name={level_name}", module)
+    else:
+        _register(name)
     registered = gymnasium.registry.get(name)
     if registered is None:
         near = near_matches(name, gymnasium.registry)
@@ -143,6 +153,16 @@ def find(level_name: str) -> EnvSpec:
         matches = f"near matches: {', '.join(near)}" if near else "no id is similar"
         raise ConfigError(f"--level_name={level_name}: no such level; {matches}")
     return registered
+
+
+def _register(name: str) -> None:
+    """Imports the package that registers a level, if it is a known one."""
+    for start, (package, function) in _PACKAGES.items():
+        known = any(each.startswith(start) for each in gymnasium.registry)
+        if name.startswith(start) and not known:
+            module = own_levels.import_module(f"--level_name={name}", package)
+            if function:
+                getattr(module, function)()
 
 
 def _of_old_gym(level_name: str) -> EnvSpec:

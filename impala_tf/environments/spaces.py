@@ -1,8 +1,8 @@
 """What an agent sees of Gymnasium's spaces, and how its actions become theirs.
 
 Observations are images, vectors and texts, or a dictionary of these. Everything else is turned
-into vectors where an environment is made (`Simplify`), so that a vector environment has only `Box`
-spaces and dictionaries of them.
+into these where an environment is made (`Simplify`), so that a vector environment has only `Box`
+spaces and dictionaries of them, and images are uint8 with channels last.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from gymnasium.spaces.utils import flatdim, flatten
 
+from impala_tf.environments.images import as_image
 from impala_tf.types import ActionSpec, Kind, ObservationSpec
 
 MAX_WORDS = 32
@@ -180,8 +181,9 @@ def _parts(
 
 def _simplified_part(space: Space[Any]) -> tuple[Box, Callable[[Any], np.ndarray]]:
     if isinstance(space, Box):
-        _part_spec(space)
-        return space, lambda observation: observation
+        simple, convert = as_image(space) or (space, lambda observation: observation)
+        _part_spec(simple)
+        return simple, convert
     if _is_text(space):
         return Words(), hash_words
     if isinstance(space, (Discrete, MultiBinary, MultiDiscrete)):
@@ -197,12 +199,6 @@ def _part_spec(space: Space[Any]) -> ObservationSpec:
         return ObservationSpec("text", space.shape)
     if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3):
         height, width, channels = (*space.shape, 1)[:3]
-        # Channels first would look like a flat, wide image and train badly without any warning.
-        if len(space.shape) == 3 and height < channels:
-            raise ValueError(
-                f"has images of shape {space.shape}, which looks like channels first; only channels"
-                " last are supported"
-            )
         return ObservationSpec("image", (height, width, channels))
     if isinstance(space, Box) and len(space.shape) <= 2:
         return ObservationSpec("vector", (int(np.prod(space.shape)),))
@@ -216,6 +212,6 @@ def _is_text(space: Space[Any]) -> bool:
 
 def _not_seen(space: Space[Any]) -> str:
     return (
-        f"has observations {space}; only images (uint8 [H, W, C]), vectors, numbers of choices, one"
-        " text, and dictionaries of these, are supported"
+        f"has observations {space}; only images ([H, W, C], [C, H, W], or stacks of them), vectors,"
+        " numbers of choices, one text, and dictionaries of these, are supported"
     )

@@ -55,7 +55,19 @@ class Suite:
 # Packages that only some levels need: {package, as Python imports it: extra in pyproject.toml}.
 _EXTRAS = {
     **dict.fromkeys(
-        ("Box2D", "box2d", "gym", "imageio", "minigrid", "mujoco", "pygame", "shimmy"), "worlds"
+        (
+            "Box2D",
+            "box2d",
+            "gym",
+            "imageio",
+            "minatar",
+            "minigrid",
+            "mujoco",
+            "pygame",
+            "seaborn",
+            "shimmy",
+        ),  # fmt: skip
+        "worlds",
     ),
     "envpool": "procgen",
     "stable_retro": "retro",
@@ -87,8 +99,6 @@ _MOST_MATCHES = 5
 _MIN_SIMILARITY = 0.8
 _FAMILY = re.compile(r"(?:.*/)?(?P<name>.*?)(?:NoFrameskip|Deterministic)?(?:-v\d+)?")
 _STANDARD = "NoFrameskip-v4"
-# Levels that are registered once their package is imported.
-_PACKAGES = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 
 
 def near_matches(name: str, registered: Iterable[str]) -> list[str]:
@@ -97,9 +107,6 @@ def near_matches(name: str, registered: Iterable[str]) -> list[str]:
     The versions of a level are one family. Its standard one comes first: of an Atari game the one
     without frame skip, of others the newest. So 'pong' gives 'PongNoFrameskip-v4' first.
     """
-    packages = [module for start, module in _PACKAGES.items() if name.startswith(start)]
-    if packages:
-        return [f"{packages[0]}:{name}"]
     families = {_family(level): level for level in sorted(registered, key=_standing)}
     alike = difflib.get_close_matches(_family(name), families, _MOST_MATCHES, _MIN_SIMILARITY)
     by_lower = {level.lower(): level for level in registered}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from impala_tf.environments.observations import parts_of
 from impala_tf.types import ActionSpec, ObservationSpec
 from tests.helpers.games import WORLDS, environment_of, level
 
+BITS: Any = np.bool_  # MinAtar has such a Box; its annotation knows only numbers
 HUGE = float(np.finfo(np.float32).max)
 
 
@@ -20,6 +23,10 @@ HUGE = float(np.finfo(np.float32).max)
     [
         (Box(0, 255, (8, 9, 3), np.uint8), ObservationSpec("image", (8, 9, 3))),
         (Box(0, 255, (8, 9), np.uint8), ObservationSpec("image", (8, 9, 1))),
+        (Box(0, 255, (4, 12, 9), np.uint8), ObservationSpec("image", (12, 9, 4))),
+        (Box(0, 255, (4, 12, 9, 3), np.uint8), ObservationSpec("image", (12, 9, 12))),
+        (Box(0, 1, (10, 10, 6), BITS), ObservationSpec("image", (10, 10, 6))),
+        (Box(-1, 1, (3, 12, 12), np.float32), ObservationSpec("image", (12, 12, 3))),
         (Box(0, 255, (128,), np.uint8), ObservationSpec("vector", (128,))),  # Atari's memory
         (Box(-1, 1, (5, 4), np.float64), ObservationSpec("vector", (20,))),
         (Discrete(16), ObservationSpec("vector", (16,))),
@@ -50,6 +57,31 @@ def test_observations_have_what_their_spec_says(space: Space, seen: object) -> N
     assert spaces.kind_of(spaces.observation_spec(simple)) == (
         "image" if "image" in str(seen) else "vector"
     )
+
+
+@pytest.mark.parametrize(
+    ("space", "image", "expected"),
+    [
+        (Box(0, 1, (2, 2, 1), BITS), [[[1], [0]], [[0], [1]]], [[255, 0], [0, 255]]),
+        (Box(-1, 3, (2, 2, 1), np.float64), [[[-1], [3]], [[1], [0]]], [[0, 255], [128, 64]]),
+        (Box(0, 4, (2, 2, 1), np.int64), [[[0], [4]], [[2], [1]]], [[0, 255], [128, 64]]),
+    ],
+    ids=str,
+)
+def test_numbers_of_other_images_become_shades(space: Space, image: list, expected: list) -> None:
+    _, convert = spaces.simplified(space)
+    found = convert(np.array(image, space.dtype))
+    np.testing.assert_array_equal(found[..., 0], expected)
+
+
+def test_axes_of_other_images_are_moved_not_reshaped() -> None:
+    """A reshaped picture still has the right shape, and cannot be learned from."""
+    frames = np.random.default_rng(2).integers(0, 255, (4, 12, 9, 3), np.uint8)
+    _, convert = spaces.simplified(Box(0, 255, (4, 12, 9, 3), np.uint8))
+    for k, c in np.ndindex(4, 3):
+        np.testing.assert_array_equal(convert(frames)[..., 3 * k + c], frames[k, ..., c])
+    _, convert = spaces.simplified(Box(0, 255, (4, 12, 9), np.uint8))
+    np.testing.assert_array_equal(convert(frames[..., 0])[..., 2], frames[2, ..., 0])
 
 
 def test_a_choice_is_one_hot() -> None:
@@ -106,7 +138,17 @@ def test_actions_reach_the_environment_in_its_own_units(
 
 
 @pytest.mark.parametrize(
-    "name", ["Pendulum-v1", "Blackjack-v1", "FrozenLake-v1", f"{WORLDS}:Everything-v0"]
+    "name",
+    [
+        "Pendulum-v1",
+        "Blackjack-v1",
+        "FrozenLake-v1",
+        "MiniGrid-Empty-5x5-v0",
+        "MinAtar/Breakout-v1",
+        f"{WORLDS}:Everything-v0",
+        f"{WORLDS}:FloatPictures-v0",
+        f"{WORLDS}:ChannelsFirst-v0",
+    ],  # fmt: skip
 )
 def test_levels_of_all_kinds_play(name: str) -> None:
     """Steps have the shapes and dtypes that the level's spec promises."""

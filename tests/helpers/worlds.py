@@ -98,10 +98,11 @@ class Pictures(gymnasium.Env[np.ndarray, Any]):
         self,
         shape: tuple[int, ...] = (24, 32, 3),
         dtype: str = "uint8",
+        high: float = 255,
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = render_mode
-        self.observation_space = Box(0, 255, shape, np.dtype(dtype).type)
+        self.observation_space = Box(0, high, shape, np.dtype(dtype).type)
         self.action_space = Discrete(2)
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
@@ -287,6 +288,7 @@ register("Pictures-v0", Pictures)
 register("GreyPictures-v0", Pictures, kwargs={"shape": (24, 32)})
 register("ChannelsFirst-v0", Pictures, kwargs={"shape": (3, 24, 32)})
 register("FloatPictures-v0", Pictures, kwargs={"dtype": "float32"})
+register("UnboundedPictures-v0", Pictures, kwargs={"dtype": "float32", "high": np.inf})
 register("Catch-v0", Catch)
 register("Everything-v0", Everything)
 register("ThreeActions-v0", ThreeActions)

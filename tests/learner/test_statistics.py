@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -177,7 +179,7 @@ def test_what_is_far_from_the_mean_is_clipped(
     normalizer = ObservationNormalizer(shape, dtype)
     normalizer.set(tf.fill(shape, 50.0), tf.zeros(shape))
     found = normalizer(tf.stack([tf.fill(shape, each) for each in (50, 200, 0)]), tf.float32)
-    expected = np.broadcast_to([[0], [limit], [-limit]], (3, np.prod(shape)))
+    expected = np.broadcast_to([[0], [limit], [-limit]], (3, math.prod(shape)))
     np.testing.assert_allclose(found.numpy().reshape(3, -1), expected, atol=1e-6)
 
 

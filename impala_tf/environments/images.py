@@ -1,0 +1,68 @@
+"""How all images become uint8 [H, W, C]: bool and float ones, channels first, and stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from gymnasium.spaces import Box
+
+_WHITE = 255
+
+
+def as_image(space: Box) -> tuple[Box, Callable[[np.ndarray], np.ndarray]] | None:
+    """Returns the space of uint8 [H, W, C] or [H, W], and the conversion to it.
+
+    Args:
+      space: observations of three dimensions, or of four: a stack of frames [K, H, W, C], such as
+        Gymnasium's FrameStackObservation makes, whose channels are then those of all frames. The
+        shorter one of the first and the last dimension of an image is its channels. Numbers that
+        are not uint8 are scaled from their bounds to 0..255.
+
+    Returns:
+      None if `space` is no image.
+
+    Raises:
+      ValueError: numbers that are not uint8 have no finite bounds. The message is a description.
+    """
+    if len(space.shape) == 2 and space.dtype == np.uint8:
+        return space, lambda image: image
+    if len(space.shape) not in (3, 4):
+        return None
+    order = _order(space.shape)
+    scale = _scale(space)
+    arranged = _merged(np.empty(space.shape, np.uint8).transpose(order)).shape
+    if arranged == space.shape and space.dtype == np.uint8:
+        return space, lambda image: image
+    return Box(0, _WHITE, arranged, np.uint8), lambda image: np.ascontiguousarray(
+        _merged(scale(np.asarray(image)).transpose(order))
+    )
+
+
+def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the order of the axes with which an image is [H, W, C], and a stack [H, W, K, C]."""
+    stack, image = tuple(range(len(shape) - 3)), tuple(range(len(shape) - 3, len(shape)))
+    if shape[image[0]] < shape[image[2]]:  # channels first
+        image = (*image[1:], image[0])
+    return (*image[:2], *stack, image[2])
+
+
+def _merged(image: np.ndarray) -> np.ndarray:
+    """Returns [H, W, C] as it is, [H, W, K, C] as [H, W, K * C]."""
+    return image.reshape(*image.shape[:2], -1)
+
+
+def _scale(space: Box) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the map of a space's numbers to uint8."""
+    if space.dtype == np.uint8:
+        return lambda image: image
+    if space.dtype == np.bool_:
+        return lambda image: image.astype(np.uint8) * np.uint8(_WHITE)
+    low, high = float(space.low.min()), float(space.high.max())
+    if not high - low < np.inf or not space.is_bounded():
+        raise ValueError(
+            f"has images of {space.dtype} without bounds; give their space a finite `low` and"
+            " `high`, which become black and white"
+        )
+    unit = _WHITE / max(high - low, 1e-8)
+    return lambda image: np.clip((image - low) * unit + 0.5, 0, _WHITE).astype(np.uint8)
