@@ -12,6 +12,7 @@ from impala_tf.config import plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.flags import ClusterConfig, Config, EnvironmentConfig
 from impala_tf.config.mode_flags import BenchmarkConfig, EvaluationConfig, ReportConfig
+from impala_tf.config.protocols import PROTOCOLS
 
 Group = TypeVar("Group")
 
@@ -54,12 +55,19 @@ class Given:
         return name in self.flags
 
     def __getitem__(self, name: str) -> Any:
-        """Returns a flag's value, or its built-in default (see `BUILT_IN`)."""
-        return self.flags.get(name, BUILT_IN[name])
+        """Returns a flag's value, or its default (see `defaults`)."""
+        return self.flags[name] if name in self.flags else self.defaults[name]
 
     def everything(self) -> dict[str, Any]:
         """Returns {flag: value} of all flags, as `__getitem__` returns them."""
-        return {**BUILT_IN, **self.flags}
+        return {**self.defaults, **self.flags}
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """{flag: value if it is not given}: that of `BUILT_IN`, or of --protocol."""
+        # A wrong one is found where all flags are checked.
+        changes = PROTOCOLS.get(self.flags.get("protocol", BUILT_IN["protocol"]))
+        return {**BUILT_IN, **changes} if changes else BUILT_IN
 
     def replace(self, **flags: Any) -> Given:
         """Returns these flags with some changed or added."""
@@ -116,7 +124,7 @@ def replace(config: Config, /, **flags: Any) -> Config:
 def to_flags(given: Given) -> list[str]:
     """Returns the command line that gives these flags; those at their default are left out."""
     flags = []
-    for name, default in BUILT_IN.items():
+    for name, default in given.defaults.items():
         value = given[name]
         if value == default:
             continue

@@ -98,6 +98,10 @@ class EnvironmentConfig:
     environment_processes: Literal["auto", "always", "never"] = "auto"
     """Gymnasium levels without a vector environment: whether each environment runs in a process of
     its own, or all in the actor's. auto: in processes if a step takes more than 1 ms."""
+    protocol: Literal["classic", "sticky"] = "classic"
+    """Atari, retro: classic: games start with no-ops, and every action is done. sticky: actions
+    stick with probability 0.25, games start at once, and lives end nothing (Machado et al., 2018):
+    --repeat_action_probability=0.25 --noop_max=0 --no_terminal_on_life_loss."""
     width: int = 84
     """Atari, retro: frames are resized to this many pixels."""
     height: int = 84
@@ -111,7 +115,7 @@ class EnvironmentConfig:
     max_episode_frames: int = 108_000
     """Atari, retro: a game is truncated after this many emulator frames; 108,000 are 30 minutes."""
     repeat_action_probability: float = 0.0
-    """Atari, retro: sticky actions; 0.25 is the v5 protocol of Machado et al. (2018)."""
+    """Atari, retro: how often the last action is done in place of the new one; see --protocol."""
     full_action_space: bool = False
     """Atari: all 18 actions instead of the game's minimal set."""
     terminal_on_life_loss: bool = True

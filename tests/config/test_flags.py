@@ -17,6 +17,7 @@ from impala_tf.config import (
     ConfigError,
     EnvironmentConfig,
     Given,
+    command_line,
     flat_items,
 )
 from impala_tf.config.presets import PRESETS
@@ -111,6 +112,21 @@ def changed(**flags: Any) -> Given:
 def test_no_promised_flag_is_missing() -> None:
     """Command lines of the earlier projects and of users name them."""
     assert set(CONTRACT) <= set(DEFAULTS)
+
+
+def test_a_protocol_sets_what_is_not_given() -> None:
+    """Also for the processes that are started with these flags."""
+    given = changed(protocol="sticky", noop_max=30)
+    for each in (
+        given,
+        command_line.parse(configs.to_flags(given)),
+        Given.of(configs.resolve(given, "atari")),
+    ):
+        assert each.environment.repeat_action_probability == 0.25
+        assert each.environment.noop_max == 30
+        assert not each.environment.terminal_on_life_loss
+    plain = changed(protocol="sticky", repeat_action_probability=0.0)
+    assert command_line.parse(configs.to_flags(plain)).environment.repeat_action_probability == 0.0
 
 
 def test_no_flag_is_in_two_groups() -> None:
