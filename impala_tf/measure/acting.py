@@ -75,6 +75,8 @@ def inference(
 ) -> Measured:
     """Measures an actor's answers with LiteRT to its environments, without the environments.
 
+    New parameters are set before every unroll, as in a run.
+
     Args:
       config, spec, seconds: as of `environment`.
       network: the converted network (see `ActingModel.to_bytes`).
@@ -86,7 +88,14 @@ def inference(
     policy.set_parameters(parameters)
     env_output = noise(layout.step_specs(num_envs))
     state = interface_of_config(config.agent, spec).initial_state(num_envs)
-    per_s, cores = rate(lambda: policy.answer(env_output, state), seconds)
+    steps = itertools.count()
+
+    def answer() -> None:
+        if next(steps) % config.optimizer.unroll_length == 0:
+            policy.set_parameters(parameters)
+        policy.answer(env_output, state)
+
+    per_s, cores = rate(answer, seconds)
     return Measured(per_s * num_envs, ONE_THREAD, peak_memory_mb(), cores, precision="float32")
 
 
