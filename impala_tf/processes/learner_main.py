@@ -24,6 +24,7 @@ from impala_tf.machine.process_lifetime import (
     raise_descriptor_limit,
     run_interruptibly,
 )
+from impala_tf.machine.supervision import UNUSABLE_INPUT
 from impala_tf.processes import learner_parts, provenance
 from impala_tf.processes.common import begin, credentials_dir, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
@@ -41,7 +42,7 @@ def main(given: Given) -> int:
     """Learns until the run has had all its frames, or this process is asked to stop.
 
     Returns:
-      0, or 1 if another learner of the group was lost.
+      0; 1 if another learner of the group was lost, or training broke down; 2 if a callback raised.
 
     Raises:
       ConfigError: flags, a device, a logdir, a checkpoint or a port that cannot be used.
@@ -69,7 +70,7 @@ def main(given: Given) -> int:
         group.close()
     if parts.callbacks is not None and parts.callbacks.failure:
         _log.error("%s; the last good checkpoint is %s", parts.callbacks.failure, _newest(logdir))
-        return 1
+        return UNUSABLE_INPUT  # it would raise again after a restart
     if trouble := parts.storage.trouble():
         _log.error("%s; the last good checkpoint is %s", trouble["text"], _newest(logdir))
         return 1

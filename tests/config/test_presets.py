@@ -98,11 +98,11 @@ def test_scaling_a_network_without_convolutions_is_refused() -> None:
 
 def test_resolving_twice_changes_nothing() -> None:
     """Every process of a run resolves its flags again."""
-    for kind, preset, algorithm in itertools.product(
-        KINDS, PRESETS, (None, "impala", "appo", "ppo", "a3c", "dqn")
+    for kind, preset, algorithm, continuous in itertools.product(
+        KINDS, PRESETS, (None, "impala", "appo", "ppo", "a3c", "dqn"), (False, True)
     ):
-        once = configs.resolve(changed(preset=preset, algorithm=algorithm), kind)
-        assert configs.resolve(Given.of(once), kind) == once
+        once = configs.resolve(changed(preset=preset, algorithm=algorithm), kind, continuous)
+        assert configs.resolve(Given.of(once), kind, continuous) == once
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -152,6 +152,15 @@ def test_schedules_end_at_the_presets_share_of_a_given_start() -> None:
         ("entropy_cost_end", "entropy_cost"),
     ):
         assert flags[end] / flags[start] == pytest.approx(usual[end] / usual[start])
+
+
+def test_robots_take_many_steps_on_small_batches_unless_another_algorithm_is_asked_for() -> None:
+    """V-trace without a clipped surrogate is not stable with eight uses of a batch."""
+    tuned = configs.resolve(Given(), "vector", continuous=True)
+    assert tuned.optimizer.updates_per_batch == 8
+    for flags in ({"algorithm": "impala"}, {"preset": "paper"}):
+        assert configs.resolve(changed(**flags), "vector", True).optimizer.updates_per_batch < 8
+    assert configs.resolve(Given(), "image", continuous=True).optimizer.updates_per_batch < 8
 
 
 def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:

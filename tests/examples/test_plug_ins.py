@@ -95,7 +95,7 @@ class Other:
 @pytest.mark.long
 def test_a_callback_that_raises_ends_the_run_after_a_checkpoint(start, folder):
     (folder / "broken.py").write_text(BROKEN)
-    _, err = train(start, folder, "--callbacks=broken:Raises", frames=1_000_000, status=1)
+    _, err = train(start, folder, "--callbacks=broken:Raises", frames=1_000_000, status=2)
     assert "--callbacks: Raises.on_row raised" in err
     assert "RuntimeError: no room" in (folder / "run" / "processes" / "learner-0.log").read_text()
     assert len(list((folder / "run" / "checkpoints").glob("ckpt-*"))) == 2
