@@ -59,6 +59,11 @@ class Logdir:
         return self.path / "best"
 
     @property
+    def videos(self) -> Path:
+        """Folder of the videos of --video_every."""
+        return self.path / "videos"
+
+    @property
     def callback_metrics(self) -> Path:
         """The metrics that callbacks return (CSV)."""
         return self.path / "callback_metrics.csv"

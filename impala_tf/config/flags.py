@@ -69,6 +69,9 @@ class RunConfig:
     track: Literal["none", "wandb"] = "none"
     """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
     here until 'wandb sync'. metrics.csv and TensorBoard are always written."""
+    video_every: int | None = None
+    """Make a video of a game of the newest policy after about this many frames, again and again:
+    with the first checkpoint then. In LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints."""
     metrics_interval_s: float = 10.0

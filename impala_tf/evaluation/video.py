@@ -1,4 +1,4 @@
-"""Videos of games as H.264 in mp4, which browsers play, and short clips for pages."""
+"""Videos of games as H.264 in mp4, which browsers play, and short clips for pages and curves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from impala_tf.logdir import written_aside
 
 CLIP_SECONDS = 15.0
 CLIP_BYTES = 400_000
+GIF_HEIGHT = 160
 _CLIP_MAX_FPS = 30
 # Tried in this order: what needs the fewest bytes comes last.
 _CLIP_HEIGHTS = (360, 240)
@@ -76,6 +77,42 @@ def first_seconds(frames: Iterable[np.ndarray], fps: float) -> tuple[bytes, floa
             if path.stat().st_size <= CLIP_BYTES:
                 break
         return path.read_bytes(), len(kept) * step / fps
+
+
+def write_gif(path: Path, frames: Sequence[np.ndarray], fps: float) -> tuple[int, int]:
+    """Writes a GIF that repeats for ever, and returns its width and height.
+
+    It has 216 colours and at most GIF_HEIGHT rows of pixels: GIFs are large.
+
+    Args:
+      path: the file.
+      frames: uint8 [H, W, 3], RGB, all of the same size; at least one.
+      fps: frames per second.
+    """
+    height, width = _at_most(frames[0], GIF_HEIGHT).shape[:2]
+    with av.open(path, "w", format="gif") as container:
+        stream = container.add_stream("gif", rate=Fraction(fps).limit_denominator(1000))
+        stream.width, stream.height, stream.pix_fmt = width, height, "pal8"
+        for frame in frames:
+            # Without dithering, which would change pixels that stay as they are in the game.
+            steps = (_at_most(frame, GIF_HEIGHT).astype(np.uint16) * 6) >> 8
+            colours = (steps @ np.array([36, 6, 1], np.uint16)).astype(np.uint8)
+            picture = av.VideoFrame.from_ndarray((colours, _PALETTE), format="pal8")
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+    return width, height
+
+
+def _palette() -> np.ndarray:
+    """Returns uint8 [256, 4], ARGB: six steps of each colour, and black."""
+    steps = np.array(list(itertools.product(range(6), repeat=3)), np.uint8) * 51
+    palette = np.zeros((256, 4), np.uint8)
+    palette[:, 0] = 255
+    palette[: len(steps), 1:] = steps
+    return palette
+
+
+_PALETTE = _palette()
 
 
 def _encode(

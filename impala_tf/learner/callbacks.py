@@ -167,9 +167,14 @@ class Callbacks:
         self.failure = f"--callbacks: {type(callback).__qualname__}.{method} raised; see above"
 
 
-def of_run(run: RunConfig, logdir: Logdir, tensorboard: TensorBoardWriter) -> Callbacks:
-    """Returns the callbacks of a run. Raises ConfigError as `load`."""
-    others: list[Callback] = [KeepBest(logdir)]
+def of_run(
+    run: RunConfig,
+    logdir: Logdir,
+    tensorboard: TensorBoardWriter,
+    more: Sequence[Callback] = (),
+) -> Callbacks:
+    """Returns the callbacks of a run, and `more`. Raises ConfigError as `load`."""
+    others: list[Callback] = [KeepBest(logdir), *more]
     if run.stop_at_return is not None:
         others.append(StopAtReturn(run.stop_at_return))
     return Callbacks(load(run), others, logdir, tensorboard.add)

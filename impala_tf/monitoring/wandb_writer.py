@@ -36,6 +36,13 @@ class WandbWriter:
         points = {TENSORBOARD_TAGS[name]: value for name, value in row.items() if value is not None}
         self._opened().log(points, step=int(row["environment_frames"] or 0))
 
+    def add_video(self, name: str, path: Path, caption: str, environment_frames: int) -> None:
+        """Adds an mp4 file, at the frames of the last row: W&B drops what is older."""
+        import wandb
+
+        film = wandb.Video(str(path), caption=caption, format="mp4")
+        self._opened().log({name: film}, step=environment_frames)
+
     def position(self) -> dict[str, int]:
         """Returns {}: nothing that was uploaded can be taken back."""
         return {}

@@ -211,6 +211,24 @@ class TensorBoardWriter:
                 for name, value in values.items():
                     tf.summary.scalar(f"callbacks/{name}", np.asarray(value, np.float32))
 
+    def add_gif(
+        self, name: str, gif: bytes, size: tuple[int, int], environment_frames: int
+    ) -> None:
+        """Adds a GIF to the images, which play it; `size`: its width and height in pixels."""
+        import tensorflow as tf
+
+        if self._writer is None:
+            return
+        width, height = size
+        image = tf.compat.v1.Summary.Image(
+            encoded_image_string=gif, width=width, height=height, colorspace=3
+        )
+        values = [tf.compat.v1.Summary.Value(tag=name, image=image)]
+        summary = tf.compat.v1.Summary(value=values).SerializeToString()
+        with self._writer.as_default():
+            tf.summary.experimental.write_raw_pb(summary, np.asarray(environment_frames, np.int64))
+        self._writer.flush()
+
     def position(self) -> dict[str, int]:
         """Returns {event file: bytes} after flushing the files to the disk."""
         files = self._event_files()

@@ -34,6 +34,8 @@ from impala_tf.transport import LearnerServer
 
 # How long a learner that is done waits for its actors to call once more and be told.
 _FAREWELL_S = 5.0
+# How long a learner that is done lets the video be completed that is being made.
+_LAST_VIDEO_S = 60.0
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -140,6 +142,9 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
     finally:
         parts.queue.close()
         parts.server.stop(grace_s=0.5)
+        if parts.videos is not None:
+            deadline = time.monotonic() + _LAST_VIDEO_S
+            parts.videos.close(lambda: learner.done and not stop() and time.monotonic() < deadline)
         parts.recorder.close()
     _log.info(
         "%s at %s frames%s",

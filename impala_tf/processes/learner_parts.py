@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -34,8 +35,9 @@ from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
-from impala_tf.processes import run_folder
+from impala_tf.processes import run_folder, training_videos
 from impala_tf.processes.common import credentials_dir, seed_of
+from impala_tf.processes.training_videos import Film, TrainingVideos
 from impala_tf.transport import (
     GrantLimit,
     Grants,
@@ -70,6 +72,7 @@ class LearnerParts(NamedTuple):
     inference: InferenceService | None  # for --inference=learner
     storage: StorageWatch
     callbacks: Callbacks | None  # of rank 0
+    videos: TrainingVideos | None  # of rank 0, with --video_every
 
 
 def build(
@@ -85,6 +88,7 @@ def build(
     configs.check_batches(config)
     if group.rank == 0:
         run_folder.check_same_run(config, spec, logdir)
+        training_videos.check(config)
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
     dtype = precision.torso_dtype(config.agent)
     precision.disable_failing_fusion(config.agent)
@@ -99,7 +103,7 @@ def build(
         (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
-    recorder, run_callbacks = _recorder(config, spec, logdir, queue, learner, group)
+    recorder, run_callbacks, videos = _recorder(config, spec, logdir, queue, learner, group)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed = False
@@ -146,6 +150,7 @@ def build(
         inference=inference,
         storage=StorageWatch(),
         callbacks=run_callbacks,
+        videos=videos,
     )
 
 
@@ -219,9 +224,9 @@ def _recorder(
     queue: UnrollQueue,
     learner: Learner,
     group: LearnerGroup,
-) -> tuple[RunRecorder, Callbacks | None]:
+) -> tuple[RunRecorder, Callbacks | None, TrainingVideos | None]:
     writers: dict[str, Writer] = {}
-    learners_writer = level_rows = run_callbacks = None
+    learners_writer = level_rows = run_callbacks = videos = wandb = None
     if group.rank == 0:
         if len(spec.levels) > 1:
             levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
@@ -229,10 +234,14 @@ def _recorder(
         writers["csv"] = CsvWriter(logdir.metrics)
         writers["tensorboard"] = tensorboard = TensorBoardWriter(logdir.tensorboard)
         if config.run.track == "wandb":
-            writers["wandb"] = WandbWriter(logdir.path, configs.to_dict(config))
+            writers["wandb"] = wandb = WandbWriter(logdir.path, configs.to_dict(config))
         if group.size > 1:
             learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
-        writers["callbacks"] = run_callbacks = callbacks.of_run(config.run, logdir, tensorboard)
+        if config.run.video_every is not None:
+            videos = TrainingVideos(config, logdir, _publisher(tensorboard, wandb))
+        more = [] if videos is None else [videos]
+        run_callbacks = callbacks.of_run(config.run, logdir, tensorboard, more)
+        writers["callbacks"] = run_callbacks
     recorder = RunRecorder(
         writers,
         queue.size,
@@ -241,7 +250,22 @@ def _recorder(
         level_rows,
         None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
     )
-    return recorder, run_callbacks
+    return recorder, run_callbacks, videos
+
+
+def _publisher(
+    tensorboard: TensorBoardWriter, wandb: WandbWriter | None
+) -> Callable[[Film, int], None]:
+    """Returns what shows a video in TensorBoard and W&B."""
+
+    def publish(film: Film, environment_frames: int) -> None:
+        gif, size = Path(film.gif).read_bytes(), (film.width, film.height)
+        tensorboard.add_gif("video/game", gif, size, film.environment_frames)
+        if wandb is not None:
+            caption = f"{film.environment_frames:,} frames"
+            wandb.add_video("video/game", Path(film.video), caption, environment_frames)
+
+    return publish
 
 
 def _normalizer(config: Config) -> Callable[[int, float], float | None]:

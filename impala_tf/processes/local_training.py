@@ -18,7 +18,7 @@ from impala_tf.machine import certificates, process_logs
 from impala_tf.machine.node import Node, is_learner, run_end_command
 from impala_tf.machine.supervision import Command, ProcessState, SupervisedProcess
 from impala_tf.monitoring import status, wandb_writer
-from impala_tf.processes import run_folder, tensorflow_startup
+from impala_tf.processes import run_folder, tensorflow_startup, training_videos
 from impala_tf.processes.common import credentials_dir, logdir_of, resolve
 
 # A learner that is asked to stop finishes its update and writes a checkpoint.
@@ -59,6 +59,7 @@ class LocalTraining:
         self.needs = algorithm.check_machine(self.config, self.spec)
         tensorflow_startup.check_gpu(self.config.process.device)
         callbacks.load(self.config.run)
+        training_videos.check(self.config)
         if self.config.run.track == "wandb":
             wandb_writer.check_installed()
         self.frames = 0

@@ -1,0 +1,99 @@
+"""The process that makes one video for --video_every; see `training_videos`.
+
+    python -m impala_tf.processes.video_main FLAGS... FOLDER NUMBER
+
+FLAGS are those of the run, FOLDER is where the video goes, and NUMBER counts the videos so far:
+agents of several levels play one after another. Its last line is a `Film` as JSON.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+
+from impala_tf import config as configs
+from impala_tf.config import ConfigError, command_line
+from impala_tf.environments import suites
+from impala_tf.machine.process_lifetime import ignore_stop_requests, stop_with_parent
+from impala_tf.processes import tensorflow_startup
+from impala_tf.processes.common import resolve
+from impala_tf.processes.training_videos import Film
+
+LONGEST_S = 300.0
+"""Of a game that does not end, only so much is shown."""
+_GIF_S = 10.0
+_GIF_MAX_FPS = 15
+
+
+def main(arguments: list[str]) -> int:
+    """Plays a game with the newest checkpoint, and writes it to files; returns 0.
+
+    Raises:
+      ConfigError: no whole checkpoint, or a level that cannot be drawn.
+    """
+    *flags, folder, number = arguments
+    given = command_line.parse(flags)
+    tensorflow_startup.import_tensorflow()
+    tensorflow_startup.use_one_cpu_thread()
+    tensorflow_startup.start_xla()
+    config, spec = resolve(given)
+    # These import TensorFlow.
+    from impala_tf.evaluation import video
+    from impala_tf.processes import trained_agent
+
+    trained = trained_agent.load(config, spec)
+    levels = suites.levels(config.environment)
+    index = int(number) % len(levels)
+    name = f"{trained.environment_frames:012d}"
+    if len(levels) > 1:
+        name += f"-{configs.slug(levels[index].level_name)}"
+    path, gif = Path(folder) / f"{name}.mp4", Path(folder) / f".{name}.gif"
+    with trained_agent.filmed(trained, index=index) as (pictures, fps):
+        clip = _Clip(fps)
+        longest = itertools.islice(pictures, int(LONGEST_S * fps))
+        video.write_mp4(path, clip.watched(longest), fps)
+    width, height = video.write_gif(gif, clip.pictures, clip.fps)
+    film = Film(str(path), str(gif), width, height, trained.environment_frames)
+    print(json.dumps(film._asdict()))
+    return 0
+
+
+class _Clip:
+    """Keeps the first pictures of a video."""
+
+    def __init__(self, fps: float) -> None:
+        self._step = max(1, round(fps / _GIF_MAX_FPS))
+        self.fps = fps / self._step
+        self.pictures: list[np.ndarray] = []
+
+    def watched(self, pictures: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+        """Yields the pictures."""
+        for number, picture in enumerate(pictures):
+            if number % self._step == 0 and len(self.pictures) < _GIF_S * self.fps:
+                self.pictures.append(picture.copy())
+            yield picture
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Leaves no half-written file, as the end by the signal alone would."""
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner, which ends this
+    stop_with_parent()
+    try:
+        status = main(sys.argv[1:])
+    except ConfigError as error:
+        status = command_line.fail(error)
+    finally:
+        ignore_stop_requests()
+    sys.exit(status)
