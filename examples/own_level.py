@@ -3,10 +3,11 @@
     cd examples
     python ../run_experiment.py --level_name=own_level:Corridor --level_kwargs='{"length": 8}' \
         --level_wrappers=own_level:Impatient --total_environment_frames=200000 \
-        --logdir=../runs/corridor
+        --info_metrics=wrong_steps --logdir=../runs/corridor
     python ../run_experiment.py --mode=test --logdir=../runs/corridor --trust_level_module
 
-The best return is 1 - 0.01 * (length - 1).
+The best return is 1 - 0.01 * (length - 1). The column info/wrong_steps of metrics.csv
+falls to 0.
 """
 
 from __future__ import annotations
@@ -25,19 +26,22 @@ class Corridor(gymnasium.Env[np.ndarray, int]):
             raise ValueError("length must be 2 or more")
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (length,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(2)
-        self._length, self._reward, self._position = length, reward, 0
+        self._length, self._reward = length, reward
+        self._position = self._wrong_steps = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
         """Goes back to the left end."""
         super().reset(seed=seed)
-        self._position = 0
+        self._position = self._wrong_steps = 0
         return self._observation(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Takes a step."""
         self._position = max(0, self._position + (1 if action == 1 else -1))
+        self._wrong_steps += action != 1
         arrived = self._position == self._length - 1
-        return self._observation(), self._reward * arrived, arrived, False, {}
+        info = {"wrong_steps": self._wrong_steps}
+        return self._observation(), self._reward * arrived, arrived, False, info
 
     def _observation(self) -> np.ndarray:
         return np.eye(self._length, dtype=np.float32)[self._position]

@@ -185,3 +185,4 @@ class Episode(NamedTuple):
     episode_length: int  # agent steps
     environment: int = 0  # which of an actor's environments
     level: int = 0  # index in EnvironmentSpec.levels
+    info: tuple[float | None, ...] = ()  # a number for each of --info_metrics; None: it had none

@@ -142,6 +142,11 @@ def to_dict(config: Config) -> dict[str, Any]:
     return dict(flat_items(config))
 
 
+def info_metrics(text: str) -> tuple[str, ...]:
+    """Splits --info_metrics; '' gives ()."""
+    return hosts(text)
+
+
 def hosts(text: str) -> tuple[str, ...]:
     """Splits a comma-separated flag such as --learner_hosts; '' gives ()."""
     return tuple(part.strip() for part in text.split(",")) if text.strip() else ()
@@ -169,9 +174,9 @@ def actors_use_tensorflow(config: Config) -> bool:
 def wire_digest(config: Config) -> str:
     """Returns a short digest of the flags that actor and learner must share.
 
-    These are the level's protocol, the agent with its inputs, the unroll length, and what
-    processes wait for; if actors send gradients, also whatever changes these. The handshake
-    compares it.
+    These are the level's protocol and its --info_metrics, the agent with its inputs, the unroll
+    length, and what processes wait for; if actors send gradients, also whatever changes these. The
+    handshake compares it.
     """
     shared = {
         **dataclasses.asdict(config.environment),
@@ -183,6 +188,7 @@ def wire_digest(config: Config) -> str:
         "algorithm": config.loss.algorithm,
         "unroll_length": config.optimizer.unroll_length,
         "inference": config.process.inference,
+        "info_metrics": config.run.info_metrics,
         "synchronization": config.process.synchronization,
     }
     if algorithm(config.loss.algorithm).actors_send == "gradients":

@@ -60,6 +60,10 @@ class RunConfig:
     callbacks: str = ""
     """module:Class, comma separated: classes of yours that are told what the learner does, and may
     add metrics or end the run (see impala_tf.callbacks.Callback)."""
+    info_metrics: str = ""
+    """NAME, comma separated: numbers in the level's info at the end of an episode that become
+    metrics: means over the last 100 episodes, in the column info/NAME. NAME of a dictionary in
+    info: dictionary/NAME."""
     track_project: str = "impala_tf"
     """--track=wandb: the project there."""
     track_group: str = ""

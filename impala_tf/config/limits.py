@@ -10,7 +10,13 @@ from impala_tf.config import plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import Given, actors_wait, hosts, waits_for_updates
+from impala_tf.config.flag_values import (
+    Given,
+    actors_wait,
+    hosts,
+    info_metrics,
+    waits_for_updates,
+)
 from impala_tf.config.flags import Config
 from impala_tf.config.own_levels import own_level_problems
 from impala_tf.types import EnvironmentSpec
@@ -58,6 +64,7 @@ def problems(given: Given) -> list[str]:
             if flags[name] is not None and not fits(flags[name])
         ]
     found += _level_problems(flags)
+    found += _info_problems(flags["info_metrics"])
     found += plug_ins.problems(flags)
     found += own_level_problems(flags)
     if flags["mode"] == "report" and not flags["logdir"]:
@@ -155,6 +162,17 @@ def _level_problems(flags: dict[str, Any]) -> list[str]:
         f"--start_level={flags['start_level']} with --num_levels={flags['num_levels']}: the last"
         f" level of Procgen is {_LAST_PROCGEN_LEVEL}"
     ]
+
+
+def _info_problems(text: str) -> list[str]:
+    names = info_metrics(text)
+    found = [
+        f"--info_metrics={text}: '{name}' is not a NAME or dictionary/NAME in the level's info"
+        for name in names
+        if re.fullmatch(r"[\w.-]+(/[\w.-]+)*", name) is None
+    ]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    return found + [f"--info_metrics={text}: {name} is given twice" for name in twice]
 
 
 def _name_problems(flags: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from impala_tf.environments import spaces
+from impala_tf.environments.infos import Info, InfoMetrics
 from impala_tf.machine.process_lifetime import die_with_parent
 from impala_tf.types import EnvOutput, Episode
 
@@ -42,9 +43,13 @@ class BatchedEnvironment:
 
     restarts = 0  # `GuardedEnvironment` counts them
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        """Takes over `env`, whose autoreset modes are among AUTORESET_MODES."""
+    def __init__(self, env: VectorEnv[Any, Any, Any], infos: InfoMetrics | None = None) -> None:
+        """Takes over `env`, whose autoreset modes are among AUTORESET_MODES.
+
+        `infos` reads what episodes tell besides their return; None: nothing.
+        """
         self._env = env
+        self._infos = infos or InfoMetrics(())
         self._num_envs = env.num_envs
         self._same_step = same_step(env)
         actions = spaces.action_spec(env.single_action_space)
@@ -87,7 +92,7 @@ class BatchedEnvironment:
         before, self._game_over = self._game_over, terminated | truncated
         ignored = before & ~self._same_step
         reward = np.where(ignored, 0, reward)
-        self._count(reward, ignored)
+        self._count(reward, ignored, info)
         # With SAME_STEP autoreset, the observation that bootstraps a truncated game is never shown.
         autoreset = np.where(self._same_step, truncated & ~terminated, before)
         terminated = terminated | life_lost
@@ -110,12 +115,13 @@ class BatchedEnvironment:
         """Closes the environments and the processes that they run in."""
         close(self._env)
 
-    def _count(self, reward: np.ndarray, autoreset: np.ndarray) -> None:
+    def _count(self, reward: np.ndarray, autoreset: np.ndarray, info: Info) -> None:
         self._returns += reward
         self._lengths += ~autoreset
         for n in np.flatnonzero(self._game_over):
             level = int(self.level_indices[n])
-            game = Episode(float(self._returns[n]), int(self._lengths[n]), int(n), level)
+            told = self._infos.of(info, int(n), bool(self._same_step[n]))
+            game = Episode(float(self._returns[n]), int(self._lengths[n]), int(n), level, told)
             self._episodes.append(game)
         self._returns[self._game_over] = 0
         self._lengths[self._game_over] = 0

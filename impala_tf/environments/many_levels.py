@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from impala_tf.environments import spaces
 from impala_tf.environments.batched import LIFE_LOST, close, same_step
+from impala_tf.environments.infos import PARTS
 from impala_tf.types import ActionSpec
 
 # Between the seeds of two levels, so that their environments have different ones.
@@ -72,12 +73,13 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
             info.get(LIFE_LOST, np.zeros(part.num_envs, np.bool_))
             for info, part in zip(infos, self._parts, strict=True)
         ]
+        counts = [part.num_envs for part in self._parts]
         return (
             _joined(observations),
             np.concatenate(rewards),
             np.concatenate(terminated),
             np.concatenate(truncated),
-            {LIFE_LOST: np.concatenate(lost)},
+            {LIFE_LOST: np.concatenate(lost), PARTS: list(zip(counts, infos, strict=True))},
         )
 
     def render(self) -> Any:

@@ -6,7 +6,7 @@ To add one: a line in _GROUPS, and its value in `learner.policy`, `algorithms.dq
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 # Losses, entropy, norms, lags and fractions are means over the updates since the last row.
 _GROUPS: dict[str, dict[str, str]] = {
@@ -79,6 +79,23 @@ TENSORBOARD_TAGS: dict[str, str] = {
     for name in metrics
 }
 """{metric: its curve in TensorBoard}, e.g. episode_return_mean: episode/return_mean."""
+
+INFO = "info/"
+"""How the columns of --info_metrics begin, and their curves in TensorBoard."""
+
+
+def info_columns(names: Sequence[str]) -> dict[str, str]:
+    """Returns the columns of --info_metrics, with their meanings."""
+    return {
+        f"{INFO}{name}": f"mean of {name} in the last info of the last 100 whole games"
+        for name in names
+    }
+
+
+def tag(name: str) -> str:
+    """Returns the curve of a metric in TensorBoard."""
+    return TENSORBOARD_TAGS.get(name, name)
+
 
 OF_LEARNER = (
     "loss_total", "entropy", "policy_lag_mean", "policy_lag_max", "rho_clip_fraction",

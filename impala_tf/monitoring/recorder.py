@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class RunRecorder:
       learners_writer: writes one row per learner, if there are several.
       level_rows: writes one row per level, if there are several.
       replay_steps: returns how many agent steps are in the replay, if there is one.
+      info_metrics: the names of `Episode.info`.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class RunRecorder:
         learners_writer: Writer | None = None,
         level_rows: LevelRows | None = None,
         replay_steps: Callable[[], int] | None = None,
+        info_metrics: Sequence[str] = (),
     ) -> None:
         self._writers = writers
         self._learner_rows = LearnerRows(learners_writer)
@@ -59,7 +61,7 @@ class RunRecorder:
         self._queue_size = queue_size
         self._replay_steps = replay_steps
         self._interval_s = interval_s
-        self._window = EpisodeWindow()
+        self._window = EpisodeWindow(info_metrics)
         self._lock = threading.Lock()
         self._episodes: list[Episode] = []
         self._actor_memory_mb = 0.0

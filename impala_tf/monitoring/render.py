@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from impala_tf.monitoring.bottleneck import bottleneck_of
-from impala_tf.monitoring.metrics import Row
+from impala_tf.monitoring.metrics import INFO, Row
 from impala_tf.monitoring.status import ActorStatus, Status
 
 SILENT_AFTER_S = 30.0
@@ -121,7 +121,17 @@ def troubles(status: Status) -> list[str]:
         lines.append(f"{trouble['text']} (since {_clock(trouble['since_unix_s'])})")
     if refused := status.get("refused_actor"):
         lines.append(f"{refused}; it ends, and needs other flags")
+    lines += _info_troubles(status.get("row") or {})
     return lines + _actors_troubles(status["actors"])
+
+
+def _info_troubles(row: Mapping[str, Any]) -> list[str]:
+    """Returns a line if names of --info_metrics have no value although episodes have ended."""
+    if not row.get("episodes"):
+        return []
+    missing = [n.removeprefix(INFO) for n, v in row.items() if n.startswith(INFO) and v is None]
+    found = "the level's info has no number of this name; actor-0's log lists the names"
+    return [f"--info_metrics={','.join(missing)}: {found}"] if missing else []
 
 
 def _actors_troubles(actors: Sequence[ActorStatus]) -> list[str]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from impala_tf.monitoring.metrics import OF_LEARNER, Row
+from impala_tf.monitoring.metrics import OF_LEARNER, Row, info_columns
 from impala_tf.monitoring.writers import Writer
 from impala_tf.types import Episode
 
@@ -18,16 +18,22 @@ Parts = Sequence[Mapping[str, Any]]
 
 
 class EpisodeWindow:
-    """Counts finished games and averages the last 100."""
+    """Counts finished games and averages the last 100.
 
-    def __init__(self) -> None:
+    Args:
+      info_metrics: the names of `Episode.info`, if these are averaged, too.
+    """
+
+    def __init__(self, info_metrics: Sequence[str] = ()) -> None:
+        self._info_metrics = info_metrics
         self._count = 0
         self._last: deque[Episode] = deque(maxlen=100)
 
     def add(self, episode: Episode) -> None:
         """Counts a finished game."""
         self._count += 1
-        self._last.append(Episode(float(episode.episode_return), int(episode.episode_length)))
+        score, length = float(episode.episode_return), int(episode.episode_length)
+        self._last.append(Episode(score, length, info=tuple(episode.info)))
 
     def row(self) -> dict[str, float | int | None]:
         """Returns the episode metrics; the means are None before the first game has finished."""
@@ -35,7 +41,13 @@ class EpisodeWindow:
             "episodes": self._count,
             "episode_return_mean": _mean([episode.episode_return for episode in self._last]),
             "episode_length_mean": _mean([episode.episode_length for episode in self._last]),
+            **{name: self._info_mean(n) for n, name in enumerate(info_columns(self._info_metrics))},
         }
+
+    def _info_mean(self, number: int) -> float | None:
+        # A run that was resumed by an older version has games without it.
+        values = [episode.info[number] for episode in self._last if number < len(episode.info)]
+        return _mean([value for value in values if value is not None])
 
     def state(self) -> dict[str, Any]:
         """Returns the window as JSON-able values, for a checkpoint."""

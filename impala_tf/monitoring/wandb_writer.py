@@ -13,7 +13,7 @@ from typing import Any
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.logdir import write_atomically
-from impala_tf.monitoring.metrics import TENSORBOARD_TAGS, Row
+from impala_tf.monitoring.metrics import Row, tag
 
 
 class WandbWriter:
@@ -33,7 +33,7 @@ class WandbWriter:
 
     def write(self, row: Row) -> None:
         """Adds a point to each curve that has a value."""
-        points = {TENSORBOARD_TAGS[name]: value for name, value in row.items() if value is not None}
+        points = {tag(name): value for name, value in row.items() if value is not None}
         self._opened().log(points, step=int(row["environment_frames"] or 0))
 
     def add_video(self, name: str, path: Path, caption: str, environment_frames: int) -> None:

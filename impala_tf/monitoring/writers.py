@@ -19,7 +19,7 @@ import numpy as np
 
 from impala_tf.config import ConfigError
 from impala_tf.logdir import sync
-from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS, Row
+from impala_tf.monitoring.metrics import METRICS, Row, tag
 
 _PUT_BACK = "restore the file that belongs to the checkpoint, or choose another --logdir"
 _NO_CHECKPOINT = (
@@ -195,7 +195,8 @@ class TensorBoardWriter:
                 for name, value in row.items():
                     if value is not None:
                         point = np.asarray(value, np.float32)
-                        tf.summary.scalar(TENSORBOARD_TAGS[name], point, description=METRICS[name])
+                        meaning = METRICS.get(name, "")
+                        tf.summary.scalar(tag(name), point, description=meaning)
             self._writer.flush()
         except tf.errors.OpError as error:
             self._writer = None

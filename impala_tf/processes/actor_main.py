@@ -19,6 +19,7 @@ from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
+from impala_tf.environments.infos import InfoMetrics
 from impala_tf.environments.observations import layout_of
 from impala_tf.machine import process_memory
 from impala_tf.machine.process_lifetime import run_interruptibly
@@ -64,6 +65,9 @@ def main(given: Given) -> int:
     patience.on_end = client.close
     stop.on_request(client.close)
 
+    names = configs.info_metrics(config.run.info_metrics)
+    infos = InfoMetrics(names, spec.level_name, warns=task == 0)
+
     def seed() -> int:  # once there was a handshake
         return seed_of_start(first_seed, client.run_steps, client.restarts)
 
@@ -78,7 +82,7 @@ def main(given: Given) -> int:
             actor=task,
             num_actors=num_actors,
         )
-        return BatchedEnvironment(made)
+        return BatchedEnvironment(made, infos)
 
     environment = GuardedEnvironment(
         make,

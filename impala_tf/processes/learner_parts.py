@@ -29,7 +29,12 @@ from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates
-from impala_tf.monitoring.metrics import LEARNER_METRICS, LEVEL_METRICS
+from impala_tf.monitoring.metrics import (
+    LEARNER_METRICS,
+    LEVEL_METRICS,
+    METRICS,
+    info_columns,
+)
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.storage import StorageWatch
@@ -226,12 +231,13 @@ def _recorder(
     group: LearnerGroup,
 ) -> tuple[RunRecorder, Callbacks | None, TrainingVideos | None]:
     writers: dict[str, Writer] = {}
+    names = configs.info_metrics(config.run.info_metrics)
     learners_writer = level_rows = run_callbacks = videos = wandb = None
     if group.rank == 0:
         if len(spec.levels) > 1:
             levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
             level_rows = LevelRows(levels_writer, len(spec.levels), _normalizer(config))
-        writers["csv"] = CsvWriter(logdir.metrics)
+        writers["csv"] = CsvWriter(logdir.metrics, METRICS | info_columns(names))
         writers["tensorboard"] = tensorboard = TensorBoardWriter(logdir.tensorboard)
         if config.run.track == "wandb":
             writers["wandb"] = wandb = WandbWriter(logdir.path, configs.to_dict(config))
@@ -249,6 +255,7 @@ def _recorder(
         learners_writer,
         level_rows,
         None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
+        names,
     )
     return recorder, run_callbacks, videos
 
@@ -299,4 +306,5 @@ def _terms(
         max_environments=max_environments(specs, configs.sent_per_push(config)),
         most_episodes=_most_episodes(config),
         num_levels=len(spec.levels),
+        num_infos=len(configs.info_metrics(config.run.info_metrics)),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import secrets
 import threading
@@ -229,6 +230,11 @@ class ActorClient:
             episode_returns=[episode.episode_return for episode in episodes],
             episode_lengths=[episode.episode_length for episode in episodes],
             episode_levels=[episode.level for episode in episodes],
+            episode_infos=[
+                math.nan if value is None else value
+                for episode in episodes
+                for value in episode.info
+            ],
             blocked_s=blocked_s,
             **report._asdict(),
         )

@@ -14,7 +14,7 @@ from impala_tf.transport.errors import HandshakeRefused
 from impala_tf.transport.wire import MAX_UNROLL_BYTES
 from impala_tf.types import Nest
 
-PROTOCOL_VERSION = 15
+PROTOCOL_VERSION = 16
 
 _LONGEST_REFUSAL = 2000
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -30,6 +30,7 @@ class RunTerms(NamedTuple):
     most_episodes: int  # that can end in a push, for each N of it
     max_environments: int = 4096  # N at most, of one actor
     num_levels: int = 1  # that the agent learns
+    num_infos: int = 0  # --info_metrics
 
 
 def max_environments(sent_specs: Nest, envs_per_actor: int) -> int:

@@ -158,8 +158,8 @@ class Pushes:
         """Decodes an unroll and puts it, in a worker; then its sequence number is used up."""
         try:
             sent = self._decode(session, request)
-            check_numbers(request, self.terms.most_episodes, self.terms.num_levels)
-            report = _report(request, sent)
+            check_numbers(request, self.terms)
+            report = _report(request, sent, self.terms.num_infos)
             self._put(sent, report)
         except RefusedUnroll as refused:
             self._count_refusal(session, request, str(refused))
@@ -198,9 +198,7 @@ class Pushes:
             logger.warning("%s: an unroll was refused: %s", request.actor_id, reason)
 
 
-def check_numbers(
-    request: impala_pb2.PushUnrollRequest, most_episodes: int, num_levels: int
-) -> None:
+def check_numbers(request: impala_pb2.PushUnrollRequest, terms: RunTerms) -> None:
     """Checks what an actor says about its games and itself.
 
     Raises:
@@ -209,35 +207,53 @@ def check_numbers(
     """
     returns, lengths = request.episode_returns, request.episode_lengths
     levels = request.episode_levels
-    for name in ("episode_lengths", "episode_levels"):
+    for name, of_each in (
+        ("episode_lengths", 1),
+        ("episode_levels", 1),
+        ("episode_infos", terms.num_infos),
+    ):
         count = len(getattr(request, name))
-        if count != len(returns):
+        if count != of_each * len(returns):
             raise CallError(
                 grpc.StatusCode.INVALID_ARGUMENT,
-                f"{name}: expected {len(returns)} like episode_returns, got {count}",
+                f"{name}: expected {of_each} for each of {len(returns)} episode_returns, got"
+                f" {count}",
             )
-    most = most_episodes * request.num_environments
+    most = terms.most_episodes * request.num_environments
     if len(returns) > most:
         raise CallError(
             grpc.StatusCode.INVALID_ARGUMENT,
             f"episode_returns: expected {most} at most in one unroll, got {len(returns)}",
         )
-    if levels and not 0 <= min(levels) <= max(levels) < num_levels:
-        raise RefusedUnroll(f"episodes: levels from {min(levels)}, but there are {num_levels}")
+    if levels and not 0 <= min(levels) <= max(levels) < terms.num_levels:
+        raise RefusedUnroll(
+            f"episodes: levels from {min(levels)}, but there are {terms.num_levels}"
+        )
     rates = (request.agent_steps_per_s, request.environment_fraction, request.inference_fraction,
              request.push_wait_fraction, request.memory_mb, request.blocked_s)  # fmt: skip
     if not all(map(math.isfinite, (*returns, *rates))) or min(lengths, default=0) < 0:
         raise RefusedUnroll("episodes: a return that is NaN or infinite, or a negative length")
 
 
-def _report(request: impala_pb2.PushUnrollRequest, sent: Nest) -> PushReport:
+def _report(request: impala_pb2.PushUnrollRequest, sent: Nest, num_infos: int) -> PushReport:
+    told = [value if math.isfinite(value) else None for value in request.episode_infos]
+    infos = [
+        tuple(told[n * num_infos : (n + 1) * num_infos])
+        for n in range(len(request.episode_returns))
+    ]
     games = zip(
-        request.episode_returns, request.episode_lengths, request.episode_levels, strict=True
+        request.episode_returns,
+        request.episode_lengths,
+        request.episode_levels,
+        infos,
+        strict=True,
     )
     return PushReport(
         num_unrolls=request.num_environments,
         parameter_version=int(sent.parameter_version.max()),  # one for all of its environments
-        episodes=[Episode(score, length, level=level) for score, length, level in games],
+        episodes=[
+            Episode(score, length, level=level, info=info) for score, length, level, info in games
+        ],
         actor=ActorReport(*(getattr(request, name) for name in ActorReport._fields)),
     )
 

@@ -99,6 +99,7 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "updates_per_batch": ZERO,
     "report_return": (),
     "stop_at_return": (),
+    "video_every": ZERO,
 }
 
 
@@ -323,6 +324,7 @@ def test_a_level_gives_a_folder_a_safe_name(level_name: str, folder: str) -> Non
 
 # The level and its protocol, the network, and the shape of an unroll.
 WIRE_FLAGS = {
+    "info_metrics",
     *(field.name for field in dataclasses.fields(EnvironmentConfig)),
     "agent_name",
     "width_scale",

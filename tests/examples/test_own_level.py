@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.runs import status
+from tests.helpers.runs import rows, status
 
 pytestmark = pytest.mark.slow
 
@@ -18,10 +18,18 @@ def test_it_is_trained_on_and_evaluated(start, tmp_path: Path) -> None:
     code, out, err = start(
         "--level_name=own_level:Corridor", '--level_kwargs={"length": 8}', f"--logdir={run}",
         "--level_wrappers=own_level:Impatient", "--total_environment_frames=4000",
-        "--num_actors=1", "--envs_per_actor=4", cwd=EXAMPLES,
+        "--num_actors=1", "--envs_per_actor=4", "--info_metrics=wrong_steps,steps",
+        "--metrics_interval_s=1", cwd=EXAMPLES,
     ).wait()  # fmt: skip
     assert code == 0, err + out
     assert status(run)["state"] == "done"
+    last = rows(run)[-1]
+    assert float(last["info/wrong_steps"]) > 0
+    assert last["info/steps"] == ""
+    problem = "--info_metrics: the info of own_level:Corridor has no number steps at the end of an"
+    log = (run / "processes" / "actor-0.log").read_text()
+    assert f"{problem} episode; it has: wrong_steps\n" in log
+    assert "--info_metrics=steps: the level's info has no number of this name" in out
     code, out, err = start(
         "--mode=test", f"--logdir={run}", "--test_num_episodes=2", cwd=EXAMPLES
     ).wait()

@@ -275,3 +275,24 @@ def test_episodes_that_arrive_while_a_row_is_made_count_once(clock: Clock) -> No
     one.record_episodes(reported())  # type: ignore[arg-type]
     found = rows[0].wait()["episodes"] + one.interval()["episodes"]
     assert [episode[:2] for episode in found] == [[1.0, 1], [2.0, 2]]
+
+
+def test_numbers_from_infos_are_averaged_and_survive_a_resume() -> None:
+    """An episode without a number does not count as 0."""
+    names = ("score", "end/steps", "nowhere")
+
+    def made(rows: Any) -> RunRecorder:
+        return RunRecorder({"rows": rows}, lambda: 0, 10.0, info_metrics=names)
+
+    one, rows = made(written := Rows()), written.rows
+    one.record_episodes([Episode(1.0, 1, info=(2.0, None, None))])
+    one.record_episodes([Episode(1.0, 1, info=(4.0, 6.0, None))])
+    one.record_update(stats(1.0), 0.0)
+    one.write_row([json.loads(json.dumps(one.interval()))], progress(1))
+    expected = {"info/score": 3.0, "info/end/steps": 6.0, "info/nowhere": None}
+    assert {name: rows[0][name] for name in expected} == expected
+    again = made(written)
+    again.restore(json.loads(json.dumps(one.state())))
+    again.record_update(stats(1.0), 0.0)
+    again.write_row([again.interval()], progress(2))
+    assert {name: rows[1][name] for name in expected} == expected

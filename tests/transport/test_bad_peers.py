@@ -96,17 +96,20 @@ _numbers = st.one_of(st.integers(-(2**31), 2**31 - 1), st.sampled_from([0, -1, 2
     returns=st.lists(st.floats(width=32), max_size=30),
     lengths=st.lists(_numbers, max_size=30),
     levels=st.lists(_numbers, max_size=30),
+    infos=st.lists(st.floats(width=32), max_size=30),
     keep=st.integers(0, 12),
     rate=st.floats(width=32),
 )
 def test_pushes_of_any_content_are_taken_or_refused(
     channel: grpc.Channel, learner: FakeLearner, sequence: int, num_environments: int,
-    returns: list[float], lengths: list[int], levels: list[int], keep: int, rate: float,
+    returns: list[float], lengths: list[int], levels: list[int], infos: list[float], keep: int,
+    rate: float,
 ) -> None:  # fmt: skip
     greet(channel)
     request = push_request(
         0, num_environments=num_environments, episode_returns=returns,
         episode_lengths=lengths, episode_levels=levels, agent_steps_per_s=rate,
+        episode_infos=infos,
     )  # fmt: skip
     request.sequence = sequence
     del request.tensors[keep:]
@@ -115,6 +118,7 @@ def test_pushes_of_any_content_are_taken_or_refused(
     for report in list(learner.reports.queue):
         assert report.num_unrolls == 2
         assert all(abs(e.episode_return) < 1e39 and e.level == 0 for e in report.episodes)
+        assert all(e.info == () for e in report.episodes)
 
 
 def test_a_message_larger_than_any_unroll_is_refused(channel: grpc.Channel) -> None:

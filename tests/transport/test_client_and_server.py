@@ -69,6 +69,20 @@ def test_an_unroll_and_its_report_arrive_bit_for_bit(
     assert bits(got) == expected
 
 
+def test_numbers_of_infos_arrive_with_their_episodes(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    """And an actor that sends others than the learner expects is refused."""
+    one = serve(learner, terms=RUN._replace(num_infos=2))
+    games = [Episode(1.0, 9, info=(0.5, None)), Episode(2.0, 9, info=(None, -3.0))]
+    connect(one.port).push(make_unroll(version=1), games)
+    assert learner.reports.get(timeout=PATIENCE_S).episodes == games
+    with pytest.raises(TransportError, match="episode_infos: expected 2 for each of 1"):
+        actor = connect(one.port, "other")
+        actor.push(make_unroll(version=2), [Episode(1.0, 9, info=(0.5,))])
+        actor.push(make_unroll(version=3))
+
+
 def test_the_learner_sees_its_actors(serve: Serve, connect: Connect, learner: FakeLearner) -> None:
     one = serve(learner)
     assert one.service.actors() == []

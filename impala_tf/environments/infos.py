@@ -1,0 +1,107 @@
+"""What --info_metrics takes from the `info` of an episode's last step."""
+
+from __future__ import annotations
+
+import logging
+import math
+import numbers
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+_log = logging.getLogger("impala_tf.environments")
+
+PARTS = "parts of several levels"
+"""Key of `info` in `many_levels`: [(number of environments, their info), ...]."""
+_FINAL = "final_info"  # Gymnasium's, with SAME_STEP autoreset
+_MOST_NAMES = 30
+
+Info = Mapping[str, Any]
+
+
+class InfoMetrics:
+    """Reads numbers from the `info` of vector environments.
+
+    Args:
+      names: keys of `info`; 'a/b' is the key b of the dictionary a.
+      level_name: of the level, for the warning.
+      warns: whether a name that is not there is warned about, once, after the first episode.
+    """
+
+    def __init__(self, names: Sequence[str], level_name: str = "", *, warns: bool = False) -> None:
+        self._names = tuple(names)
+        self._level_name = level_name
+        self._warns = warns and bool(names)
+
+    def of(self, info: Info, number: int, same_step: bool) -> tuple[float | None, ...]:
+        """Returns the numbers of an episode that has just ended, in the order of the names.
+
+        Args:
+          info: of the step that ended it, as Gymnasium's vector environments return it.
+          number: the environment's.
+          same_step: whether that step shows the next episode's first observation.
+
+        Returns:
+          a float for each name; None if it is missing, or no finite number.
+        """
+        if not self._names:
+            return ()
+        last, number = _own(info, number)
+        if same_step:
+            last = last.get(_FINAL, {})
+        found = tuple(_number(last, name.split("/"), number) for name in self._names)
+        if self._warns:
+            self._warns = False
+            self._warn(found, last, number)
+        return found
+
+    def _warn(self, found: Sequence[float | None], info: Info, number: int) -> None:
+        missing = [n for n, value in zip(self._names, found, strict=True) if value is None]
+        if missing:
+            seen = sorted(_numeric_names(info, number))[:_MOST_NAMES]
+            _log.warning(
+                "--info_metrics: the info of %s has no number %s at the end of an episode;"
+                " it has: %s",
+                self._level_name, ", ".join(missing), ", ".join(seen) or "none",
+            )  # fmt: skip
+
+
+def _own(info: Info, number: int) -> tuple[Info, int]:
+    """Returns the info of an environment's own level, and its number there."""
+    for count, part in info.get(PARTS, ()):
+        if number < count:
+            return part, number
+        number -= count
+    return info, number
+
+
+def _number(info: Info, path: Sequence[str], number: int) -> float | None:
+    name, *rest = path
+    mask = info.get(f"_{name}")
+    if name not in info or (isinstance(mask, np.ndarray) and not mask[number]):
+        return None
+    value = info[name]
+    if rest or isinstance(value, Mapping):
+        return _number(value, rest, number) if rest and isinstance(value, Mapping) else None
+    return _finite(value, number)
+
+
+def _finite(value: Any, number: int) -> float | None:
+    """Returns the number of one environment in an array [N]; None if it is none."""
+    if np.ndim(value) != 1 or len(value) <= number:
+        return None
+    one = value[number]
+    if not isinstance(one, (numbers.Real, np.bool_)):
+        return None
+    return float(one) if math.isfinite(one) else None
+
+
+def _numeric_names(info: Info, number: int, before: tuple[str, ...] = ()) -> Iterator[str]:
+    for name, value in info.items():
+        if isinstance(value, Mapping):
+            yield from _numeric_names(value, number, (*before, name))
+        elif _number(info, [name], number) is not None and name.removeprefix("_") not in (
+            set(info) - {name}
+        ):
+            yield "/".join((*before, name))

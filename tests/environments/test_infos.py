@@ -1,0 +1,95 @@
+"""--info_metrics: the numbers that an episode's last info has, whatever makes the environments."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.infos import InfoMetrics
+from impala_tf.environments.many_levels import ManyLevels
+from impala_tf.types import ActionSpec
+
+NAMES = ("score", "end/distance", "nowhere")
+
+
+class Tells(gymnasium.Env):
+    """Ends after `length` steps; its last info tells what it was made with."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, length: int, score: float) -> None:
+        self._length, self._score, self._at = length, score, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None):
+        self._at = 0
+        return np.zeros(2, np.float32), {"score": -1.0}
+
+    def step(self, action: int):
+        self._at += 1
+        over = self._at == self._length
+        info = {"score": self._score, "end": {"distance": 2 * self._length}} if over else {}
+        return np.zeros(2, np.float32), 1.0, over, False, {**info, "map": "forest"}
+
+
+def make(length, score):
+    return lambda: Tells(length, score)
+
+
+def told(vector, steps=4, infos=None):
+    environment = BatchedEnvironment(vector, infos or InfoMetrics(NAMES))
+    environment.reset()
+    for _ in range(steps):
+        environment.step(np.zeros(vector.num_envs, np.int32))
+    environment.close()
+    return {episode.environment: episode.info for episode in environment.pop_episodes()}
+
+
+EXPECTED = {0: (0.5, 4.0, None), 1: (7.0, 6.0, None)}
+BOTH = [make(2, 0.5), make(3, 7.0)]
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_of_one_process(mode):
+    """The last info, not the one of the reset that follows."""
+    assert told(SyncVectorEnv(BOTH, autoreset_mode=mode), steps=3) == EXPECTED
+
+
+def test_of_several_levels():
+    parts = [SyncVectorEnv([one]) for one in BOTH]
+    assert told(ManyLevels(parts, [0, 1], ActionSpec("discrete", (2,))), steps=3) == EXPECTED
+
+
+@pytest.mark.slow
+def test_of_a_process_each():
+    assert told(AsyncVectorEnv(BOTH), steps=3) == EXPECTED
+
+
+class Native:
+    """What a vector environment of its own may return: arrays without masks."""
+
+    INFO = {"score": np.array([1, 2]), "wide": np.zeros((2, 3)), "bad": np.array([np.nan, np.inf])}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("score", 2.0), ("wide", None), ("bad", None), ("score/more", None), ("_score", None)],
+)
+def test_of_an_environment_with_arrays_of_its_own(name, value):
+    assert InfoMetrics((name,)).of(Native.INFO, 1, same_step=False) == (value,)
+
+
+def test_a_name_that_is_missing_is_named_once_with_those_that_are_there(caplog):
+    caplog.set_level(logging.WARNING, "impala_tf.environments")
+    told(SyncVectorEnv(BOTH), steps=9, infos=InfoMetrics(NAMES, "forest", warns=True))
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "--info_metrics: the info of forest has no number nowhere at the end of an episode; it"
+        " has: end/distance, score"
+    )
