@@ -84,6 +84,7 @@ def launch(given: Given) -> int:
 
     # Resolved here, so that a wrong level or agent is reported before any machine is touched.
     config, spec = resolve(given)
+    configs.check_own_network(config)
     callbacks.load(config.run)
     return launch_run(
         given.replace(

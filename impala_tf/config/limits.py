@@ -6,7 +6,7 @@ import math
 import re
 from typing import Any
 
-from impala_tf.config import plug_ins
+from impala_tf.config import plug_in_files, plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
@@ -107,11 +107,26 @@ def check_width_scale(config: Config) -> None:
       config: the run's.
     """
     agent = config.agent
+    if agent.width_scale != 1 and plug_ins.is_own(agent.agent_name):
+        raise ConfigError(
+            f"--width_scale={agent.width_scale}: {agent.agent_name} is a network of yours, which"
+            " the flag does not change; leave it out"
+        )
     if agent.width_scale != 1 and composition(agent.agent_name).torso.takes != "images":
         raise ConfigError(
             f"--width_scale={agent.width_scale}: {agent.agent_name} has no convolutions that it"
             " changes; leave the flag out"
         )
+
+
+def check_own_network(config: Config) -> None:
+    """Raises ConfigError if --agent_name=module:Class is plainly not there; imports nothing.
+
+    Args:
+      config: the run's.
+    """
+    if plug_ins.is_own(config.agent.agent_name):
+        plug_in_files.check("agent_name", config.agent.agent_name)
 
 
 def check_batches(config: Config) -> None:

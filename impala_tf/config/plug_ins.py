@@ -52,15 +52,21 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")] if text.strip() else []
 
 
+def parts(flag: str, name: str) -> tuple[str, str]:
+    """Returns the module and the name of module:NAME. Raises ConfigError for another form."""
+    if _FORM.fullmatch(name) is None:
+        raise ConfigError(f"--{flag}={name}: must be module:NAME")
+    module, _, attribute = name.partition(":")
+    return module, attribute
+
+
 def load(flag: str, name: str) -> Any:
     """Returns what module:NAME names. The module may lie in the current folder.
 
     Raises:
       ConfigError: the name has another form, the module cannot be imported, or lacks the name.
     """
-    if _FORM.fullmatch(name) is None:
-        raise ConfigError(f"--{flag}={name}: must be module:NAME")
-    module_name, _, attribute = name.partition(":")
+    module_name, attribute = parts(flag, name)
     look_in_current_folder()
     try:
         module = importlib.import_module(module_name)

@@ -52,6 +52,7 @@ class LocalTraining:
 
     def __init__(self, given: Given) -> None:
         self.config, self.spec = resolve(given)
+        configs.check_own_network(self.config)
         configs.check_batches(self.config)
         self.logdir = logdir_of(self.config)
         self.given = given.without("fresh")

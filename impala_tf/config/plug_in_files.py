@@ -1,0 +1,83 @@
+"""Whether code of the user's own is there, found out without running it.
+
+The process that starts a run does not load TensorFlow, so it cannot import a torso.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from impala_tf.config import plug_ins
+from impala_tf.config.errors import ConfigError
+
+# What may give a module names that its text does not show.
+_DYNAMIC = {"__getattr__", "globals", "vars", "locals", "exec", "eval", "setattr"}
+
+
+def check(flag: str, name: str) -> None:
+    """Looks for module:NAME; what cannot be known without importing it is left to the import.
+
+    Args:
+      flag: such as agent_name.
+      name: its value.
+
+    Raises:
+      ConfigError: there is no such module, it is no Python, or it plainly lacks the name.
+    """
+    module, attribute = plug_ins.parts(flag, name)
+    if module in sys.modules:
+        return
+    plug_ins.look_in_current_folder()
+    spec = _spec(module)
+    if spec is None:
+        raise ConfigError(
+            f"--{flag}={name}: cannot import the module '{module}': No module named '{module}'"
+        )
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        return
+    try:
+        tree = ast.parse(Path(spec.origin).read_bytes(), spec.origin)
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(
+            f"--{flag}={name}: cannot import the module '{module}': {plug_ins.raised(error)}"
+        ) from error
+    except OSError:
+        return
+    names = set(_names(tree))
+    if attribute not in names and not names & {"*", *_DYNAMIC}:
+        hint = plug_ins.near(attribute, names)
+        raise ConfigError(f"--{flag}={name}: {module} has no {attribute}{hint}")
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Returns where a module is; imports none of the packages that it is in."""
+    top, *rest = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    path = top
+    for name in rest:
+        if spec is None:
+            return None
+        path = f"{path}.{name}"
+        spec = PathFinder.find_spec(path, spec.submodule_search_locations or [])
+    return spec
+
+
+def _names(tree: ast.AST) -> Iterator[str]:
+    """Yields every name that a module gives something, at any depth, and those of _DYNAMIC."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+        elif isinstance(node, ast.Name) and (
+            isinstance(node.ctx, ast.Store) or node.id in _DYNAMIC
+        ):
+            yield node.id
