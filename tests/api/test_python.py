@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import gymnasium
 import numpy as np
 import pytest
 
 import impala_tf as impala
-from tests.helpers.runs import PROJECT
+from tests.helpers.runs import PROJECT, status
 from tests.helpers.waiting import wait_until
 
 CARTPOLE = "CartPole-v1"
@@ -55,7 +58,7 @@ def test_what_cannot_be_loaded(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, capfd):
+def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, capfd, monkeypatch):
     flags = {"logdir": tmp_path / "run", "num_actors": 1, "metrics_interval_s": 1.0}
     run = impala.train(CARTPOLE, wait=False, total_environment_frames=2_000_000, **flags)
     wait_until(lambda: run.progress.frames > 5_000, 120)
@@ -76,6 +79,14 @@ def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, cap
     frames = np.asarray(table["environment_frames"])
     assert frames[-1] >= total
     assert (np.diff(frames) >= 0).all()
+    pandas = pytest.importorskip("pandas")
+    assert isinstance(table, pandas.DataFrame)
+    assert table["episode_return_mean"].iloc[-1] > 0
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pandas", None)
+        plain = resumed.metrics()
+    assert isinstance(plain, np.recarray)
+    assert (plain.environment_frames == frames).all()
 
     agent = impala.load(resumed.logdir)
     env, lengths = gymnasium.make(CARTPOLE), []
@@ -160,3 +171,86 @@ def test_a_level_without_a_file_as_in_a_notebook(tmp_path):
         impala.load(tmp_path / "run")
     played = impala.evaluate(tmp_path / "run", 2, trust_level_module=True)
     assert max(played.lengths) <= 20
+
+
+IMAGES = """
+import gymnasium
+import numpy as np
+
+class Flashes(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 1), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self._at, self._shown = 0, int(self.np_random.integers(2))
+        return self._picture(), {}
+
+    def step(self, action):
+        self._at += 1
+        return self._picture(), float(action == self._shown), self._at == 8, False, {}
+
+    def _picture(self):
+        return np.full((84, 84, 1), 255 * self._shown * (self._at == 0), np.uint8)
+"""
+
+
+@pytest.mark.long
+def test_an_agent_with_a_memory_acts_on_images(tmp_path, monkeypatch):
+    """Only the first picture says which action is right: without its state, it cannot know."""
+    (tmp_path / "flashes.py").write_text(IMAGES)
+    monkeypatch.chdir(tmp_path)
+    run = impala.train(
+        "flashes:Flashes", agent_name="ShallowConvNetLSTMAgent", total_environment_frames=3_000,
+        num_actors=1, envs_per_actor=4, batch_size=4, logdir=tmp_path / "run", show=False,
+    )  # fmt: skip
+    agent = impala.load(run.logdir, trust_level_module=True)
+    assert agent.observation_space.shape == (84, 84, 1)
+    black, white = np.zeros((84, 84, 1), np.uint8), np.full((84, 84, 1), 255, np.uint8)
+    after_black, after_white = (agent.act(first, greedy=True)[1] for first in (black, white))
+    again = agent.act(white, greedy=True)[1]
+
+    def cores(*states):
+        return [np.concatenate([np.ravel(part) for part in state.core]) for state in states]
+
+    first, second, same = cores(after_black, after_white, again)
+    assert not np.allclose(first, second)  # it saw different pictures
+    np.testing.assert_array_equal(second, same)  # no memory of the game before
+    later = [agent.act(black, state, greedy=True)[1] for state in (after_black, after_white)]
+    assert not np.allclose(*cores(*later))  # it still knows which one it was
+    played = impala.evaluate(run.logdir, 2, trust_level_module=True)
+    assert played.lengths == (8, 8)
+
+
+HANGING = """
+import time
+import impala_tf as impala
+
+class Hangs(impala.Callback):
+    def on_end(self, row):
+        open("stopping", "w").close()
+        time.sleep(600)
+
+if __name__ == "__main__":
+    impala.train("CartPole-v1", num_actors=1, logdir="run", callbacks="my_script:Hangs",
+                 metrics_interval_s=1.0)
+"""
+
+
+@pytest.mark.long
+def test_a_second_interrupt_kills_a_run_that_does_not_stop(tmp_path, start):
+    """The first one asks; a learner that hangs would keep the terminal for a minute."""
+    (tmp_path / "my_script.py").write_text(HANGING)
+    run = start(script=["my_script.py"], cwd=tmp_path)
+    run.wait_until(lambda: status(tmp_path / "run").get("state") == "training")
+    learner = run.pid_of("--job_name=learner")
+    run.process.send_signal(signal.SIGINT)
+    run.wait_until((tmp_path / "stopping").exists)
+    asked = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.wait(60)
+    assert time.monotonic() - asked < 30
+    assert (code, "KeyboardInterrupt" in err) == (-signal.SIGINT, True), out + err
+    assert not run.alive()
+    with pytest.raises(ProcessLookupError):
+        os.kill(learner, 0)
