@@ -159,3 +159,21 @@ def test_a_run_makes_videos_for_its_folder_tensorboard_and_wandb(start, tmp_path
     assert images[0].encoded_image_string.startswith(b"GIF89a")
     assert list((logdir / "wandb").rglob("files/media/videos/video/*.mp4"))
     assert rows(logdir)[-1]["environment_frames"]
+
+
+@pytest.mark.long
+def test_a_killed_learner_takes_its_video_along(start, tmp_path):
+    """Nothing else would end it: a game may last for minutes."""
+    run = start(
+        "--level_name=CartPole-v1", "--num_actors=1", f"--logdir={tmp_path / 'run'}",
+        "--video_every=1000", "--checkpoint_interval_s=1", "--metrics_interval_s=1",
+        "--total_environment_frames=100_000_000",
+    )  # fmt: skip
+    learner = run.pid_of("--job_name=learner")
+    run.wait_until(lambda: len(rows(tmp_path / "run")) > 0)
+    video = run.pid_of(training_videos.MODULE)
+    os.kill(learner, 9)
+    wait_until(lambda: video not in run.alive(), 20)
+    run.process.terminate()  # a learner that fails within its first minute ends the run itself
+    run.wait()
+    assert not run.alive()
