@@ -73,28 +73,29 @@ def read(folder: Path) -> About:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         version = content.pop("format")
-        if version != FORMAT:
-            raise ConfigError(
-                f"{path}: has format {version!r}, but this version of impala_tf reads format"
-                f" {FORMAT}; install the one that wrote it, or a newer one"
-            )
-        about = About(**content)
-        _check_types(about)
+        about = _about(content) if version == FORMAT else None
     except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not an exported agent's agent.json ({reason})") from None
+    if about is None:
+        raise ConfigError(
+            f"{path}: has format {version!r}, but this version of impala_tf reads format {FORMAT};"
+            " install the one that wrote it, or a newer one"
+        )
     if not (folder / MODEL).is_file():
         raise ConfigError(f"--logdir={folder}: is an exported agent without its {MODEL}")
     return about
 
 
-def _check_types(about: About) -> None:
+def _about(content: Mapping[str, Any]) -> About:
+    about = About(**content)
     kinds = {"flags": dict, "level": dict, "environment_frames": int, "has_q_values": bool}
     for name, kind in kinds.items():
         if not isinstance(getattr(about, name), kind):
             raise TypeError(f"{name}: must be {kind.__name__}")
     if any(not isinstance(size, int) or size < 1 for shape in about.core_state for size in shape):
         raise TypeError("core_state: must be lists of sizes")
+    return about
 
 
 class ExportedAgent:

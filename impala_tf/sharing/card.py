@@ -155,7 +155,9 @@ def _how_to_play(facts: Facts) -> str:
 def _learning(facts: Facts) -> str:
     run = facts.run
     given = Given({name: value for name, value in facts.flags.items() if name in configs.BUILT_IN})
-    command = shlex.join(["impala", "train", *configs.to_flags(given)])
+    named = [f"--{name}={given[name]}" for name in ("level_name", "seed")]
+    others = configs.to_flags(given.without("level_name", "seed"))
+    command = shlex.join(["impala", "train", *named, *others])
     has_curve = exported.CURVE in facts.files
     lines = [f"![Learning curve]({exported.CURVE})", ""] if has_curve else []
     return "\n".join([

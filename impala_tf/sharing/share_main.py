@@ -49,7 +49,8 @@ def main(given: Given) -> int:
     """
     target = Path(given["to"])
     _check_free(target)
-    config, spec = resolve(as_trained(given))
+    # Other machines compute in float32, and LiteRT has no bfloat16.
+    config, spec = resolve(as_trained(given).replace(precision="float32"))
     run = runs.read(Path(config.run.logdir))
     select_device(config.process.device)
     start_xla()
@@ -81,8 +82,7 @@ def _check_free(target: Path) -> None:
 @contextlib.contextmanager
 def _made_aside(target: Path) -> Iterator[Path]:
     """Yields a folder to fill, which becomes `target` on success, and goes on failure."""
-    target = target.absolute()
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    aside = target.absolute().with_name(f".{target.name}.{os.getpid()}")
     try:
         try:
             aside.mkdir(parents=True)
