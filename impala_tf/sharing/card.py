@@ -132,6 +132,14 @@ def _evaluation(facts: Facts) -> str:
 
 def _how_to_play(facts: Facts) -> str:
     trust = ", trust_level_module=True" if facts.modules else ""
+    act = [
+        "env = agent.make_env()  # a Gymnasium vector environment of length 1",
+        "observation, _ = env.reset(seed=1)",
+        "action, state = agent.act(observation[0])  # then agent.act(observation[0], state)",
+    ]
+    if facts.about.level["observation"].keys() != {""}:
+        act = ["# then agent.act(observation, state); the form: agent.observation_space",
+               "action, state = agent.act(observation)"]  # fmt: skip
     flag = " --trust_level_module" if facts.modules else ""
     lines = [
         "With impala_tf, in the folder that holds these files; it needs no TensorFlow:",
@@ -140,9 +148,7 @@ def _how_to_play(facts: Facts) -> str:
         "import impala_tf as impala",
         "",
         f'agent = impala.load("."{trust})',
-        "env = agent.make_env()  # a Gymnasium vector environment of length 1",
-        "observation, _ = env.reset(seed=1)",
-        "action, state = agent.act(observation[0])  # then agent.act(observation[0], state)",
+        *act,
         "```",
         "",
         f"`impala test --logdir=.{flag}` plays whole games.",
