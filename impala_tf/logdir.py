@@ -68,6 +68,16 @@ class Logdir:
         """The metrics that callbacks return (CSV)."""
         return self.path / "callback_metrics.csv"
 
+    @property
+    def agent(self) -> Path:
+        """What a folder that --to wrote has in place of config.json (JSON)."""
+        return self.path / "agent.json"
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether this is such a folder. It has no run."""
+        return self.agent.is_file() and not self.config.exists()
+
     def replay(self, learner: int) -> Path:
         """Folder of a learner's replay, with --save_replay."""
         return self.path / "replay" / f"learner-{learner}"

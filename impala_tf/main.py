@@ -35,7 +35,7 @@ def run(given: Given) -> int:
     # Imported where needed: the parent process of a local run does not load TensorFlow, and actors
     # decide for themselves.
     mode, job_name = given["mode"], given["job_name"]
-    if mode != "train" or job_name == "learner":
+    if mode not in ("train", "test") or job_name == "learner":
         from impala_tf.processes import tensorflow_startup
 
         tensorflow_startup.import_tensorflow()
@@ -48,6 +48,10 @@ def run(given: Given) -> int:
 
         return report_main.main(given)
     if mode == "export":
+        if given["to"] is not None:
+            from impala_tf.sharing import share_main
+
+            return share_main.main(given)
         from impala_tf.processes import export_main
 
         return export_main.main(given)
@@ -80,12 +84,13 @@ def launch(given: Given) -> int:
     from impala_tf.learner import callbacks
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes import run_folder
-    from impala_tf.processes.common import resolve
+    from impala_tf.processes.common import logdir_of, resolve
 
     # Resolved here, so that a wrong level or agent is reported before any machine is touched.
     config, spec = resolve(given)
     configs.check_own_network(config)
     callbacks.load(config.run)
+    run_folder.check_not_exported(logdir_of(config))
     return launch_run(
         given.replace(
             logdir=config.run.logdir,

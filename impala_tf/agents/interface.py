@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +15,16 @@ from impala_tf.types import (
     AgentOutput,
     ArraySpec,
     EnvironmentSpec,
+    EnvOutput,
     Nest,
     Unroll,
 )
 
 LSTM_SIZE = 256
+
+Policy = Callable[[EnvOutput, Nest], tuple[AgentOutput, Nest]]
+"""Maps a step [N, ...] from the environment (NumPy) and the core state before it to the agent's
+answer and the core state after it (tensors, or NumPy arrays)."""
 
 
 class AgentInterface(NamedTuple):

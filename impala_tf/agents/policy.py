@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -11,12 +10,9 @@ import tensorflow as tf
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.distributions import Distribution, EpsilonGreedy
 from impala_tf.agents.inputs import tensor_specs, to_network
+from impala_tf.agents.interface import Policy
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import AgentOutput, EnvironmentSpec, EnvOutput, Nest
-
-Policy = Callable[[EnvOutput, Nest], tuple[AgentOutput, Nest]]
-"""Maps a step [N, ...] from the environment (NumPy) and the core state before it to the agent's
-answer and the core state after it (tensors)."""
 
 
 def compile_policy(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from impala_tf.agents.exploration import EVALUATION_EPSILON
 from impala_tf.types import ActionSpec
 
 # Standard deviations of a Gaussian policy stay between exp(-5) and exp(2).
@@ -31,6 +32,41 @@ def sampler_of(actions: ActionSpec, rng: np.random.Generator) -> Sampler:
             [_categorical(part, rng) for part in np.split(logits, ends, axis=-1)], axis=-1
         )
     return lambda logits: _categorical(logits, rng)
+
+
+def greedy_of(actions: ActionSpec) -> Sampler:
+    """Returns what takes the most likely actions of a policy, or those of the highest Q-values."""
+    if actions.kind == "continuous":
+        return lambda logits: np.split(logits, 2, axis=-1)[0]
+    ends = np.cumsum(actions.sizes)[:-1]
+    if actions.kind == "multi_discrete":
+        return lambda logits: np.stack(
+            [_largest(part) for part in np.split(logits, ends, axis=-1)], axis=-1
+        )
+    return _largest
+
+
+def epsilon_greedy_of(
+    actions: ActionSpec, rng: np.random.Generator, epsilon: float = EVALUATION_EPSILON
+) -> Sampler:
+    """Returns what takes the action of the highest Q-value, or any one with probability epsilon.
+
+    Args:
+      actions: the level's actions, discrete.
+      rng: where chance comes from.
+      epsilon: from 0 to 1.
+    """
+
+    def sample(q_values: np.ndarray) -> np.ndarray:
+        num = len(q_values)
+        any_action = rng.integers(0, actions.sizes[0], num, np.int32)
+        return np.where(rng.random(num) < epsilon, any_action, _largest(q_values))
+
+    return sample
+
+
+def _largest(logits: np.ndarray) -> np.ndarray:
+    return np.argmax(logits, axis=-1).astype(np.int32)
 
 
 def _categorical(logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import tensorflow as tf
+import tree
 from gymnasium.vector import VectorEnv
 
-from impala_tf.agents.policy import Policy, compile_policy
+from impala_tf.agents.interface import Policy
 from impala_tf.config import Given, python_values
 from impala_tf.environments import spaces, suites
-from impala_tf.processes import trained_agent
-from impala_tf.processes.common import resolve, seed_of
-from impala_tf.processes.trained_agent import TrainedAgent
+from impala_tf.processes import players
+from impala_tf.processes.common import seed_of
+from impala_tf.processes.players import Player
 from impala_tf.types import EnvOutput, Nest
 
 
@@ -28,23 +28,23 @@ class State(NamedTuple):
 
 
 class Agent:
-    """The agent of a run, with the parameters of a checkpoint; `load` makes it.
+    """A trained agent, of a run's checkpoint or of an exported folder; `load` makes it.
 
     Attributes:
       level_name: of its level.
       protocol: how the level is played, in words.
-      checkpoint: where its parameters are from.
+      checkpoint: the checkpoint or file that its parameters are from.
       environment_frames: that it had been trained for.
       observation_space: what `act` takes: what `make_env` shows, without the leading dimension.
       action_space: of what `act` returns.
     """
 
-    def __init__(self, trained: TrainedAgent) -> None:
-        self._trained = trained
-        self.level_name = trained.spec.level_name
-        self.protocol = trained.spec.protocol
-        self.checkpoint: Path = trained.checkpoint
-        self.environment_frames = trained.environment_frames
+    def __init__(self, player: Player) -> None:
+        self._player = player
+        self.level_name = player.spec.level_name
+        self.protocol = player.spec.protocol
+        self.checkpoint: Path = player.source
+        self.environment_frames = player.environment_frames
         env = self.make_env()
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
@@ -53,7 +53,7 @@ class Agent:
         self._to_environment: Callable[[np.ndarray], Any] = spaces.action_converter(
             self.action_space
         )
-        actions = trained.spec.actions
+        actions = player.spec.actions
         self._no_action = np.zeros((1, *actions.shape), actions.dtype)
         self._policies: dict[str, Policy] = {}
 
@@ -79,7 +79,7 @@ class Agent:
         Returns:
           an action of `action_space`, and the state for the next step.
         """
-        batch = tf.nest.map_structure(lambda part: np.asarray(part)[None], observation)
+        batch = tree.map_structure(lambda part: np.asarray(part)[None], observation)
         begins = state is None
         before = self._initial() if state is None else state
         flags = {"terminated": False, "truncated": False, "autoreset": begins}
@@ -91,22 +91,19 @@ class Agent:
             last_action=before.last_action,
         )
         answer, core = self._policy("greedy" if greedy else "sampled")(step, before.core)
-        action = answer.action.numpy()
+        action = np.asarray(answer.action)
         return self._to_environment(action)[0], State(core, action)
 
     def make_env(self) -> VectorEnv[Any, Any, Any]:
         """Returns one environment of the level, as agents see it: a vector of length 1."""
-        return suites.make(self._trained.config.environment, 1, seed=_seed(self._trained))
+        return suites.make(self._player.environment, 1, seed=_seed(self._player))
 
     def _initial(self) -> State:
-        return State(self._trained.agent.initial_state(1), self._no_action)
+        return State(self._player.initial_state(1), self._no_action)
 
     def _policy(self, choice: Literal["sampled", "greedy"]) -> Policy:
         if choice not in self._policies:
-            trained = self._trained
-            self._policies[choice] = compile_policy(
-                trained.agent, trained.spec, 1, _seed(trained), choice
-            )
+            self._policies[choice] = self._player.policy(1, _seed(self._player), choice)
         return self._policies[choice]
 
 
@@ -116,20 +113,21 @@ def load(
     checkpoint: Literal["newest", "best"] = "newest",
     trust_level_module: bool = False,
 ) -> Agent:
-    """Returns the agent of a run.
+    """Returns the agent of a run, or of a folder that `impala export --to=FOLDER` wrote.
+
+    That of a folder plays without TensorFlow.
 
     Args:
-      logdir: of the run.
-      checkpoint: best: the one that was written at the highest mean return.
+      logdir: of the run, or the folder.
+      checkpoint: of a run. best: the one that was written at the highest mean return.
       trust_level_module: whether modules may be imported that the run names for its level, torso or
         algorithm. Their code runs here.
 
     Raises:
-      ConfigError: there is no run or no checkpoint, or a module of it is not trusted.
+      ConfigError: there is no agent, or a module of it is not trusted.
     """
     given = given_for(logdir, checkpoint, trust_level_module, {})
-    config, spec = resolve(trained_agent.as_trained(given))
-    return Agent(trained_agent.load(config, spec))
+    return Agent(players.load(given, choose_device=False))
 
 
 def given_for(
@@ -140,5 +138,5 @@ def given_for(
     return python_values.given({**flags, **of_test, "trust_level_module": trust})
 
 
-def _seed(trained: TrainedAgent) -> int:
-    return seed_of(trained.config.run.seed, "act")
+def _seed(player: Player) -> int:
+    return seed_of(player.flags["seed"], "act")

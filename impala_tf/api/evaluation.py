@@ -42,8 +42,10 @@ def evaluate(
 ) -> Evaluation:
     """Plays whole games with the agent of a run, and writes evaluation.json there.
 
+    The agent of an exported folder plays without TensorFlow, and nothing is written.
+
     Args:
-      logdir: of the run.
+      logdir: of the run, or an exported folder.
       num_episodes: how many games.
       policy: greedy: the most likely action; sampled: drawn from the policy, as in training.
       checkpoint: best: the one that was written at the highest mean return.
@@ -51,7 +53,7 @@ def evaluate(
       flags: others of `impala test`, such as `seed=2`.
 
     Raises:
-      ConfigError: there is no run or no checkpoint, it learned several levels (use `impala test`),
+      ConfigError: there is no agent, it learned several levels (use `impala test`),
         or a module of it is not trusted.
     """
     of_test = {"test_num_episodes": num_episodes, "test_policy": policy}
@@ -59,14 +61,15 @@ def evaluate(
     trained = evaluate_main.trained(given)
     evaluate_main.check_one_level(trained)
     result, _ = evaluate_main.played(trained)
-    evaluate_main.write(trained, result)
+    if not trained.is_exported:
+        evaluate_main.write(trained, result)
     return Evaluation(
         mean=result["mean"],
         median=result["median"],
         std=result["std"],
         returns=tuple(result["episode_returns"]),
         lengths=tuple(result["episode_lengths"]),
-        normalized_mean=suites.normalized(trained.config.environment, result["mean"]),
+        normalized_mean=suites.normalized(trained.environment, result["mean"]),
         protocol=result["protocol"],
         checkpoint=result["checkpoint"],
         environment_frames=result["environment_frames"],

@@ -54,7 +54,7 @@ from impala_tf.config.limits import (
     valid_host_port,
 )
 from impala_tf.config.memory import replay_bytes, replay_slots
-from impala_tf.config.mode_flags import EvaluationConfig, ReportConfig
+from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig, ReportConfig
 from impala_tf.config.presets import PRESETS
 from impala_tf.config.resuming import differences
 from impala_tf.config.schedule import linear, schedule_change, schedule_line
@@ -73,6 +73,7 @@ __all__ = [
     "CoreName",
     "EnvironmentConfig",
     "EvaluationConfig",
+    "ExportConfig",
     "Given",
     "HeadsName",
     "LossConfig",

@@ -11,7 +11,12 @@ from typing import Any, TypeVar
 from impala_tf.config import plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.flags import ClusterConfig, Config, EnvironmentConfig
-from impala_tf.config.mode_flags import BenchmarkConfig, EvaluationConfig, ReportConfig
+from impala_tf.config.mode_flags import (
+    BenchmarkConfig,
+    EvaluationConfig,
+    ExportConfig,
+    ReportConfig,
+)
 from impala_tf.config.protocols import PROTOCOLS
 
 Group = TypeVar("Group")
@@ -98,6 +103,11 @@ class Given:
     def report(self) -> ReportConfig:
         """What --mode=report needs."""
         return self._group(ReportConfig)
+
+    @property
+    def export(self) -> ExportConfig:
+        """What --mode=export needs."""
+        return self._group(ExportConfig)
 
     @property
     def benchmark(self) -> BenchmarkConfig:

@@ -12,7 +12,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from impala_tf.config.mode_flags import BenchmarkConfig, EvaluationConfig, ReportConfig
+from impala_tf.config.mode_flags import (
+    BenchmarkConfig,
+    EvaluationConfig,
+    ExportConfig,
+    ReportConfig,
+)
 
 T = TypeVar("T")
 
@@ -390,4 +395,5 @@ class Config:
     cluster: ClusterConfig = ClusterConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig = ReportConfig()
+    export: ExportConfig = ExportConfig()
     benchmark: BenchmarkConfig = BenchmarkConfig()

@@ -37,7 +37,6 @@ class Command(NamedTuple):
     """What --help shows; --help_all shows all."""
 
 
-_WHERE = ("logdir", "trust_level_module")
 COMMANDS = {
     "train": Command(
         "train on this machine, or on the machines of a CSV file",
@@ -54,7 +53,11 @@ COMMANDS = {
         "write a page that compares runs",
         ("logdir", "report_folder", "report_return", "report_videos", "trust_level_module"),
     ),
-    "export": Command("write a run's policy for programs that do not have this project", _WHERE),
+    "export": Command(
+        "write a run's policy for others: a SavedModel, or a folder to share",
+        ("logdir", "to", "export_precision", "checkpoint", "test_num_episodes",
+         "trust_level_module"),
+    ),
     "describe": Command(
         "print an agent's layers, memory and speed on this machine",
         ("level_name", "agent_name", "core", "width_scale", "precision", "batch_size"),
@@ -192,7 +195,7 @@ def _add(
 def _metavar(name: str, kind: Any) -> str:
     if kind in (int, float):
         return "NUMBER"
-    if name in ("logdir", "credentials") or name.endswith("folder"):
+    if name in ("logdir", "credentials", "to") or name.endswith("folder"):
         return "FOLDER"
     return "FILE" if name.endswith(("_path", "_json")) else "TEXT"
 

@@ -74,6 +74,7 @@ def problems(given: Given) -> list[str]:
             "--video: films games of a trained agent: leave it out here, and afterwards give"
             " --mode=test --logdir=DIR --video"
         )
+    found += _export_problems(flags)
     found += _name_problems(flags)
     found += _role_problems(flags)
     found += _synchronization_problems(flags)
@@ -188,6 +189,17 @@ def _info_problems(text: str) -> list[str]:
     ]
     twice = sorted({name for name in names if names.count(name) > 1})
     return found + [f"--info_metrics={text}: {name} is given twice" for name in twice]
+
+
+def _export_problems(flags: dict[str, Any]) -> list[str]:
+    if flags["to"] is not None and flags["mode"] != "export":
+        return ["--to: writes a folder to share with --mode=export; leave it out here"]
+    if flags["to"] == "":
+        return ["--to=: name a folder that is new or empty"]
+    if flags["export_precision"] != "float32" and flags["to"] is None:
+        return [f"--export_precision={flags['export_precision']}: is of the model that"
+                " --mode=export --to=FOLDER writes; give --to, or leave it out"]  # fmt: skip
+    return []
 
 
 def _name_problems(flags: dict[str, Any]) -> list[str]:

@@ -39,6 +39,19 @@ class ReportConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class ExportConfig:
+    """--mode=export."""
+
+    to: str | None = None
+    """A new folder for others: a model card with curve and evaluation, and a model that plays
+    without TensorFlow (--mode=test --logdir=FOLDER). The Hugging Face hub takes it as it is.
+    It plays --test_num_episodes games for the card. Default: LOGDIR/export, a SavedModel alone."""
+    export_precision: Literal["float32", "float16", "int8"] = "float32"
+    """With --to: what the weights of the model are stored in. float16 and int8 need a half and a
+    quarter of the space, and leave the SavedModel out."""
+
+
+@dataclasses.dataclass(frozen=True)
 class BenchmarkConfig:
     """--mode=benchmark."""
 

@@ -8,9 +8,15 @@ from typing import Any
 
 from impala_tf.config.flag_values import flat_items
 from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
-from impala_tf.config.mode_flags import BenchmarkConfig, EvaluationConfig, ReportConfig
+from impala_tf.config.mode_flags import (
+    BenchmarkConfig,
+    EvaluationConfig,
+    ExportConfig,
+    ReportConfig,
+)
 
-_GROUPS = (ProcessConfig, ClusterConfig, EvaluationConfig, ReportConfig, BenchmarkConfig)
+_GROUPS = (ProcessConfig, ClusterConfig, EvaluationConfig, ReportConfig, ExportConfig,
+           BenchmarkConfig)  # fmt: skip
 # What actors wait for decides how old the parameters are that they act with.
 _LEARNED_FROM = {"synchronization"}
 MAY_CHANGE = {

@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from impala_tf.actor.actor import Environment
-from impala_tf.agents.policy import Policy
+from impala_tf.agents.interface import Policy
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.monitoring.render import plain_table
@@ -41,7 +41,7 @@ def play(
         if not games_left.any():
             return
         answer, core_state = policy(env_output, core_state)
-        env_output = environment.step(answer.action.numpy())
+        env_output = environment.step(np.asarray(answer.action))
 
 
 def summary(episodes: list[Episode]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +26,7 @@ from impala_tf.types import EnvironmentSpec, Nest
 # The bits of -8192.0. Labels go on from there, towards larger negative numbers.
 _FIRST_LABEL = 0xC6000000
 _TOLERANCE = 1e-3
+Precision = Literal["float32", "float16", "int8"]
 # The converter moves the division of pixels by 255 into the weights of the first layer.
 _SCALES = (np.float32(1), np.float32(1) / np.float32(255))
 
@@ -56,6 +58,21 @@ def convert(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> ActingModel:
     return model
 
 
+def whole_file(agent: Agent, spec: EnvironmentSpec, precision: Precision) -> bytes:
+    """Returns the agent's network for one environment in LiteRT's file format, with its weights.
+
+    Args:
+      agent: its variables are read.
+      spec: the level's specification.
+      precision: what the file stores weights in. LiteRT computes in float32, but for products with
+        int8 weights, whose other factor it rounds to int8, too.
+
+    Raises:
+      ConversionError: the network has operations that LiteRT lacks.
+    """
+    return _file(agent, spec, 1, precision)
+
+
 def _labels(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Returns arrays of the same shapes; those that are not float32 are returned as they are."""
     found, first = [], _FIRST_LABEL
@@ -76,7 +93,9 @@ def _inputs(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> tuple[Nest, N
     return tensor_specs(layout_of(spec).network_specs(num_envs)), state
 
 
-def _file(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> bytes:
+def _file(
+    agent: Agent, spec: EnvironmentSpec, num_envs: int, precision: Precision = "float32"
+) -> bytes:
     inputs = _inputs(agent, spec, num_envs)
     signature = [
         tf.TensorSpec(each.shape, each.dtype, name=input_name(index))
@@ -90,6 +109,10 @@ def _file(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> bytes:
         return (outputs.policy_logits, *tf.nest.flatten(core_state))
 
     converter = tf.lite.TFLiteConverter.from_concrete_functions([act.get_concrete_function()], act)
+    if precision != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if precision == "float16":
+        converter.target_spec.supported_types = [tf.float16]
     try:
         with silenced_stderr():
             file: bytes = converter.convert()

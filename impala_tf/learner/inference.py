@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from impala_tf.actor.acting import Codecs
 from impala_tf.agents.agent import Agent
-from impala_tf.agents.policy import Policy, compile_policy
+from impala_tf.agents.interface import Policy
+from impala_tf.agents.policy import compile_policy
 from impala_tf.learner.inspection import Inspector
 from impala_tf.transport import DecodeError, ParameterStore, QueueClosed, RefusedUnroll
 from impala_tf.types import AgentOutput, EnvironmentSpec, Nest

@@ -8,6 +8,7 @@ from impala_tf.evaluation.export import export
 from impala_tf.processes import trained_agent
 from impala_tf.processes.common import logdir_of, resolve
 from impala_tf.processes.tensorflow_startup import select_device
+from impala_tf.processes.trained_flags import as_trained
 
 
 def main(given: Given) -> int:
@@ -18,7 +19,7 @@ def main(given: Given) -> int:
     Raises:
       ConfigError: no logdir, no whole checkpoint, or one of another level or network.
     """
-    config, spec = resolve(trained_agent.as_trained(given))
+    config, spec = resolve(as_trained(given))
     select_device(config.process.device)
     trained = trained_agent.load(config, spec)
     action_space = suites.action_space(config.environment)

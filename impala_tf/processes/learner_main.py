@@ -25,7 +25,7 @@ from impala_tf.machine.process_lifetime import (
     run_interruptibly,
 )
 from impala_tf.machine.supervision import UNUSABLE_INPUT
-from impala_tf.processes import learner_parts, provenance
+from impala_tf.processes import learner_parts, provenance, run_folder
 from impala_tf.processes.common import begin, credentials_dir, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.processes.status_reporter import StatusReporter
@@ -50,6 +50,7 @@ def main(given: Given) -> int:
       ConfigError: flags, a device, a logdir, a checkpoint or a port that cannot be used.
     """
     config, spec, logdir, stop = begin(given)
+    run_folder.check_not_exported(logdir)
     raise_descriptor_limit()
     process_memory.use_one_arena()  # its large tensors are not allocated from arenas anyway
     process_memory.give_back_after_start()

@@ -46,6 +46,15 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
         yield moved
 
 
+def check_not_exported(logdir: Logdir) -> None:
+    """Raises ConfigError if an exported agent is in the folder: others may use it as it is."""
+    if logdir.is_exported:
+        raise ConfigError(
+            f"--logdir={logdir.path}: holds an exported agent, which cannot go on learning; give"
+            " another folder (its config.yaml repeats its run: --config=FILE)"
+        )
+
+
 def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
     try:
         logdir.path.mkdir(parents=True, exist_ok=True)

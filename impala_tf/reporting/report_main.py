@@ -15,10 +15,11 @@ from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.logdir import write_atomically
 from impala_tf.measure.layers import layers_of
-from impala_tf.processes import trained_agent
+from impala_tf.processes import players, trained_agent
 from impala_tf.processes.common import resolve
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
 from impala_tf.processes.trained_agent import TrainedAgent
+from impala_tf.processes.trained_flags import as_trained
 from impala_tf.reporting import curves, documents, numbers, runs, settings, table
 from impala_tf.reporting.runs import Run
 from impala_tf.reporting.settings import Setting
@@ -95,14 +96,14 @@ def _exhibit(given: Given, setting: Setting) -> Exhibit:
 
 def _load(given: Given, run: Run) -> TrainedAgent:
     of_run = given.replace(logdir=str(run.logdir), seed=run.seed)
-    return trained_agent.load(*resolve(trained_agent.as_trained(of_run)))
+    return trained_agent.load(*resolve(as_trained(of_run)))
 
 
 def _filmed(exhibit: Exhibit, trained: TrainedAgent, run: Run) -> Exhibit:
     from impala_tf.evaluation import video  # needs a package that not every machine has
 
     try:
-        with trained_agent.filmed(trained, _MAX_GAMES) as (pictures, fps):
+        with players.filmed(players.of_checkpoint(trained), _MAX_GAMES) as (pictures, fps):
             mp4, seconds = video.first_seconds(pictures, fps)
     except (ConfigError, gymnasium.error.Error) as error:
         problem = " ".join(str(error).split())

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from impala_tf.config import BUILT_IN, ClusterConfig, EvaluationConfig, ReportConfig
+from impala_tf.config import BUILT_IN, ClusterConfig, EvaluationConfig, ExportConfig, ReportConfig
 from impala_tf.reporting.runs import Run
 
 # What says which process of the run wrote config.json and how it was started, or belongs to
@@ -14,7 +14,7 @@ from impala_tf.reporting.runs import Run
 _NOT_OF_THE_RUN = {
     "mode", "logdir", "fresh", "job_name", "task", "learner_hosts", "actor_hosts", "credentials",
     "heartbeat_path", "idle_exit_minutes", "track",
-    *(field.name for group in (ClusterConfig, EvaluationConfig, ReportConfig)
+    *(field.name for group in (ClusterConfig, EvaluationConfig, ReportConfig, ExportConfig)
       for field in dataclasses.fields(group)),
 }  # fmt: skip
 # What also changes nothing about how a run learns.

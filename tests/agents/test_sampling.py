@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import scipy.stats
 
 from impala_tf.agents.distributions import distribution_of
-from impala_tf.agents.sampling import sampler_of
+from impala_tf.agents.sampling import epsilon_greedy_of, greedy_of, sampler_of
 from impala_tf.types import ActionSpec
 
 COUNT = 40_000
@@ -65,3 +66,30 @@ def test_the_same_seed_gives_the_same_actions() -> None:
     actions = ActionSpec("discrete", (4,))
     np.testing.assert_array_equal(drawn(actions, [0.0] * 4, 7), drawn(actions, [0.0] * 4, 7))
     assert np.any(drawn(actions, [0.0] * 4, 7) != drawn(actions, [0.0] * 4, 8))
+
+
+@pytest.mark.parametrize(
+    ("actions", "num_logits"),
+    [
+        (ActionSpec("discrete", (4,)), 4),
+        (ActionSpec("multi_discrete", (3, 2)), 5),
+        (ActionSpec("continuous", (3,)), 6),
+    ],
+    ids=str,
+)
+def test_greedy_actions_are_the_most_likely_ones(actions: ActionSpec, num_logits: int) -> None:
+    """An exported agent must play as its checkpoint does."""
+    logits = np.random.default_rng(0).normal(size=(50, num_logits)).astype(np.float32)
+    found = greedy_of(actions)(logits)
+    wanted = distribution_of(actions).mode(logits).numpy()
+    np.testing.assert_array_equal(found, wanted)
+    assert (found.shape, found.dtype) == ((50, *actions.shape), actions.dtype)
+
+
+def test_one_action_in_a_hundred_is_any_if_there_are_q_values() -> None:
+    sample = epsilon_greedy_of(ActionSpec("discrete", (4,)), np.random.default_rng(1))
+    found = sample(np.tile(np.array([0, 3, 1, 2], np.float32), (COUNT, 1)))
+    assert_as_often_as(
+        np.bincount(found, minlength=4) / COUNT, np.array([0.0025, 0.9925, 0.0025, 0.0025])
+    )
+    assert found.dtype == np.int32

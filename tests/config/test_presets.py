@@ -37,7 +37,7 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
     of_reports = {"report_folder", "report_return"}
     of_machines = {"min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
-    others = {"rendezvous_port", "speed_json", "config", "stop_at_return"}
+    others = {"rendezvous_port", "speed_json", "config", "stop_at_return", "to"}
     assert unresolved == {*paths, *of_reports, *of_machines, *others}
 
 

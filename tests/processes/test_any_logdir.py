@@ -13,7 +13,7 @@ from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line
 from impala_tf.monitoring.render import panel, plain_line
 from impala_tf.monitoring.status import read_status
-from impala_tf.processes.trained_agent import as_trained
+from impala_tf.processes.trained_flags import as_trained
 
 pytestmark = pytest.mark.slow
 

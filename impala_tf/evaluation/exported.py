@@ -1,0 +1,190 @@
+"""The folder that `--mode=export --to=FOLDER` writes, and an agent that acts with its model.
+
+Without TensorFlow: LiteRT runs the network, as it does for actors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import tree
+
+from impala_tf.actor.network import ActingModel, LiteRtNetwork
+from impala_tf.agents.interface import AgentInterface, Policy
+from impala_tf.agents.sampling import Sampler, epsilon_greedy_of, greedy_of, sampler_of
+from impala_tf.config import ConfigError
+from impala_tf.environments.observations import layout_of
+from impala_tf.logdir import Logdir
+from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, Nest
+
+FORMAT = 1
+MODEL = "model.tflite"
+EVALUATION = "evaluation.json"
+CONFIG = "config.yaml"
+CARD = "README.md"
+CURVE, CURVE_CSV = "curve.svg", "curve.csv"
+SAVED_MODEL = "saved_model"
+
+
+class About(NamedTuple):
+    """What agent.json holds besides the format's version."""
+
+    flags: Mapping[str, Any]  # the level and its protocol
+    level: Mapping[str, Any]  # `seen` of it
+    agent_name: str
+    algorithm: str
+    precision: str
+    environment_frames: int
+    core_state: list[list[int]]  # shapes without the leading N; [] of a feed-forward core
+    has_q_values: bool
+
+
+def seen(spec: EnvironmentSpec) -> dict[str, Any]:
+    """Returns what an agent's network depends on in a level, JSON-able."""
+    observation = spec.observation
+    parts = observation if isinstance(observation, dict) else {"": observation}
+    plain = {
+        "observation": {name: dataclasses.asdict(part) for name, part in parts.items()},
+        "stacked_frames": spec.stacked_frames,
+        "actions": dataclasses.asdict(spec.actions),
+        "levels": len(spec.levels),
+    }
+    found: dict[str, Any] = json.loads(json.dumps(plain))  # lists in place of tuples
+    return found
+
+
+def text_of(about: About) -> str:
+    """Returns the content of agent.json."""
+    return json.dumps({"format": FORMAT, **about._asdict()}, indent=1) + "\n"
+
+
+def read(folder: Path) -> About:
+    """Reads agent.json.
+
+    Raises:
+      ConfigError: it is of a newer version, or no agent.json; or the model is missing.
+    """
+    path = Logdir(folder).agent
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        version = content.pop("format")
+        about = _about(content) if version == FORMAT else None
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path}: is not an exported agent's agent.json ({reason})") from None
+    if about is None:
+        raise ConfigError(
+            f"{path}: has format {version!r}, but this version of impala_tf reads format {FORMAT};"
+            " install the one that wrote it, or a newer one"
+        )
+    if not (folder / MODEL).is_file():
+        raise ConfigError(f"--logdir={folder}: is an exported agent without its {MODEL}")
+    return about
+
+
+def _about(content: Mapping[str, Any]) -> About:
+    about = About(**content)
+    kinds = {"flags": dict, "level": dict, "environment_frames": int, "has_q_values": bool}
+    for name, kind in kinds.items():
+        if not isinstance(getattr(about, name), kind):
+            raise TypeError(f"{name}: must be {kind.__name__}")
+    if any(not isinstance(size, int) or size < 1 for shape in about.core_state for size in shape):
+        raise TypeError("core_state: must be lists of sizes")
+    return about
+
+
+class ExportedAgent:
+    """Acts with an exported model.
+
+    Args:
+      folder: of the export.
+      about: its agent.json.
+      spec: of the level, as it is here.
+
+    Raises:
+      ConfigError: the level looks otherwise than to the agent that was trained, or the model cannot
+        be run on it.
+    """
+
+    def __init__(self, folder: Path, about: About, spec: EnvironmentSpec) -> None:
+        self._check_level(folder, about, spec)
+        factor = 2 if spec.actions.kind == "continuous" else 1
+        self._spec, self._layout = spec, layout_of(spec)
+        self.interface = AgentInterface(
+            core_state=tuple(ArraySpec(tuple(shape), "float32") for shape in about.core_state),
+            num_logits=factor * sum(spec.actions.sizes),
+            has_q_values=about.has_q_values,
+        )
+        path = folder / MODEL
+        try:
+            self._network = LiteRtNetwork(ActingModel(path.read_bytes(), ()))
+            self._network.set_parameters([])
+            self._try()
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        except (ValueError, RuntimeError, AssertionError, LookupError, TypeError) as error:
+            reason = " ".join(str(error).split()) or "it has other inputs"
+            raise ConfigError(f"{path}: is not this agent's model: {reason}") from None
+
+    def _check_level(self, folder: Path, about: About, spec: EnvironmentSpec) -> None:
+        here = seen(spec)
+        for name in here:
+            if about.level.get(name) != here[name]:
+                raise ConfigError(
+                    f"--logdir={folder}: its agent learned a level with {name}"
+                    f" {about.level.get(name)}, but {spec.level_name} has {here[name]} here"
+                )
+
+    def _try(self) -> None:
+        """Answers one step of zeros; raises ValueError if the answer has another form."""
+        zeros = tree.map_structure(
+            lambda each: np.zeros(each.shape, each.dtype), self._layout.step_specs(1)
+        )
+        logits, state = self._compute(zeros, self.initial_state(1))
+        wanted = [(1, self.interface.num_logits)]
+        wanted += [(1, *each.shape) for each in self.interface.core_state]
+        got = [each.shape for each in (logits, *state)]
+        if got != wanted:
+            raise ValueError(f"its outputs are {got}, not {wanted}")
+
+    def initial_state(self, num_envs: int) -> Nest:
+        """Returns the core state of N environments before their first step, float32 [N, ...]."""
+        return self.interface.initial_state(num_envs)
+
+    def policy(self, num_envs: int, seed: int, choice: Literal["sampled", "greedy"]) -> Policy:
+        """Returns the policy for N environments, which are computed one after another.
+
+        Args:
+          num_envs: N; any number answers.
+          seed: decides the sampled actions.
+          choice: sampled from the policy, or the most likely action.
+        """
+        choose = self._sampler(seed, choice)
+
+        def policy(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
+            logits, state = self._compute(env_output, core_state)
+            return AgentOutput(choose(logits), logits), state
+
+        return policy
+
+    def _sampler(self, seed: int, choice: str) -> Sampler:
+        actions, rng = self._spec.actions, np.random.default_rng(seed)
+        if choice == "greedy":
+            return greedy_of(actions)
+        if self.interface.has_q_values:
+            return epsilon_greedy_of(actions, rng)
+        return sampler_of(actions, rng)
+
+    def _compute(self, env_output: EnvOutput, core_state: Nest) -> tuple[np.ndarray, Nest]:
+        inputs = tree.flatten((self._layout.to_network(env_output), core_state))
+        answers = [
+            self._network([array[n : n + 1] for array in inputs])
+            for n in range(len(env_output.reward))
+        ]
+        logits, *state = (np.concatenate(parts) for parts in zip(*answers, strict=True))
+        return logits, tuple(state)

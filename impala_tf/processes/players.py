@@ -1,0 +1,148 @@
+"""A trained agent that plays, whether a checkpoint has it or an exported folder."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from impala_tf import config as configs
+from impala_tf.agents.interface import Policy
+from impala_tf.config import EnvironmentConfig, EvaluationConfig, Given
+from impala_tf.environments import suites
+from impala_tf.environments.suites import RenderedGame
+from impala_tf.evaluation import exported, games
+from impala_tf.logdir import Logdir
+from impala_tf.processes import tensorflow_startup
+from impala_tf.processes.common import resolve, seed_of
+from impala_tf.processes.trained_flags import as_exported, as_trained
+from impala_tf.types import EnvironmentSpec, Nest
+
+if TYPE_CHECKING:
+    from impala_tf.processes.trained_agent import TrainedAgent
+
+
+class Player(NamedTuple):
+    """A trained agent, and how it acts.
+
+    Attributes:
+      flags: {flag: value} of all flags, those of the run among them.
+      environment: the level and its protocol.
+      evaluation: what --mode=test needs.
+      spec: the level's specification.
+      source: the checkpoint, or the model's file.
+      environment_frames: that it had been trained for.
+      is_exported: whether it is from an exported folder.
+      initial_state: maps N to the core state of N environments before their first step.
+      policy: maps N, a seed, and how actions are chosen to the policy for N environments.
+    """
+
+    flags: Mapping[str, Any]
+    environment: EnvironmentConfig
+    evaluation: EvaluationConfig
+    spec: EnvironmentSpec
+    source: Path
+    environment_frames: int
+    is_exported: bool
+    initial_state: Callable[[int], Nest]
+    policy: Callable[[int, int, Literal["sampled", "greedy"]], Policy]
+
+    @property
+    def logdir(self) -> Logdir:
+        """Of the run, or the exported folder."""
+        return Logdir(Path(self.flags["logdir"]))
+
+
+def load(given: Given, *, choose_device: bool) -> Player:
+    """Returns the agent of a run, or of an exported folder. Only a run's needs TensorFlow.
+
+    Args:
+      given: flags of --mode=test; those that are not given are the run's.
+      choose_device: whether TensorFlow is to compute on --device.
+
+    Raises:
+      ConfigError: no agent is there, it does not fit the level, or a module of it is not trusted.
+    """
+    if given["logdir"] is not None and Logdir(Path(given["logdir"])).is_exported:
+        return of_exported(given)
+    flags = as_trained(given)
+    tensorflow_startup.import_tensorflow()
+    from impala_tf.processes import trained_agent
+
+    config, spec = resolve(flags)
+    if choose_device:
+        tensorflow_startup.select_device(config.process.device)
+        tensorflow_startup.start_xla()
+    return of_checkpoint(trained_agent.load(config, spec))
+
+
+def of_exported(given: Given) -> Player:
+    """Returns the agent of the exported folder in --logdir; raises as `load`."""
+    folder = Path(given["logdir"])
+    about = exported.read(folder)
+    flags = as_exported(given, about.flags)
+    spec = suites.spec(flags.environment)
+    agent = exported.ExportedAgent(folder, about, spec)
+    return Player(
+        flags={
+            **flags.everything(),
+            "agent_name": about.agent_name,
+            "algorithm": about.algorithm,
+        },
+        environment=flags.environment,
+        evaluation=flags.evaluation,
+        spec=spec,
+        source=folder / exported.MODEL,
+        environment_frames=about.environment_frames,
+        is_exported=True,
+        initial_state=agent.initial_state,
+        policy=agent.policy,
+    )
+
+
+def of_checkpoint(trained: TrainedAgent) -> Player:
+    """Returns the agent of a run."""
+    from impala_tf.agents.policy import compile_policy
+
+    config, spec, agent = trained.config, trained.spec, trained.agent
+    return Player(
+        flags=configs.to_dict(config),
+        environment=config.environment,
+        evaluation=config.evaluation,
+        spec=spec,
+        source=trained.checkpoint,
+        environment_frames=trained.environment_frames,
+        is_exported=False,
+        initial_state=agent.initial_state,
+        policy=lambda num_envs, seed, choice: compile_policy(agent, spec, num_envs, seed, choice),
+    )
+
+
+@contextlib.contextmanager
+def filmed(
+    player: Player, num_games: int = 1, index: int = 0
+) -> Iterator[tuple[Iterator[np.ndarray], float]]:
+    """Yields (pictures uint8 [H, W, 3] of more games, pictures per second).
+
+    `index`: which level is played, if the agent learned several.
+
+    Raises:
+      ConfigError: the level cannot be rendered.
+    """
+    seed = seed_of(player.flags["seed"], "video")
+    game = RenderedGame(player.environment, seed, index)
+    policy = player.policy(1, seed, player.evaluation.test_policy)
+
+    def pictures() -> Iterator[np.ndarray]:
+        played = games.play(policy, player.initial_state(1), game.environment, 1, num_games)
+        for episode in played:
+            if episode is None:
+                yield game.frame()
+
+    try:
+        yield pictures(), game.fps
+    finally:
+        game.close()

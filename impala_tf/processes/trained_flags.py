@@ -1,0 +1,134 @@
+"""The flags of a run, or of an exported agent, that is played: read without TensorFlow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from impala_tf import config as configs
+from impala_tf.config import (
+    BUILT_IN,
+    AgentConfig,
+    ConfigError,
+    EnvironmentConfig,
+    EvaluationConfig,
+    ExportConfig,
+    Given,
+    ReportConfig,
+    command_line,
+    plug_ins,
+)
+from impala_tf.environments import suites
+from impala_tf.logdir import Logdir
+
+# What a run's flags say about its own processes, and what only the user at the terminal decides:
+# someone else's config.json must not say that its code is trusted.
+_NOT_KEPT = (
+    *("mode", "job_name", "learner_hosts", "task", "seed", "logdir"),
+    *(field.name for field in dataclasses.fields(EvaluationConfig)),
+    *(field.name for field in dataclasses.fields(ReportConfig)),
+    *(field.name for field in dataclasses.fields(ExportConfig)),
+)
+
+
+def as_trained(given: Given) -> Given:
+    """Returns the given flags with the level, protocol and agent of the run in --logdir.
+
+    A level and its wrappers may name Python modules. If the run names one, and not the command, the
+    user is asked: the logdir may come from someone else, and importing a module runs its code.
+
+    Args:
+      given: the flags of the command line, which stay as they are.
+
+    Raises:
+      ConfigError: there is no run, or its level's module is not trusted.
+    """
+    if given["logdir"] is None:
+        raise ConfigError(f"--mode={given['mode']}: needs --logdir of a run")
+    logdir = Logdir(Path(given["logdir"]))
+    if logdir.is_exported:
+        raise ConfigError(
+            f"--logdir={logdir.path}: holds an exported agent, which plays with --mode=test; to"
+            f" {given['mode']}, give the logdir of its run"
+        )
+    # Runs from before there were presets are of the paper's.
+    flags = {"preset": "paper", **_flags_in(logdir)}
+    kept = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
+    return _trusted(given, Given({**_checked(kept, logdir.config).flags, **given.flags}))
+
+
+def as_exported(given: Given, flags: Mapping[str, Any]) -> Given:
+    """Returns the given flags with the level and protocol of the exported agent in --logdir.
+
+    Asks, as `as_trained` does, before modules are imported that the level names.
+
+    Args:
+      given: the flags of the command line, which stay as they are.
+      flags: those of agent.json.
+
+    Raises:
+      ConfigError: a flag of agent.json is wrong, one of the command line would change the agent, or
+        the level's module is not trusted.
+    """
+    logdir = Logdir(Path(given["logdir"]))
+    fixed = [*(field.name for field in dataclasses.fields(AgentConfig)), "algorithm", "checkpoint"]
+    if wrong := [name for name in fixed if given[name] != BUILT_IN[name]]:
+        raise ConfigError(
+            f"--{wrong[0]}: {logdir.path} holds one exported agent, as it is; leave the flag out"
+        )
+    of_level = {field.name for field in dataclasses.fields(EnvironmentConfig)}
+    if unknown := sorted(flags.keys() - of_level):
+        raise ConfigError(f"{logdir.agent}: {unknown[0]}: is no flag of a level")
+    return _trusted(given, Given({**_checked(dict(flags), logdir.agent).flags, **given.flags}))
+
+
+def _trusted(given: Given, merged: Given) -> Given:
+    """Returns `merged` if its modules are trusted; see `as_trained`."""
+    folder = Path(given["logdir"])
+    _check_trusted(given, merged)
+    if any((folder / f"{module}.py").is_file() for module in suites.modules(merged.environment)):
+        sys.path.append(str(folder))  # `impala_tf.train` wrote it there, from a notebook
+    return merged
+
+
+def _flags_in(logdir: Logdir) -> dict[str, Any]:
+    try:
+        flags = json.loads(logdir.config.read_text())["flags"]
+    except FileNotFoundError:
+        raise ConfigError(f"--logdir={logdir.path}: holds no run (no config.json)") from None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{logdir.config}: is not a run's config.json ({error})") from None
+    if not isinstance(flags, dict):
+        raise ConfigError(f"{logdir.config}: is not a run's config.json (flags: no dictionary)")
+    return flags
+
+
+def _checked(flags: dict[str, Any], file: Path) -> Given:
+    """Returns what a command line with these flags gives; refuses what it would."""
+    try:
+        return command_line.parse(configs.to_flags(Given(flags)))
+    except ConfigError as error:
+        raise ConfigError([f"{file}: {problem}" for problem in error.problems]) from None
+
+
+def _check_trusted(typed: Given, given: Given) -> None:
+    """Asks before modules are imported that the run names, and the command line does not."""
+    named = {*suites.modules(typed.environment), *plug_ins.modules(typed.everything())}
+    flags = given.without("callbacks").everything()  # only training calls these
+    every = {*suites.modules(given.environment), *plug_ins.modules(flags)}
+    modules = sorted(every - named)
+    if not modules or given.evaluation.trust_level_module:
+        return
+    logdir = given["logdir"]
+    if sys.stdin.isatty():
+        question = f"{logdir} imports {', '.join(modules)}, whose code runs here. Import? [y/N] "
+        if input(question).strip().lower() in ("y", "yes"):
+            return
+    raise ConfigError(
+        f"--logdir={logdir}: it imports the Python module {modules[0]}, whose code would run"
+        " here; if you trust it, add --trust_level_module"
+    )

@@ -1,0 +1,78 @@
+"""How far the answers of an exported model are from those of the agent that was trained."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from impala_tf.agents.sampling import greedy_of
+from impala_tf.config import ConfigError
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.observations import layout_of
+from impala_tf.evaluation.exported import ExportedAgent
+from impala_tf.processes.trained_agent import TrainedAgent
+
+_ENVS, _STEPS = 4, 250
+# Of the largest logit. Rounding the weights is no error; a wrong model is off by more.
+_TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "int8": 0.25}
+
+
+class Difference(NamedTuple):
+    """Of the logits for observations that the agent sees when it plays."""
+
+    observations: int
+    largest: float
+    largest_logit: float  # of the trained agent
+    same_choice: float  # the share of observations with the same most likely action
+
+    def __str__(self) -> str:
+        return (
+            f"on {self.observations:,} observations of play, the model's logits differ by at most"
+            f" {self.largest:.2g} from those of the trained agent (the largest is"
+            f" {self.largest_logit:.2g}); {100 * self.same_choice:.4g} % of the most likely actions"
+            " are the same"
+        )
+
+
+def difference(trained: TrainedAgent, exported: ExportedAgent, precision: str) -> Difference:
+    """Returns how far an exported model is from its agent while that one plays.
+
+    Args:
+      trained: the agent.
+      exported: the model.
+      precision: --export_precision.
+
+    Raises:
+      ConfigError: further than rounding explains.
+    """
+    config, spec, agent = trained.config, trained.spec, trained.agent
+    layout, choose = layout_of(spec), greedy_of(spec.actions)
+    policy = exported.policy(_ENVS, config.run.seed, "sampled")
+    made = suites.make(config.environment, _ENVS, config.run.seed, num_actors=0)
+    environment = BatchedEnvironment(made)
+    step = tf.function(lambda *inputs: agent.step(*inputs), autograph=False)
+    state, found = agent.initial_state(_ENVS), []
+    try:
+        env_output = environment.reset()
+        for _ in range(_STEPS):
+            before = tf.nest.map_structure(np.asarray, state)
+            answer, _ = policy(env_output, before)
+            seen = tf.nest.map_structure(tf.constant, layout.to_network(env_output))
+            outputs, state = step(seen, state)
+            found.append((answer.policy_logits, outputs.policy_logits.numpy()))
+            env_output = environment.step(answer.action)
+    finally:
+        environment.close()
+    got, wanted = (np.concatenate(each) for each in zip(*found, strict=True))
+    same = np.isclose(choose(got), choose(wanted), atol=1e-2).reshape(len(got), -1).all(axis=1)
+    result = Difference(
+        len(got), float(np.abs(got - wanted).max()), float(np.abs(wanted).max()), same.mean()
+    )
+    if not result.largest <= _TOLERANCES[precision] * max(1.0, result.largest_logit):
+        raise ConfigError(
+            f"--export_precision={precision}: {result}, which is too far; give a higher precision"
+        )
+    return result

@@ -1,0 +1,180 @@
+"""--mode=export --to=FOLDER: a folder that others can use, and the Hugging Face hub accepts."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from impala_tf.agents.interface import interface_of_config
+from impala_tf.config import (
+    BUILT_IN,
+    ConfigError,
+    Given,
+    config_file,
+    user_commands,
+)
+from impala_tf.environments import suites
+from impala_tf.evaluation import exported
+from impala_tf.evaluation.export import export
+from impala_tf.evaluation.exported import About, ExportedAgent
+from impala_tf.learner.conversion import ConversionError, whole_file
+from impala_tf.logdir import Logdir
+from impala_tf.processes import evaluate_main, players, provenance, trained_agent
+from impala_tf.processes.common import logdir_of, resolve
+from impala_tf.processes.tensorflow_startup import select_device, start_xla
+from impala_tf.processes.trained_agent import TrainedAgent
+from impala_tf.processes.trained_flags import as_trained
+from impala_tf.reporting import curves, runs, settings
+from impala_tf.reporting.runs import Run
+from impala_tf.reporting.summary import Exhibit, summarize_level
+from impala_tf.sharing import card
+from impala_tf.sharing.faithful import difference
+
+
+def main(given: Given) -> int:
+    """Exports the agent of --logdir to the folder --to; returns 0.
+
+    The folder appears when it is whole. The model is played for its card.
+
+    Raises:
+      ConfigError: the folder is not empty or cannot be written, there is no agent in --logdir, or
+        LiteRT cannot compute it.
+    """
+    target = Path(given["to"])
+    _check_free(target)
+    # Other machines compute in float32, and LiteRT has no bfloat16.
+    config, spec = resolve(as_trained(given).replace(precision="float32"))
+    run = runs.read(Path(config.run.logdir))
+    select_device(config.process.device)
+    start_xla()
+    trained = trained_agent.load(config, spec)
+    print(f"{trained.checkpoint} at {trained.environment_frames:,} frames; {spec.protocol}")
+    with _made_aside(target) as folder:
+        _fill(folder, trained, run, given)
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    print(f"written to {target}, {size / 1e6:.2f} MB: {', '.join(_names(target))}")
+    print("to play it:", user_commands.run_experiment("--mode=test", f"--logdir={target}"))
+    return 0
+
+
+def _check_free(target: Path) -> None:
+    """Raises ConfigError if the folder holds anything, such as a run."""
+    try:
+        if target.is_dir() and not any(target.iterdir()):
+            return
+        if not target.exists() and not target.is_symlink():
+            return
+    except OSError as error:
+        raise ConfigError(f"--to={target}: cannot be read: {error.strerror}") from None
+    what = "is not empty" if target.is_dir() else "is no folder"
+    if target.is_dir() and Logdir(target).config.exists():
+        what = "holds a run"
+    raise ConfigError(f"--to={target}: {what}; name a folder that is new or empty")
+
+
+@contextlib.contextmanager
+def _made_aside(target: Path) -> Iterator[Path]:
+    """Yields a folder to fill, which becomes `target` on success, and goes on failure."""
+    aside = target.absolute().with_name(f".{target.name}.{os.getpid()}")
+    try:
+        try:
+            aside.mkdir(parents=True)
+        except OSError as error:
+            raise ConfigError(f"--to={target}: cannot write there: {error.strerror}") from None
+        yield aside
+        aside.rename(target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
+    """Writes all files."""
+    config, spec, precision = trained.config, trained.spec, given.export.export_precision
+    about = _about(trained, precision)
+    (folder / Logdir(folder).agent.name).write_text(exported.text_of(about), encoding="utf-8")
+    try:
+        (folder / exported.MODEL).write_bytes(whole_file(trained.agent, spec, precision))
+    except ConversionError as error:
+        raise ConfigError(f"--to: {' '.join(str(error).split())[:500]}") from error
+    found = difference(trained, ExportedAgent(folder, about, spec), precision)
+    print(found, flush=True)
+    if precision == "float32":
+        space, recipe = suites.action_space(config.environment), suites.recipe(config.environment)
+        export(trained.agent, spec, space, recipe, folder / exported.SAVED_MODEL)
+    evaluation = _played(folder, given)
+    (folder / exported.EVALUATION).write_text(json.dumps(evaluation, indent=1) + "\n")
+    flags = _repeating(logdir_of(config))
+    (folder / exported.CONFIG).write_text(config_file.text(flags), encoding="utf-8")
+    _write_curve(folder, run)
+    modules = suites.modules(config.environment)
+    for module in modules:
+        if (path := Path(config.run.logdir) / f"{module}.py").is_file():  # from a notebook
+            shutil.copyfile(path, folder / path.name)
+    facts = card.Facts(about, flags, run, evaluation, found, modules, _names(folder))
+    (folder / exported.CARD).write_text(card.text(facts), encoding="utf-8")
+
+
+def _about(trained: TrainedAgent, precision: str) -> About:
+    config, spec = trained.config, trained.spec
+    flags = {
+        name: value
+        for name, value in vars(config.environment).items()
+        if name == "level_name" or value != BUILT_IN[name]
+    }
+    interface = interface_of_config(config.agent, spec)
+    return About(
+        flags=flags,
+        level=exported.seen(spec),
+        agent_name=config.agent.agent_name,
+        algorithm=config.loss.algorithm,
+        precision=precision,
+        environment_frames=trained.environment_frames,
+        core_state=[list(part.shape) for part in interface.core_state],
+        has_q_values=interface.has_q_values,
+    )
+
+
+def _played(folder: Path, given: Given) -> dict[str, Any]:
+    """Plays the exported agent; returns what evaluation.json holds."""
+    # Trusted, because as_trained asked for the run's modules.
+    kept = ("test_num_episodes", "test_policy", "seed", "metrics_interval_s")
+    flags = {name: given[name] for name in kept if name in given}
+    of_test = {"mode": "test", "logdir": str(folder), "trust_level_module": True}
+    player = players.of_exported(Given({**flags, **of_test}))
+    print(f"playing {player.evaluation.test_num_episodes} games for the card", flush=True)
+    result, shown = evaluate_main.played(player)
+    evaluate_main.show(shown)
+    return {**result, "checkpoint": exported.MODEL}
+
+
+def _repeating(logdir: Logdir) -> dict[str, Any]:
+    """Returns the flags that repeat the run; of an older one, all that this version knows."""
+    described = provenance.read(logdir)
+    flags: Mapping[str, Any] = described["flags"]
+    known = {name: flags[name] for name in flags if name in BUILT_IN}
+    origins = described.get("sources") or dict.fromkeys(known, "given")
+    return provenance.repeating({"flags": known, "sources": {**dict.fromkeys(known), **origins}})
+
+
+def _write_curve(folder: Path, run: Run) -> None:
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
+    writer.writerow(("environment_frames", "minutes", "episode_return_mean"))
+    for frames, minutes, mean in zip(*run.curve, strict=True):
+        writer.writerow((int(frames), f"{minutes:.3f}", f"{mean:g}"))
+    (folder / exported.CURVE_CSV).write_text(rows.getvalue(), encoding="utf-8")
+    (level,) = settings.group([run])
+    nothing = {setting: Exhibit() for setting in level.settings}
+    if (svg := curves.picture(summarize_level(level, nothing, None))) is not None:
+        (folder / exported.CURVE).write_text(svg, encoding="utf-8")
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

@@ -1,0 +1,129 @@
+"""What an exported folder of someone else may have: each problem is one line, nothing starts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import impala_tf as impala
+from impala_tf.config import ConfigError, command_line
+from tests.helpers.runs import PROJECT
+
+EXAMPLE = PROJECT / "examples" / "cartpole"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    return shutil.copytree(EXAMPLE, tmp_path / "shared")
+
+
+def changed(shared: Path, **values: Any) -> None:
+    content = json.loads((shared / "agent.json").read_text())
+    (shared / "agent.json").write_text(json.dumps({**content, **values}))
+
+
+def problem_of(use: Callable[..., Any], *arguments: Any, **flags: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        use(*arguments, **flags)
+    (line,) = caught.value.problems
+    assert line.isprintable()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"format": 2}, "{folder}/agent.json: has format 2, but this version of impala_tf reads"),
+        ({"format": "x"}, "{folder}/agent.json: has format 'x', but"),
+        ({"odd": 1}, "{folder}/agent.json: is not an exported agent's agent.json"),
+        ({"flags": []}, "{folder}/agent.json: is not an exported agent's agent.json (flags: must"),
+        ({"core_state": [["x"]]}, "{folder}/agent.json: is not an exported agent's agent.json ("),
+        ({"core_state": [3]}, "{folder}/agent.json: is not an exported agent's agent.json ("),
+        ({"core_state": [[256]]}, "{folder}/model.tflite: is not this agent's model: "),
+        ({"flags": {"width": "x"}}, "{folder}/agent.json: --width=x: must be a whole number"),
+        ({"flags": {"end_command": "rm"}}, "{folder}/agent.json: end_command: is no flag of a"),
+        ({"flags": {"level_name": "Acrobot-v1"}}, "--logdir={folder}: its agent learned a level"),
+        (
+            {"flags": {"level_name": "someones_levels:make"}},
+            "--logdir={folder}: it imports the Python module someones_levels, whose code would run"
+            " here; if you trust it, add --trust_level_module",
+        ),
+    ],
+)
+def test_a_wrong_agent_json_is_named(shared: Path, values: dict[str, Any], problem: str) -> None:
+    changed(shared, **values)
+    for use in (impala.load, impala.evaluate):
+        assert problem_of(use, shared).startswith(problem.format(folder=shared))
+
+
+def test_a_folder_without_its_model_or_with_a_broken_one_is_named(shared: Path) -> None:
+    (shared / "model.tflite").write_bytes(b"no model")
+    assert problem_of(impala.load, shared).startswith(f"{shared}/model.tflite: is not this agent's")
+    (shared / "model.tflite").unlink()
+    assert problem_of(impala.load, shared) == (
+        f"--logdir={shared}: is an exported agent without its model.tflite"
+    )
+    (shared / "agent.json").write_text("no JSON")
+    assert "is not an exported agent's agent.json" in problem_of(impala.load, shared)
+
+
+def test_a_trusted_module_is_imported_from_beside_the_agent(shared: Path) -> None:
+    """Levels of notebooks travel with their agent."""
+    changed(shared, flags={"level_name": "level_beside_agent:make"})
+    code = "import gymnasium\nmake = lambda: gymnasium.make('CartPole-v1', max_episode_steps=9)\n"
+    (shared / "level_beside_agent.py").write_text(code)
+    assert "level_beside_agent" in problem_of(impala.evaluate, shared, 1)
+    assert impala.evaluate(shared, 1, trust_level_module=True).lengths == (9,)
+
+
+def test_nothing_trains_or_exports_there(shared: Path) -> None:
+    """Others may have the agent by now."""
+    before = sorted(shared.iterdir())
+    line = problem_of(impala.train, "CartPole-v1", logdir=shared, fresh=True)
+    assert line.startswith(f"--logdir={shared}: holds an exported agent, which cannot go on")
+    from impala_tf.main import run
+
+    words = [f"--logdir={shared}", "--mode=export"]
+    line = problem_of(run, command_line.parse(words))
+    assert line.startswith(f"--logdir={shared}: holds an exported agent, which plays with")
+    assert sorted(shared.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "flag"),
+    [
+        ({"checkpoint": "best"}, "--checkpoint"),
+        ({"core": "lstm"}, "--core"),
+        ({"algorithm": "dqn"}, "--algorithm"),
+    ],
+)
+def test_flags_that_would_change_the_agent_are_refused(
+    shared: Path, flags: dict[str, str], flag: str
+) -> None:
+    line = problem_of(impala.evaluate, shared, 1, **flags)
+    assert line == f"{flag}: {shared} holds one exported agent, as it is; leave the flag out"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--to=x"], "--to: writes a folder to share with --mode=export; leave it out here"),
+        (["--mode=export", "--to="], "--to=: name a folder that is new or empty"),
+        (
+            ["--mode=export", "--export_precision=int8"],
+            "--export_precision=int8: is of the model that --mode=export --to=FOLDER writes; give"
+            " --to, or leave it out",
+        ),
+        (
+            ["--mode=export", "--to=x", "--export_precision=int4"],
+            "--export_precision=int4: must be one of float32, float16, int8",
+        ),
+    ],
+)
+def test_flags_that_do_not_fit(words: list[str], problem: str) -> None:
+    assert problem_of(command_line.parse, words) == problem

@@ -1,0 +1,156 @@
+"""An exported folder: it plays as its checkpoint does, without TensorFlow, and the hub reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+
+import impala_tf as impala
+from impala_tf import main
+from impala_tf.config import command_line
+from tests.helpers.runs import PROJECT
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("share")]
+
+# What acts where TensorFlow is not installed.
+PLAY = """
+import json, sys
+sys.modules["tensorflow"] = sys.modules["sonnet"] = None
+import numpy as np
+import impala_tf as impala
+
+agent, state, actions = impala.load("shared"), None, []
+for observation in np.array(json.load(open("observations.json")), np.float32):
+    action, state = agent.act(observation, state, greedy=True)
+    actions.append(int(action))
+lengths = impala.evaluate("shared", 2).lengths
+print(json.dumps({"actions": actions, "lengths": lengths, "frames": agent.environment_frames}))
+"""
+TEST = """
+import sys
+sys.modules["tensorflow"] = sys.modules["sonnet"] = None
+import run_experiment
+sys.exit(run_experiment.main())
+"""
+
+
+def python(*words: str, cwd: Path, status: int = 0) -> str:
+    """Returns what a command prints on standard output."""
+    done = subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a short run that has a memory, `run`, and what was exported of it, `shared`."""
+    folder = tmp_path_factory.mktemp("share")
+    script = str(PROJECT / "run_experiment.py")
+    python(
+        script, "--level_name=CartPole-v1", "--agent_name=MLPLSTMAgent", "--logdir=run",
+        "--total_environment_frames=10000", "--num_actors=1", "--seed=7",
+        "--metrics_interval_s=1", cwd=folder,
+    )  # fmt: skip
+    export(folder, "shared")
+    return folder
+
+
+def export(folder: Path, target: str) -> None:
+    """Exports the run in this process, which has TensorFlow anyway."""
+    words = ["--mode=export", "--logdir=run", f"--to={target}", "--test_num_episodes=3"]
+    with contextlib.chdir(folder):
+        assert main.run(command_line.parse(words)) == 0
+
+
+def test_it_acts_as_its_checkpoint_does_where_there_is_no_tensorflow(folder: Path) -> None:
+    """Whoever downloads an agent gets what was trained, on a machine with few packages."""
+    observations = np.random.default_rng(0).uniform(-1, 1, (20, 4)).astype(np.float32)
+    (folder / "observations.json").write_text(json.dumps(observations.tolist()))
+    agent, state, actions = impala.load(folder / "run"), None, []
+    for observation in observations:
+        action, state = agent.act(observation, state, greedy=True)
+        actions.append(int(action))
+    played = json.loads(python("-c", PLAY, cwd=folder))
+    assert played["actions"] == actions
+    assert played["frames"] == agent.environment_frames >= 10_000
+    assert min(played["lengths"]) > 5
+
+
+def test_the_command_plays_it_without_tensorflow_and_leaves_it_as_it_is(folder: Path) -> None:
+    """The figures of a card are those of the games that it names."""
+    before = {path: path.read_bytes() for path in (folder / "shared").iterdir() if path.is_file()}
+    flags = ("--mode=test", "--logdir=shared", "--test_num_episodes=2")
+    said = python("-c", TEST, *flags, cwd=folder)
+    assert "shared/model.tflite at 10," in said
+    assert "2 games, sampled actions: mean " in said
+    after = {path: path.read_bytes() for path in (folder / "shared").iterdir() if path.is_file()}
+    assert after == before
+
+
+def test_the_hub_reads_the_card(folder: Path) -> None:
+    shared = folder / "shared"
+    card = ModelCard.load(shared / "README.md")
+    (result,) = card.data.eval_results
+    evaluation = json.loads((shared / "evaluation.json").read_text())
+    assert card.data.library_name == "impala_tf"
+    assert {"reinforcement-learning", "CartPole-v1"} <= set(card.data.tags)
+    assert (card.data.model_name, result.dataset_name) == ("MLPLSTMAgent", "CartPole-v1")
+    assert result.metric_type == "mean_reward"
+    assert result.metric_value == f"{evaluation['mean']:.2f} +/- {evaluation['std']:.2f}"
+    commit = json.loads((folder / "run" / "config.json").read_text())["git_commit"]
+    for text in (
+        evaluation["protocol"],
+        commit,
+        "--seed=7",
+        "| 3 | ",
+        "(curve.svg)",
+        "100 % of the most likely actions are the same",
+    ):
+        assert text in card.text
+    for path in shared.iterdir():
+        assert path.name in {*card.text.replace("`", " ").split(), "README.md"} | {"curve.svg"}
+
+
+def test_the_folder_has_what_else_the_card_promises(folder: Path) -> None:
+    """A run that repeats it, and a policy for programs without this project."""
+    shared = folder / "shared"
+    assert 'agent_name: "MLPLSTMAgent"' in (shared / "config.yaml").read_text()
+    assert "seed: 7" in (shared / "config.yaml").read_text()
+    assert (shared / "curve.svg").read_text().startswith("<svg ")
+    assert len((shared / "curve.csv").read_text().splitlines()) > 1
+    assert (
+        shared / "saved_model" / "play.py"
+    ).is_file()  # tests/evaluation/test_export.py plays it
+    assert str(folder) not in "".join(
+        path.read_text() for path in shared.iterdir() if path.is_file() and path.suffix != ".tflite"
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("run", "--to=run: holds a run; name a folder that is new or empty"),
+        ("shared", "--to=shared: is not empty; name a folder that is new or empty"),
+        ("observations.json", "--to=observations.json: is no folder; name a folder that is new"),
+        ("observations.json/new", "--to=observations.json/new: cannot write there: Not a dir"),
+    ],
+)
+def test_nothing_is_overwritten(folder: Path, target: str, problem: str) -> None:
+    (folder / "observations.json").touch()
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(impala.ConfigError) as caught:
+        export(folder, target)
+    (line,) = caught.value.problems
+    assert line.startswith(problem)
+    assert sorted(folder.rglob("*")) == before
