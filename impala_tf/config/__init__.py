@@ -46,6 +46,7 @@ from impala_tf.config.flags import (
 from impala_tf.config.limits import (
     check_algorithm,
     check_batches,
+    check_layer_norm,
     check_observation,
     check_width_scale,
     problems,
@@ -85,6 +86,7 @@ __all__ = [
     "algorithm",
     "check_algorithm",
     "check_batches",
+    "check_layer_norm",
     "check_observation",
     "check_width_scale",
     "differences",
