@@ -44,8 +44,8 @@ ALGORITHM = Algorithm(
         "updates_per_batch": 2,
         "minibatches": 8,
         "optimizer": "adam",
-        "learning_rate": 2.5e-4,
-        "learning_rate_end": 2.5e-5,
+        "learning_rate": 5e-4,
+        "learning_rate_end": 5e-5,
         "gradients_clipping": 10.0,
     },
     vector_defaults={
