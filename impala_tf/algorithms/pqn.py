@@ -44,6 +44,7 @@ ALGORITHM = Algorithm(
         "updates_per_batch": 2,
         "minibatches": 4,
         "optimizer": "adam",
+        "epsilon": 1e-5,
         "learning_rate": 5e-4,
         "learning_rate_end": 5e-5,
         "gradients_clipping": 10.0,

@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 def test_cartpole_is_learned_and_played(start: Callable[..., Run], tmp_path: Path) -> None:
     """A random agent has 20; 500 is the most."""
     code, out, err = start(
-        "--algorithm=pqn", "--level_name=CartPole-v1", "--total_environment_frames=200000",
+        "--algorithm=pqn", "--level_name=CartPole-v1", "--total_environment_frames=300000",
         "--metrics_interval_s=1", f"--logdir={tmp_path}",
     ).wait()  # fmt: skip
     assert code == 0, err + out
     found = rows(tmp_path)[-1]
-    assert float(found["episode_return_mean"]) > 300
+    assert float(found["episode_return_mean"]) > 400
     assert float(found["q_mean"]) > 50.0
     test = start(
         "--mode=test", f"--logdir={tmp_path}", "--test_policy=greedy", "--test_num_episodes=10"
