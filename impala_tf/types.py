@@ -60,13 +60,13 @@ class AgentOutput(NamedTuple):
     """What the agent answers at step t. Leading dimensions: [N], [N, T] or [T, B]."""
 
     action: Array  # int32 or float32 [..., *ActionSpec.shape]
-    policy_logits: Array  # float32 [..., P]: of the policy that chose `action`; dqn: Q(x, .)
+    policy_logits: Array  # float32 [..., P]: of the policy that chose `action`; or Q(x, .)
 
 
 class NetworkOutput(NamedTuple):
     """What the network computes for a step. Leading dimensions: [N] or [T + 1, B]."""
 
-    policy_logits: Array  # float32 [..., P]: what makes a policy; dqn: Q(x, .)
+    policy_logits: Array  # float32 [..., P]: what makes a policy, or Q(x, .)
     baseline: Array  # float32 [..., levels]: the value estimate V(x_t) if that level is played
 
 
@@ -78,7 +78,7 @@ class Unroll(NamedTuple):
     env_outputs: EnvOutput  # [N, T + 1, ...], observations packed as in observations.py
     agent_outputs: AgentOutput  # [N, T, ...]
     level: Array  # int32 [N]: index in EnvironmentSpec.levels
-    td_errors: Nest = ()  # float32 [N, T]: n-step errors of the actor's Q-values; () without dqn
+    td_errors: Nest = ()  # float32 [N, T]: n-step errors of the actor's Q-values, or ()
 
 
 class ActorGradient(NamedTuple):

@@ -48,6 +48,7 @@ class Agent(snt.Module):
       normalizes: whether images and vectors are normalised element by element.
       width_scale: multiplies the channels of convolutions.
       heads: a policy and a baseline, or Q-values.
+      layer_norm: whether torsos have LayerNorm (see `torsos.make_torso`).
 
     Attributes:
       interface: what actors have to know of it.
@@ -66,6 +67,7 @@ class Agent(snt.Module):
         normalizes: bool = False,
         width_scale: int = 1,
         heads: HeadsName = "policy",
+        layer_norm: bool = False,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -81,7 +83,9 @@ class Agent(snt.Module):
         )
         self._observes_last = composition.observes_last_action_and_reward
         self._torso = tf.nest.map_structure(
-            lambda part: torsos.make_torso(composition.torso, part, init.hidden, width_scale),
+            lambda part: torsos.make_torso(
+                composition.torso, part, init.hidden, width_scale, layer_norm
+            ),
             spec.observation,
         )
         self._core = networks.CORES[composition.core]()
@@ -199,6 +203,7 @@ def make_agent(
     width_scale: int = 1,
     core: CoreName | None = None,
     heads: HeadsName = "policy",
+    layer_norm: bool = False,
 ) -> Agent:
     """Returns the named agent with its variables made.
 
@@ -206,7 +211,8 @@ def make_agent(
       agent_name: a key of `config.AGENTS`, or module:Class.
       spec: the level's specification.
       torso_dtype: what the torso computes in on images; see `agents.precision`.
-      observation_normalization, initialization, width_scale, core, heads: as these flags say.
+      observation_normalization, initialization, width_scale, core, heads, layer_norm: as these
+        flags say.
 
     Raises:
       ConfigError: the agent cannot take the level's observations.
@@ -219,6 +225,7 @@ def make_agent(
         observation_normalization == "elementwise",
         width_scale,
         heads,
+        layer_norm,
         name=re.sub(r"\W", "_", agent_name),
     )
     zeros = tf.nest.map_structure(
@@ -240,6 +247,7 @@ def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "flo
         config.width_scale,
         config.core,
         config.heads,
+        config.layer_norm,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import sonnet as snt
 import tensorflow as tf
@@ -71,6 +71,37 @@ def convolve(conv: snt.Conv2D, images: tf.Tensor) -> tf.Tensor:
     return tf.nn.bias_add(out, bias)
 
 
+class LayerNorm(snt.Module):
+    """LayerNorm (Ba et al., 2016, arXiv 1607.06450) over everything but the batch.
+
+    Its scale and offset are of each channel. It computes in float32.
+    """
+
+    def __call__(self, features: tf.Tensor) -> tf.Tensor:
+        """Maps floats [M, ..., C] to the same shape and dtype."""
+        self._initialize(features.shape[-1])
+        # As matrices: moments over several axes take longer.
+        flat = tf.cast(tf.reshape(features, (-1, math.prod(features.shape[1:]))), tf.float32)
+        centered = flat - tf.reduce_mean(flat, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
+        normal = tf.reshape(centered * tf.math.rsqrt(variance + 1e-5), tf.shape(features))
+        return tf.cast(normal * self.scale + self.offset, features.dtype)
+
+    @snt.once
+    def _initialize(self, channels: int) -> None:
+        self.scale = tf.Variable(tf.ones(channels), name="scale")
+        self.offset = tf.Variable(tf.zeros(channels), name="offset")
+
+
+def _as_they_are(features: tf.Tensor) -> tf.Tensor:
+    return features
+
+
+def _norms(layer_norm: bool, count: int) -> list[Callable[[tf.Tensor], tf.Tensor]]:
+    """Returns what stands before each of `count` activations."""
+    return [LayerNorm() if layer_norm else _as_they_are for _ in range(count)]
+
+
 class ConvTorso(snt.Module):
     """Convolutions and one linear layer, each followed by a ReLU.
 
@@ -81,6 +112,7 @@ class ConvTorso(snt.Module):
       layers: (channels, kernel, stride) of each convolution.
       hidden: units of the linear layer.
       w_init: the initial weights of all layers; default: He et al.
+      layer_norm: whether there is LayerNorm before each ReLU.
     """
 
     def __init__(
@@ -88,6 +120,7 @@ class ConvTorso(snt.Module):
         layers: tuple[tuple[int, int, int], ...],
         hidden: int,
         w_init: snt.initializers.Initializer | None = None,
+        layer_norm: bool = False,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -100,13 +133,14 @@ class ConvTorso(snt.Module):
             for channels, kernel, stride in layers
         ]
         self._linear = snt.Linear(hidden, w_init=init)
+        self._norms = _norms(layer_norm, len(layers) + 1)
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
         """Maps floats [M, H, W, C] to [M, hidden], same dtype."""
         features = self._padded(images)
-        for conv in self._convs:
-            features = tf.nn.relu(convolve(conv, features))
-        return tf.nn.relu(linear(self._linear, snt.Flatten()(features)))
+        for conv, norm in zip(self._convs, self._norms[:-1], strict=True):
+            features = tf.nn.relu(norm(convolve(conv, features)))
+        return tf.nn.relu(self._norms[-1](linear(self._linear, snt.Flatten()(features))))
 
     def _padded(self, images: tf.Tensor) -> tf.Tensor:
         missing = [self._fitting(size) - size for size in images.shape[1:3]]
@@ -148,7 +182,7 @@ class ResNetTorso(snt.Module):
 
     Sections of a 3x3 convolution, a 3x3 max-pooling with stride 2 and two residual blocks; then a
     linear layer over all positions or, with `average_pool`, over their average (Trumpp et al.,
-    2025, arXiv 2503.05546).
+    2025, arXiv 2503.05546). With `layer_norm`, the linear layer has LayerNorm before its ReLU.
     """
 
     def __init__(
@@ -157,6 +191,7 @@ class ResNetTorso(snt.Module):
         hidden: int = 256,
         average_pool: bool = False,
         w_init: snt.initializers.Initializer | None = None,
+        layer_norm: bool = False,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -169,6 +204,7 @@ class ResNetTorso(snt.Module):
         ]
         self._average_pool = average_pool
         self._linear = snt.Linear(hidden, w_init=w_init)
+        (self._norm,) = _norms(layer_norm, 1)
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
         """Maps floats [M, H, W, C] to [M, hidden], same dtype."""
@@ -182,20 +218,31 @@ class ResNetTorso(snt.Module):
         features = tf.nn.relu(features)
         if self._average_pool:
             features = tf.reduce_mean(features, axis=[1, 2])
-        return tf.nn.relu(linear(self._linear, snt.Flatten()(features)))
+        return tf.nn.relu(self._norm(linear(self._linear, snt.Flatten()(features))))
 
 
 class MLPTorso(snt.Module):
-    """Linear layers with tanh, for flat observations."""
+    """Linear layers with tanh, for flat observations; with `layer_norm`, it is before each tanh."""
 
     def __init__(
         self,
         hidden: tuple[int, ...] = (64, 64),
         w_init: snt.initializers.Initializer | None = None,
+        layer_norm: bool = False,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        self._mlp = snt.nets.MLP(hidden, w_init=w_init, activation=tf.nn.tanh, activate_final=True)
+        self._mlp = (
+            snt.Sequential(
+                [
+                    part
+                    for size in hidden
+                    for part in (snt.Linear(size, w_init=w_init), LayerNorm(), tf.nn.tanh)
+                ]
+            )
+            if layer_norm
+            else snt.nets.MLP(hidden, w_init=w_init, activation=tf.nn.tanh, activate_final=True)
+        )
 
     def __call__(self, vectors: tf.Tensor) -> tf.Tensor:
         """Maps floats [M, D] to [M, hidden[-1]], same dtype."""
@@ -233,21 +280,37 @@ class LanguageTorso(snt.Module):
         return state.hidden
 
 
-TORSOS: dict[str, Callable[[snt.initializers.Initializer | None, int], snt.Module]] = {
-    "shallow": lambda init, k: ConvTorso(((16 * k, 8, 4), (32 * k, 4, 2)), 256, init, "shallow"),
-    "nature": lambda init, k: ConvTorso(
-        ((32 * k, 8, 4), (64 * k, 4, 2), (64 * k, 3, 1)), 512, init, "nature"
-    ),
-    "impala": lambda init, k: ResNetTorso(_resnet(k), w_init=init, name="impala"),
-    "impoola": lambda init, k: ResNetTorso(
-        _resnet(k), average_pool=True, w_init=init, name="impoola"
-    ),
-    "mlp": lambda init, _: MLPTorso(w_init=init, name="mlp"),
-}
-"""Makes a torso from the initial weights of its layers (None: the usual ones) and k, --width_scale.
+class MakeTorso(Protocol):
+    """Makes a torso."""
 
-k multiplies the channels of the convolutions. As in Impoola's code, the linear layer keeps its
-units. The MLP has no channels."""
+    def __call__(
+        self, init: snt.initializers.Initializer | None, k: int, norm: bool = False, /
+    ) -> snt.Module:
+        """Returns the torso.
+
+        Args:
+          init: the initial weights of its layers; None: the usual ones.
+          k: --width_scale, multiplies the channels of convolutions. As in Impoola's code, the
+            linear layer keeps its units. The MLP has no channels.
+          norm: --layer_norm.
+        """
+
+
+TORSOS: dict[str, MakeTorso] = {
+    "shallow": lambda init, k, norm=False: ConvTorso(
+        ((16 * k, 8, 4), (32 * k, 4, 2)), 256, init, norm, "shallow"
+    ),
+    "nature": lambda init, k, norm=False: ConvTorso(
+        ((32 * k, 8, 4), (64 * k, 4, 2), (64 * k, 3, 1)), 512, init, norm, "nature"
+    ),
+    "impala": lambda init, k, norm=False: ResNetTorso(
+        _resnet(k), w_init=init, layer_norm=norm, name="impala"
+    ),
+    "impoola": lambda init, k, norm=False: ResNetTorso(
+        _resnet(k), average_pool=True, w_init=init, layer_norm=norm, name="impoola"
+    ),
+    "mlp": lambda init, _, norm=False: MLPTorso(w_init=init, layer_norm=norm, name="mlp"),
+}
 _SMALL = 20  # pixels
 
 
@@ -288,6 +351,7 @@ def make_torso(
     part: ObservationSpec,
     w_init: snt.initializers.Initializer | None,
     width_scale: int = 1,
+    layer_norm: bool = False,
 ) -> snt.Module:
     """Returns the torso of an agent for a part of its observations.
 
@@ -298,6 +362,8 @@ def make_torso(
         MiniGrid's 7x7 cells, go through 3x3 convolutions instead.
       w_init: the initial weights of linear layers and convolutions.
       width_scale: k, --width_scale.
+      layer_norm: whether LayerNorm is before each activation; of residual networks, only before
+        that of their linear layer. Texts have none.
     """
     if part.kind == "text":
         return LanguageTorso()
@@ -305,5 +371,5 @@ def make_torso(
         return own_torso(torso.name, part)
     if part.kind == "image" and not torso.is_residual and min(part.shape[:2]) < _SMALL:
         k = width_scale
-        return ConvTorso(((16 * k, 3, 1), (32 * k, 3, 1)), 256, w_init, "small")
-    return TORSOS["mlp" if part.kind == "vector" else torso.name](w_init, width_scale)
+        return ConvTorso(((16 * k, 3, 1), (32 * k, 3, 1)), 256, w_init, layer_norm, "small")
+    return TORSOS["mlp" if part.kind == "vector" else torso.name](w_init, width_scale, layer_norm)

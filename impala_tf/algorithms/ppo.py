@@ -23,6 +23,11 @@ from impala_tf.types import Nest, Unroll
 
 
 def estimate(steps: Transitions, config: LossConfig) -> Estimates:
+    """Returns `lambda_estimates` with --gae_lambda."""
+    return lambda_estimates(steps, config.gae_lambda)
+
+
+def lambda_estimates(steps: Transitions, lambda_: float) -> Estimates:
     """Returns the generalised advantage estimates (equations 11 and 12) and A + V [T, B].
 
     Where no transition happened (an environment reset), the advantage is 0, and it does not reach
@@ -33,7 +38,7 @@ def estimate(steps: Transitions, config: LossConfig) -> Estimates:
     valid = tf.cast(steps.valid, tf.float32)
     values_t_plus_1 = tf.concat([values[1:], bootstrap[None]], axis=0)
     deltas = valid * (steps.rewards + steps.discounts * values_t_plus_1 - values)
-    advantages = vtrace.discounted_sums(deltas, valid * steps.discounts * config.gae_lambda)
+    advantages = vtrace.discounted_sums(deltas, valid * steps.discounts * lambda_)
     return Estimates(advantages, advantages + values)
 
 

@@ -15,6 +15,7 @@ _LABELS = {  # what a checkpoint's state holds under "identity", and how message
     "width_scale": "width scale",
     "core": "core",
     "heads": "heads",
+    "layer_norm": "layer norm",
     "num_actions": "number of actions",
     "observation_shape": "observation shape",
     "observation_normalization": "observation normalization",
@@ -24,6 +25,7 @@ _LABELS = {  # what a checkpoint's state holds under "identity", and how message
 _BEFORE = {
     "width_scale": 1,
     "heads": "policy",
+    "layer_norm": False,
     "observation_normalization": "none",
     "optimizer": "rmsprop",
 }
@@ -39,6 +41,7 @@ def signature_of(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
         "width_scale": config.agent.width_scale,
         "core": config.agent.core,
         "heads": config.agent.heads,
+        "layer_norm": config.agent.layer_norm,
         "num_actions": sizes[0] if spec.actions.kind == "discrete" else sizes,
         "observation_shape": {part: list(seen.shape) for part, seen in parts.items()}
         if isinstance(parts, dict)

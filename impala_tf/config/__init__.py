@@ -47,6 +47,7 @@ from impala_tf.config.flags import (
 from impala_tf.config.limits import (
     check_algorithm,
     check_batches,
+    check_layer_norm,
     check_observation,
     check_own_network,
     check_width_scale,
@@ -88,6 +89,7 @@ __all__ = [
     "algorithm",
     "check_algorithm",
     "check_batches",
+    "check_layer_norm",
     "check_observation",
     "check_own_network",
     "check_width_scale",

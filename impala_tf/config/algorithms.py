@@ -23,6 +23,7 @@ ALGORITHMS = {
     "ppo": "impala_tf.algorithms.ppo",
     "a3c": "impala_tf.algorithms.a3c",
     "dqn": "impala_tf.algorithms.dqn",
+    "pqn": "impala_tf.algorithms.pqn",
 }
 """{name: module with the record `ALGORITHM`}."""
 
@@ -33,8 +34,30 @@ def learns_a_policy(config: Config, spec: EnvironmentSpec) -> list[str]:
         return []
     return [
         f"--heads={config.agent.heads}: {config.loss.algorithm} learns a policy; leave the flag"
-        " out, or give --algorithm=dqn"
+        " out, or give --algorithm=dqn or pqn"
     ]
+
+
+def learns_q_values(config: Config, spec: EnvironmentSpec) -> list[str]:
+    """Returns one line for everything that keeps an algorithm from learning Q-values."""
+    name, process = config.loss.algorithm, config.process
+    found = []
+    if spec.actions.kind != "discrete":
+        found.append(
+            f"--algorithm={name}: learns a value of each action, but {spec.level_name} has"
+            f" {spec.actions}; use impala, appo or ppo"
+        )
+    if process.inference == "learner":
+        found.append(
+            f"--inference=learner: {name}'s actors explore each in its own way; leave it out"
+        )
+    if config.agent.heads == "policy":
+        found.append(f"--heads=policy: {name} learns Q-values; give q_values or dueling")
+    if process.acting != "tensorflow":
+        found.append(
+            f"--acting={process.acting}: {name}'s actors compute with TensorFlow; give tensorflow"
+        )
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +71,8 @@ class Algorithm:
       uses: takes (GradientStep, EnvironmentSpec, Config); returns the `BatchUses`.
       step: takes (Agent, ObservationLayout, Config, LearnerGroup); returns the `GradientStep`.
         None: that of a policy, from the next three.
-      estimate: takes (Transitions, LossConfig); returns the `Estimates` of a policy's losses.
+      estimate: takes (Transitions, LossConfig); returns the `Estimates` of a policy's losses, or
+        of Q-values that are learned from unrolls.
       objective: takes (Transitions, advantages, LossConfig); returns a policy's `Objective`.
       estimates_once: whether estimates are made before a batch's first step, for all of its steps.
       defaults: values of flags that are not given, in place of the preset's.

@@ -194,6 +194,7 @@ def wire_digest(config: Config) -> str:
         "width_scale": config.agent.width_scale,
         "core": config.agent.core,
         "heads": config.agent.heads,
+        "layer_norm": config.agent.layer_norm,
         "observation_normalization": config.agent.observation_normalization,
         "algorithm": config.loss.algorithm,
         "unroll_length": config.optimizer.unroll_length,

@@ -155,8 +155,8 @@ class AgentConfig:
     """The agent's memory: an LSTM, or none. What the agent sees does not change.
     Default: the named agent's own."""
     heads: Derived[Literal["policy", "q_values", "dueling"]] = DERIVED
-    """policy: a policy and a baseline; q_values: a value of each action, for dqn; dueling: the
-    same, as a state's value and each action's advantage (arXiv 1511.06581).
+    """policy: a policy and a baseline; q_values: a value of each action, for dqn and pqn;
+    dueling: the same, as a state's value and each action's advantage (arXiv 1511.06581).
     Default: what --algorithm needs."""
     observation_normalization: Derived[Literal["none", "elementwise"]] = DERIVED
     """elementwise: subtract the mean and divide by the standard deviation of each pixel and
@@ -165,6 +165,9 @@ class AgentConfig:
     initialization: Derived[Literal["default", "orthogonal"]] = DERIVED
     """orthogonal: gain sqrt(2), 1 for the baseline and 0.01 for the policy head, which starts
     almost uniform; default: each layer's usual one. Default: preset."""
+    layer_norm: Derived[bool] = DERIVED
+    """LayerNorm (arXiv 1607.06450) before each activation of the torso; of residual networks, only
+    after their linear layer. Default: on for pqn, else off."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the torso computes in on images; everything else is float32.
     auto: bfloat16 on processors that have it (AVX512_BF16) and on which it measures faster.
@@ -176,7 +179,7 @@ class LossConfig:
     """The algorithm and its losses."""
 
     algorithm: Derived[str] = DERIVED
-    """impala, appo, ppo, a3c or dqn. --help_all ends with what they are. Default: preset.
+    """impala, appo, ppo, a3c, dqn or pqn. --help_all ends with what they are. Default: preset.
     module:NAME: a record of yours (see impala_tf.config.algorithms.Algorithm)."""
     discounting: Derived[float] = DERIVED
     """Discount factor gamma of an agent step. Default: preset."""
@@ -210,6 +213,9 @@ class LossConfig:
     Default: preset."""
     n_step: Derived[int] = DERIVED
     """dqn: rewards in a target, before the value of the state that follows. Default: preset."""
+    q_lambda: Derived[float] = DERIVED
+    """pqn: lambda of the targets. 0: one reward and the value of the state that follows; 1: all
+    rewards up to the unroll's end. Default: preset."""
     vtrace_lambda: Derived[float] = DERIVED
     """impala, appo: decay of the traces (remark 2 of the paper). Default: preset."""
 
@@ -224,19 +230,19 @@ class OptimizerConfig:
     unroll_length: Derived[int] = DERIVED
     """Agent steps per unroll (T). Default: preset."""
     updates_per_batch: Derived[int] = DERIVED
-    """How often each batch is learned from; ppo: epochs. Default: preset.
+    """How often each batch is learned from; ppo, pqn: epochs. Default: preset.
     More learns more from a frame and takes more time; V-trace corrects for the policy lag."""
     ring_batches: Derived[int] = DERIVED
     """appo: batches that are kept. The uses of a batch are spread over the arrivals of so many
     batches, so that consecutive updates use different ones. Default: preset."""
     minibatches: Derived[int] = DERIVED
-    """ppo: parts of whole unrolls that a batch is split into, shuffled in every epoch.
+    """ppo, pqn: parts of whole unrolls that a batch is split into, shuffled in every epoch.
     Default: preset."""
     gradient_compression: Literal["none", "fp16"] = "none"
     """How learners send each other gradients: as float32, or as float16 in half the bytes."""
     micro_batches: Derived[int] = DERIVED
     """Parts of a batch whose gradients are computed one after another and added up: the same
-    update, but the activations of one part in memory. dqn: no effect.
+    update, but the activations of one part in memory. dqn, pqn: no effect.
     Default: at most 4 for the residual networks, else 1."""
     optimizer: Derived[Literal["rmsprop", "adam"]] = DERIVED
     """The optimizer. Default: preset."""
@@ -298,7 +304,7 @@ class ProcessConfig:
     acting: Derived[Literal["tensorflow", "litert"]] = DERIVED
     """What --inference=actor computes with. litert: LiteRT runs a network that the learner has
     converted, in float32. Actors then start in half the time and need half of the memory.
-    tensorflow: a3c and dqn need it. Default: litert, except for a3c and dqn."""
+    tensorflow: a3c, dqn and pqn need it. Default: litert, except for these."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
     """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
     unroll, for the update that uses it (batched A2C); step: in addition, all environments

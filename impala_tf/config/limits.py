@@ -38,7 +38,8 @@ _NOT_NEGATIVE = (
     "target_update_interval", "num_levels", "start_level", "replay_start_steps",
 )  # fmt: skip
 _UNIT_INTERVAL = (
-    "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "decay", "momentum",
+    "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "q_lambda", "decay",
+    "momentum",
 )  # fmt: skip
 _LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and the engine adds one
 
@@ -130,6 +131,20 @@ def check_own_network(config: Config) -> None:
         plug_in_files.check("agent_name", config.agent.agent_name)
 
 
+def check_layer_norm(config: Config) -> None:
+    """Raises ConfigError if --layer_norm names a network that it cannot change.
+
+    Args:
+      config: the run's.
+    """
+    agent = config.agent
+    if agent.layer_norm and plug_ins.is_own(agent.agent_name):
+        raise ConfigError(
+            f"--layer_norm: {agent.agent_name} has layers of its own; normalise in these, and give"
+            " --no_layer_norm"
+        )
+
+
 def check_batches(config: Config) -> None:
     """Raises ConfigError if batches cannot be filled or split; for a learner or a local run.
 
@@ -148,13 +163,14 @@ def check_batches(config: Config) -> None:
             f"--micro_batches={micro}: --advantage_scaling=batch needs whole batches; leave one of"
             " the flags out"
         )
-    if not waits_for_updates(config):
-        return
+    waits = waits_for_updates(config)
     if algorithm(config.loss.algorithm).estimates_once and parts > batch_size:
         raise ConfigError(
             f"--minibatches={parts}: a batch has only {batch_size} unrolls; give at most as many,"
-            " or more --envs_per_actor"
+            f" or more --{'envs_per_actor' if waits else 'batch_size'}"
         )
+    if not waits:
+        return
     environments = config.process.num_actors * config.process.envs_per_actor
     if not config.process.job_name and batch_size != environments:
         raise ConfigError(

@@ -19,6 +19,7 @@ _PAPER: Flags = {
     "observation_normalization": "none",
     "initialization": "default",
     "heads": "policy",
+    "layer_norm": False,
     "discounting": 0.99,
     "vtrace_lambda": 1.0,
     "baseline_cost": 0.5,
@@ -31,6 +32,7 @@ _PAPER: Flags = {
     "surrogate_clipping": 0.2,
     "target_update_interval": 0,
     "n_step": 3,
+    "q_lambda": 0.65,
     "batch_size": 32,
     "unroll_length": 20,
     "updates_per_batch": 1,
@@ -175,4 +177,5 @@ def _listed(flags: Flags) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if is_number else str(value)

@@ -212,10 +212,7 @@ class PolicyStep(GradientStep):
 
     def masked(self, spec: EnvironmentSpec) -> Minibatch:
         """Returns a minibatch of resets, from which nothing is learned."""
-        minibatch: Minibatch = super().masked(spec)
-        env_outputs = minibatch.unrolls.env_outputs
-        resets = env_outputs._replace(autoreset=tf.ones_like(env_outputs.autoreset))
-        return minibatch._replace(unrolls=minibatch.unrolls._replace(env_outputs=resets))
+        return of_resets(super().masked(spec))
 
     def _learn(self, minibatch: Minibatch) -> Learned:
         gradients, loss = self._gradients.of_batch(minibatch)
@@ -241,6 +238,13 @@ class _ValueNormalizer(snt.Module):
     def __init__(self, moments: RunningMoments) -> None:
         super().__init__()
         self._moments = moments
+
+
+def of_resets(minibatch: Minibatch) -> Minibatch:
+    """Returns a minibatch without a valid step."""
+    env_outputs = minibatch.unrolls.env_outputs
+    resets = env_outputs._replace(autoreset=tf.ones_like(env_outputs.autoreset))
+    return minibatch._replace(unrolls=minibatch.unrolls._replace(env_outputs=resets))
 
 
 def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:

@@ -13,10 +13,11 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs
+from impala_tf.agents.torsos import LayerNorm
 from impala_tf.environments.observations import layout_of
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest
 
-_KINDS = {snt.Linear: "linear", snt.LSTM: "LSTM", snt.Embed: "embedding"}
+_KINDS = {snt.Linear: "linear", snt.LSTM: "LSTM", snt.Embed: "embedding", LayerNorm: "layer norm"}
 # Operations whose result is what they read, or a cast of it.
 _SAME_VALUES = {"ReadVariableOp", "Cast", "Identity"}
 # Operations whose result lies in the memory of what they read.

@@ -1,6 +1,6 @@
 """The metrics of a run: the columns of its files, with their meanings.
 
-To add one: a line in _GROUPS, and its value in `learner.policy`, `algorithms.dqn.step` or
+To add one: a line in _GROUPS, and its value in `learner.policy`, `learner.q_values` or
 `recorder.py`.
 """
 
@@ -35,8 +35,8 @@ _GROUPS: dict[str, dict[str, str]] = {
         "advantage_rms": "root mean square of the advantages, before scaling",
     },
     "q": {
-        "q_mean": "dqn: mean Q-value of the actions that were taken",
-        "td_error_mean": "dqn: mean size of the errors of the n-step targets",
+        "q_mean": "dqn, pqn: mean Q-value of the actions that were taken",
+        "td_error_mean": "dqn, pqn: mean size of the errors, the targets minus these",
         "replay_steps": "dqn: agent steps in the fullest replay of a learner",
     },
     "optimizer": {

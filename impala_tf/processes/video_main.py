@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     config, spec = resolve(given)
     # These import TensorFlow.
     from impala_tf.evaluation import video
-    from impala_tf.processes import trained_agent
+    from impala_tf.processes import players, trained_agent
 
     trained = trained_agent.load(config, spec)
     levels = suites.levels(config.environment)
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     if len(levels) > 1:
         name += f"-{configs.slug(levels[index].level_name)}"
     path, gif = Path(folder) / f"{name}.mp4", Path(folder) / f".{name}.gif"
-    with trained_agent.filmed(trained, index=index) as (pictures, fps):
+    with players.filmed(players.of_checkpoint(trained), index=index) as (pictures, fps):
         clip = _Clip(fps)
         longest = itertools.islice(pictures, int(LONGEST_S * fps))
         video.write_mp4(path, clip.watched(longest), fps)

@@ -68,6 +68,44 @@ def test_a_torso_has_the_published_size(
     assert sum(int(tf.size(v)) for v in module.trainable_variables) == parameters
 
 
+def test_layer_norm_equals_its_formula() -> None:
+    """Over height, width and channels together, each image for itself."""
+    norm = torsos.LayerNorm()
+    images = pixels(3, 5, 4, 2)
+    norm(images)
+    randomize(norm)
+    offset, scale = (v.numpy() for v in norm.trainable_variables)
+    for m, image in enumerate(images.numpy()):
+        expected = (image - image.mean()) / np.sqrt(image.var() + 1e-5) * scale + offset
+        np.testing.assert_allclose(norm(images)[m], expected, rtol=1e-4, atol=1e-5)
+    assert norm(tf.cast(images, tf.bfloat16)).dtype == tf.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("torso", "channels"),
+    [
+        ("shallow", (16, 32, 256)),
+        ("nature", (32, 64, 64, 512)),
+        ("impala", (256,)),
+        ("impoola", (256,)),
+        ("mlp", (64, 64)),
+    ],
+)
+def test_layer_norm_adds_its_variables_and_changes_no_others(
+    torso: str, channels: tuple[int, ...]
+) -> None:
+    """Checkpoints from before there was a choice have these others."""
+    inputs = tf.ones((2, 5)) if torso == "mlp" else pixels(2, 84, 84, 4)
+    plain, normal = torsos.TORSOS[torso](None, 1), torsos.TORSOS[torso](None, 1, True)
+    assert plain(inputs).shape == normal(inputs).shape
+    own = {True: list[int](), False: list[tuple[int, ...]]()}
+    for variable in normal.trainable_variables:
+        is_norm = "layer_norm" in variable.name
+        own[is_norm].append(int(tf.size(variable)) if is_norm else tuple(variable.shape))
+    assert sorted(own[True]) == sorted(2 * channels)
+    assert own[False] == [tuple(each.shape) for each in plain.trainable_variables]
+
+
 def test_the_conv_torso_equals_loops_over_its_pixels() -> None:
     """A missing ReLU or another padding would silently train worse."""
     torso = torsos.ConvTorso(((2, 3, 2), (3, 2, 1)), hidden=4)

@@ -326,6 +326,7 @@ PONG = {
     "width_scale": 1,
     "core": "feedforward",
     "heads": "policy",
+    "layer_norm": False,
     "num_actions": 6,
     "observation_shape": (84, 84, 4),
     "observation_normalization": "none",
@@ -365,6 +366,8 @@ def test_a_checkpoint_from_before_there_was_a_choice_is_of_the_paper(tmp_path):
     check_compatible({**old, **with_memory}, {**PONG, **with_memory, "core": "lstm"})
     with pytest.raises(ConfigError, match="observation normalization none, but this run has"):
         check_compatible(old, {**PONG, "observation_normalization": "elementwise"})
+    with pytest.raises(ConfigError, match="layer norm False, but this run has layer norm True"):
+        check_compatible(old, {**PONG, "layer_norm": True})
     with pytest.raises(ConfigError, match="optimizer rmsprop, but this run has optimizer adam"):
         check_compatible(old, {**PONG, "optimizer": "adam"})
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from impala_tf import config as configs
-from impala_tf.config import AGENTS, PRESETS, ConfigError, Given, flat_items
+from impala_tf.config import AGENTS, ALGORITHMS, PRESETS, ConfigError, Given, flat_items
 from impala_tf.types import ActionSpec, EnvironmentSpec, Kind, ObservationSpec
 from tests.helpers.flags import DEFAULTS
 
@@ -96,10 +96,20 @@ def test_scaling_a_network_without_convolutions_is_refused() -> None:
         configs.check_width_scale(configs.resolve(changed(width_scale=2), "vector"))
 
 
+def test_layer_norm_is_pqns_default_and_cannot_change_an_own_torso() -> None:
+    """It would be left out without a word, and Q-values could diverge."""
+    for name in ALGORITHMS:
+        assert configs.resolve(changed(algorithm=name), "atari").agent.layer_norm is (name == "pqn")
+    own = changed(algorithm="pqn", agent_name="my_module:MyTorso")
+    with pytest.raises(ConfigError, match="^--layer_norm: my_module:MyTorso has layers of its own"):
+        configs.check_layer_norm(configs.resolve(own, "atari"))
+    configs.check_layer_norm(configs.resolve(own.replace(layer_norm=False), "atari"))
+
+
 def test_resolving_twice_changes_nothing() -> None:
     """Every process of a run resolves its flags again."""
     for kind, preset, algorithm, continuous in itertools.product(
-        KINDS, PRESETS, (None, "impala", "appo", "ppo", "a3c", "dqn"), (False, True)
+        KINDS, PRESETS, (None, *ALGORITHMS), (False, True)
     ):
         once = configs.resolve(changed(preset=preset, algorithm=algorithm), kind, continuous)
         assert configs.resolve(Given.of(once), kind, continuous) == once
@@ -203,6 +213,9 @@ DISCRETE, CONTINUOUS = ActionSpec("discrete", (4,)), ActionSpec("continuous", (2
             "--speed_json=a.json: the model does not know",
         ),
         ({"algorithm": "dqn", "heads": "policy"}, DISCRETE, "--heads=policy: dqn learns Q-values"),
+        ({"algorithm": "pqn"}, CONTINUOUS, "--algorithm=pqn: .*Level-v0 has 2 continuous actions"),
+        ({"algorithm": "pqn", "inference": "learner"}, DISCRETE, "--inference=learner: pqn's"),
+        ({"algorithm": "pqn", "heads": "policy"}, DISCRETE, "--heads=policy: pqn learns Q-values"),
         ({"heads": "dueling"}, DISCRETE, "--heads=dueling: appo learns a policy; leave the flag"),
         (
             {"algorithm": "dqn", "target_update_interval": 0},
@@ -230,7 +243,12 @@ def test_what_an_algorithm_cannot_learn_is_refused(
     with pytest.raises(ConfigError, match=problem):
         configs.check_algorithm(configs.resolve(changed(**flags), "vector"), spec)
     fine = spec._replace(actions=DISCRETE)
-    for each in (changed(algorithm="dqn"), changed(algorithm="dqn", heads="dueling"), changed()):
+    for each in (
+        changed(),
+        changed(algorithm="dqn"),
+        changed(algorithm="dqn", heads="dueling"),
+        changed(algorithm="pqn", agent_name="MLPLSTMAgent", heads="dueling"),
+    ):
         configs.check_algorithm(configs.resolve(each, "vector"), fine)
 
 

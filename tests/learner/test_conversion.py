@@ -39,6 +39,8 @@ OTHERS: list[tuple[EnvironmentSpec, dict[str, Any]]] = [
     (vector_spec(), {"agent_name": "MLPAgent", "observation_normalization": "elementwise"}),
     (ATARI, {"agent_name": "NatureAgent", "observation_normalization": "elementwise"}),
     (LEVELS, {"agent_name": "ResNetAgent"}),
+    (ATARI, {"agent_name": "NatureAgent", "layer_norm": True}),
+    (vector_spec(), {"agent_name": "MLPAgent", "layer_norm": True}),
 ]
 CASES = [*((spec_for(network["agent_name"]), network) for network in NETWORKS), *OTHERS]
 

@@ -73,7 +73,7 @@ def test_only_networks_with_large_activations_learn_in_parts_by_default() -> Non
     assert parts(agent_name="ResNetAgent") == parts(agent_name="ImpoolaLSTMAgent") == 4
     assert parts(agent_name="ResNetAgent", batch_size=6) == 3
     assert parts(agent_name="ResNetAgent", batch_size=7) == 1
-    for algorithm in ("ppo", "dqn"):
+    for algorithm in ("ppo", "dqn", "pqn"):
         assert parts(agent_name="ResNetAgent", algorithm=algorithm) == 1
 
 

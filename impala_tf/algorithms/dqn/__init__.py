@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from impala_tf.config import Config, ConfigError, replay_bytes
-from impala_tf.config.algorithms import Algorithm
+from impala_tf.config.algorithms import Algorithm, learns_q_values
 from impala_tf.machine.process_memory import available_bytes
 from impala_tf.types import EnvironmentSpec
 
@@ -27,23 +27,10 @@ def _uses(step: Any, spec: EnvironmentSpec, config: Config) -> Any:
 
 def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
     process, agent = config.process, config.agent
-    found = []
-    if spec.actions.kind != "discrete":
-        found.append(
-            f"--algorithm=dqn: learns a value of each action, but {spec.level_name} has"
-            f" {spec.actions}; use impala, appo or ppo"
-        )
+    found = learns_q_values(config, spec)
     if process.synchronization != "none":
         found.append(
             f"--synchronization={process.synchronization}: dqn replays what is old; leave it out"
-        )
-    if process.inference == "learner":
-        found.append("--inference=learner: dqn's actors explore each in its own way; leave it out")
-    if agent.heads == "policy":
-        found.append("--heads=policy: dqn learns Q-values; give q_values or dueling")
-    if process.acting != "tensorflow":
-        found.append(
-            f"--acting={process.acting}: dqn's actors compute with TensorFlow; give tensorflow"
         )
     if agent.core != "feedforward":
         found.append(

@@ -1,10 +1,7 @@
-"""The gradient step of Q-values: dqn."""
+"""The gradient step of dqn."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent
@@ -14,44 +11,18 @@ from impala_tf.algorithms.dqn.buffer import Sample
 from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.statistics import RunningMoments
-from impala_tf.learner.step import GradientStep, Learned, dense_gradients
+from impala_tf.learner.q_values import QStats, QValueStep
+from impala_tf.learner.step import Learned, dense_gradients
 from impala_tf.types import EnvironmentSpec, EnvOutput
 
-_VALUE_DECAY = 0.999  # of the targets' mean and standard deviation, at each step
 
-
-class QStats(NamedTuple):
-    """Statistics of one gradient step; float32 scalars."""
-
-    loss_total: tf.Tensor  # mean over the steps, with importance weights; in the values' unit
-    q_mean: tf.Tensor  # of the actions that were taken
-    td_error_mean: tf.Tensor  # of their sizes
-    gradient_norm: tf.Tensor  # global norm before clipping
-    policy_lag_mean: tf.Tensor  # learner updates since the parameters that acted, mean
-    policy_lag_max: tf.Tensor
-
-
-class QStep(GradientStep):
-    """The steps of a Q-network. Arguments and attributes as of `GradientStep`."""
+class QStep(QValueStep):
+    """The steps on what was replayed. Arguments and attributes as of `GradientStep`."""
 
     def __init__(
         self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
     ) -> None:
         super().__init__(agent, layout, config, group, has_target=True)
-        normalizes = config.loss.value_normalization == "running"
-        self._values = RunningMoments(_VALUE_DECAY) if normalizes else None
-
-    def trackables(self) -> dict[str, snt.Module]:
-        """Returns what a checkpoint holds, by name."""
-        own = {} if self._values is None else {"value_moments": self._values}
-        return {**super().trackables(), **own}
-
-    def convert_statistics(self) -> None:
-        """Makes restored statistics of `statistics` format 1 those of the present format."""
-        super().convert_statistics()
-        if self._values is not None:
-            self._values.convert()
 
     def compile(self, spec: EnvironmentSpec) -> None:
         """Makes the graph of `step` now, and calls it directly from then on.
@@ -92,22 +63,8 @@ class QStep(GradientStep):
             policy_lag_mean=zero,
             policy_lag_max=zero,
         )
-        sums = self._sums_of(targets, minibatch.weights)
+        sums = self._sums_of(targets, minibatch.weights > 0.0)
         return Learned(gradients, stats, minibatch.parameter_version, sums, errors)
-
-    def _sums_of(self, targets: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns what learners exchange of their targets [B], for `_add`."""
-        if self._values is None:
-            return {}
-        count = tf.cast(weights > 0.0, tf.float32)
-        targets = targets - self._values.mean
-        parts = (tf.ones_like(count), targets, targets**2)
-        return {"values": tf.stack([tf.reduce_sum(count * part) for part in parts])}
-
-    def _add(self, sums: dict[str, tf.Tensor]) -> None:
-        if self._values is not None:
-            self._values.add(*tf.unstack(sums["values"]))
-            self.agent.q_heads.set_unit(self._values.mean, self._values.std)
 
 
 def _q_values(agent: Agent | None, step: EnvOutput) -> tf.Tensor:

@@ -1,0 +1,155 @@
+"""The gradient steps of Q-values: what those of all algorithms share, and that of whole unrolls."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import sonnet as snt
+import tensorflow as tf
+
+from impala_tf.agents.agent import Agent
+from impala_tf.config import Config, algorithm
+from impala_tf.environments.observations import ObservationLayout
+from impala_tf.learner import losses
+from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.policy import of_resets, time_major
+from impala_tf.learner.statistics import RunningMoments
+from impala_tf.learner.step import GradientStep, Learned, dense_gradients
+from impala_tf.learner.transitions import Minibatch, Transitions
+from impala_tf.types import EnvironmentSpec, Nest, Unroll
+
+_VALUE_DECAY = 0.999  # of the targets' mean and standard deviation, at each step
+
+
+class QStats(NamedTuple):
+    """Statistics of one gradient step; float32 scalars."""
+
+    loss_total: tf.Tensor  # mean over the steps, weighted by dqn; in the values' unit
+    q_mean: tf.Tensor  # of the actions that were taken
+    td_error_mean: tf.Tensor  # of their sizes
+    gradient_norm: tf.Tensor  # global norm before clipping
+    policy_lag_mean: tf.Tensor  # learner updates since the parameters that acted, mean
+    policy_lag_max: tf.Tensor
+
+
+class QValueStep(GradientStep):
+    """A step of a Q-network, which may predict in units of its targets' deviation.
+
+    Arguments and attributes as of `GradientStep`.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        layout: ObservationLayout,
+        config: Config,
+        group: LearnerGroup,
+        has_target: bool = False,
+    ) -> None:
+        super().__init__(agent, layout, config, group, has_target)
+        normalizes = config.loss.value_normalization == "running"
+        self._values = RunningMoments(_VALUE_DECAY) if normalizes else None
+
+    def trackables(self) -> dict[str, snt.Module]:
+        """Returns what a checkpoint holds, by name."""
+        own = {} if self._values is None else {"value_moments": self._values}
+        return {**super().trackables(), **own}
+
+    def convert_statistics(self) -> None:
+        """Makes restored statistics of `statistics` format 1 those of the present format."""
+        super().convert_statistics()
+        if self._values is not None:
+            self._values.convert()
+
+    def _sums_of(self, targets: tf.Tensor, counts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns what learners exchange of their targets, for `_add`.
+
+        Args:
+          targets: float32, of any shape.
+          counts: bool, which of them count.
+        """
+        if self._values is None:
+            return {}
+        count = tf.cast(counts, tf.float32)
+        targets = targets - self._values.mean
+        parts = (tf.ones_like(count), targets, targets**2)
+        return {"values": tf.stack([tf.reduce_sum(count * part) for part in parts])}
+
+    def _add(self, sums: dict[str, tf.Tensor]) -> None:
+        if self._values is not None:
+            self._values.add(*tf.unstack(sums["values"]))
+            self.agent.q_heads.set_unit(self._values.mean, self._values.std)
+
+
+class UnrollQStep(QValueStep):
+    """A step on whole unrolls, whose targets were made before their batch's first step.
+
+    Attributes:
+      prepare: takes a batch [B, ...]; returns (targets,), float32 [B, T].
+    """
+
+    def __init__(
+        self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
+    ) -> None:
+        super().__init__(agent, layout, config, group)
+        self.prepare = tf.function(self._prepare, autograph=False)
+
+    def compile(self, spec: EnvironmentSpec) -> None:
+        """Makes no graph: minibatches have no fixed size."""
+
+    def minibatch_specs(self, spec: EnvironmentSpec) -> Minibatch:
+        """Returns a Minibatch of tf.TensorSpec, the largest one."""
+        optimizer = self._config.optimizer
+        size = -(-optimizer.batch_size // optimizer.minibatches)
+        targets = tf.TensorSpec((size, optimizer.unroll_length), tf.float32)
+        return Minibatch(self.unroll_specs(spec, size), (targets,))
+
+    def masked(self, spec: EnvironmentSpec) -> Minibatch:
+        """Returns a minibatch of resets, from which nothing is learned."""
+        return of_resets(super().masked(spec))
+
+    def _prepare(self, batch: Unroll) -> Nest:
+        _, steps = self._steps_of(batch)
+        estimate = algorithm(self._config.loss.algorithm).estimate
+        assert estimate is not None
+        return (tf.transpose(estimate(steps, self._config.loss).value_targets),)
+
+    def _steps_of(self, unrolls: Unroll) -> tuple[tf.Tensor, Transitions]:
+        """Returns Q(x, a) of the actions that were taken [T, B], and the transitions.
+
+        The values of these are those of the best actions.
+        """
+        unroll = time_major(unrolls, self.layout)
+        outputs, _ = self.agent.unroll(unroll.env_outputs, unroll.core_state)
+        steps = losses.transitions(
+            outputs.policy_logits,
+            outputs.baseline[..., 0],
+            unroll.env_outputs,
+            unroll.agent_outputs,
+            self._config.loss,
+            self.agent.distribution,
+        )
+        taken = tf.gather(outputs.policy_logits[:-1], unroll.agent_outputs.action, batch_dims=2)
+        return taken, steps
+
+    def _learn(self, minibatch: Minibatch) -> Learned:
+        targets = tf.transpose(minibatch.prepared[0])
+        unit = self.agent.q_heads.std
+        with tf.GradientTape() as tape:
+            q_values, steps = self._steps_of(minibatch.unrolls)
+            weight = tf.cast(steps.valid, tf.float32)
+            count = tf.maximum(tf.reduce_sum(weight), 1.0)
+            errors = targets - q_values
+            loss = 0.5 * tf.reduce_sum(weight * tf.square(errors / unit)) / count
+        gradients = dense_gradients(tape, loss, self.agent.trainable_variables)
+        zero = tf.constant(0.0)
+        stats = QStats(
+            loss_total=loss,
+            q_mean=tf.reduce_sum(weight * q_values) / count,
+            td_error_mean=tf.reduce_sum(weight * tf.abs(errors)) / count,
+            gradient_norm=zero,
+            policy_lag_mean=zero,
+            policy_lag_max=zero,
+        )
+        sums = self._sums_of(targets, steps.valid)
+        return Learned(gradients, stats, minibatch.unrolls.parameter_version, sums)

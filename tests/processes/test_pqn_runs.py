@@ -1,0 +1,41 @@
+"""Whole runs of pqn with its defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.runs import Run, rows
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
+
+
+def test_cartpole_is_learned_and_played(start: Callable[..., Run], tmp_path: Path) -> None:
+    """A random agent has 20; 500 is the most."""
+    code, out, err = start(
+        "--algorithm=pqn", "--level_name=CartPole-v1", "--total_environment_frames=300000",
+        "--metrics_interval_s=1", f"--logdir={tmp_path}",
+    ).wait()  # fmt: skip
+    assert code == 0, err + out
+    found = rows(tmp_path)[-1]
+    assert float(found["episode_return_mean"]) > 400
+    assert float(found["q_mean"]) > 50.0
+    test = start(
+        "--mode=test", f"--logdir={tmp_path}", "--test_policy=greedy", "--test_num_episodes=10"
+    )
+    code, out, err = test.wait()
+    assert code == 0, err + out
+    assert json.loads((tmp_path / "evaluation.json").read_text())["mean"] > 400
+
+
+def test_catch_is_learned_from_pixels(start: Callable[..., Run], tmp_path: Path) -> None:
+    """A random agent has -0.8."""
+    code, out, err = start(
+        "--algorithm=pqn", "--level_name=tests.helpers.worlds:Catch-v0", "--seed=3",
+        "--total_environment_frames=50000", "--metrics_interval_s=1", f"--logdir={tmp_path}",
+    ).wait()  # fmt: skip
+    assert code == 0, err + out
+    assert float(rows(tmp_path)[-1]["episode_return_mean"]) > 0.8
