@@ -82,12 +82,18 @@ class Agent(snt.Module):
             lambda part: _normalizer(part) if normalizes else None, spec.observation
         )
         self._observes_last = composition.observes_last_action_and_reward
-        self._torso = tf.nest.map_structure(
-            lambda part: torsos.make_torso(
-                composition.torso, part, init.hidden, width_scale, layer_norm
-            ),
-            spec.observation,
-        )
+
+        def torso_of_each_part() -> Nest:
+            return tf.nest.map_structure(
+                lambda part: torsos.make_torso(
+                    composition.torso, part, init.hidden, width_scale, layer_norm
+                ),
+                spec.observation,
+            )
+
+        self._torso = torso_of_each_part()
+        is_separate = composition.separate_baseline and not self.has_q_values
+        self._baseline_torso = torso_of_each_part() if is_separate else None
         self._core = networks.CORES[composition.core]()
         self.num_levels = len(spec.levels)
         self._heads: networks.Heads | networks.QHeads = (
@@ -143,11 +149,15 @@ class Agent(snt.Module):
         Returns:
           (NetworkOutput [T, B], core state after the last step).
         """
-        features = snt.BatchApply(self._features)(parts_of(env_outputs.observation))
+        parts = parts_of(env_outputs.observation)
+        features = snt.BatchApply(self._features)(parts)
         if self._observes_last:
             features = tf.concat([features, *self._last_inputs(env_outputs)], axis=-1)
         core_output, core_state = self._core(features, env_outputs.episode_start, core_state)
-        return snt.BatchApply(self._heads)(core_output), core_state
+        heads = snt.BatchApply(self._heads)
+        if self._baseline_torso is None:
+            return heads(core_output), core_state
+        return heads(core_output, snt.BatchApply(self._baseline_features)(parts)), core_state
 
     def set_torso_dtype(self, dtype: tf.DType) -> None:
         """Makes the torso compute in `dtype` on images; everything else stays float32.
@@ -162,12 +172,21 @@ class Agent(snt.Module):
         return str(self._torso_dtype.name)
 
     def _features(self, parts: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Maps the parts of observations [M, ...] to float32 [M, F]."""
-        features = [self._part_features(part, parts[part]) for part in sorted(parts)]
+        """Maps the parts of observations [M, ...] to float32 [M, F], for the core."""
+        return self._features_by(self._torso, parts)
+
+    def _baseline_features(self, parts: dict[str, tf.Tensor]) -> tf.Tensor:
+        """As `_features`, for a baseline with a torso of its own."""
+        return self._features_by(self._baseline_torso, parts)
+
+    def _features_by(self, torso: Nest, parts: dict[str, tf.Tensor]) -> tf.Tensor:
+        torso_of = parts_of(torso)
+        features = [
+            self._part_features(torso_of[part], part, parts[part]) for part in sorted(parts)
+        ]
         return features[0] if len(features) == 1 else tf.concat(features, axis=-1)
 
-    def _part_features(self, part: str, observation: tf.Tensor) -> tf.Tensor:
-        torso = parts_of(self._torso)[part]
+    def _part_features(self, torso: snt.Module, part: str, observation: tf.Tensor) -> tf.Tensor:
         normalizer = parts_of(self.observation_normalizer)[part]
         is_image = observation.dtype == tf.uint8
         dtype = self._torso_dtype if is_image else tf.float32

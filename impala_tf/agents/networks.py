@@ -220,10 +220,18 @@ class Heads(snt.Module):
         if self._log_std is not None:
             self._log_std.assign(tf.clip_by_value(self._log_std, *LOG_STD_RANGE))
 
-    def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
-        """Maps float32 [M, F] to policy_logits [M, P] and baseline [M, num_levels]."""
+    def __call__(
+        self, core_output: tf.Tensor, baseline_features: tf.Tensor | None = None
+    ) -> NetworkOutput:
+        """Maps float32 [M, F] to policy_logits [M, P] and baseline [M, num_levels].
+
+        Args:
+          core_output: what the policy is made of.
+          baseline_features: what the baseline is made of, float32 [M, G]; None: the same.
+        """
         logits = self._policy(core_output)
         if self._log_std is not None:
             log_std = tf.broadcast_to(self._log_std, tf.shape(logits))
             logits = tf.concat([logits, log_std], axis=-1)
-        return NetworkOutput(logits, self.unit.mean + self.unit.std * self._baseline(core_output))
+        predicted = self._baseline(core_output if baseline_features is None else baseline_features)
+        return NetworkOutput(logits, self.unit.mean + self.unit.std * predicted)

@@ -29,11 +29,15 @@ MLP = Torso("mlp", "vectors")
 
 
 class AgentComposition(NamedTuple):
-    """An agent is a torso and a core; some also see the last action and reward."""
+    """An agent is a torso and a core; some also see the last action and reward.
+
+    If the baseline is separate, it has a torso of its own, which the policy does not depend on.
+    """
 
     torso: Torso
     core: CoreName
     observes_last_action_and_reward: bool
+    separate_baseline: bool = False
 
     def with_core(self, core: CoreName | None) -> AgentComposition:
         """Returns this composition with the core that --core names; None: its own.
@@ -42,7 +46,9 @@ class AgentComposition(NamedTuple):
         """
         if core is None:
             return self
-        return self._replace(core=core)
+        # The baseline of an agent with a memory needs the memory, too.
+        is_separate = self.separate_baseline and core == "feedforward"
+        return self._replace(core=core, separate_baseline=is_separate)
 
 
 AGENTS: dict[str, AgentComposition] = {
@@ -55,6 +61,7 @@ AGENTS: dict[str, AgentComposition] = {
     "ImpoolaAgent": AgentComposition(IMPOOLA, "feedforward", False),
     "ImpoolaLSTMAgent": AgentComposition(IMPOOLA, "lstm", True),
     "MLPAgent": AgentComposition(MLP, "feedforward", False),
+    "SeparateMLPAgent": AgentComposition(MLP, "feedforward", False, separate_baseline=True),
     "MLPLSTMAgent": AgentComposition(MLP, "lstm", True),
 }
 

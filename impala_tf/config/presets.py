@@ -118,6 +118,7 @@ bonus would make its deviation grow for ever."""
 # Measured on HalfCheetah, Hopper and Walker2d, see sandbox/continuous.md. A robot's step is cheap,
 # so a gradient step for every 64 of them pays.
 TUNED_ROBOTS: Flags = {
+    "agent_name": "SeparateMLPAgent",
     "total_environment_frames": 2_000_000,
     "envs_per_actor": 8,
     "batch_size": 8,
