@@ -37,7 +37,7 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     paths = {"credentials", "heartbeat_path", "workers_csv_path"}
     of_reports = {"report_folder", "report_return"}
     of_machines = {"min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
-    others = {"rendezvous_port", "speed_json", "config", "stop_at_return", "to"}
+    others = {"rendezvous_port", "speed_json", "config", "stop_at_return", "to", "video_every"}
     assert unresolved == {*paths, *of_reports, *of_machines, *others}
 
 
@@ -83,7 +83,9 @@ def test_a_core_does_not_change_what_an_agent_sees() -> None:
     """Two cores could not be compared if one of them also saw the last action and reward."""
     for name, usual in AGENTS.items():
         for core in ("feedforward", "lstm"):
-            assert usual.with_core(core)._replace(core=usual.core) == usual, name
+            changed_core = usual.with_core(core)
+            for field in ("torso", "observes_last_action_and_reward"):
+                assert getattr(changed_core, field) == getattr(usual, field), name
 
 
 def test_scaling_a_network_without_convolutions_is_refused() -> None:
