@@ -55,7 +55,7 @@ def torso_dtype(
 def disable_failing_fusion(agent: AgentConfig) -> None:
     """Switches off TensorFlow's remapper for residual blocks.
 
-    TensorFlow 2.18 failed to fuse them and printed that as an error; without it they are as fast.
+    TensorFlow 2.18 fails to fuse them and prints that as an error; without it they are as fast.
     """
     if composition(agent.agent_name).torso.is_residual:
         tf.config.optimizer.set_experimental_options({"remapping": False})

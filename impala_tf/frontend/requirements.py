@@ -18,7 +18,7 @@ from typing import Literal
 from impala_tf.frontend.project import CONSTRAINTS, ROOT
 
 Role = Literal["actor", "learner"]
-PYTHON_VERSIONS = ((3, 11), (3, 13))
+PYTHON_VERSIONS = ((3, 11), (3, 12))
 """Oldest and newest."""
 LEARNER_GIB, ACTOR_GIB, TENSORFLOW_ACTOR_GIB = 1.0, 0.2, 0.6
 """Peak memory of a process with few environments; large networks and batches take more."""

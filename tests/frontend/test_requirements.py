@@ -13,7 +13,7 @@ FAKE_PYTHON = """#!/bin/sh
 echo "$@" >> calls
 case "$*" in
 *horovod.built_for*) [ "${INSTALLED:-}" = "$3" ]; exit ;;
-*packages_distributions*) echo 2.21.0 ;;
+*packages_distributions*) echo 2.18.1 ;;
 *"pip download"*)
     while [ "$1" != -d ]; do shift; done
     tar -C source -czf "$2/horovod-0.28.1.tar.gz" horovod-0.28.1 ;;
@@ -65,7 +65,7 @@ def test_a_list_can_name_another_tensorflow(capsys):
     assert ours == requirements.of_role("learner")
     assert requirements.main(["learner", "tensorflow[and-cuda]"]) == 0
     others = capsys.readouterr().out.splitlines()
-    assert "tensorflow==2.21.0" in ours
+    assert "tensorflow==2.18.1" in ours
     assert others == [line.replace("tensorflow==", "tensorflow[and-cuda]==") for line in ours]
 
 
@@ -131,7 +131,7 @@ def test_horovod_is_compiled_once_for_a_tensorflow(tmp_path):
     install_horovod(tmp_path / "first")
     marked = (tmp_path / "first" / "built" / "horovod" / "__init__.py").read_text()
     key = marked.split("built_for = ")[1].strip().strip("'")
-    assert key.startswith("TensorFlow 2.21.0, ")
+    assert key.startswith("TensorFlow 2.18.1, ")
     done, calls = install_horovod(tmp_path / "again", INSTALLED=key)
     assert done.returncode == 0
     assert not [line for line in calls if "pip" in line]
