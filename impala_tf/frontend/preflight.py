@@ -166,7 +166,9 @@ def _project(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> _
 def _gloo_address(runner: CommandRunner, host: str) -> _Verdict:
     """Checks that a learner listens where the others will look for it."""
     program = (
-        "import sys; from impala_tf.machine.addresses import interface_of; "
+        "import sys, horovod; from impala_tf.machine.addresses import interface_of; "
+        "hasattr(horovod, 'built_for') or sys.exit('Horovod there lacks a patch and may listen on "
+        "loopback; run impala_tf/frontend/install_horovod.sh PYTHON there'); "
         "print(interface_of(sys.argv[1]) or '')"
     )
     done = runner.run([runner.node.python, "-c", program, host])
