@@ -164,10 +164,19 @@ def _project(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> _
 
 
 def _gloo_address(runner: CommandRunner, host: str) -> _Verdict:
-    """Checks that a learner listens where the others will look for it; see uts_namespace.py."""
-    command = [runner.node.python, "-m", "impala_tf.frontend.node.uts_namespace", host]
-    done = runner.run(command)
-    return ("Gloo address", "bad", done.last_line) if done.status else ("Gloo address", "ok", host)
+    """Checks that a learner listens where the others will look for it."""
+    program = (
+        "import sys, horovod; from impala_tf.machine.addresses import interface_of; "
+        "hasattr(horovod, 'built_for') or sys.exit('Horovod there lacks a patch and may listen on "
+        "loopback; run impala_tf/frontend/install_horovod.sh PYTHON there'); "
+        "print(interface_of(sys.argv[1]) or '')"
+    )
+    done = runner.run([runner.node.python, "-c", program, host])
+    if done.status:
+        return "Gloo address", "bad", done.last_line
+    if not done.text.strip():
+        return "Gloo address", "bad", f"no network interface of this machine has {host}"
+    return "Gloo address", "ok", f"{host} ({done.text.strip()})"
 
 
 def _public(host: str) -> list[_Verdict]:

@@ -130,11 +130,11 @@ def test_a_level_ends_its_games_as_it_does_alone() -> None:
         joined = (np.concatenate(fields) for fields in zip(*steps, strict=True))
         for found, expected in zip(together.step(action.repeat(2)), joined, strict=True):
             np.testing.assert_array_equal(found, expected)
-    found = [(game.episode_return, game.level) for game in together.pop_episodes()]
+    games = [(game.episode_return, game.level) for game in together.pop_episodes()]
     for k, one in enumerate(alone):
-        expected = [(game.episode_return, k) for game in one.pop_episodes()]
-        assert len(expected) > 5
-        assert [game for game in found if game[1] == k] == expected
+        played = [(game.episode_return, k) for game in one.pop_episodes()]
+        assert len(played) > 5
+        assert [game for game in games if game[1] == k] == played
 
 
 @pytest.mark.parametrize(

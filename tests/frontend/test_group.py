@@ -3,8 +3,6 @@
 import functools
 import http.client
 import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -23,7 +21,6 @@ from impala_tf.frontend.node.state import (
     write,
 )
 from impala_tf.frontend.node.supervisor import NodeSupervisor
-from impala_tf.frontend.project import ROOT
 from impala_tf.machine.addresses import interface_of
 from impala_tf.machine.supervision import GiveUpError
 from tests.helpers.ports import free_port
@@ -311,18 +308,3 @@ def test_the_store_has_a_bound(rendezvous):
 def test_the_interface_of_an_address_is_found():
     assert interface_of("localhost") == "lo"
     assert interface_of("192.0.2.1") is None
-
-
-@pytest.mark.cluster  # It needs a namespace for the host name.
-def test_a_namespace_changes_the_host_name_of_its_command_only():
-    before = socket.gethostname()
-    print_name = [sys.executable, "-c", "import socket; print(socket.gethostname())"]
-    command = [
-        sys.executable,
-        "-m",
-        "impala_tf.frontend.node.uts_namespace",
-        "192.0.2.77",
-        *print_name,
-    ]
-    assert subprocess.check_output(command, cwd=ROOT, text=True) == "192.0.2.77\n"
-    assert socket.gethostname() == before

@@ -10,13 +10,38 @@ from impala_tf.frontend import project, requirements
 
 SCRIPT = project.ROOT / "impala_tf" / "frontend" / "install_horovod.sh"
 FAKE_PYTHON = """#!/bin/sh
-echo "$@"
-env | grep ^HOROVOD_ || true
+echo "$@" >> calls
+case "$*" in
+*horovod.built_for*) [ "${INSTALLED:-}" = "$3" ]; exit ;;
+*packages_distributions*) echo 2.18.1 ;;
+*"pip download"*)
+    while [ "$1" != -d ]; do shift; done
+    tar -C source -czf "$2/horovod-0.28.1.tar.gz" horovod-0.28.1 ;;
+*"pip install"*horovod-0.28.1/*)
+    for last; do true; done
+    cp -r "$last" built
+    env | grep ^HOROVOD_ > flags ;;
+esac
 """
+TOOLS = ("cksum", "cmp", "cp", "cut", "dirname", "env", "grep", "gzip", "mktemp", "mv", "rm", "sed",
+         "tar")  # fmt: skip
+CMAKE, GLOO = "horovod/tensorflow/CMakeLists.txt", "horovod/common/gloo/gloo_context.cc"
+SOURCES = {
+    CMAKE: "mpi_ops.cc\nxla_mpi_ops.cc\n",
+    GLOO: """void GlooContext::Initialize(const std::string& gloo_iface) {
+  device_attr.iface = gloo_iface_;
+  auto dev = CreateDevice(device_attr);
+void GlooContext::InitializeForProcessSet(const GlooContext& global_context,
+  device_attr.iface = gloo_iface_;
+  auto dev = CreateDevice(device_attr);
+""",
+    "horovod/__init__.py": "__version__ = '0.28.1'\n",
+}
+"""The lines of Horovod that the script changes, and some that it must not change."""
 
 
 def name_of(requirement):
-    return re.split(r"[\[=]", requirement)[0]
+    return re.split(r"[\[<>=]", requirement)[0]
 
 
 def test_a_learner_needs_everything_that_an_actor_needs():
@@ -50,35 +75,66 @@ def test_unknown_roles_are_refused(arguments, capsys):
     assert "usage" in capsys.readouterr().err
 
 
+def install_horovod(folder, programs=(), sources=SOURCES, **environment):
+    """Runs the script with a stand-in for Python; returns how it ended and what Python was told."""
+    path = folder / "bin"  # All of PATH, so that a real mpicxx is not found.
+    path.mkdir(parents=True)
+    for name in TOOLS:
+        (path / name).symlink_to(str(shutil.which(name)))
+    for name, text in {"python": FAKE_PYTHON, **dict(programs)}.items():
+        (path / name).write_text(text)
+        (path / name).chmod(0o755)
+    for name, text in sources.items():
+        file = folder / "source" / "horovod-0.28.1" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    done = subprocess.run(
+        [str(shutil.which("sh")), str(SCRIPT), "python", "--quiet"],
+        env={"PATH": str(path), **environment}, cwd=folder,
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return done, (folder / "calls").read_text().splitlines()
+
+
 @pytest.mark.parametrize("has_mpi", [False, True])
 def test_horovod_is_built_with_the_right_flags(tmp_path, has_mpi):
-    folder = tmp_path / "bin"  # All of PATH, so that a real mpicxx is not found.
-    folder.mkdir()
-    for name in ("dirname", "env", "grep"):
-        (folder / name).symlink_to(str(shutil.which(name)))
-    programs = {folder / "python": FAKE_PYTHON}
-    if has_mpi:
-        programs[folder / "mpicxx"] = "#!/bin/sh\n"
-    for path, text in programs.items():
-        path.write_text(text)
-        path.chmod(0o755)
-    command = [str(shutil.which("sh")), str(SCRIPT), "python", "--quiet"]
-    done = subprocess.run(
-        command, env={"PATH": str(folder)}, capture_output=True, text=True, timeout=60
-    )
+    done, calls = install_horovod(tmp_path, {"mpicxx": "#!/bin/sh\n"} if has_mpi else {})
     assert done.returncode == 0, done.stderr
-    build_tools, horovod, *flags = done.stdout.splitlines()
-    for line in (build_tools, horovod):
-        assert line.startswith("-m pip install ")
-        assert f" -c {SCRIPT.parent}/../constraints.txt " in line
-        assert " --quiet " in line
+    build_tools, download, install = (line for line in calls if line.startswith("-m pip"))
+    for line in (build_tools, download, install):
+        assert f" -c {SCRIPT.parent}/../constraints.txt --quiet " in line
     assert " setuptools " in build_tools
-    assert horovod.endswith(" --no-build-isolation horovod"), "constraints.txt pins the version"
-    assert ("--no-cache-dir" in horovod) == has_mpi
-    assert set(flags) == {
+    assert " --no-binary=horovod " in download
+    assert download.endswith(" horovod"), "constraints.txt pins the version"
+    assert " --no-build-isolation " in install
+    assert set((tmp_path / "flags").read_text().split()) == {
         "HOROVOD_WITH_TENSORFLOW=1", "HOROVOD_WITHOUT_PYTORCH=1", "HOROVOD_WITHOUT_MXNET=1",
         "HOROVOD_WITH_GLOO=1", "HOROVOD_WITH_MPI=1" if has_mpi else "HOROVOD_WITHOUT_MPI=1",
     }  # fmt: skip
+    built = {name: (tmp_path / "built" / name).read_text() for name in SOURCES}
+    assert built[CMAKE] == "mpi_ops.cc\n"
+    before, _, after = built[GLOO].partition("::InitializeForProcessSet")
+    assert "iface = gloo_iface_;" in before
+    assert "iface = global_context.gloo_iface_;" in after
+
+
+@pytest.mark.parametrize("changed", [CMAKE, GLOO])
+def test_a_horovod_that_cannot_be_patched_is_not_built(tmp_path, changed):
+    """It would compile for minutes and fail, or its learners would listen on loopback."""
+    done, _ = install_horovod(tmp_path, sources={**SOURCES, changed: "other lines\n"})
+    assert done.returncode == 1
+    assert f"install_horovod.sh: {changed} of this Horovod has nothing to change" in done.stderr
+    assert not (tmp_path / "built").exists()
+
+
+def test_horovod_is_compiled_once_for_a_tensorflow(tmp_path):
+    install_horovod(tmp_path / "first")
+    marked = (tmp_path / "first" / "built" / "horovod" / "__init__.py").read_text()
+    key = marked.split("built_for = ")[1].strip().strip("'")
+    assert key.startswith("TensorFlow 2.18.1, ")
+    done, calls = install_horovod(tmp_path / "again", INSTALLED=key)
+    assert done.returncode == 0
+    assert not [line for line in calls if "pip" in line]
 
 
 def test_every_machine_gets_the_script():

@@ -6,14 +6,12 @@ import hashlib
 import http.client
 import os
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from impala_tf.frontend.node import uts_namespace
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
 from impala_tf.frontend.node.state import RankInfo
 from impala_tf.machine.addresses import interface_of
@@ -152,14 +150,8 @@ class Membership:
 
     def command(self, command: Command) -> Command:
         """Returns the learner's command, with what Horovod needs."""
-        argv = command.argv
-        if self._rank_info.local_size < self._rank_info.size:
-            host = self._rank_info.hosts[self._rank_info.rank]
-            argv = (sys.executable, str(Path(uts_namespace.__file__)), host, *argv)
-        environment = {
-            **gloo_environment(self._rank_info, self._proxy.port), **command.environment
-        }  # fmt: skip
-        return command._replace(argv=argv, environment=environment)
+        gloo = gloo_environment(self._rank_info, self._proxy.port)
+        return command._replace(environment={**gloo, **command.environment})
 
     def _poll(self, attempt: str) -> str:
         """Returns which learners are missing; '' once all are ready."""
