@@ -98,12 +98,14 @@ def test_layer_norm_adds_its_variables_and_changes_no_others(
     inputs = tf.ones((2, 5)) if torso == "mlp" else pixels(2, 84, 84, 4)
     plain, normal = torsos.TORSOS[torso](None, 1), torsos.TORSOS[torso](None, 1, True)
     assert plain(inputs).shape == normal(inputs).shape
-    own = {True: list[int](), False: list[tuple[int, ...]]()}
+    extra, usual = list[int](), list[tuple[int, ...]]()
     for variable in normal.trainable_variables:
-        is_norm = "layer_norm" in variable.name
-        own[is_norm].append(int(tf.size(variable)) if is_norm else tuple(variable.shape))
-    assert sorted(own[True]) == sorted(2 * channels)
-    assert own[False] == [tuple(each.shape) for each in plain.trainable_variables]
+        if "layer_norm" in variable.name:
+            extra.append(int(tf.size(variable)))
+        else:
+            usual.append(tuple(variable.shape))
+    assert sorted(extra) == sorted(2 * channels)
+    assert usual == [tuple(each.shape) for each in plain.trainable_variables]
 
 
 def test_the_conv_torso_equals_loops_over_its_pixels() -> None:
