@@ -132,7 +132,7 @@ class Run:
 
         Raises:
           RunFailed: it failed.
-          ConfigError: one of its processes found its flags or files unusable.
+          ConfigError: one of its processes found its flags or files unusable, or a callback raised.
         """
         if not self._over.wait(timeout):
             return False

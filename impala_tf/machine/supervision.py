@@ -22,7 +22,7 @@ STOP_TIMEOUT_S = 90.0
 """A learner takes about 20 s to stop and write its checkpoint, up to a minute on a busy machine. A
 process that takes longer than this is killed."""
 UNUSABLE_INPUT = 2
-"""Exit status for unusable flags or files, which a restart would not help."""
+"""Exit status for unusable flags, files or callbacks, which a restart would not help."""
 USELESS = 3
 """Exit status of a process that has tried in vain often enough itself, so that a restart would not
 help. Its last line says why."""
@@ -271,7 +271,9 @@ class SupervisedProcess(threading.Thread):
         elif self._stopping:
             self._end("stopped", f"told to stop; {describe(status)}")
         elif status == UNUSABLE_INPUT:
-            self._end("refused", f"unusable flags or files ({describe(status)}){self._cause()}")
+            self._end(
+                "refused", f"unusable flags, files or callbacks ({describe(status)}){self._cause()}"
+            )
         elif status == USELESS or (status > 0 and not self._proven):
             self._end("failed", f"{describe(status)} after {ran_s:.0f} s{self._cause()}")
         else:

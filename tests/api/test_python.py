@@ -136,7 +136,7 @@ def test_a_level_that_a_script_makes(tmp_path, guard):
 
 
 @pytest.mark.long
-def test_a_failed_run_raises_with_the_last_lines(tmp_path, monkeypatch):
+def test_a_callback_that_raises_ends_the_run_with_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "failing.py").write_text(
         textwrap.dedent("""
@@ -147,7 +147,7 @@ def test_a_failed_run_raises_with_the_last_lines(tmp_path, monkeypatch):
                 raise RuntimeError("no room")
         """)
     )
-    with pytest.raises(impala.RunFailed, match="Fails.on_row raised"):
+    with pytest.raises(impala.ConfigError, match="Fails.on_row raised"):
         impala.train(CARTPOLE, callbacks="failing:Fails", num_actors=1, logdir=tmp_path / "run",
                      metrics_interval_s=1.0)  # fmt: skip
 

@@ -152,7 +152,7 @@ def test_a_project_that_cannot_start_is_reported(run, capfd):
     (run.project / "run_experiment.py").unlink()
     (run.project / "run_experiment.py").write_text("import sys; sys.exit(2)")
     assert run.launch() == 1
-    assert "learner-0 refused: unusable flags or files" in run.display.final
+    assert "learner-0 refused: unusable flags, files or callbacks" in run.display.final
 
 
 def test_a_run_is_found_by_its_tmux_session(run, capfd, monkeypatch, tmp_path):
