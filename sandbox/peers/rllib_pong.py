@@ -53,8 +53,10 @@ def main() -> None:
     while True:
         runners = algorithm.train()["env_runners"]
         mean = runners.get("episode_return_mean", float("nan"))
-        steps = int(runners["num_env_steps_sampled_lifetime"])
-        print(f"{time.time():.2f} {steps} {mean:.2f}", flush=True)
+        steps = runners.get("num_env_steps_sampled_lifetime")
+        if steps is None:  # before the first samples
+            continue
+        print(f"{time.time():.2f} {int(steps)} {mean:.2f}", flush=True)
 
 
 if __name__ == "__main__":
