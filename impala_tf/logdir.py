@@ -64,6 +64,11 @@ class Logdir:
         return self.path / "videos"
 
     @property
+    def evaluations(self) -> Path:
+        """The results of --eval_every (CSV): a row for each level and checkpoint."""
+        return self.path / "evaluation.csv"
+
+    @property
     def callback_metrics(self) -> Path:
         """The metrics that callbacks return (CSV)."""
         return self.path / "callback_metrics.csv"

@@ -7,7 +7,7 @@ import csv
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,12 +109,16 @@ class Run:
           a pandas.DataFrame if pandas is installed; else a NumPy record array, float64, with a
           field for each column. NaN stands for no value.
         """
-        table = _records(Logdir(self.logdir).metrics)
-        try:
-            import pandas
-        except ImportError:
-            return table
-        return pandas.DataFrame.from_records(table)
+        return _table(Logdir(self.logdir).metrics)
+
+    def evaluations(self) -> Any:
+        """Returns the rows of evaluation.csv so far; None without `eval_every`.
+
+        Returns:
+          as `metrics`; columns of text, such as level_name, are objects.
+        """
+        path = Logdir(self.logdir).evaluations
+        return _table(path) if path.exists() else None
 
     def stop(self) -> None:
         """Stops the run, which writes a checkpoint, and waits until it has ended.
@@ -258,9 +262,30 @@ def _training(level: str | Callable[..., Any], flags: dict[str, Any]) -> LocalTr
     return training
 
 
+def _table(path: Path) -> Any:
+    """Returns the rows of a CSV file; see `Run.metrics`."""
+    table = _records(path)
+    try:
+        import pandas
+    except ImportError:
+        return table
+    return pandas.DataFrame.from_records(table)
+
+
 def _records(path: Path) -> np.ndarray:
-    """Returns the rows of a CSV file of numbers as a record array."""
+    """Returns the rows of a CSV file as a record array; columns that hold text are objects."""
     with path.open(newline="", encoding="utf-8") as file:
         names, *rows = list(csv.reader(file))
-    numbers = [tuple(float(cell or "nan") for cell in row) for row in rows]
-    return np.array(numbers, dtype=[(name, np.float64) for name in names]).view(np.recarray)
+    columns = [_column(cells) for cells in zip(*rows, strict=True)] or [np.zeros(0)] * len(names)
+    types = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]
+    table = np.empty(len(rows), types)
+    for name, column in zip(names, columns, strict=True):
+        table[name] = column
+    return table.view(np.recarray)
+
+
+def _column(cells: Sequence[str]) -> np.ndarray:
+    try:
+        return np.array([float(cell or "nan") for cell in cells])
+    except ValueError:
+        return np.array(cells, object)

@@ -81,6 +81,10 @@ class RunConfig:
     video_every: int | None = None
     """Make a video of a game of the newest policy after about this many frames, again and again:
     with the first checkpoint then. In LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
+    eval_every: int | None = None
+    """Play --test_num_episodes games with the newest checkpoint after about this many frames, again
+    and again, and with the last one: on Procgen on unseen levels, else with seeds that training
+    does not use. In LOGDIR/evaluation.csv, TensorBoard (eval/), and W&B if it is on."""
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints."""
     metrics_interval_s: float = 10.0

@@ -30,7 +30,7 @@ _POSITIVE = (
     "test_num_episodes", "width_scale", "max_policy_lag", "parameter_lag", "min_actors",
     "min_learners", "max_hours", "idle_exit_minutes", "benchmark_seconds", "n_step",
     "replay_capacity", "replay_batch_size", "replay_ratio", "micro_batches",
-    "video_every",
+    "video_every", "eval_every",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",

@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """--mode=test."""
+    """--mode=test, and games while training (--eval_every)."""
 
     test_num_episodes: int = 10
     """Whole games to play."""

@@ -26,6 +26,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("resume", "restore", "load", "load_checkpoint"), _RESUMES),
     **dict.fromkeys(("test", "eval", "evaluate", "play", "enjoy"), _TEST),
     **dict.fromkeys(("eval_episodes", "n_eval_episodes", "num_episodes", "episodes"), _EPISODES),
+    **dict.fromkeys(("eval_freq", "evaluation_interval", "eval_interval"), "--eval_every"),
     **dict.fromkeys(
         ("record_video", "capture_video", "save_video"),
         "give --mode=test --logdir=DIR --video after training",

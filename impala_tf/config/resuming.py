@@ -22,7 +22,7 @@ _LEARNED_FROM = {"synchronization"}
 MAY_CHANGE = {
     "mode", "logdir", "fresh", "track", "stop_at_return", "callbacks", "config",
     "track_project", "track_group", "track_tags",
-    "checkpoint_interval_s", "metrics_interval_s", "video_every",
+    "checkpoint_interval_s", "metrics_interval_s", "video_every", "eval_every",
     "total_environment_frames", "environment_processes", "precision", "micro_batches",
     "gradient_compression", "save_replay",
     *(field.name for group in _GROUPS for field in dataclasses.fields(group)),

@@ -14,13 +14,19 @@ from ale_py import roms
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from impala_tf.config import EnvironmentConfig
+from impala_tf import config as configs
+from impala_tf.config import EnvironmentConfig, Given
 from impala_tf.environments.batched import LIFE_LOST
 from impala_tf.environments.scores import ATARI57, ATARI_SCORES
 from impala_tf.environments.suite import Suite
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 
 _EMULATOR_FPS = 60  # NTSC
+# Flags that decide which scores are possible.
+_OF_PROTOCOL = (
+    "num_action_repeats", "width", "height", "frame_skip", "stacked_frames", "noop_max",
+    "max_episode_frames", "repeat_action_probability", "full_action_space", "terminal_on_life_loss",
+)  # fmt: skip
 
 _LEVEL = re.compile(
     r"(?:ale_py:)?(?:ALE/(?P<v5>\w+)-v5|(?P<legacy>\w+?)(?:NoFrameskip|Deterministic)?-v[04])"
@@ -72,8 +78,16 @@ def console_spec(
         + (f"0-{env.noop_max} no-ops, " if env.noop_max else "no no-ops, ")
         + f"{rules}, "
         + (f"sticky actions {sticky:g}, " if sticky else "no sticky actions, ")
-        + f"at most {env.max_episode_frames} frames",
+        + f"at most {env.max_episode_frames} frames; {_named_protocol(env)}",
     )
+
+
+def _named_protocol(env: EnvironmentConfig) -> str:
+    """Returns --protocol=NAME, and the flags that differ from it."""
+    named = f"--protocol={env.protocol}"
+    flags = {name: getattr(env, name) for name in ("protocol", *_OF_PROTOCOL)}
+    differing = [flag for flag in configs.to_flags(Given(flags)) if flag != named]
+    return f"{named} but for {' '.join(differing)}" if differing else named
 
 
 def frames_per_step(env: EnvironmentConfig) -> int:

@@ -72,10 +72,11 @@ def level_range(env: EnvironmentConfig) -> str:
 
 
 def unseen(env: EnvironmentConfig) -> EnvironmentConfig | None:
-    """Returns the config of all levels after those of `env`; None if `env` has no last level."""
-    if env.num_levels == 0:
+    """Returns the config of all levels after those of `env`; None if there are none."""
+    start = env.start_level + env.num_levels
+    if env.num_levels == 0 or start >= _SEEDS:
         return None
-    return dataclasses.replace(env, start_level=env.start_level + env.num_levels, num_levels=0)
+    return dataclasses.replace(env, start_level=start, num_levels=0)
 
 
 class Games(VectorEnv[Any, Any, Any]):

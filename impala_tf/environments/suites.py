@@ -68,6 +68,16 @@ def modules(env: EnvironmentConfig) -> list[str]:
     return sorted({*named, *own_levels.modules_of_wrappers(env)} - {""})
 
 
+def unseen(env: EnvironmentConfig, index: int = 0) -> EnvironmentConfig | None:
+    """Returns the flags with which level `index` is one that training does not use.
+
+    None if its levels are not generated, or training uses all of them.
+    """
+    level = levels(env)[index]
+    found = suite_of(level).unseen(level)
+    return None if found is None else dataclasses.replace(found, level_name=env.level_name)
+
+
 def normalized(level: EnvironmentConfig, score: float) -> float | None:
     """Returns a return in the level's published range, which is 0 to 1; None if none is published.
 

@@ -15,7 +15,7 @@ from rich.live import Live
 from impala_tf.monitoring.render import panel, plain_line, troubles
 from impala_tf.monitoring.status import Status
 
-_LINES_BESIDES_ACTORS = 16  # of the panel and the prompt below it
+_LINES_BESIDES_ACTORS = 17  # of the panel and the prompt below it
 
 
 class Display:

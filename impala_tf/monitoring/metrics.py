@@ -126,6 +126,26 @@ LEVEL_METRICS: dict[str, str] = {
     "possible one on Procgen (1); empty if none is published",
 }
 """The columns of metrics-levels.csv, in order, with their meanings."""
+EVALUATION_METRICS: dict[str, str] = {
+    "wall_time_s": "seconds of training behind the checkpoint that played",
+    "agent_steps": "agent steps behind it",
+    "environment_frames": "environment frames behind it, over all levels",
+    "learner_updates": "optimizer steps behind it",
+    "level_name": "what was played",
+    "played": "unseen levels: generated ones that training does not use; other seeds: than training"
+    " has",
+    "episodes": "whole games",
+    "return_mean": "mean unclipped return of these",
+    "return_std": "standard deviation of the returns (of the sample)",
+    "return_min": "lowest return",
+    "return_max": "highest return",
+    "length_mean": "mean length in agent steps",
+    "normalized_return_mean": LEVEL_METRICS["normalized_return_mean"],
+    "policy": "how actions were chosen, see --test_policy",
+    "evaluation_s": "seconds that the games took",
+    "protocol": "how the level is played, in words",
+}
+"""The columns of evaluation.csv, in order, with their meanings."""
 
 Row = Mapping[str, float | int | None]
 """{name of a column: value}; a name that is missing or None has no value yet."""

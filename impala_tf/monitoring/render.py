@@ -43,6 +43,7 @@ def plain_line(status: Status | None, frames_per_s: float) -> str:
     parts = [f"{state}{_share(status):.0%} {frames:,} of {total:,} frames"]
     parts += _known(row, agent_steps_per_s="{:,.0f} agent steps/s", frames_per_s="{:,.0f} frames/s")
     parts.append(f"return {_return(row)}" if row.get("episodes") else "no episode finished yet")
+    parts += [f"evaluation {text}" for text in filter(None, [evaluation(status)])]
     parts += _known(row, policy_lag_mean="lag {:.1f}", learner_idle_fraction="learner idle {:.0%}")
     parts += troubles(status)
     left = _time_left(status, frames_per_s)
@@ -185,6 +186,21 @@ def _return(row: Mapping[str, Any]) -> str:
     return f"{text} (last {episodes} episode{'' if episodes == 1 else 's'})"
 
 
+def evaluation(status: Status) -> str:
+    """Returns the newest result of --eval_every in short; '' if there is none."""
+    last = status.get("evaluation")
+    if last is None:
+        return ""
+    parts = []
+    if (mean := last["return_mean"]) is not None:
+        text = f"{mean:.2f}" if abs(mean) < 10 else f"{mean:,.1f}"
+        games = f"{last['episodes']} games, {last['played']}"
+        parts.append(f"{text} ({games}, at {last['environment_frames']:,} frames)")
+    if last["awaited"]:
+        parts.append("now with the last checkpoint (Ctrl-C skips that)")
+    return "; ".join(parts)
+
+
 def _progress(status: Status, frames_per_s: float) -> Table:
     frames, total = status["environment_frames"], status["total_environment_frames"]
     left = _time_left(status, frames_per_s)
@@ -210,6 +226,7 @@ def _numbers(status: Status) -> Table:
         "frames": f"{status['environment_frames']:,} of {status['total_environment_frames']:,}"
         f" (1 agent step = {repeats} frame{'s' if repeats > 1 else ''})",
         **_row_lines(status),
+        **({"evaluation": text} if (text := evaluation(status)) else {}),
         "checkpoint": f"{Path(checkpoint['path']).name}"
         f" at {checkpoint['environment_frames']:,} frames"
         if checkpoint

@@ -44,6 +44,16 @@ class ReplayStatus(TypedDict):
     missing: int  # until learning begins
 
 
+class EvaluationStatus(TypedDict):
+    """The newest result of --eval_every."""
+
+    environment_frames: int  # of its checkpoint
+    return_mean: float | None  # over all levels; None: no checkpoint was evaluated yet
+    episodes: int
+    played: str  # unseen levels, or other seeds
+    awaited: bool  # the run has had all its frames, and its last checkpoint is evaluated
+
+
 class StorageTrouble(TypedDict):
     """What cannot be written, and since when."""
 
@@ -75,6 +85,7 @@ class Status(TypedDict):
     storage_trouble: NotRequired[StorageTrouble | None]
     refused_actor: NotRequired[str]  # who was refused in the last minute, and why; '': nobody
     replay: NotRequired[ReplayStatus | None]  # None: the algorithm has none
+    evaluation: NotRequired[EvaluationStatus | None]  # None: --eval_every has no result yet
     pid: NotRequired[int]  # StatusWriter fills in these three
     updated_unix_s: NotRequired[float]
     updated_uptime_s: NotRequired[float]  # on this machine's monotonic clock, which is never set

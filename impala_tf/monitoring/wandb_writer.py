@@ -36,6 +36,10 @@ class WandbWriter:
         points = {tag(name): value for name, value in row.items() if value is not None}
         self._opened().log(points, step=int(row["environment_frames"] or 0))
 
+    def add(self, values: Mapping[str, float], environment_frames: int) -> None:
+        """Adds other metrics, at the frames of the last row: W&B drops what is older."""
+        self._opened().log(dict(values), step=environment_frames)
+
     def add_video(self, name: str, path: Path, caption: str, environment_frames: int) -> None:
         """Adds an mp4 file, at the frames of the last row: W&B drops what is older."""
         import wandb

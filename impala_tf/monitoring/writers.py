@@ -156,7 +156,8 @@ def _cell(value: float | int | str | None) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return re.sub(r"[^\w./ -]", "_", value)
+        text = " ".join(value.split())  # a row is a line
+        return '"{}"'.format(text.replace('"', '""')) if re.search('[",]', text) else text
     return str(int(value)) if isinstance(value, numbers.Integral) else f"{float(value):.8g}"
 
 
@@ -203,14 +204,16 @@ class TensorBoardWriter:
             reason = error.message.splitlines()[0]
             raise OSError(errno.EIO, reason, str(self._directory)) from error
 
-    def add(self, values: Mapping[str, float], environment_frames: int) -> None:
-        """Adds metrics that no column has, such as those of callbacks."""
+    def add(
+        self, values: Mapping[str, float], environment_frames: int, group: str = "callbacks"
+    ) -> None:
+        """Adds metrics that no column has, as GROUP/NAME."""
         import tensorflow as tf
 
         if self._writer is not None:
             with self._writer.as_default(step=np.asarray(environment_frames, np.int64)):
                 for name, value in values.items():
-                    tf.summary.scalar(f"callbacks/{name}", np.asarray(value, np.float32))
+                    tf.summary.scalar(f"{group}/{name}", np.asarray(value, np.float32))
 
     def add_gif(
         self, name: str, gif: bytes, size: tuple[int, int], environment_frames: int

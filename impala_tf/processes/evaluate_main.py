@@ -112,7 +112,7 @@ def write(agent: Player, result: dict[str, Any]) -> Path:
 def _level(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
     """Plays the level; returns what is found, and what to print."""
     sets = games.level_sets(agent.environment)
-    summaries = {name: games.summary(_play(agent, levels)) for name, levels in sets.items()}
+    summaries = {name: games.summary(play(agent, levels)) for name, levels in sets.items()}
     found = games.with_normalized(agent.environment, summaries["train"])
     text = (
         "{num_episodes} games, {policy} actions: mean {mean:.2f}, median {median:.2f}, "
@@ -133,7 +133,7 @@ def _levels(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
     summaries = []
     for index, level in enumerate(levels):
         print(f"{level.level_name}:", flush=True)
-        summaries.append(games.summary(_play(agent, environment, index)))
+        summaries.append(games.summary(play(agent, environment, index)))
     report = games.several_levels(levels, summaries)
     return report, [games.several_levels_table(report)]
 
@@ -155,16 +155,27 @@ def _write_films(agent: Player) -> None:
         wandb_writer.log_videos(folder, paths, frames, agent.flags)
 
 
-def _play(agent: Player, env: EnvironmentConfig, index: int | None = None) -> list[Episode]:
-    """Plays whole games in the environments of `env`; of its level `index`, if it lists several."""
+def play(
+    agent: Player, env: EnvironmentConfig, index: int | None = None, num_threads: int = 0
+) -> list[Episode]:
+    """Plays whole games in the environments of `env`.
+
+    Their seeds derive from --seed, and training has others.
+
+    Args:
+      agent: who plays.
+      env: the flags of the level, or levels.
+      index: which level, if `env` lists several.
+      num_threads: threads of environments that run natively; 0: one per core.
+    """
     wanted = agent.evaluation.test_num_episodes
     num_envs = min(wanted, _MAX_ENVS)
     seed = seed_of(agent.flags["seed"], "test")
     policy = agent.policy(num_envs, seed, agent.evaluation.test_policy)
     made = (
-        suites.make(env, num_envs, seed, num_threads=0)
+        suites.make(env, num_envs, seed, num_threads=num_threads)
         if index is None
-        else suites.make_one(env, index, num_envs, seed, num_threads=0)
+        else suites.make_one(env, index, num_envs, seed, num_threads=num_threads)
     )
     environment = BatchedEnvironment(made)
     episodes: list[Episode] = []

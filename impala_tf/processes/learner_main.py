@@ -34,8 +34,6 @@ from impala_tf.transport import LearnerServer
 
 # How long a learner that is done waits for its actors to call once more and be told.
 _FAREWELL_S = 5.0
-# How long a learner that is done lets the video be completed that is being made.
-_LAST_VIDEO_S = 60.0
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -134,18 +132,17 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
     stop.on_request(parts.queue.close)
     if parts.inference is not None:
         stop.on_request(parts.inference.close)
+    reporter = StatusReporter(parts, stop, peers)
     try:
-        with (
-            _naming_lost_peers(group, peers.lost),
-            StatusReporter(parts, stop, peers),
-        ):
+        with _naming_lost_peers(group, peers.lost), reporter:
             run_interruptibly(learn)
     finally:
         parts.queue.close()
         parts.server.stop(grace_s=0.5)
-        if parts.videos is not None:
-            deadline = time.monotonic() + _LAST_VIDEO_S
-            parts.videos.close(lambda: learner.done and not stop() and time.monotonic() < deadline)
+        for each in parts.beside:
+            each.close(lambda: learner.done and not stop())
+        if parts.beside:
+            reporter.write_end()  # with their results
         parts.recorder.close()
     _log.info(
         "%s at %s frames%s",

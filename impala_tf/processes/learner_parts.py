@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from impala_tf.learner.unroll_queue import UnrollQueue
 from impala_tf.learner.update import Learner
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates
+from impala_tf.monitoring.evaluations import EvaluationRows
 from impala_tf.monitoring.metrics import (
     LEARNER_METRICS,
     LEVEL_METRICS,
@@ -41,7 +42,9 @@ from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
 from impala_tf.processes import run_folder, training_videos
+from impala_tf.processes.beside import Beside
 from impala_tf.processes.common import credentials_dir, seed_of
+from impala_tf.processes.training_evaluations import TrainingEvaluations
 from impala_tf.processes.training_videos import Film, TrainingVideos
 from impala_tf.transport import (
     GrantLimit,
@@ -77,7 +80,8 @@ class LearnerParts(NamedTuple):
     inference: InferenceService | None  # for --inference=learner
     storage: StorageWatch
     callbacks: Callbacks | None  # of rank 0
-    videos: TrainingVideos | None  # of rank 0, with --video_every
+    beside: Sequence[Beside]  # of rank 0, with --video_every and --eval_every
+    evaluations: EvaluationRows | None  # of rank 0, with --eval_every
 
 
 def build(
@@ -108,7 +112,7 @@ def build(
         (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
-    recorder, run_callbacks, videos = _recorder(config, spec, logdir, queue, learner, group)
+    recorder, told = _recorder(config, spec, logdir, queue, learner, group)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed = False
@@ -154,8 +158,9 @@ def build(
         server=server,
         inference=inference,
         storage=StorageWatch(),
-        callbacks=run_callbacks,
-        videos=videos,
+        callbacks=told.callbacks,
+        beside=told.beside,
+        evaluations=told.evaluations,
     )
 
 
@@ -222,6 +227,14 @@ def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup
     learner.synchronize()
 
 
+class _Told(NamedTuple):
+    """Who is told of rows and checkpoints, in rank 0."""
+
+    callbacks: Callbacks | None = None
+    beside: Sequence[Beside] = ()
+    evaluations: EvaluationRows | None = None
+
+
 def _recorder(
     config: Config,
     spec: EnvironmentSpec,
@@ -229,10 +242,11 @@ def _recorder(
     queue: UnrollQueue,
     learner: Learner,
     group: LearnerGroup,
-) -> tuple[RunRecorder, Callbacks | None, TrainingVideos | None]:
+) -> tuple[RunRecorder, _Told]:
     writers: dict[str, Writer] = {}
     names = configs.info_metrics(config.run.info_metrics)
-    learners_writer = level_rows = run_callbacks = videos = wandb = None
+    learners_writer = level_rows = wandb = None
+    told = _Told()
     if group.rank == 0:
         if len(spec.levels) > 1:
             levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
@@ -243,11 +257,11 @@ def _recorder(
             writers["wandb"] = wandb = WandbWriter(logdir.path, configs.to_dict(config))
         if group.size > 1:
             learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
-        if config.run.video_every is not None:
-            videos = TrainingVideos(config, logdir, _publisher(tensorboard, wandb))
-        more = [] if videos is None else [videos]
-        run_callbacks = callbacks.of_run(config.run, logdir, tensorboard, more)
-        writers["callbacks"] = run_callbacks
+        told = _told(config, logdir, tensorboard, wandb)
+        if told.evaluations is not None:
+            writers["evaluations"] = told.evaluations
+        if told.callbacks is not None:
+            writers["callbacks"] = told.callbacks
     recorder = RunRecorder(
         writers,
         queue.size,
@@ -257,7 +271,21 @@ def _recorder(
         None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
         names,
     )
-    return recorder, run_callbacks, videos
+    return recorder, told
+
+
+def _told(
+    config: Config, logdir: Logdir, tensorboard: TensorBoardWriter, wandb: WandbWriter | None
+) -> _Told:
+    beside: list[Beside] = []
+    evaluations = None
+    if config.run.video_every is not None:
+        beside.append(TrainingVideos(config, logdir, _publisher(tensorboard, wandb)))
+    if config.run.eval_every is not None:
+        evaluations = EvaluationRows(logdir.evaluations, tensorboard, wandb)
+        beside.append(TrainingEvaluations(config, logdir, evaluations.add))
+    of_run = callbacks.of_run(config.run, logdir, tensorboard, beside)
+    return _Told(of_run, beside, evaluations)
 
 
 def _publisher(

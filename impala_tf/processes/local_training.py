@@ -17,7 +17,7 @@ from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates, process_logs
 from impala_tf.machine.node import Node, is_learner, run_end_command
 from impala_tf.machine.supervision import Command, ProcessState, SupervisedProcess
-from impala_tf.monitoring import status, wandb_writer
+from impala_tf.monitoring import render, status, wandb_writer
 from impala_tf.processes import run_folder, tensorflow_startup, training_videos
 from impala_tf.processes.common import credentials_dir, logdir_of, resolve
 
@@ -222,7 +222,9 @@ class LocalTraining:
         games = "no episode finished"
         if mean is not None:
             games = f"mean return {mean:.1f} (last 100 episodes)"
-        return f"{last['state']}: {frames}, {games}"
+        evaluated = render.evaluation(last)
+        more = f", evaluation {evaluated}" if evaluated else ""
+        return f"{last['state']}: {frames}, {games}{more}"
 
 
 def _commands(config: Config, logdir: Logdir, environment: Mapping[str, str]) -> list[Command]:

@@ -45,6 +45,7 @@ class StatusReporter:
         self._last_update_at: float | None = None  # monotonic
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
+        self._end: status.State = "stopped"
 
     def __enter__(self) -> StatusReporter:
         self._thread.start()
@@ -59,8 +60,13 @@ class StatusReporter:
         self._finished.set()
         self._thread.join()
         ended: status.State = "done" if self._parts.learner.done else "stopped"
+        self._end = "failed" if error is not None else ended
+        self.write_end()
+
+    def write_end(self) -> None:
+        """Writes how the run ended, and what has been found since."""
         with self._parts.storage.attempt("status.json"):
-            self._writer.write(self._status("failed" if error is not None else ended))
+            self._writer.write(self._status(self._end))
 
     def _run(self) -> None:
         while not self._finished.wait(self._interval_s):
@@ -122,6 +128,7 @@ class StatusReporter:
             storage_trouble=parts.storage.trouble(),
             refused_actor=parts.server.service.last_refusal(),
             replay=self._replay_status(),
+            evaluation=self._evaluation(state),
             learners=parts.recorder.last_learner_rows,
             actors=[self._actor_status(actor) for actor in parts.server.service.actors()],
             checkpoint=None
@@ -130,6 +137,20 @@ class StatusReporter:
                 path=checkpoint, environment_frames=parts.run_state.saved_frames
             ),
         )
+
+    def _evaluation(self, state: status.State) -> status.EvaluationStatus | None:
+        """Returns the newest result of --eval_every, and whether the run's end awaits another."""
+        rows = self._parts.evaluations
+        if rows is None:
+            return None
+        ends = state == "done" and not self._stop()
+        awaited = ends and any(each.work.last and each.is_wanted for each in self._parts.beside)
+        if rows.newest is None and not awaited:
+            return None
+        none = status.EvaluationStatus(
+            environment_frames=0, return_mean=None, episodes=0, played="", awaited=False
+        )
+        return {**(rows.newest or none), "awaited": awaited}
 
     def _replay_status(self) -> status.ReplayStatus | None:
         uses = self._parts.learner.uses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from impala_tf.config import Config, ConfigError
 from impala_tf.processes.common import logdir_of
 from impala_tf.types import EnvironmentSpec
 
+_COUNTED = ("agent_steps", "environment_frames", "learner_updates")
+
 
 class TrainedAgent(NamedTuple):
     """A run's agent with the parameters of a checkpoint."""
@@ -22,6 +25,7 @@ class TrainedAgent(NamedTuple):
     agent: Agent
     checkpoint: Path
     environment_frames: int
+    progress: Mapping[str, float]  # what is behind the checkpoint, as in metrics.csv
 
 
 def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
@@ -45,5 +49,10 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
     if state is None or checkpointer.latest is None:
         which = "best checkpoint yet" if is_best else "checkpoint to test"
         raise ConfigError(f"--logdir={config.run.logdir}: holds no {which}")
-    frames = state["counters"]["environment_frames"]
-    return TrainedAgent(config, spec, agent, checkpointer.latest, frames)
+    counters = state["counters"]
+    progress = {
+        "wall_time_s": state["recorder"]["wall_time_s"],
+        **{name: int(counters[name]) for name in _COUNTED},
+    }
+    frames = counters["environment_frames"]
+    return TrainedAgent(config, spec, agent, checkpointer.latest, frames, progress)

@@ -9,22 +9,16 @@ agents of several levels play one after another. Its last line is a `Film` as JS
 from __future__ import annotations
 
 import itertools
-import json
-import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, command_line
 from impala_tf.environments import suites
-from impala_tf.machine.process_lifetime import ignore_stop_requests, stop_with_parent
-from impala_tf.processes import tensorflow_startup
-from impala_tf.processes.common import resolve
-from impala_tf.processes.training_videos import Film
+from impala_tf.processes import beside_main
+from impala_tf.processes.beside import result_line
+from impala_tf.processes.training_videos import NAME, Film
 
 LONGEST_S = 300.0
 """Of a game that does not end, only so much is shown."""
@@ -32,24 +26,19 @@ _GIF_S = 10.0
 _GIF_MAX_FPS = 15
 
 
-def main(arguments: list[str]) -> int:
-    """Plays a game with the newest checkpoint, and writes it to files; returns 0.
+def main(arguments: list[str]) -> None:
+    """Plays a game with the newest checkpoint, and writes it to files.
 
     Raises:
       ConfigError: no whole checkpoint, or a level that cannot be drawn.
     """
     *flags, folder, number = arguments
-    given = command_line.parse(flags)
-    tensorflow_startup.import_tensorflow()
-    tensorflow_startup.use_one_cpu_thread()
-    tensorflow_startup.start_xla()
-    config, spec = resolve(given)
+    trained = beside_main.load(flags)
     # These import TensorFlow.
     from impala_tf.evaluation import video
-    from impala_tf.processes import players, trained_agent
+    from impala_tf.processes import players
 
-    trained = trained_agent.load(config, spec)
-    levels = suites.levels(config.environment)
+    levels = suites.levels(trained.config.environment)
     index = int(number) % len(levels)
     name = f"{trained.environment_frames:012d}"
     if len(levels) > 1:
@@ -61,8 +50,7 @@ def main(arguments: list[str]) -> int:
         video.write_mp4(path, clip.watched(longest), fps)
     width, height = video.write_gif(gif, clip.pictures, clip.fps)
     film = Film(str(path), str(gif), width, height, trained.environment_frames)
-    print(json.dumps(film._asdict()))
-    return 0
+    print(result_line(NAME, film._asdict()))
 
 
 class _Clip:
@@ -81,19 +69,5 @@ class _Clip:
             yield picture
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    """Leaves no half-written file, as the end by the signal alone would."""
-    sys.exit(128 + number)
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner, which ends this
-    stop_with_parent()
-    try:
-        status = main(sys.argv[1:])
-    except ConfigError as error:
-        status = command_line.fail(error)
-    finally:
-        ignore_stop_requests()
-    sys.exit(status)
+    beside_main.run(main)

@@ -13,7 +13,14 @@ from html import escape
 import numpy as np
 
 from impala_tf.reporting import facts, numbers, style
-from impala_tf.reporting.summary import LevelSummary, MeanCurve, Target, mean_curve
+from impala_tf.reporting.summary import (
+    LevelSummary,
+    MeanCurve,
+    Target,
+    evaluation_curve,
+    mean_curve,
+    training_curve,
+)
 
 _WIDTH, _HEIGHT = 480, 320  # of a chart's coordinates, not pixels
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 22, 30, 46  # its margins
@@ -26,7 +33,7 @@ _AXES = (
 
 
 def charts(summary: LevelSummary) -> list[str]:
-    """Returns an <svg> for each axis; [] if no setting has a curve."""
+    """Returns an <svg> for each axis, and one of evaluations; [] if no setting has a curve."""
     drawn = []
     for axis, label, tick in _AXES:
         lines = [
@@ -37,7 +44,24 @@ def charts(summary: LevelSummary) -> list[str]:
         if lines:
             description = facts.description(summary, label)
             drawn.append(_chart(lines, label, tick, summary.target, description))
-    return drawn
+    return [*drawn, *_evaluations(summary)]
+
+
+def _evaluations(summary: LevelSummary) -> list[str]:
+    """Returns an <svg> of what --eval_every has found beside the curves of training; or []."""
+    axis, label, tick = _AXES[0]
+    lines = [
+        _Line(setting.label, number, curve, faint)
+        for which, faint in ((training_curve, True), (evaluation_curve, False))
+        for number, setting in enumerate(summary.level.settings)
+        if (evaluated := mean_curve(setting, axis, evaluation_curve)) is not None
+        and (curve := evaluated if which is evaluation_curve else mean_curve(setting, axis, which))
+    ]
+    if not lines:
+        return []
+    played = facts.played_on(summary)
+    description = f"{summary.level.name}: evaluations on {played} over {label}, beside training."
+    return [_chart(lines, label, tick, None, description, f"mean return on {played}")]
 
 
 def key(number: int) -> str:
@@ -97,6 +121,7 @@ class _Line:
     label: str
     number: int
     curve: MeanCurve
+    faint: bool = False  # for comparison only: pale, and without a band
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +151,7 @@ def _chart(
     x_tick: Callable[[float], str],
     target: Target | None,
     description: str,
+    y_label: str = "mean return of the last 100 games",
 ) -> str:
     """Returns an <svg> of mean returns over frames or minutes.
 
@@ -135,14 +161,15 @@ def _chart(
       x_tick: writes a value of that axis.
       target: drawn as a horizontal line.
       description: what the picture shows, for people who do not see it.
+      y_label: what stands above the vertical axis.
     """
     x, y = _axes(lines, target)
     parts = [
         *_grid(x, y, x_tick),
-        _text(_LEFT - 8, 16, "mean return of the last 100 games", "label start"),
+        _text(_LEFT - 8, 16, y_label, "label start"),
         _text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 8, x_label, "label middle"),
         *([_target(target, y)] if target else []),
-        *(_band(line, x, y) for line in lines if np.any(line.curve.high > line.curve.low)),
+        *(_band(line, x, y) for line in lines if _has_band(line)),
         *(_path_of(line, x, y) for line in lines),
     ]
     return (
@@ -197,12 +224,18 @@ def _band(line: _Line, x: Axis, y: Axis) -> str:
     return f'<path class="band {_classes(line.number)}" d="{_path(x.at(across), y.at(up))}Z"/>'
 
 
+def _has_band(line: _Line) -> bool:
+    return not line.faint and bool(np.any(line.curve.high > line.curve.low))
+
+
 def _path_of(line: _Line, x: Axis, y: Axis) -> str:
     """Returns the line; where some seeds have finished, it is pale."""
     curve = line.curve
     last = numbers.mean_return(float(curve.mean[-1]))
     whole = max(2, int(np.searchsorted(curve.x, curve.measured_until * (1 + 1e-9), side="right")))
-    parts = [(slice(0, whole), "")]
+    if line.faint:
+        whole = len(curve.x)
+    parts = [(slice(0, whole), " pale" * line.faint)]
     if whole < len(curve.x):
         parts.append((slice(whole - 1, None), " pale"))
     return "".join(

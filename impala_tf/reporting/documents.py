@@ -87,7 +87,7 @@ def _curves(summary: LevelSummary) -> str:
 <div class="charts">
 {"".join(charts)}
 </div>
-<figcaption>{facts.LEGEND}</figcaption>
+<figcaption>{facts.legend(summary)}</figcaption>
 </figure>"""
 
 
@@ -176,7 +176,7 @@ def markdown(
         lines += [facts.headline(summary), ""]
         if name := pictures.get(summary.level.name):
             lines += [f"![{facts.description(summary, 'frames and minutes')}]({name})", ""]
-            lines += [facts.LEGEND, ""]
+            lines += [facts.legend(summary), ""]
         lines += [*_markdown_table(summary), ""]
         lines += [f"* {line}" for line in [*facts.comparisons(summary), *facts.notes(summary)]]
         lines.append("")

@@ -16,15 +16,31 @@ from impala_tf.reporting.summary import (
     Spread,
     agent_steps_per_s,
     final_return,
+    last_evaluation,
     leaders,
 )
 from impala_tf.reporting.summary import comparisons as compared
 
-LEGEND = (
+_LEGEND = (
     "Line: mean over the seeds. Band: 95 % bootstrap interval of that mean; with two or three"
     " seeds, it reaches from the lowest to the highest. Pale end of a line over minutes: some"
     " seeds have finished and count with their last return."
 )
+_EVALUATIONS = (
+    " Evaluations: the lines are games on {played}; the pale lines beside them are the returns in"
+    " training."
+)
+
+
+def legend(summary: LevelSummary) -> str:
+    """Returns what lines and bands mean."""
+    played = played_on(summary)
+    return _LEGEND + (_EVALUATIONS.format(played=played) if played else "")
+
+
+def played_on(summary: LevelSummary) -> str:
+    """Returns what the games of --eval_every were played on; '' if there are none."""
+    return " or ".join(_unique(run.played for run in summary.level.runs if run.played))
 
 
 def title(levels: Sequence[Level]) -> str:
@@ -87,11 +103,15 @@ def _final(row: SettingSummary) -> str:
 
 
 def comparisons(summary: LevelSummary) -> list[str]:
-    """Returns a line for each comparison of the highest mean return with another setting's."""
+    """Returns a line for each comparison of the highest mean return with another setting's.
+
+    First of the final returns, then of the last evaluations.
+    """
     return [
-        f"{first} over {second}: probability of improvement {found.improvement:.2f}"
+        f"{what}{first} over {second}: probability of improvement {found.improvement:.2f}"
         f" ({found.interval.low:.2f} to {found.interval.high:.2f}), p {_p_value(found.p_value)}"
-        for first, second, found in compared(summary)
+        for what, figure in (("", final_return), ("in evaluation, ", last_evaluation))
+        for first, second, found in compared(summary, figure)
     ]
 
 
@@ -108,6 +128,11 @@ def notes(summary: LevelSummary) -> list[str]:
         "Agent steps/s: of the whole run, on the machine below. Memory: the largest process of its"
         " kind, an actor with the processes of its environments.",
     ]
+    if played := played_on(summary):
+        lines.append(
+            f"Last evaluation: whole games of the newest policy, played on {played} (--eval_every),"
+            " unclipped; evaluation.csv of a run has their number."
+        )
     if any(row.final_iqm is not None for row in summary.rows):
         lines.append("IQM: interquartile mean, of the middle half of the seeds.")
     if compared(summary):

@@ -19,11 +19,19 @@ UNKNOWN = "not recorded"
 
 
 class Curve(NamedTuple):
-    """A run's rows of metrics in which a game had finished, all float64 [rows]."""
+    """A run's rows in which a game had finished, all float64 [rows]."""
 
     frames: np.ndarray  # environment frames
     minutes: np.ndarray  # of training
-    returns: np.ndarray  # mean unclipped return of the last 100 games
+    returns: np.ndarray  # mean unclipped return of the last 100 games, or of those of a row
+
+    @property
+    def last_return(self) -> float | None:
+        """The last one; None if no game has finished."""
+        return float(self.returns[-1]) if len(self.returns) else None
+
+
+_EMPTY = Curve(np.zeros(0), np.zeros(0), np.zeros(0))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,6 +49,8 @@ class Run:
       curve: its learning curve; without rows if no game has finished.
       agent_steps_per_s: mean rate after its first row; None before the second one.
       learner_memory_mb, actor_memory_mb: peaks, in MiB; None if not recorded.
+      evaluation: what --eval_every has found, of several levels the mean; without rows if nothing.
+      played: what its games were played on; '' if nothing.
     """
 
     logdir: Path
@@ -58,6 +68,8 @@ class Run:
     agent_steps_per_s: float | None
     learner_memory_mb: float | None
     actor_memory_mb: float | None
+    evaluation: Curve = _EMPTY
+    played: str = ""
 
     @property
     def seed(self) -> int:
@@ -77,7 +89,7 @@ class Run:
     @property
     def final_return(self) -> float | None:
         """Mean return of the last 100 games; None if no game has finished."""
-        return float(self.curve.returns[-1]) if len(self.curve.returns) else None
+        return self.curve.last_return
 
     def reached(self, mean_return: float) -> tuple[float, float] | tuple[None, None]:
         """Returns (frames, minutes) at the first row with that mean return; None, None: no row."""
@@ -118,7 +130,7 @@ def read(path: Path) -> Run:
     """Reads one run.
 
     Raises:
-      ConfigError: config.json or metrics.csv cannot be read.
+      ConfigError: config.json, metrics.csv or evaluation.csv cannot be read.
     """
     logdir = Logdir(path)
     described, status = _json(logdir.config), _status(logdir.status())
@@ -126,7 +138,7 @@ def read(path: Path) -> Run:
         # An older version's run has the flags of today at their defaults. Runs from before there
         # were presets are of the paper's.
         flags = {**BUILT_IN, "preset": "paper", **described["flags"]}
-        rows = _rows(logdir.metrics)
+        rows, evaluations = _rows(logdir.metrics), _rows(logdir.evaluations)
         return Run(
             logdir=path,
             flags=flags,
@@ -143,9 +155,13 @@ def read(path: Path) -> Run:
             agent_steps_per_s=_rate(rows),
             learner_memory_mb=_maximum(rows, "learner_memory_mb"),
             actor_memory_mb=_maximum(rows, "actor_memory_mb"),
+            evaluation=_evaluation(evaluations),
+            played=evaluations[-1]["played"] if evaluations else "",
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: config.json or metrics.csv is not a run's: {error!r}") from None
+        raise ConfigError(
+            f"{path}: config.json, metrics.csv or evaluation.csv is not a run's: {error!r}"
+        ) from None
 
 
 def read_csv(path: Path, seed: int) -> Run:
@@ -223,6 +239,16 @@ def _curve(rows: Sequence[Mapping[str, str]]) -> Curve:
     columns = ("environment_frames", "wall_time_s", "episode_return_mean")
     frames, seconds, returns = (np.array([float(row[name]) for row in rows]) for name in columns)
     return Curve(frames, seconds / 60, returns)
+
+
+def _evaluation(rows: Sequence[Mapping[str, str]]) -> Curve:
+    """Returns the mean over the levels of each checkpoint."""
+    checkpoints: dict[float, list[tuple[float, float]]] = {}
+    for row in rows:
+        pair = float(row["wall_time_s"]) / 60, float(row["return_mean"])
+        checkpoints.setdefault(float(row["environment_frames"]), []).append(pair)
+    means = np.array([np.mean(pairs, axis=0) for pairs in checkpoints.values()]).reshape(-1, 2)
+    return Curve(np.array(list(checkpoints)), means[:, 0], means[:, 1])
 
 
 def _rate(rows: Sequence[Mapping[str, str]]) -> float | None:

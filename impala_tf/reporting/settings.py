@@ -20,6 +20,7 @@ _NOT_OF_THE_RUN = {
 # What also changes nothing about how a run learns.
 _NOT_A_SETTING = {
     *_NOT_OF_THE_RUN, "seed", "checkpoint_interval_s", "metrics_interval_s", "device",
+    "video_every", "eval_every",
 }  # fmt: skip
 _NAMING = ("agent_name", "algorithm")
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from impala_tf.reporting import statistics
-from impala_tf.reporting.runs import Run
+from impala_tf.reporting.runs import Curve, Run
 from impala_tf.reporting.settings import Level, Setting
 from impala_tf.reporting.statistics import Comparison, Interval
 
@@ -49,6 +49,8 @@ class SettingSummary(NamedTuple):
     final_return: Spread | None
     final_iqm: Spread | None  # interquartile mean; None: fewer than three seeds
     agent_steps_per_s: Spread | None
+    evaluation: Spread | None  # last mean return of --eval_every
+    evaluation_iqm: Spread | None  # as final_iqm
     frames_to_target: Spread | None
     minutes_to_target: Spread | None
     learner_memory_mb: float | None  # largest of its runs
@@ -119,6 +121,8 @@ def summarize(setting: Setting, target: Target | None, exhibit: Exhibit) -> Sett
         final_return=spread_of(runs, final_return),
         final_iqm=_iqm(values_of(runs, final_return)),
         agent_steps_per_s=spread_of(runs, lambda run: run.agent_steps_per_s),
+        evaluation=spread_of(runs, last_evaluation),
+        evaluation_iqm=_iqm(values_of(runs, last_evaluation)),
         frames_to_target=spread_of(runs, lambda run: run.reached(mean_return)[0]),
         minutes_to_target=spread_of(runs, lambda run: run.reached(mean_return)[1]),
         learner_memory_mb=_largest(run.learner_memory_mb for run in runs),
@@ -144,6 +148,21 @@ def final_return(run: Run) -> float | None:
     return run.final_return
 
 
+def last_evaluation(run: Run) -> float | None:
+    """Returns what a run's last games of --eval_every had as mean return."""
+    return run.evaluation.last_return
+
+
+def training_curve(run: Run) -> Curve:
+    """Returns a run's learning curve."""
+    return run.curve
+
+
+def evaluation_curve(run: Run) -> Curve:
+    """Returns what --eval_every has found in a run."""
+    return run.evaluation
+
+
 def agent_steps_per_s(run: Run) -> float | None:
     """Returns a run's rate."""
     return run.agent_steps_per_s
@@ -164,25 +183,29 @@ def leaders(
     return [rows[number] for number in statistics.leaders(values)]
 
 
-def comparisons(summary: LevelSummary) -> list[tuple[str, str, Comparison]]:
-    """Returns the setting with the highest mean return against each of the others.
+def comparisons(
+    summary: LevelSummary, figure: Callable[[Run], float | None] = final_return
+) -> list[tuple[str, str, Comparison]]:
+    """Returns the setting with the highest mean of a figure against each of the others.
 
     As (label, other label, comparison); only pairs in which both have three seeds or more.
     """
-    rows = [row for row in summary.rows if row.final_return is not None]
-    first, *_ = [*leaders(rows, final_return), None]
+    rows = [row for row in summary.rows if values_of(row.setting.runs, figure)]
+    first, *_ = [*leaders(rows, figure), None]
     if first is None:
         return []
-    values = values_of(first.setting.runs, final_return)
+    values = values_of(first.setting.runs, figure)
     return [
         (first.setting.label, row.setting.label, found)
         for row in rows
         if row is not first
-        and (found := statistics.compare(values, values_of(row.setting.runs, final_return)))
+        and (found := statistics.compare(values, values_of(row.setting.runs, figure)))
     ]
 
 
-def mean_curve(setting: Setting, axis: str) -> MeanCurve | None:
+def mean_curve(
+    setting: Setting, axis: str, curve: Callable[[Run], Curve] = training_curve
+) -> MeanCurve | None:
     """Returns a setting's mean curve; None if no run has two points.
 
     It ends with the shortest run. Over minutes, runs that have had all their frames do not end it:
@@ -192,11 +215,12 @@ def mean_curve(setting: Setting, axis: str) -> MeanCurve | None:
     Args:
       setting: the setting with its runs.
       axis: "frames" or "minutes".
+      curve: which curve of a run.
     """
-    runs = [run for run in setting.runs if len(run.curve.returns) > 1]
+    runs = [run for run in setting.runs if len(curve(run).returns) > 1]
     if not runs:
         return None
-    xs = [getattr(run.curve, axis) for run in runs]
+    xs = [getattr(curve(run), axis) for run in runs]
     ends = [x[-1] for x in xs]
     going_on = [x[-1] for x, run in zip(xs, runs, strict=True) if run.share < 1]
     end = min(ends) if axis == "frames" else min([max(ends), *going_on])
@@ -204,7 +228,7 @@ def mean_curve(setting: Setting, axis: str) -> MeanCurve | None:
     if start >= end:
         return None
     grid = np.linspace(start, end, _POINTS)
-    lines = np.array([np.interp(grid, x, r.curve.returns) for x, r in zip(xs, runs, strict=True)])
+    lines = np.array([np.interp(grid, x, curve(r).returns) for x, r in zip(xs, runs, strict=True)])
     low, high = statistics.bounds(statistics.mean, lines)
     return MeanCurve(grid, lines.mean(axis=0), low, high, min(ends))
 

@@ -69,6 +69,8 @@ def _columns(target: Target | None) -> dict[str, Callable[[SettingSummary], str]
         "agent steps/s": lambda row: numbers.spread(row.agent_steps_per_s, whole),
         "final return": lambda row: numbers.return_spread(row.final_return),
         "final return, IQM": lambda row: numbers.return_spread(row.final_iqm),
+        "last evaluation": lambda row: numbers.return_spread(row.evaluation),
+        "last evaluation, IQM": lambda row: numbers.return_spread(row.evaluation_iqm),
         f"frames to {reached}": lambda row: _reached(
             row, row.frames_to_target, numbers.count_spread
         ),
@@ -113,6 +115,8 @@ def _run_row(target: Target | None, row: SettingSummary, run: Run) -> dict[str, 
         "actor_memory_mb": _rounded(run.actor_memory_mb, 1),
         "agent_steps_per_s": _rounded(run.agent_steps_per_s, 1),
         "final_return": _rounded(run.final_return, 4),
+        "last_evaluation": _rounded(run.evaluation.last_return, 4),
+        "evaluation_played": run.played or None,
         "target_return": _rounded(target.mean_return if target else None, 4),
         "frames_to_target": None if frames is None else int(frames),
         "minutes_to_target": _rounded(minutes, 2),

@@ -87,6 +87,12 @@ def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, cap
         plain = resumed.metrics()
     assert isinstance(plain, np.recarray)
     assert (plain.environment_frames == frames).all()
+    assert resumed.evaluations() is None
+    rows = "environment_frames,played,return_mean\n200,unseen levels,9.5\n400,unseen levels,\n"
+    (resumed.logdir / "evaluation.csv").write_text(rows)
+    evaluations = resumed.evaluations()
+    assert list(evaluations["played"]) == ["unseen levels"] * 2
+    assert evaluations["return_mean"].dropna().tolist() == [9.5]
 
     agent = impala.load(resumed.logdir)
     env, lengths = gymnasium.make(CARTPOLE), []

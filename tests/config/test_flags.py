@@ -101,6 +101,7 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "report_return": (),
     "stop_at_return": (),
     "video_every": ZERO,
+    "eval_every": ZERO,
 }
 
 

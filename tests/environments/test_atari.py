@@ -10,7 +10,7 @@ from ale_py import roms
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import VectorEnv
 
-from impala_tf.config import EnvironmentConfig
+from impala_tf.config import EnvironmentConfig, Given
 from impala_tf.environments import suites
 from impala_tf.environments.atari import LifeLoss
 from impala_tf.environments.batched import BatchedEnvironment
@@ -41,7 +41,7 @@ def test_every_id_of_a_game_means_the_standard_protocol(name: str, rom: str) -> 
     assert spec.protocol == (
         f"ALE {rom} 84x84 grey, action repeat 4 (max of last 2 frames), 4 stacked, 0-30 no-ops, "
         f"life loss ends learning episodes, minimal actions ({spec.actions.sizes[0]}), "
-        "no sticky actions, at most 108000 frames"
+        "no sticky actions, at most 108000 frames; --protocol=classic"
     )
 
 
@@ -71,8 +71,15 @@ def test_the_protocol_line_names_every_flag_that_changes_it() -> None:
     )  # fmt: skip
     assert spec.protocol == (
         "ALE pong 64x48 grey, action repeat 1, 2 stacked, no no-ops, whole games, "
-        "full actions (18), sticky actions 0.25, at most 999 frames"
+        "full actions (18), sticky actions 0.25, at most 999 frames; --protocol=classic but for "
+        "--width=64 --height=48 --frame_skip=1 --stacked_frames=2 --noop_max=0 "
+        "--max_episode_frames=999 --repeat_action_probability=0.25 --full_action_space "
+        "--no_terminal_on_life_loss"
     )
+    sticky = Given({"level_name": "ALE/Pong-v5", "protocol": "sticky"})
+    for flags, name in ({}, "sticky"), ({"noop_max": 30}, "sticky but for --noop_max=30"):
+        line = suites.spec(sticky.replace(**flags).environment).protocol
+        assert line.endswith(f"; --protocol={name}")
 
 
 def test_only_the_flag_makes_actions_sticky() -> None:

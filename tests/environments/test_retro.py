@@ -40,7 +40,7 @@ def test_spec_of_a_retro_level() -> None:
         frames_per_step=4,
         protocol="stable-retro Airstriker-Genesis-v0 84x84 grey, action repeat 4 (max of last 2 "
         "frames), 4 stacked, 0-30 no-ops, whole games, 126 actions, no sticky actions, "
-        "at most 108000 frames",
+        "at most 108000 frames; --protocol=classic",
     )
 
 
@@ -55,7 +55,9 @@ def test_the_protocol_line_names_every_flag_that_changes_it() -> None:
     )
     assert suites.spec(env).protocol == (
         "stable-retro Airstriker-Genesis-v0 24x20 grey, action repeat 1, 3 stacked, no no-ops, "
-        "whole games, 126 actions, sticky actions 0.25, at most 99 frames"
+        "whole games, 126 actions, sticky actions 0.25, at most 99 frames; "
+        "--protocol=classic but for --width=24 --height=20 --frame_skip=1 --stacked_frames=3 "
+        "--noop_max=0 --max_episode_frames=99 --repeat_action_probability=0.25"
     )
 
 

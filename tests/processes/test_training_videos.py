@@ -24,7 +24,8 @@ MAKES_ONE = """
 import json, os, pathlib, sys
 video, gif = (pathlib.Path(sys.argv[1]) / name for name in (sys.argv[2] + ".mp4", ".gif"))
 video.write_text("film"), gif.write_text("gif")
-print(json.dumps(dict(video=str(video), gif=str(gif), width=4, height=2, environment_frames=9)))
+film = dict(video=str(video), gif=str(gif), width=4, height=2, environment_frames=9)
+print("video: " + json.dumps(film))
 print("niceness", os.nice(0))
 """
 FAILS = "print('no display'); raise SystemExit(3)"

@@ -125,6 +125,36 @@ def test_the_csv_has_a_row_per_run_with_plain_numbers(summaries: list[LevelSumma
     )  # fmt: skip
 
 
+def test_games_while_training_have_a_picture_columns_and_statistics(tmp_path: Path) -> None:
+    """Seen and unseen levels side by side; a curve of training alone hides the gap."""
+    for agent, bonus in ("ResNetAgent", 0), ("ImpoolaAgent", 10):
+        for seed in (1, 2, 3):
+            path = write_run(tmp_path / f"{agent}-{seed}", agent_name=agent, seed=seed)
+            lines = [
+                f"{60 * n},{1000 * n},{level},unseen levels,{n + seed + bonus + more}"
+                for n in (1, 2, 4)
+                for level, more in (("a", 0), ("b", 2))
+            ]
+            header = "wall_time_s,environment_frames,level_name,played,return_mean"
+            (path / "evaluation.csv").write_text("\n".join([header, *lines]) + "\n")
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    found = summarize_level(level, {each: Exhibit() for each in level.settings}, None)
+    charts = [chart for chart in curves.charts(found) if "evaluations on unseen levels" in chart]
+    assert len(charts) == 1
+    assert charts[0].count("pale") == 2  # the training of both settings
+    titles, cells = table.table(found)
+    rows = {row[0]: dict(zip(titles, row, strict=True)) for row in cells}
+    assert rows["ResNetAgent"]["last evaluation"] == "7.00 (6.00 to 8.00)"  # 4 + seed + 1
+    assert rows["ImpoolaAgent"]["last evaluation, IQM"].startswith("17.0 (")
+    text = documents.markdown([found], {}, "", "")
+    assert "in evaluation, ImpoolaAgent over ResNetAgent: probability of improvement 1.00" in text
+    assert "played on unseen levels (--eval_every)" in text
+    plain = csv.DictReader(io.StringIO(table.as_csv([found])))
+    assert {row["last_evaluation"] for row in plain} == {
+        "6.0", "7.0", "8.0", "16.0", "17.0", "18.0",
+    }  # fmt: skip
+
+
 def test_runs_without_a_game_still_make_a_report(tmp_path: Path) -> None:
     (level,) = settings.group(runs.find(str(write_run(tmp_path, []))))
     found = [summarize_level(level, {level.settings[0]: Exhibit()}, None)]

@@ -75,4 +75,4 @@ def test_every_problem_has_its_line(tmp_path: Path) -> None:
     missing, broken, strange = caught.value.problems
     assert missing == f"--logdir={folders[0]}: holds no run (no config.json)"
     assert broken.startswith(f"{folders[1]}/config.json: cannot be read: ")
-    assert strange.startswith(f"{folders[2]}: config.json or metrics.csv is not a run's: ")
+    assert strange.startswith(f"{folders[2]}: config.json, metrics.csv or evaluation.csv is not a")

@@ -26,7 +26,7 @@ def trained(**flags: Any) -> TrainedAgent:
     config, spec = resolve(Given({"level_name": "CartPole-v1", **flags}))
     agent = agent_of(config.agent, spec)
     randomize(agent)
-    return TrainedAgent(config, spec, agent, Path("ckpt-1"), 1)
+    return TrainedAgent(config, spec, agent, Path("ckpt-1"), 1, {})
 
 
 def exported(folder: Path, trained: TrainedAgent, precision: Any) -> ExportedAgent:

@@ -1,0 +1,58 @@
+"""What the processes beside the learner begin and end with; see `beside`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from impala_tf.config import ConfigError, command_line
+from impala_tf.machine.process_lifetime import ignore_stop_requests, stop_with_parent
+from impala_tf.processes import tensorflow_startup
+from impala_tf.processes.common import resolve
+
+if TYPE_CHECKING:
+    from impala_tf.processes.trained_agent import TrainedAgent
+
+
+def load(flags: Sequence[str]) -> TrainedAgent:
+    """Returns the agent of the newest checkpoint; computes on one thread from now on.
+
+    Args:
+      flags: of the run.
+
+    Raises:
+      ConfigError: no whole checkpoint.
+    """
+    given = command_line.parse(list(flags))
+    tensorflow_startup.import_tensorflow()
+    tensorflow_startup.use_one_cpu_thread()
+    tensorflow_startup.start_xla()
+    from impala_tf.processes import trained_agent  # imports TensorFlow
+
+    return trained_agent.load(*resolve(given))
+
+
+def run(main: Callable[[list[str]], None]) -> NoReturn:
+    """Calls `main` with the command line, and exits; a ConfigError is printed.
+
+    The process ends with its parent.
+    """
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner, which ends this
+    stop_with_parent()
+    status = 0
+    try:
+        main(sys.argv[1:])
+    except ConfigError as error:
+        status = command_line.fail(error)
+    finally:
+        ignore_stop_requests()
+    sys.exit(status)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Leaves no half-written file, as the end by the signal alone would."""
+    sys.exit(128 + number)

@@ -1,0 +1,71 @@
+"""The process that evaluates one checkpoint for --eval_every; see `training_evaluations`.
+
+    python -m impala_tf.processes.eval_every_main FLAGS...
+
+FLAGS are those of the run. Its last line is an `Evaluation` as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from impala_tf.config import EnvironmentConfig
+from impala_tf.environments import suites
+from impala_tf.evaluation import games
+from impala_tf.processes import beside_main, evaluate_main
+from impala_tf.processes.beside import result_line
+from impala_tf.processes.training_evaluations import NAME, Evaluation
+
+if TYPE_CHECKING:
+    from impala_tf.processes.players import Player
+
+
+def main(arguments: list[str]) -> None:
+    """Plays whole games of every level with the newest checkpoint.
+
+    Raises:
+      ConfigError: no whole checkpoint, or a level that cannot be made.
+    """
+    trained = beside_main.load(arguments)
+    from impala_tf.processes import players  # of a checkpoint: imports TensorFlow
+
+    player = players.of_checkpoint(trained)
+    # A process for each environment would make this one of many; it has time.
+    environment = dataclasses.replace(player.environment, environment_processes="never")
+    player = player._replace(environment=environment)
+    count = len(suites.levels(environment))
+    rows = [{**trained.progress, **_row(player, index)} for index in range(count)]
+    print(result_line(NAME, Evaluation(trained.environment_frames, rows)._asdict()))
+
+
+def _row(player: Player, index: int) -> Mapping[str, Any]:
+    """Plays level `index`; returns its columns of evaluation.csv."""
+    level = suites.levels(player.environment)[index]
+    unseen = suites.unseen(player.environment, index)
+    env = unseen or player.environment
+    began_at = time.monotonic()
+    several = len(player.spec.levels) > 1
+    episodes = evaluate_main.play(player, env, index if several else None, num_threads=1)
+    found = games.summary(episodes)
+    return {
+        "level_name": level.level_name,
+        "played": "unseen levels" if unseen else "other seeds",
+        "episodes": found["num_episodes"],
+        **{f"return_{name}": found[name] for name in ("mean", "std", "min", "max")},
+        "length_mean": sum(found["episode_lengths"]) / len(episodes),
+        "normalized_return_mean": suites.normalized(level, found["mean"]),
+        "policy": player.evaluation.test_policy,
+        "evaluation_s": time.monotonic() - began_at,
+        "protocol": _protocol(env, index),
+    }
+
+
+def _protocol(env: EnvironmentConfig, index: int) -> str:
+    return suites.spec(suites.levels(env)[index]).protocol
+
+
+if __name__ == "__main__":
+    beside_main.run(main)

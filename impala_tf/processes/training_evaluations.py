@@ -1,0 +1,73 @@
+"""--eval_every: games with the newest policy now and then, played beside the learner."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from impala_tf.config import Config
+from impala_tf.logdir import Logdir
+from impala_tf.processes import beside
+from impala_tf.processes.beside import Beside, Work
+
+MODULE = "impala_tf.processes.eval_every_main"
+NAME = "evaluation"
+_LONGEST_END_S = 300.0
+
+_log = logging.getLogger("impala_tf.learner")
+
+
+class Evaluation(NamedTuple):
+    """The games of a checkpoint; the process that played them prints this as JSON."""
+
+    environment_frames: int
+    """That its policy was trained for."""
+    rows: Sequence[Mapping[str, Any]]
+    """A row of evaluation.csv for each level."""
+
+
+class TrainingEvaluations(Beside):
+    """Starts a process for each evaluation, and passes on what it has found.
+
+    Args:
+      config: the run's.
+      logdir: of the run.
+      add: takes the rows of a checkpoint.
+      command: what plays the games; () for the real one.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        logdir: Logdir,
+        add: Callable[[Sequence[Mapping[str, Any]]], None],
+        command: tuple[str, ...] = (),
+    ) -> None:
+        assert config.run.eval_every is not None
+        self._add = add
+        super().__init__(
+            Work(
+                name=NAME,
+                flag="eval_every",
+                every=config.run.eval_every,
+                log=logdir.processes / "evaluation.log",
+                command=command or beside.command(MODULE, config),
+                longest_end_s=_LONGEST_END_S,
+                last=True,
+            )
+        )
+
+    def publish(self, result: Mapping[str, Any], environment_frames: int) -> None:
+        """Passes on the rows."""
+        found = Evaluation(**result)
+        self._add(found.rows)
+        for row in found.rows:
+            _log.info(
+                "evaluation at %s frames: %s: mean return %.2f in %d games, %s",
+                f"{found.environment_frames:,}",
+                row["level_name"],
+                row["return_mean"],
+                row["episodes"],
+                row["played"],
+            )

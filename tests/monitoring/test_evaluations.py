@@ -1,0 +1,93 @@
+"""evaluation.csv goes back with a run that resumes, but loses nothing that its checkpoint had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from impala_tf.config import ConfigError
+from impala_tf.monitoring.evaluations import EvaluationRows
+
+
+class TensorBoard:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, dict[str, float]]] = []
+
+    def add(self, values: dict[str, float], frames: int, group: str) -> None:
+        assert group == "eval"
+        self.points.append((frames, values))
+
+
+def row(frames: int, level: str = "L", mean: float = 1.0) -> dict[str, Any]:
+    games = {"episodes": 2, "return_mean": mean, "protocol": 'L, "hard", 2 actions'}
+    return {"environment_frames": frames, "level_name": level, "played": "other seeds", **games}
+
+
+def progress(frames: int) -> dict[str, Any]:
+    return {"environment_frames": frames}
+
+
+def opened(path: Path) -> tuple[EvaluationRows, Any]:
+    tensorboard: Any = TensorBoard()
+    return EvaluationRows(path, tensorboard), tensorboard
+
+
+def lines(path: Path) -> list[str]:
+    return [line.split(",")[2] for line in path.read_text().splitlines()[1:]]
+
+
+def test_a_resumed_run_keeps_what_its_checkpoint_had_and_drops_what_it_did_not(
+    tmp_path: Path,
+) -> None:
+    """The result of a checkpoint comes after it: cutting the file there would lose it."""
+    path = tmp_path / "evaluation.csv"
+    rows, _ = opened(path)
+    rows.rewind(None)
+    rows.write(progress(100))
+    rows.add([row(100)])
+    rows.write(progress(200))
+    position = rows.position()
+    rows.add([row(200)])
+    rows.add([row(300)])
+    rows.close()
+    resumed, tensorboard = opened(path)
+    resumed.rewind(position)
+    assert lines(path) == ["100", "200"]
+    assert resumed.newest is not None and resumed.newest["environment_frames"] == 200
+    resumed.write(progress(210))
+    # TensorBoard's files were cut at the checkpoint, before the second point.
+    assert tensorboard.points == [(200, {"return_mean": 1.0})]
+    resumed.add([row(400)])
+    resumed.write(progress(410))
+    assert lines(path) == ["100", "200", "400"]
+    assert [frames for frames, _ in tensorboard.points] == [200, 400]
+    resumed.close()
+
+
+def test_a_file_that_someone_shortened_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "evaluation.csv"
+    rows, _ = opened(path)
+    rows.rewind(None)
+    rows.write(progress(100))
+    rows.add([row(100)])
+    position = rows.position()
+    rows.close()
+    path.write_text("\n".join(path.read_text().splitlines()[:1]) + "\n")
+    with pytest.raises(ConfigError, match="had"):
+        opened(path)[0].rewind(position)
+
+
+def test_several_levels_have_a_point_each_and_a_mean(tmp_path: Path) -> None:
+    rows, tensorboard = opened(tmp_path / "evaluation.csv")
+    rows.rewind(None)
+    rows.add([row(100, "A", 1.0), row(100, "B", 3.0)])
+    rows.close()
+    assert tensorboard.points == [
+        (100, {"return_mean/A": 1.0, "return_mean/B": 3.0, "return_mean": 2.0})
+    ]
+    assert rows.newest is not None
+    assert (rows.newest["return_mean"], rows.newest["episodes"]) == (2.0, 4)
