@@ -147,6 +147,8 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
             deadline = time.monotonic() + _LAST_VIDEO_S
             parts.videos.close(lambda: learner.done and not stop() and time.monotonic() < deadline)
         parts.recorder.close()
+        if parts.uploads is not None:
+            parts.uploads.close(stop, may_wait=learner.done or stop())
     _log.info(
         "%s at %s frames%s",
         "done" if learner.done else "stopped",

@@ -40,8 +40,9 @@ from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
-from impala_tf.processes import run_folder, training_videos
+from impala_tf.processes import mirroring, run_folder, training_videos
 from impala_tf.processes.common import credentials_dir, seed_of
+from impala_tf.processes.mirroring import MirrorUploads
 from impala_tf.processes.training_videos import Film, TrainingVideos
 from impala_tf.transport import (
     GrantLimit,
@@ -78,6 +79,7 @@ class LearnerParts(NamedTuple):
     storage: StorageWatch
     callbacks: Callbacks | None  # of rank 0
     videos: TrainingVideos | None  # of rank 0, with --video_every
+    uploads: MirrorUploads | None  # of rank 0, with --mirror
 
 
 def build(
@@ -91,7 +93,10 @@ def build(
       ConfigError: a logdir, checkpoint or port that cannot be used.
     """
     configs.check_batches(config)
+    storage, uploads = StorageWatch(), None
     if group.rank == 0:
+        if mirror := mirroring.for_learner(config, spec, logdir):
+            uploads = MirrorUploads(mirror, logdir, storage)
         run_folder.check_same_run(config, spec, logdir)
         training_videos.check(config)
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
@@ -108,7 +113,9 @@ def build(
         (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
-    recorder, run_callbacks, videos = _recorder(config, spec, logdir, queue, learner, group)
+    recorder, run_callbacks, videos = _recorder(
+        config, spec, logdir, queue, learner, group, uploads
+    )
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed = False
@@ -153,9 +160,10 @@ def build(
         store=store,
         server=server,
         inference=inference,
-        storage=StorageWatch(),
+        storage=storage,
         callbacks=run_callbacks,
         videos=videos,
+        uploads=uploads,
     )
 
 
@@ -229,6 +237,7 @@ def _recorder(
     queue: UnrollQueue,
     learner: Learner,
     group: LearnerGroup,
+    uploads: MirrorUploads | None,
 ) -> tuple[RunRecorder, Callbacks | None, TrainingVideos | None]:
     writers: dict[str, Writer] = {}
     names = configs.info_metrics(config.run.info_metrics)
@@ -245,7 +254,7 @@ def _recorder(
             learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
         if config.run.video_every is not None:
             videos = TrainingVideos(config, logdir, _publisher(tensorboard, wandb))
-        more = [] if videos is None else [videos]
+        more = [each for each in (videos, uploads) if each is not None]
         run_callbacks = callbacks.of_run(config.run, logdir, tensorboard, more)
         writers["callbacks"] = run_callbacks
     recorder = RunRecorder(
