@@ -121,12 +121,12 @@ def for_learner(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> Mirror
         raise run_folder.used_by_another(logdir)
     try:
         mirror = opened(config, logdir)
+        bring_back(mirror, config, spec, logdir, lambda line: _log.info("%s", line))
     except ConfigError as error:
         if not _was_used(config, logdir) or not isinstance(error.__cause__, OSError):
             raise
         _log.warning("%s; going on from the checkpoint here", error.problems[0])
         return Mirror(config.run.mirror, targets.of(config.run.mirror))
-    bring_back(mirror, config, spec, logdir, lambda line: _log.info("%s", line))
     return mirror
 
 
@@ -269,7 +269,9 @@ def _check_apart(name: str, target: Target, logdir: Logdir) -> None:
 
 
 def _unusable(name: str, error: OSError) -> ConfigError:
-    return ConfigError(f"--mirror={name}: cannot be used: {_reason(error)}")
+    return ConfigError(
+        f"--mirror={name}: cannot be used: {_reason(error)}; name a place that can be written"
+    )
 
 
 def _reason(error: OSError) -> str:

@@ -159,7 +159,9 @@ def differences(
         for name, (before, value) in differing.items()
     ]
     theirs = " ".join(_shown(name, before) for name, (before, _) in differing.items())
-    out = f"give another --{flag}, or --fresh to move that run aside and start a new one"
+    out = "give another --logdir, or --fresh to move that run aside and start a new one"
+    if flag != "logdir":
+        out = f"give another --{flag}"
     return [*lines, f"--{flag}={where}: holds a run with {theirs}; {out}"]
 
 

@@ -152,6 +152,7 @@ def test_a_bucket_that_is_missing_is_an_os_error(tmp_path: Path, s3: str) -> Non
         ("s3://bucket/", "must name a folder in the bucket: s3://BUCKET/NAME"),
         ("/", "must name a folder of its own"),
         ("~", "must name a folder of its own"),
+        ("gs://bucket/run", "cannot be used: Please install gcsfs"),
         ("ftpx://host/runs", "cannot be used: Protocol not known: ftpx"),
     ],
 )
