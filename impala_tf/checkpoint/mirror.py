@@ -35,8 +35,7 @@ _OURS = re.compile(r"(checkpoints|best)/ckpt-\d+/[^/.][^/]*|mirrored/ckpt-\d+\.j
 _FILES = re.compile(
     r"((checkpoints|best)/ckpt-\d+|tensorboard)/[^/.][^/]*|[a-z_]*metrics(-[a-z]+)?\.csv"
 )
-# What a first upload leaves that was cut short.
-_UNFINISHED = re.compile(rf"({_FILES.pattern}|mirrored/[^/]+)(\.part)?")
+_README = "Checkpoints of a run of impala_tf (--mirror). Older ones are removed from here.\n{}\n"
 
 
 class StrangerError(Exception):
@@ -131,9 +130,19 @@ class Mirror:
         self._kept: list[Manifest] | None = None  # that are there, oldest first
         self._notes: set[str] = set()  # all that were there, or that this process has written
 
-    def check_usable(self) -> None:
-        """Writes, reads and removes a small file. Raises OSError if that fails."""
-        name, text = f"{_NOTES}/is-it-writable", os.urandom(8).hex()
+    def begin(self) -> str:
+        """Writes a file that marks the place as a mirror, and reads it; not among other files.
+
+        Returns:
+          a file there that no mirror wrote, which is a reason not to begin; or ''.
+
+        Raises:
+          OSError: the place cannot be used.
+        """
+        names = list(self._target.sizes())
+        if names and not any(name.startswith(f"{_NOTES}/") for name in names):
+            return min(names)
+        name, text = f"{_NOTES}/README.txt", _README.format(os.urandom(8).hex())
         with tempfile.TemporaryDirectory() as folder:
             sent, back = Path(folder, "sent"), Path(folder, "back")
             sent.write_text(text)
@@ -141,13 +150,7 @@ class Mirror:
             self._target.get(name, back)
             if back.read_text() != text:
                 raise OSError("a file came back changed")
-        self._target.remove(name)
-
-    def other_file(self) -> str:
-        """Returns a file there that no mirror has written, if there is no mirror; else ''."""
-        if self.manifests():
-            return ""
-        return min((n for n in self._target.sizes() if not _UNFINISHED.fullmatch(n)), default="")
+        return ""
 
     def move_aside(self) -> str:
         """Renames the mirror if it holds a run; returns its new name, or ''."""
@@ -182,6 +185,7 @@ class Mirror:
             raise StrangerError(f"another process has written {max(strangers)}")
         if kept and kept[-1].learner_updates > _updates(taken.checkpoint):
             raise StrangerError(f"it has {kept[-1].note}, which is later than what is here")
+        self._remove_unneeded(there)  # of uploads that failed: they may fill the place
         new = self._described(taken)
         before = kept[-1].files if kept else {}
         for name, wanted in new.files.items():

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from impala_tf.callbacks import Callback
 from impala_tf.checkpoint import files, targets
@@ -33,7 +32,6 @@ _LAST_S = 120.0  # how long a run that is done waits for its last checkpoint to 
 _LAST_OF_STOPPED_S = 30.0  # the same if it was asked to stop: supervisors kill it after 60 s
 _POLL_S = 0.2
 
-_T = TypeVar("_T")
 _log = logging.getLogger("impala_tf.learner")
 
 
@@ -50,8 +48,7 @@ def opened(config: Config, logdir: Logdir) -> Mirror | None:
     _check_apart(name, target, logdir)
     mirror = Mirror(name, target)
     try:
-        _within(_ANSWER_S, mirror.check_usable)
-        other = _within(_ANSWER_S, mirror.other_file)
+        other = _within(_ANSWER_S, mirror.begin)
     except OSError as error:
         raise _unusable(name, error) from error
     if other:
@@ -144,6 +141,7 @@ class MirrorUploads(Callback):
         self._logdir = logdir
         self._storage = storage
         self._what = f"checkpoints to {mirror.name}"
+        self._links = f"links of checkpoints for {mirror.name}"
         self._changed = threading.Condition()
         self._waiting: Snapshot | None = None
         self._sending = False
@@ -151,8 +149,9 @@ class MirrorUploads(Callback):
         self._sent_frames: int | None = None
         self._failure: Exception | None = None
         mirrors.remove_leftovers(logdir)
-        with storage.attempt(self._what):  # `opened` has written there
-            pass
+        for what in (self._what, self._links):  # `opened` has written there
+            with storage.attempt(what):
+                pass
         threading.Thread(target=self._guarded, name="mirror", daemon=True).start()
 
     def on_checkpoint(self, path: Path) -> None:
@@ -161,7 +160,7 @@ class MirrorUploads(Callback):
             raise self._failure
         if self._over:
             return
-        with self._storage.attempt(self._what):
+        with self._storage.attempt(self._links):
             taken = mirrors.snapshot(self._logdir, path)
             with self._changed:
                 old, self._waiting = self._waiting, taken
@@ -201,7 +200,8 @@ class MirrorUploads(Callback):
         with self._changed:
             self._over = True
             self._changed.notify_all()
-        self._storage.forget(self._what)  # no failure of the run
+        for what in (self._what, self._links):
+            self._storage.forget(what)  # no failure of the run
 
     def _guarded(self) -> None:
         try:
@@ -278,9 +278,9 @@ def _reason(error: OSError) -> str:
     return " ".join(str(error.strerror or error).split()) or type(error).__name__
 
 
-def _within(seconds: float, work: Callable[[], _T]) -> _T:
+def _within(seconds: float, work: Callable[[], str]) -> str:
     """Returns what `work` returns. Raises OSError if that takes too long: shares may hang."""
-    results: list[_T] = []
+    results: list[str] = []
     failures: list[BaseException] = []
 
     def run() -> None:

@@ -182,10 +182,35 @@ def test_as_many_stay_as_the_run_keeps_and_nothing_else_is_removed(tmp_path, run
     other = tmp_path / "mirror" / "notes.txt"
     other.write_text("mine")
     mirror.upload(run.snapshot(6))
+    assert mirror.begin() == ""
     for folder in ("checkpoints", "mirrored"):
-        names = sorted(path.stem for path in (tmp_path / "mirror" / folder).iterdir())
+        names = sorted(p.stem for p in (tmp_path / "mirror" / folder).glob("ckpt-*"))
         assert names == [f"ckpt-{updates:012d}" for updates in (4, 5, 6)]
     assert other.exists()
+
+
+def test_uploads_that_fail_leave_nothing_that_fills_the_place(tmp_path, run, mirror, monkeypatch):
+    mirror.upload(run.snapshot(1))
+    put = Folder.put
+
+    def fails(target, source, name):
+        if name.endswith("variables.index"):
+            raise OSError("no space left on device")
+        put(target, source, name)
+
+    monkeypatch.setattr(Folder, "put", fails)
+    for updates in (2, 3):
+        with pytest.raises(OSError):
+            mirror.upload(run.snapshot(updates))
+    names = sorted(path.name for path in (tmp_path / "mirror" / "checkpoints").iterdir())
+    assert names == ["ckpt-000000000001", "ckpt-000000000003"]
+
+
+def test_a_folder_with_checkpoints_that_no_mirror_wrote_is_not_taken(tmp_path, run, mirror):
+    """They would be removed after the first upload."""
+    shutil.copytree(run.checkpoint(1), tmp_path / "mirror" / "checkpoints" / "ckpt-000000000001")
+    assert mirror.begin() == "checkpoints/ckpt-000000000001/manifest.json"
+    assert not (tmp_path / "mirror" / "mirrored").exists()
 
 
 def test_what_has_not_changed_is_sent_once(tmp_path, run, mirror):

@@ -90,12 +90,13 @@ def test_a_share_that_is_gone_is_named_once_and_gets_what_it_missed(
     copied.share.gone = True
     copied.checkpoint(1)
     wait_until(lambda: copied.storage.trouble() is not None)
+    copied.checkpoint(2)
     time.sleep(0.3)
     trouble = copied.storage.trouble()
     assert trouble is not None
     assert trouble["text"] == "cannot write checkpoints to SHARE: no route to host"
     copied.share.gone = False
-    wait_until(lambda: copied.share.notes() == [1])
+    wait_until(lambda: copied.share.notes() == [2])
     wait_until(lambda: copied.storage.trouble() is None)
     said = [record.getMessage() for record in caplog.records]
     assert len([line for line in said if "no route" in line]) == 1
