@@ -89,7 +89,7 @@ $(VENV)/.setup-dev: pyproject.toml impala_tf/constraints.txt impala_tf/frontend/
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
 	@echo "Installing packages, test tools and Horovod into $(VENV) (minutes the first time) ..."
-	@$(PIP_INSTALL) -e '.[learner,curves,worlds,procgen,retro,sweep,wandb,hub,docs,dev]'
+	@$(PIP_INSTALL) -e '.[learner,curves,worlds,procgen,retro,sweep,wandb,mirror,hub,docs,dev]'
 	@sh impala_tf/frontend/install_horovod.sh $(VENV)/bin/python --quiet
 	@touch $@ $(VENV)/.setup
 

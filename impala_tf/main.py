@@ -80,6 +80,7 @@ def run(given: Given) -> int:
 
 def launch(given: Given) -> int:
     """Launches a run on the machines of a workers CSV; returns the exit status."""
+    from impala_tf.checkpoint import targets
     from impala_tf.frontend.launch import launch as launch_run
     from impala_tf.learner import callbacks
     from impala_tf.monitoring.live_display import Display
@@ -91,6 +92,12 @@ def launch(given: Given) -> int:
     configs.check_own_network(config)
     callbacks.load(config.run)
     run_folder.check_not_exported(logdir_of(config))
+    if config.run.mirror:
+        targets.check(config.run.mirror)
+        if config.run.fresh:
+            raise configs.ConfigError(
+                "--fresh: a launch does not rename the mirror; give another --mirror"
+            )
     return launch_run(
         given.replace(
             logdir=config.run.logdir,

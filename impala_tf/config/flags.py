@@ -49,6 +49,11 @@ class RunConfig:
     fresh: bool = False
     """If --logdir holds a run, rename that folder to NAME.1 (or NAME.2, ...) and start again from
     frame 0."""
+    mirror: str = ""
+    """Where every checkpoint is copied to: a folder (such as a mounted share), HOST:PATH or
+    ssh://HOST/PATH (SFTP), s3://BUCKET/NAME, gs://... (need the extra mirror). With what the run
+    resumes from: a lost --logdir is brought back by the same command. One mirror a run.
+    --fresh renames the mirror, too."""
     seed: int = 1
     """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
     run, and those that were restarted, have other seeds than before, so they play other games."""

@@ -20,7 +20,7 @@ _GROUPS = (ProcessConfig, ClusterConfig, EvaluationConfig, ReportConfig, ExportC
 # What actors wait for decides how old the parameters are that they act with.
 _LEARNED_FROM = {"synchronization"}
 MAY_CHANGE = {
-    "mode", "logdir", "fresh", "track", "stop_at_return", "callbacks", "config",
+    "mode", "logdir", "mirror", "fresh", "track", "stop_at_return", "callbacks", "config",
     "track_project", "track_group", "track_tags",
     "checkpoint_interval_s", "metrics_interval_s", "video_every", "eval_every",
     "total_environment_frames", "environment_processes", "precision", "micro_batches",

@@ -27,7 +27,7 @@ from impala_tf.frontend.launcher import STOP_S, plan_of
 from impala_tf.frontend.record import find, load
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
-_EXTRAS = ("worlds", "procgen", "retro", "wandb", "tensorflow")
+_EXTRAS = ("worlds", "procgen", "retro", "wandb", "mirror", "tensorflow")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -153,7 +153,7 @@ def _add_setup(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--extras", default="", metavar="NAME[,NAME...]",
         help="packages that levels need: worlds, procgen, retro; wandb: for --track=wandb; "
-        "tensorflow: for actors, too",
+        "mirror: for --mirror=s3://...; tensorflow: for actors, too",
     )  # fmt: skip
     command.add_argument(
         "--wheelhouse", action="store_true",

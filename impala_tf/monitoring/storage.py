@@ -54,6 +54,11 @@ class StorageWatch:
             if known is not None:
                 _log.info("%s: can be written again", what)
 
+    def forget(self, what: str) -> None:
+        """Forgets that `what` could not be written, because nobody needs it any more."""
+        with self._lock:
+            self._troubles.pop(what, None)
+
     def trouble(self) -> StorageTrouble | None:
         """Returns what has been impossible to write for longest; None: everything is written."""
         with self._lock:

@@ -21,6 +21,7 @@ from impala_tf.config import ConfigError
 from impala_tf.logdir import sync
 from impala_tf.monitoring.metrics import METRICS, Row, tag
 
+_LARGEST_EVENTS = 8_000_000  # bytes of a file
 _PUT_BACK = "restore the file that belongs to the checkpoint, or choose another --logdir"
 _NO_CHECKPOINT = (
     "but there is no checkpoint to resume from; move it away or choose another --logdir"
@@ -188,6 +189,8 @@ class TensorBoardWriter:
         """
         import tensorflow as tf
 
+        if self._writer is not None and self._newest_size() > _LARGEST_EVENTS:
+            self.close()  # a complete file is copied to --mirror only once
         try:
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._directory))
@@ -270,6 +273,9 @@ class TensorBoardWriter:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def _newest_size(self) -> int:
+        return max((file.stat().st_size for file in self._event_files()[-1:]), default=0)
 
     def _event_files(self) -> list[Path]:
         return sorted(self._directory.glob("events.out.tfevents.*"))

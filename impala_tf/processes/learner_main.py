@@ -144,6 +144,8 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
         if parts.beside:
             reporter.write_end()  # with their results
         parts.recorder.close()
+        if parts.uploads is not None:
+            parts.uploads.close(stop, may_wait=learner.done or stop())
     _log.info(
         "%s at %s frames%s",
         "done" if learner.done else "stopped",

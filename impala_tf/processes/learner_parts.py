@@ -41,9 +41,10 @@ from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter, Writer
-from impala_tf.processes import run_folder, training_videos
+from impala_tf.processes import mirroring, run_folder, training_videos
 from impala_tf.processes.beside import Beside
 from impala_tf.processes.common import credentials_dir, seed_of
+from impala_tf.processes.mirroring import MirrorUploads
 from impala_tf.processes.training_evaluations import TrainingEvaluations
 from impala_tf.processes.training_videos import Film, TrainingVideos
 from impala_tf.transport import (
@@ -82,6 +83,7 @@ class LearnerParts(NamedTuple):
     callbacks: Callbacks | None  # of rank 0
     beside: Sequence[Beside]  # of rank 0, with --video_every and --eval_every
     evaluations: EvaluationRows | None  # of rank 0, with --eval_every
+    uploads: MirrorUploads | None  # of rank 0, with --mirror
 
 
 def build(
@@ -95,7 +97,10 @@ def build(
       ConfigError: a logdir, checkpoint or port that cannot be used.
     """
     configs.check_batches(config)
+    storage, uploads = StorageWatch(), None
     if group.rank == 0:
+        if mirror := mirroring.for_learner(config, spec, logdir):
+            uploads = MirrorUploads(mirror, logdir, storage)
         run_folder.check_same_run(config, spec, logdir)
         training_videos.check(config)
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
@@ -112,7 +117,7 @@ def build(
         (lambda: learner.parameter_version) if configs.waits_for_updates(config) else None,
         lambda num_unrolls: recorder.record_stale(num_unrolls),
     )
-    recorder, told = _recorder(config, spec, logdir, queue, learner, group)
+    recorder, told = _recorder(config, spec, logdir, queue, learner, group, uploads)
     checkpointer = Checkpointer(logdir.checkpoints, learner.trackables())
     run_state = RunState(checkpointer, learner, recorder, signature_of(config, spec))
     resumed = False
@@ -157,10 +162,11 @@ def build(
         store=store,
         server=server,
         inference=inference,
-        storage=StorageWatch(),
+        storage=storage,
         callbacks=told.callbacks,
         beside=told.beside,
         evaluations=told.evaluations,
+        uploads=uploads,
     )
 
 
@@ -242,6 +248,7 @@ def _recorder(
     queue: UnrollQueue,
     learner: Learner,
     group: LearnerGroup,
+    uploads: MirrorUploads | None,
 ) -> tuple[RunRecorder, _Told]:
     writers: dict[str, Writer] = {}
     names = configs.info_metrics(config.run.info_metrics)
@@ -257,7 +264,7 @@ def _recorder(
             writers["wandb"] = wandb = WandbWriter(logdir.path, configs.to_dict(config))
         if group.size > 1:
             learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
-        told = _told(config, logdir, tensorboard, wandb)
+        told = _told(config, logdir, tensorboard, wandb, uploads)
         if told.evaluations is not None:
             writers["evaluations"] = told.evaluations
         if told.callbacks is not None:
@@ -275,7 +282,11 @@ def _recorder(
 
 
 def _told(
-    config: Config, logdir: Logdir, tensorboard: TensorBoardWriter, wandb: WandbWriter | None
+    config: Config,
+    logdir: Logdir,
+    tensorboard: TensorBoardWriter,
+    wandb: WandbWriter | None,
+    uploads: MirrorUploads | None,
 ) -> _Told:
     beside: list[Beside] = []
     evaluations = None
@@ -284,7 +295,8 @@ def _told(
     if config.run.eval_every is not None:
         evaluations = EvaluationRows(logdir.evaluations, tensorboard, wandb)
         beside.append(TrainingEvaluations(config, logdir, evaluations.add))
-    of_run = callbacks.of_run(config.run, logdir, tensorboard, beside)
+    more = beside if uploads is None else [*beside, uploads]
+    of_run = callbacks.of_run(config.run, logdir, tensorboard, more)
     return _Told(of_run, beside, evaluations)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from impala_tf import config as configs
+from impala_tf.checkpoint import targets
 from impala_tf.config import Config, ConfigError, Given, command_line, user_commands
 from impala_tf.learner import callbacks
 from impala_tf.logdir import Logdir
@@ -18,7 +19,7 @@ from impala_tf.machine import certificates, process_logs
 from impala_tf.machine.node import Node, is_learner, run_end_command
 from impala_tf.machine.supervision import Command, ProcessState, SupervisedProcess
 from impala_tf.monitoring import render, status, wandb_writer
-from impala_tf.processes import run_folder, tensorflow_startup, training_videos
+from impala_tf.processes import mirroring, run_folder, tensorflow_startup, training_videos
 from impala_tf.processes.common import credentials_dir, logdir_of, resolve
 
 # A learner that is asked to stop finishes its update and writes a checkpoint.
@@ -61,6 +62,8 @@ class LocalTraining:
         self.needs = algorithm.check_machine(self.config, self.spec)
         tensorflow_startup.check_gpu(self.config.process.device)
         callbacks.load(self.config.run)
+        if self.config.run.mirror:
+            targets.check(self.config.run.mirror)
         training_videos.check(self.config)
         if self.config.run.track == "wandb":
             wandb_writer.check_installed()
@@ -75,18 +78,25 @@ class LocalTraining:
     def claim(self) -> None:
         """Takes the run's folder, so that no other run of this machine can use it until `close`.
 
+        What is newer in --mirror is brought back.
+
         Raises:
           ConfigError: another run uses the folder, it holds another run, it cannot be written, no
-            checkpoint is whole, the port is taken, or TensorFlow is missing.
+            checkpoint is whole, the port is taken, --mirror cannot be used, or TensorFlow is
+            missing.
         """
         tensorflow_startup.check_installed()
         config = self.config
         address = _learner_address(config)
+        mirror = mirroring.opened(config, self.logdir)
         with contextlib.ExitStack() as held:
             claimed = run_folder.claimed(self.logdir, fresh=config.run.fresh)
             self.moved = held.enter_context(claimed)
             if self.moved is not None:
                 print(f"the run that was in {self.logdir.path} is now in {self.moved}")
+            if config.run.fresh and (moved := mirroring.move_aside(mirror)):
+                print(f"the run that was in {config.run.mirror} is now in {moved}")
+            mirroring.bring_back(mirror, config, self.spec, self.logdir, print)
             self.frames = run_folder.frames_so_far(config, self.spec, self.logdir)
             self._held = held.pop_all()
         self.config = configs.replace(config, learner_hosts=address, fresh=False)

@@ -31,7 +31,7 @@ _PACKAGES = (
 )
 
 
-_OF_PROCESS = ("mode", "logdir", "config", "fresh", "job_name", "task", "learner_hosts",
+_OF_PROCESS = ("mode", "logdir", "mirror", "config", "fresh", "job_name", "task", "learner_hosts",
                "actor_hosts", "credentials", "heartbeat_path")  # fmt: skip
 
 

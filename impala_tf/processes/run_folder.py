@@ -66,9 +66,9 @@ def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
         # The kernel releases the lock when the process ends, however it ends.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise _in_use(logdir) from None
+        raise used_by_another(logdir) from None
     if in_use(logdir.metrics):  # by a learner that was started by hand, or by a launch
-        raise _in_use(logdir)
+        raise used_by_another(logdir)
 
 
 def _moved_aside(logdir: Logdir) -> Path | None:
@@ -78,7 +78,8 @@ def _moved_aside(logdir: Logdir) -> Path | None:
         raise ConfigError(f"--fresh: cannot rename {logdir.path}: {error.strerror}") from None
 
 
-def _in_use(logdir: Logdir) -> ConfigError:
+def used_by_another(logdir: Logdir) -> ConfigError:
+    """Returns the error that another process writes there."""
     return ConfigError(
         f"--logdir={logdir.path}: another run is writing there; choose another --logdir"
     )
@@ -134,7 +135,11 @@ def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dic
 
 
 def differences(
-    described: Mapping[str, Any], where: str, config: Config, spec: EnvironmentSpec
+    described: Mapping[str, Any],
+    where: str,
+    config: Config,
+    spec: EnvironmentSpec,
+    flag: str = "logdir",
 ) -> list[str]:
     """Returns why the run that config.json describes is another one, in lines for the user.
 
@@ -143,6 +148,7 @@ def differences(
       where: its folder.
       config: the run's.
       spec: the level's specification.
+      flag: that names the folder.
     """
     flags, sources = described.get("flags", {}), described.get("sources", {})
     differing = configs.differences(flags, sources, config, provenance.sources(config, spec))
@@ -154,7 +160,9 @@ def differences(
     ]
     theirs = " ".join(_shown(name, before) for name, (before, _) in differing.items())
     out = "give another --logdir, or --fresh to move that run aside and start a new one"
-    return [*lines, f"--logdir={where}: holds a run with {theirs}; {out}"]
+    if flag != "logdir":
+        out = f"give another --{flag}"
+    return [*lines, f"--{flag}={where}: holds a run with {theirs}; {out}"]
 
 
 def _shown(name: str, value: Any) -> str:

@@ -220,6 +220,19 @@ def test_tensorboard_has_every_metric_over_frames(tmp_path):
     ]  # fmt: skip
 
 
+def test_event_files_stay_small_and_show_one_curve(tmp_path, monkeypatch):
+    """A mirror gets a complete file once, and the last one with each checkpoint."""
+    monkeypatch.setattr("impala_tf.monitoring.writers._LARGEST_EVENTS", 1)
+    writer = TensorBoardWriter(tmp_path)
+    for frames in (1, 2, 3):
+        writer.write(row(frames, loss_total=float(frames)))
+        writer.add({"mine": 1.0}, frames)  # goes where the row went
+    writer.close()
+    assert len(writer.position()) == 3
+    assert curve(tmp_path, TENSORBOARD_TAGS["loss_total"]) == [(1, 1.0), (2, 2.0), (3, 3.0)]
+    assert len(curve(tmp_path, "callbacks/mine")) == 3
+
+
 def test_an_event_file_that_is_missing_or_of_another_run_is_refused(tmp_path):
     writer = TensorBoardWriter(tmp_path)
     writer.write(row(1, loss_total=1.0))
