@@ -150,14 +150,19 @@ class Agent(snt.Module):
           (NetworkOutput [T, B], core state after the last step).
         """
         parts = parts_of(env_outputs.observation)
-        features = snt.BatchApply(self._features)(parts)
+        is_long = env_outputs.reward.shape[0] != 1
+
+        def features_by(torso: Nest) -> tf.Tensor:
+            return snt.BatchApply(lambda steps: self._features(torso, steps, is_long))(parts)
+
+        features = features_by(self._torso)
         if self._observes_last:
             features = tf.concat([features, *self._last_inputs(env_outputs)], axis=-1)
         core_output, core_state = self._core(features, env_outputs.episode_start, core_state)
         heads = snt.BatchApply(self._heads)
         if self._baseline_torso is None:
             return heads(core_output), core_state
-        return heads(core_output, snt.BatchApply(self._baseline_features)(parts)), core_state
+        return heads(core_output, features_by(self._baseline_torso)), core_state
 
     def set_torso_dtype(self, dtype: tf.DType) -> None:
         """Makes the torso compute in `dtype` on images; everything else stays float32.
@@ -171,22 +176,26 @@ class Agent(snt.Module):
         """The name of what the torso computes in on images."""
         return str(self._torso_dtype.name)
 
-    def _features(self, parts: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Maps the parts of observations [M, ...] to float32 [M, F], for the core."""
-        return self._features_by(self._torso, parts)
+    def _features(self, torso: Nest, parts: dict[str, tf.Tensor], is_long: bool) -> tf.Tensor:
+        """Maps the parts of observations [M, ...] to float32 [M, F].
 
-    def _baseline_features(self, parts: dict[str, tf.Tensor]) -> tf.Tensor:
-        """As `_features`, for a baseline with a torso of its own."""
-        return self._features_by(self._baseline_torso, parts)
-
-    def _features_by(self, torso: Nest, parts: dict[str, tf.Tensor]) -> tf.Tensor:
+        Args:
+          torso: of each part.
+          parts: of the observations.
+          is_long: whether these are the steps of unrolls, and not one of each environment.
+        """
         torso_of = parts_of(torso)
         features = [
-            self._part_features(torso_of[part], part, parts[part]) for part in sorted(parts)
+            self._part_features(torso_of[part], part, parts[part], is_long)
+            for part in sorted(parts)
         ]
         return features[0] if len(features) == 1 else tf.concat(features, axis=-1)
 
-    def _part_features(self, torso: snt.Module, part: str, observation: tf.Tensor) -> tf.Tensor:
+    def _part_features(
+        self, torso: snt.Module, part: str, observation: tf.Tensor, is_long: bool
+    ) -> tf.Tensor:
+        if is_long and isinstance(torso, torsos.LanguageTorso):
+            return torso.of_many(observation)
         normalizer = parts_of(self.observation_normalizer)[part]
         is_image = observation.dtype == tf.uint8
         dtype = self._torso_dtype if is_image else tf.float32

@@ -279,6 +279,15 @@ class LanguageTorso(snt.Module):
             )
         return state.hidden
 
+    def of_many(self, words: tf.Tensor) -> tf.Tensor:
+        """As `__call__`, but reads equal texts once.
+
+        A mission is the same for a whole episode, so the many steps of a batch have few texts.
+        LiteRT cannot do this, and for the few texts of one step it does not pay.
+        """
+        distinct, which = tf.raw_ops.UniqueV2(x=words, axis=[0])
+        return tf.gather(self(tf.ensure_shape(distinct, (None, words.shape[1]))), which)
+
 
 class MakeTorso(Protocol):
     """Makes a torso."""

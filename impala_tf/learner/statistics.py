@@ -73,9 +73,13 @@ class RunningMoments(snt.Module):
 
     @property
     def rms(self) -> tf.Tensor:
-        """The root of the mean square; 1 before the first `add`."""
+        """The root of the mean square, not below 0.01; 1 before the first `add`.
+
+        Without a floor, the noise of a level without rewards would be scaled up to 1, and the
+        entropy bonus would mean nothing beside it.
+        """
         rms = tf.sqrt(self._variance + tf.square(self._mean))
-        return tf.where(self._weight > 0.0, tf.maximum(rms, 1e-8), 1.0)
+        return tf.where(self._weight > 0.0, tf.maximum(rms, _MIN_STD), 1.0)
 
     @property
     def std(self) -> tf.Tensor:

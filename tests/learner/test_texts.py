@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
+from impala_tf.agents.torsos import LanguageTorso
 from impala_tf.config import Config
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.learner.group import GroupOfOne
@@ -96,3 +97,27 @@ def test_the_norm_is_that_of_the_whole_gradient(micro_batches: int) -> None:
     stats = learner.update(tf.nest.map_structure(tf.constant, unrolls))
     assert stats is not None
     assert stats.gradient_norm == pytest.approx(norm, rel=1e-4)
+
+
+def test_a_text_that_repeats_is_read_once_with_the_same_result() -> None:
+    """What the learner computes has to be what actors computed step by step, and its gradient."""
+    agent, unrolls = agent_and_unrolls()
+    env_outputs = tf.nest.map_structure(
+        lambda a: tf.constant(np.swapaxes(a, 0, 1)), unrolls.env_outputs
+    )
+    whole, _ = agent.unroll(env_outputs, unrolls.core_state)
+    for t in range(T + 1):
+        step = tf.nest.map_structure(lambda a, t=t: a[t], env_outputs)
+        answer, _ = agent.step(step, unrolls.core_state)
+        np.testing.assert_allclose(whole.baseline[t], answer.baseline, rtol=1e-5, atol=1e-6)
+    torso = LanguageTorso()
+    words = tf.constant([[1, 2, 0], [3, 0, 0], [1, 2, 0], [1, 2, 0]])
+    weights = tf.constant([[1.0], [2.0], [3.0], [-1.0]])
+    found = []
+    for read in (torso, torso.of_many):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weights * read(words))
+        gradients = tape.gradient(loss, torso.trainable_variables)
+        found.append([loss, *map(tf.convert_to_tensor, gradients)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
