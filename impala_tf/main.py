@@ -35,6 +35,8 @@ def run(given: Given) -> int:
     # Imported where needed: the parent process of a local run does not load TensorFlow, and actors
     # decide for themselves.
     mode, job_name = given["mode"], given["job_name"]
+    if given["join"]:
+        return join(given)
     if mode not in ("train", "test") or job_name == "learner":
         from impala_tf.processes import tensorflow_startup
 
@@ -101,6 +103,20 @@ def launch(given: Given) -> int:
         make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
         differences=lambda run, logdir: run_folder.differences(run, logdir, config, spec),
     )
+
+
+def join(given: Given) -> int:
+    """Runs this node's part of a job that an engine has started; returns the exit status."""
+    from impala_tf.frontend.join import run_node
+    from impala_tf.processes import run_folder
+    from impala_tf.processes.common import logdir_of, resolve
+
+    # Resolved here, so that wrong flags are reported before a process is started.
+    config, _ = resolve(given)
+    configs.check_own_network(config)
+    run_folder.check_not_exported(logdir_of(config))
+    given = given.replace(logdir=config.run.logdir, acting=config.process.acting)
+    return run_node(given, config)
 
 
 def _values(given: Given) -> Mapping[str, Any]:

@@ -345,7 +345,7 @@ class ProcessConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ClusterConfig:
-    """A cluster that a CSV file describes."""
+    """A cluster: described by a CSV file, or owned by an engine such as Slurm."""
 
     workers_csv_path: str | None = None
     """CSV of the machines to launch learners and actors on."""
@@ -385,6 +385,18 @@ class ClusterConfig:
     rendezvous_port: int | None = None
     """Port on learner 0's machine where several learners find each other.
     Default: one above the highest learner port there."""
+    join: bool = False
+    """Run this node's part of a job: one command for every node. The environment says which node
+    it is, and where the learners are: Slurm, torchrun, SkyPilot, Kubernetes or TF_CONFIG
+    (docs/slurm.md)."""
+    join_learners: int | None = None
+    """--join: so many nodes are learners, the first ones; the others run actors.
+    Default: 1; in a heterogeneous job of Slurm, the nodes of its first component."""
+    join_port: int | None = None
+    """--join: the port of every learner. Several learners also use the next one.
+    Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
+    actors_per_node: int | None = None
+    """--join: actor processes of a node that is no learner. Default: one per core of that node."""
 
 
 @dataclasses.dataclass(frozen=True)

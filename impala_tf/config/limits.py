@@ -30,7 +30,7 @@ _POSITIVE = (
     "test_num_episodes", "width_scale", "max_policy_lag", "parameter_lag", "min_actors",
     "min_learners", "max_hours", "idle_exit_minutes", "benchmark_seconds", "n_step",
     "replay_capacity", "replay_batch_size", "replay_ratio", "micro_batches",
-    "video_every",
+    "video_every", "join_learners", "actors_per_node",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
@@ -238,7 +238,8 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
     job, task = flags["job_name"], flags["task"]
     learners, actors = hosts(flags["learner_hosts"]), hosts(flags["actor_hosts"])
     synchronization = flags["synchronization"]
-    alone = job == "learner" and not actors and not flags["batch_size"]
+    # --join gives each process what it needs, once it has the role of its node.
+    alone = job == "learner" and not (actors or flags["batch_size"] or flags["join"])
     # In this order: the flags of someone else's run are checked before its modules are trusted, so
     # that must not import an algorithm.
     if alone and actors_wait(flags["algorithm"], synchronization):
@@ -302,7 +303,10 @@ def _cluster_problems(flags: dict[str, Any]) -> list[str]:
     if flags["max_restarts"] < 0:
         found.append(f"--max_restarts={flags['max_restarts']}: must be 0 or more")
     found += _variable_problems(flags)
-    port = flags["rendezvous_port"]
-    if port is not None and not 1 <= port <= 65535:
-        found.append(f"--rendezvous_port={port}: must be a port from 1 to 65535")
+    for name in ("rendezvous_port", "join_port"):
+        port = flags[name]
+        if port is not None and not 1 <= port <= 65535:
+            found.append(f"--{name}={port}: must be a port from 1 to 65535")
+    if flags["join"] and flags["workers_csv_path"]:
+        found.append("--join: this node has a part in a job already; leave --workers_csv_path out")
     return found

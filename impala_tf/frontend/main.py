@@ -13,6 +13,7 @@ from rich.console import Console
 
 from impala_tf import __version__
 from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
+from impala_tf.config.slurm_nodes import slurm_hosts
 from impala_tf.frontend import (
     bootstrap,
     machine_lists,
@@ -293,11 +294,7 @@ def _workers(options: argparse.Namespace) -> int:
         raise ConfigError(
             "--actors: name a file with one machine per line (this is not a SLURM job)"
         )
-    machines = (
-        machine_lists.read_hosts(options.actors)
-        if options.actors
-        else machine_lists.slurm_hosts(nodelist)
-    )
+    machines = machine_lists.read_hosts(options.actors) if options.actors else slurm_hosts(nodelist)
     if options.learners is None and options.actors is not None:
         raise ConfigError("--learners: name the learners' machines, separated by commas")
     learners = options.learners.split(",") if options.learners else machines[:1]

@@ -37,6 +37,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "learner_hosts": st.sampled_from(["", "a:1", "a:1,[::1]:2"]),
     "env": st.sampled_from([(), (), ("A=1",), ("A=b=c d", "B=")]),
     "secret": st.sampled_from([(), (), ("C",), ("C", "D")]),
+    "join": st.just(False),  # asks the environment, and becomes other flags
     "tmux_sess": st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,9}", fullmatch=True),
 }
 
