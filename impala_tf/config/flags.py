@@ -397,6 +397,21 @@ class ClusterConfig:
     Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
     actors_per_node: int | None = None
     """--join: actor processes of a node that is no learner. Default: one per core of that node."""
+    engine: Literal["", "slurm"] = ""
+    """slurm: submit the run as a job that starts --join on each of its nodes (docs/slurm.md)."""
+    slurm_learners: int = 1
+    """--engine=slurm: nodes with a learner."""
+    slurm_actors: int = 1
+    """--engine=slurm: nodes with actors. 0: one node does everything."""
+    slurm_time: str = ""
+    """--engine=slurm: sbatch's --time, such as 12:00:00. When it is over, the job writes a
+    checkpoint, joins the queue again, and resumes. Default: the partition's."""
+    slurm_options: str = ""
+    """--engine=slurm: options of sbatch for all nodes, such as "--partition=x --account=y"."""
+    slurm_learner_options: str = ""
+    """--engine=slurm: more of them for learners, such as --gpus-per-node=1."""
+    slurm_actor_options: str = ""
+    """--engine=slurm: more of them for actors, such as --cpus-per-task=16."""
 
 
 @dataclasses.dataclass(frozen=True)

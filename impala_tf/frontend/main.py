@@ -23,6 +23,7 @@ from impala_tf.frontend import (
     project,
     status,
 )
+from impala_tf.frontend.engines import slurm
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import STOP_S, plan_of
 from impala_tf.frontend.record import find, load
@@ -234,6 +235,8 @@ def _run_of(options: argparse.Namespace) -> Path:
 
 
 def _status(options: argparse.Namespace) -> int:
+    if job := slurm.find(options.logdir):
+        return slurm.show_status(job)
     return status.show_status(_run_of(options), overview.wide_console(), options.follow)
 
 
@@ -247,10 +250,14 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _logs(options: argparse.Namespace) -> int:
+    if job := slurm.find(options.logdir):
+        return slurm.follow_log(job, options.name, options.follow)
     return status.follow_logs(_run_of(options), options.name, options.follow, options.host)
 
 
 def _stop(options: argparse.Namespace) -> int:
+    if job := slurm.find(options.logdir):
+        return slurm.stop(job, options.target)
     return operate.stop(_run_of(options), options.timeout_s, options.target)
 
 

@@ -99,6 +99,8 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "join_port": (0, -1, 65_536),
     "join_learners": ZERO,
     "actors_per_node": ZERO,
+    "slurm_learners": ZERO,
+    "slurm_actors": BELOW_ZERO,
     "test_num_episodes": ZERO,
     "updates_per_batch": ZERO,
     "report_return": (),

@@ -38,7 +38,8 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     of_reports = {"report_folder", "report_return"}
     of_machines = {"min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
     others = {"rendezvous_port", "speed_json", "config", "stop_at_return", "to", "video_every"}
-    assert unresolved == {*paths, *of_reports, *of_machines, *others}
+    of_nodes = {"join_learners", "join_port", "actors_per_node"}
+    assert unresolved == {*paths, *of_reports, *of_machines, *of_nodes, *others}
 
 
 # Not in the presets: the level or other flags decide them.
