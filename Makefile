@@ -5,6 +5,7 @@
 # make test-long                   reports, comparisons of networks, measurements, Procgen
 # make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-zoo                    many machines, made of network namespaces; needs root
+# make test-slurm                  a cluster of Slurm on this machine; needs root, slurm-wlm and munge
 # make test-faults                 full disks, lost learners, broken levels; needs root
 # make test-rates                  what a run keeps when actors are killed; wants an idle machine, so CI leaves it out
 # make test-cluster                a run over three machines, made of network namespaces; needs root
@@ -36,10 +37,10 @@ reproduce: setup
 	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$(SEEDS) $(ARGS)
 
 check: setup-dev lint
-	@$(PYTEST) -m "not (docker or long or zoo or cluster or faults or rates or end_to_end or slow)" $(ARGS)
+	@$(PYTEST) -m "not (docker or long or zoo or slurm or cluster or faults or rates or end_to_end or slow)" $(ARGS)
 
 test: setup-dev lint
-	@$(PYTEST) -m "not (docker or long or zoo or cluster or faults or rates)" $(ARGS)
+	@$(PYTEST) -m "not (docker or long or zoo or slurm or cluster or faults or rates)" $(ARGS)
 
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)

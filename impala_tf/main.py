@@ -20,7 +20,7 @@ from impala_tf.config import installation, user_commands
 installation.require(user_commands.SCRIPT)  # before the imports that need packages
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, Given, command_line
+from impala_tf.config import Config, ConfigError, Given, command_line
 from impala_tf.machine.process_lifetime import (
     ignore_stop_requests,
     print_stacks_on_request,
@@ -35,6 +35,10 @@ def run(given: Given) -> int:
     # Imported where needed: the parent process of a local run does not load TensorFlow, and actors
     # decide for themselves.
     mode, job_name = given["mode"], given["job_name"]
+    if given["join"]:
+        return join(given)
+    if given["engine"]:
+        return submit(given)
     if mode not in ("train", "test") or job_name == "learner":
         from impala_tf.processes import tensorflow_startup
 
@@ -108,6 +112,39 @@ def launch(given: Given) -> int:
         make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
         differences=lambda run, logdir: run_folder.differences(run, logdir, config, spec),
     )
+
+
+def submit(given: Given) -> int:
+    """Submits a run to an engine; returns the exit status."""
+    from impala_tf.frontend.engines import slurm
+    from impala_tf.frontend.errors import ClusterError
+
+    config = _checked(given)
+    try:
+        return slurm.submit(given.replace(logdir=config.run.logdir))
+    except ClusterError as error:
+        print(*error.problems, sep="\n", file=sys.stderr)
+        return 1
+
+
+def join(given: Given) -> int:
+    """Runs this node's part of a job that an engine has started; returns the exit status."""
+    from impala_tf.frontend.join import run_node
+
+    config = _checked(given)
+    given = given.replace(logdir=config.run.logdir, acting=config.process.acting)
+    return run_node(given, config)
+
+
+def _checked(given: Given) -> Config:
+    """Returns the config: wrong flags are reported before anything is started."""
+    from impala_tf.processes import run_folder
+    from impala_tf.processes.common import logdir_of, resolve
+
+    config, _ = resolve(given)
+    configs.check_own_network(config)
+    run_folder.check_not_exported(logdir_of(config))
+    return config
 
 
 def _values(given: Given) -> Mapping[str, Any]:

@@ -54,16 +54,23 @@ def _has_namespaces():
     return made and _succeeds("ip", "netns", "delete", name)
 
 
+def _has_slurm():
+    daemons = ("munged", "slurmctld", "slurmd")
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
+    return os.geteuid() == 0 and all(shutil.which(name, path=path) for name in daemons)
+
+
 CAPABILITIES = {
     "docker": (_has_docker, "no Docker engine answers, or there is no Compose"),
     "cluster": (_has_namespaces, "network namespaces cannot be made here (root, iproute2)"),
+    "slurm": (_has_slurm, "Slurm cannot run here (root, slurm-wlm, munge)"),
     "zoo": (_has_namespaces, "network namespaces cannot be made here (root, iproute2)"),
 }
 
 
 # The groups that take long come first, so that no worker of pytest-xdist is left with one of them
 # at the end.
-SLOWEST_FIRST = ("docker", "zoo", "long", "faults", "cluster", "end_to_end", "xdist_group")
+SLOWEST_FIRST = ("docker", "zoo", "slurm", "long", "faults", "cluster", "end_to_end", "xdist_group")
 
 
 def _rank(item):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from impala_tf import __version__
-from impala_tf.config import config_file, presets, tf_config, user_commands, words
+from impala_tf.config import config_file, join, presets, tf_config, user_commands, words
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
 from impala_tf.config.limits import problems
@@ -31,14 +31,16 @@ def parse(arguments: Sequence[str], values: Values = Given.everything) -> Given:
 
     `--help` and `--help_all` print help, `--version` the versions, and all end the process.
 
-    If the flags give no role, the environment variable TF_CONFIG may (see `tf_config`).
+    If the flags give no role, the environment variable TF_CONFIG may (see `tf_config`), and with
+    --join those of an engine (see `join`).
 
     Args:
       arguments: the words, without the program.
       values: what help shows as default values.
 
     Raises:
-      ConfigError: an unknown flag, a value of the wrong type or out of range, or a bad TF_CONFIG.
+      ConfigError: an unknown flag, a value of the wrong type or out of range, a bad TF_CONFIG, or
+        with --join variables that do not say what is needed.
     """
     arguments = config_file.expanded(arguments)
     if printed := [word for word in arguments if word in _PRINTING]:
@@ -46,6 +48,7 @@ def parse(arguments: Sequence[str], values: Values = Given.everything) -> Given:
     if found := words.problems(arguments):
         raise ConfigError(found)
     given = tf_config.applied(Given(words.given(arguments)), os.environ)
+    given = join.applied(given, os.environ)
     if given["mode"] == "report" and given["logdir"] is not None:
         logdirs = [word.value for word in words.read(arguments) if word.name == "logdir"]
         given = given.replace(logdir=",".join(map(str, logdirs)))

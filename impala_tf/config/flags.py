@@ -354,7 +354,7 @@ class ProcessConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ClusterConfig:
-    """A cluster that a CSV file describes."""
+    """A cluster: described by a CSV file, or owned by an engine such as Slurm."""
 
     workers_csv_path: str | None = None
     """CSV of the machines to launch learners and actors on."""
@@ -394,6 +394,33 @@ class ClusterConfig:
     rendezvous_port: int | None = None
     """Port on learner 0's machine where several learners find each other.
     Default: one above the highest learner port there."""
+    join: bool = False
+    """Run this node's part of a job: one command for every node. The environment says which node
+    it is, and where the learners are: Slurm, torchrun, SkyPilot, Kubernetes or TF_CONFIG
+    (docs/slurm.md)."""
+    join_learners: int | None = None
+    """--join: so many nodes are learners, the first ones; the others run actors.
+    Default: 1; in a heterogeneous job of Slurm, the nodes of its first component."""
+    join_port: int | None = None
+    """--join: the port of every learner. Several learners also use the next one.
+    Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
+    actors_per_node: int | None = None
+    """--join: actor processes of a node that is no learner. Default: one per core of that node."""
+    engine: Literal["", "slurm"] = ""
+    """slurm: submit the run as a job that starts --join on each of its nodes (docs/slurm.md)."""
+    slurm_learners: int = 1
+    """--engine=slurm: nodes with a learner."""
+    slurm_actors: int = 1
+    """--engine=slurm: nodes with actors. 0: one node does everything."""
+    slurm_time: str = ""
+    """--engine=slurm: sbatch's --time, such as 12:00:00. When it is over, the job writes a
+    checkpoint, joins the queue again, and resumes. Default: the partition's."""
+    slurm_options: str = ""
+    """--engine=slurm: options of sbatch for all nodes, such as "--partition=x --account=y"."""
+    slurm_learner_options: str = ""
+    """--engine=slurm: more of them for learners, such as --gpus-per-node=1."""
+    slurm_actor_options: str = ""
+    """--engine=slurm: more of them for actors, such as --cpus-per-task=16."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import (
+    BUILT_IN,
     Given,
     actors_wait,
     hosts,
@@ -30,12 +31,12 @@ _POSITIVE = (
     "test_num_episodes", "width_scale", "max_policy_lag", "parameter_lag", "min_actors",
     "min_learners", "max_hours", "idle_exit_minutes", "benchmark_seconds", "n_step",
     "replay_capacity", "replay_batch_size", "replay_ratio", "micro_batches",
-    "video_every", "eval_every",
+    "video_every", "eval_every", "join_learners", "actors_per_node", "slurm_learners",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
     "gradients_clipping", "learning_rate_end", "surrogate_clipping", "value_clipping",
-    "target_update_interval", "num_levels", "start_level", "replay_start_steps",
+    "target_update_interval", "num_levels", "start_level", "replay_start_steps", "slurm_actors",
 )  # fmt: skip
 _UNIT_INTERVAL = (
     "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "q_lambda", "decay",
@@ -80,7 +81,7 @@ def problems(given: Given) -> list[str]:
     found += _role_problems(flags)
     found += _synchronization_problems(flags)
     found += _cluster_problems(flags)
-    return found
+    return found or _slurm_problems(flags)
 
 
 def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
@@ -238,7 +239,8 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
     job, task = flags["job_name"], flags["task"]
     learners, actors = hosts(flags["learner_hosts"]), hosts(flags["actor_hosts"])
     synchronization = flags["synchronization"]
-    alone = job == "learner" and not actors and not flags["batch_size"]
+    # --join gives each process what it needs, once it has the role of its node.
+    alone = job == "learner" and not (actors or flags["batch_size"] or flags["join"])
     # In this order: the flags of someone else's run are checked before its modules are trusted, so
     # that must not import an algorithm.
     if alone and actors_wait(flags["algorithm"], synchronization):
@@ -302,7 +304,31 @@ def _cluster_problems(flags: dict[str, Any]) -> list[str]:
     if flags["max_restarts"] < 0:
         found.append(f"--max_restarts={flags['max_restarts']}: must be 0 or more")
     found += _variable_problems(flags)
-    port = flags["rendezvous_port"]
-    if port is not None and not 1 <= port <= 65535:
-        found.append(f"--rendezvous_port={port}: must be a port from 1 to 65535")
+    for name in ("rendezvous_port", "join_port"):
+        port = flags[name]
+        if port is not None and not 1 <= port <= 65535:
+            found.append(f"--{name}={port}: must be a port from 1 to 65535")
+    if flags["join"] and flags["workers_csv_path"]:
+        found.append("--join: this node has a part in a job already; leave --workers_csv_path out")
+    return found
+
+
+def _slurm_problems(flags: dict[str, Any]) -> list[str]:
+    if flags["engine"] != "slurm":
+        given = [
+            name for name in flags if name.startswith("slurm_") and flags[name] != BUILT_IN[name]
+        ]
+        return [f"--{name}: only with --engine=slurm" for name in given]
+    found = [
+        f"--{name}: --engine=slurm gives each process its part itself; leave the flag out"
+        for name in ("job_name", "workers_csv_path", "join")
+        if flags[name]
+    ]
+    if flags["mode"] != "train":
+        found.append(f"--engine=slurm: trains; leave it out with --mode={flags['mode']}")
+    if flags["slurm_learners"] > 1 and not flags["slurm_actors"]:
+        found.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
+    time = flags["slurm_time"]
+    if time and re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time) is None:
+        found.append(f"--slurm_time={time}: must be a time such as 12:00:00 or 1-12:00:00")
     return found

@@ -1,18 +1,17 @@
-"""Writes a workers CSV from a plain list of machines, or for a SLURM job."""
+"""Writes a workers CSV from a plain list of machines."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from impala_tf.config import ConfigError
+from impala_tf.config.slurm_nodes import HOST
 
 _HEADER = ("job", "ip", "tf_port", "cuda_visible_devices", "ssh_port", "ssh_username",
            "ssh_password")  # fmt: skip
-_HOST = r"\[?[A-Za-z0-9_][A-Za-z0-9_.:-]*\]?"
 
 
 def write_workers(
@@ -62,35 +61,7 @@ def read_hosts(path: Path) -> list[str]:
     words = [(n, re.split(r"[\s,;]", line.strip())[0]) for n, line in enumerate(lines, 1)]
     named = [(number, word) for number, word in words if word and not word.startswith("#")]
     wrong = [f"{path}:{n}: {w!r}: must be an address or a host name" for n, w in named
-             if not re.fullmatch(_HOST, w)]  # fmt: skip
+             if not re.fullmatch(HOST, w)]  # fmt: skip
     if wrong or not named:
         raise ConfigError(wrong or f"--actors={path}: lists no machine; name one per line")
     return [word for _, word in named]
-
-
-def slurm_hosts(nodelist: str) -> list[str]:
-    """Returns the machines of SLURM_JOB_NODELIST: 'n[01-03,7],gpu1' -> n01 n02 n03 n7 gpu1.
-
-    Raises:
-      ConfigError: if it is not such a list.
-    """
-    items = re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", nodelist)
-    if ",".join(items) != nodelist:
-        raise ConfigError(f"SLURM_JOB_NODELIST={nodelist}: unbalanced brackets or stray commas")
-    return [host for item in items for host in _expanded(item, nodelist)]
-
-
-def _expanded(item: str, whole: str) -> Iterator[str]:
-    match = re.fullmatch(r"([^\[\]]*)\[([0-9,-]+)\](.*)", item)
-    if match is None:
-        if re.fullmatch(_HOST, item) is None:
-            raise ConfigError(f"SLURM_JOB_NODELIST={whole}: {item!r} is not a host name")
-        yield item
-        return
-    before, ranges, after = match.groups()
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        if re.fullmatch(r"\d+(-\d+)?", part) is None or int(last or first) < int(first):
-            raise ConfigError(f"SLURM_JOB_NODELIST={whole}: {part!r} is not a range such as 01-03")
-        for number in range(int(first), int(last or first) + 1):
-            yield from _expanded(f"{before}{number:0{len(first)}d}{after}", whole)

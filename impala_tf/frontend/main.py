@@ -13,6 +13,7 @@ from rich.console import Console
 
 from impala_tf import __version__
 from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
+from impala_tf.config.slurm_nodes import slurm_hosts
 from impala_tf.frontend import (
     bootstrap,
     machine_lists,
@@ -22,6 +23,7 @@ from impala_tf.frontend import (
     project,
     status,
 )
+from impala_tf.frontend.engines import slurm
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import STOP_S, plan_of
 from impala_tf.frontend.record import find, load
@@ -233,6 +235,8 @@ def _run_of(options: argparse.Namespace) -> Path:
 
 
 def _status(options: argparse.Namespace) -> int:
+    if job := slurm.find(options.logdir):
+        return slurm.show_status(job)
     return status.show_status(_run_of(options), overview.wide_console(), options.follow)
 
 
@@ -246,10 +250,14 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _logs(options: argparse.Namespace) -> int:
+    if job := slurm.find(options.logdir):
+        return slurm.follow_log(job, options.name, options.follow)
     return status.follow_logs(_run_of(options), options.name, options.follow, options.host)
 
 
 def _stop(options: argparse.Namespace) -> int:
+    if job := slurm.find(options.logdir):
+        return slurm.stop(job, options.target)
     return operate.stop(_run_of(options), options.timeout_s, options.target)
 
 
@@ -293,11 +301,7 @@ def _workers(options: argparse.Namespace) -> int:
         raise ConfigError(
             "--actors: name a file with one machine per line (this is not a SLURM job)"
         )
-    machines = (
-        machine_lists.read_hosts(options.actors)
-        if options.actors
-        else machine_lists.slurm_hosts(nodelist)
-    )
+    machines = machine_lists.read_hosts(options.actors) if options.actors else slurm_hosts(nodelist)
     if options.learners is None and options.actors is not None:
         raise ConfigError("--learners: name the learners' machines, separated by commas")
     learners = options.learners.split(",") if options.learners else machines[:1]

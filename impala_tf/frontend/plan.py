@@ -311,9 +311,12 @@ def _is_local(row: Row, local: LocalNode) -> bool:
 
 
 # Flags that only the launcher uses: its processes get the defaults.
-_LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys", "max_restarts",
-                "rendezvous_port", "credentials", "min_actors", "min_learners", "max_hours",
-                "end_command", "env", "secret", "start_at_boot", "dry_run")  # fmt: skip
+LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys", "max_restarts",
+               "rendezvous_port", "credentials", "min_actors", "min_learners", "max_hours",
+               "end_command", "env", "secret", "start_at_boot", "dry_run", "join",
+               "join_learners", "join_port", "actors_per_node", "engine", "slurm_learners",
+               "slurm_actors", "slurm_time", "slurm_options", "slurm_learner_options",
+               "slurm_actor_options")  # fmt: skip
 
 
 def _arguments(
@@ -329,7 +332,7 @@ def _arguments(
         own["envs_per_actor"] = row.envs
     is_package = node.is_local and not user_commands.IS_CHECKOUT  # it has no script
     script = ("-m", "impala_tf") if is_package else (user_commands.SCRIPT,)
-    return (*script, *configs.to_flags(given.without(*_LAUNCH_ONLY).replace(**own)))
+    return (*script, *configs.to_flags(given.without(*LAUNCH_ONLY).replace(**own)))
 
 
 def _environment(row: Row) -> dict[str, str]:

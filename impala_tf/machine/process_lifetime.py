@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -19,14 +20,22 @@ STDERR = 2
 """File descriptor."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL_S = 0.2
+_REPEATED_S = 10.0
 _DESCRIPTORS = 65_536
 
 
 class StopRequest:
-    """Becomes true on the first SIGTERM or SIGINT; the second one ends the process at once."""
+    """Becomes true on the first SIGTERM or SIGINT; the second one ends the process at once.
+
+    Slurm signals every process of a job's step. Then a supervisor, which got the signal as well,
+    sends SIGTERM a moment later, and that must not cost the checkpoint. So in a step, SIGTERM soon
+    after the first signal is ignored.
+    """
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._in_step = "SLURM_STEP_ID" in os.environ
+        self._first_s = 0.0
         self._on_request: list[Callable[[], None]] = []
 
     def __call__(self) -> bool:
@@ -47,7 +56,11 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self():
+            soon = time.monotonic() - self._first_s < _REPEATED_S
+            if self._in_step and number == signal.SIGTERM and soon:
+                return
             os._exit(128 + number)
+        self._first_s = time.monotonic()
         self._event.set()
         # In a thread, because `wake` may need a lock that the interrupted main thread holds.
         threading.Thread(target=self._wake, daemon=True).start()

@@ -6,7 +6,7 @@ import pytest
 
 from impala_tf.config import ConfigError
 from impala_tf.frontend.inventory import Row, Secret, read_workers
-from impala_tf.frontend.machine_lists import read_hosts, slurm_hosts, write_workers
+from impala_tf.frontend.machine_lists import read_hosts, write_workers
 from impala_tf.frontend.project import ROOT
 
 HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_port,ssh_username,ssh_password\n"
@@ -196,15 +196,3 @@ def test_a_list_of_machines_becomes_a_valid_csv(tmp_path):
         ("10.0.0.3", None, "-1"), ("10.0.0.2", None, "-1"), ("10.0.0.3", None, "-1"),
     ]  # fmt: skip
     assert {(row.ssh_port, row.ssh_username) for row in rows} == {(2222, "me")}
-
-
-def test_a_slurm_nodelist_is_expanded():
-    assert slurm_hosts("n[08-10,12],gpu1,r[1-2]c[1,3]") == [
-        "n08", "n09", "n10", "n12", "gpu1", "r1c1", "r1c3", "r2c1", "r2c3",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("nodelist", ["n[3-1]", "$(id)", "n[", "-oProxyCommand=x"])
-def test_an_invalid_nodelist_is_refused(nodelist):
-    with pytest.raises(ConfigError, match="SLURM_JOB_NODELIST"):
-        slurm_hosts(nodelist)

@@ -54,3 +54,36 @@ def test_what_work_has_used_is_freed_when_its_failure_is_handled() -> None:
         assert watched() is None
     finally:
         gc.enable()
+
+
+TOLD_TWICE = """
+import os, signal
+from impala_tf.machine.process_lifetime import StopRequest
+stop = StopRequest()
+stop.install()
+os.kill(os.getpid(), signal.{first})
+os.kill(os.getpid(), signal.{second})
+print("writes its checkpoint", stop())
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "step", "goes_on"),
+    [
+        ("SIGTERM", "SIGTERM", "0", True),  # of Slurm, and of the supervisor
+        ("SIGINT", "SIGTERM", "0", True),
+        ("SIGTERM", "SIGINT", "0", False),  # Ctrl-C again: stop now
+        ("SIGTERM", "SIGTERM", None, False),
+    ],
+)
+def test_slurm_and_a_supervisor_tell_a_process_to_stop(
+    first: str, second: str, step: str | None, goes_on: bool
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "SLURM_STEP_ID"}
+    done = subprocess.run(
+        [sys.executable, "-c", TOLD_TWICE.format(first=first, second=second)],
+        capture_output=True, text=True, timeout=60, cwd=ROOT,
+        env={**environment, **({"SLURM_STEP_ID": step} if step else {})},
+    )  # fmt: skip
+    assert (done.stdout == "writes its checkpoint True\n") == goes_on
+    assert (done.returncode == 0) == goes_on

@@ -1,0 +1,197 @@
+"""--join: one command on every node of a job. The environment says which node this is.
+
+    SkyPilot      SKYPILOT_NODE_RANK, SKYPILOT_NODE_IPS
+    torchrun      RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+    Kubernetes    JOB_COMPLETION_INDEX, HOSTNAME; IMPALA_TF_SERVICE names the headless service
+    Slurm         SLURMD_NODENAME and the job's node list; all lists of a heterogeneous job
+
+The first that is set counts. TF_CONFIG, or --job_name with --task and --learner_hosts, comes before
+all of them (see `tf_config`). The first nodes are learners, the others run actors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from impala_tf.config.errors import ConfigError
+from impala_tf.config.flag_values import Given, hosts
+from impala_tf.config.slurm_nodes import slurm_hosts
+
+SERVICE = "IMPALA_TF_SERVICE"
+_PORT = 8001
+_NO_ENGINE = (
+    "--join: no variable says which node this is (SLURMD_NODENAME, RANK, SKYPILOT_NODE_RANK,"
+    " JOB_COMPLETION_INDEX or TF_CONFIG); give --job_name, --task and --learner_hosts"
+)
+
+
+class Place(NamedTuple):
+    """A node's place in a job."""
+
+    node: int
+    """0 for the first node."""
+    size: int | None
+    """How many nodes there are. None: unknown."""
+    hosts: tuple[str, ...]
+    """The first nodes, and as many of the others as the environment names."""
+    variable: str
+    """Where the hosts are from."""
+    port: int = _PORT
+    """Of the learners, if no flag says it."""
+    learners: int = 1
+    """How many nodes are learners, if no flag says it."""
+
+
+def applied(given: Given, environment: Mapping[str, str]) -> Given:
+    """Returns the given flags with the role of this node, if --join is among them.
+
+    Then --task is the number of this node among those of its role, and --actor_hosts names the
+    nodes that run actors, if they are known. A node that is alone in its job trains as without
+    --join. Flags on the command line take precedence.
+
+    Args:
+      given: the flags of the command line, and those of TF_CONFIG.
+      environment: the process's variables.
+
+    Raises:
+      ConfigError: the environment does not say what is needed.
+    """
+    if not given["join"] or given["job_name"] or given["workers_csv_path"]:
+        return given
+    if given["mode"] != "train":
+        raise ConfigError(f"--join: trains; leave it out with --mode={given['mode']}")
+    place = _place(environment)
+    named = hosts(given["learner_hosts"])
+    learners: int = given["join_learners"] or len(named) or place.learners
+    if place.size == 1 and learners == 1:
+        return given.without("join", "join_learners", "join_port", "actors_per_node")
+    _check(place, learners, given)
+    port = given["join_port"] or place.port
+    is_learner = place.node < learners
+    flags = {
+        "job_name": "learner" if is_learner else "actor",
+        "task": place.node if is_learner else place.node - learners,
+        "learner_hosts": ",".join(_host_port(host, port) for host in place.hosts[:learners]),
+        "actor_hosts": "" if place.size is None else ",".join(_actors(place, learners)),
+    }
+    return Given({**flags, **given.flags})
+
+
+def _check(place: Place, learners: int, given: Given) -> None:
+    if place.size is not None and learners >= place.size:
+        raise ConfigError(
+            f"--join_learners={learners}: {place.variable}: the job has {place.size} node(s); leave"
+            " at least one for actors"
+        )
+    if learners > len(place.hosts) and not given["learner_hosts"]:
+        raise ConfigError(
+            f"--join_learners={learners}: {place.variable} names only {len(place.hosts)} of them;"
+            " give --learner_hosts=host:port,..."
+        )
+    if place.size is None and not given["actors_per_node"]:
+        raise ConfigError(
+            f"--actors_per_node: needed here: {place.variable} does not say how many nodes there"
+            " are, so actors cannot be numbered; give the same number on every node"
+        )
+
+
+def _actors(place: Place, learners: int) -> list[str]:
+    """Returns a name for each node with actors; only their number matters."""
+    assert place.size is not None
+    return [f"node-{index}" for index in range(learners, place.size)]
+
+
+def _place(environment: Mapping[str, str]) -> Place:
+    for variable, find in (
+        ("SKYPILOT_NODE_RANK", _skypilot),
+        ("RANK", _torchrun),
+        ("JOB_COMPLETION_INDEX", _kubernetes),
+        ("SLURM_JOB_ID", _slurm),
+    ):
+        if environment.get(variable):
+            place = find(environment)
+            if place.size is not None and not 0 <= place.node < place.size:
+                raise ConfigError(f"{variable}={place.node}: the job has {place.size} node(s)")
+            return place
+    raise ConfigError(_NO_ENGINE)
+
+
+def _skypilot(environment: Mapping[str, str]) -> Place:
+    addresses = tuple(_text(environment, "SKYPILOT_NODE_IPS").split())
+    rank = _number(environment, "SKYPILOT_NODE_RANK")
+    return Place(rank, len(addresses), addresses, "SKYPILOT_NODE_IPS")
+
+
+def _torchrun(environment: Mapping[str, str]) -> Place:
+    if environment.get("LOCAL_RANK", "0") != "0":
+        raise ConfigError(
+            f"LOCAL_RANK={environment['LOCAL_RANK']}: --join starts all processes of a node itself;"
+            " give torchrun --nproc-per-node=1"
+        )
+    return Place(
+        _number(environment, "RANK"),
+        _number(environment, "WORLD_SIZE"),
+        (_text(environment, "MASTER_ADDR"),),
+        "MASTER_ADDR",
+        port=1 + _number(environment, "MASTER_PORT"),  # torchrun itself listens on MASTER_PORT
+    )
+
+
+def _kubernetes(environment: Mapping[str, str]) -> Place:
+    index = _number(environment, "JOB_COMPLETION_INDEX")
+    service, name = _text(environment, SERVICE), _text(environment, "HOSTNAME")
+    # The pods of an indexed Job have the host names JOB-0, JOB-1, ...
+    job = name.removesuffix(f"-{index}")
+    if job == name:
+        raise ConfigError(f"HOSTNAME={name}: must end in -{index}, as in an indexed Job")
+    enough = tuple(f"{job}-{each}.{service}" for each in range(64))
+    return Place(index, None, enough, "JOB_COMPLETION_INDEX")
+
+
+def _slurm(environment: Mapping[str, str]) -> Place:
+    for variable, right in (("SLURM_STEP_ID", ""), ("SLURM_LOCALID", "0")):
+        value = environment.get(variable, "")
+        if not value or (right and value != right):
+            raise ConfigError(
+                f"{variable}={value}: --join starts all processes of a node itself; start it once a"
+                " node, with srun --ntasks-per-node=1"
+            )
+    number = _number(environment, "SLURM_JOB_ID")
+    components = range(int(environment.get("SLURM_HET_SIZE", "0")))
+    lists = [f"SLURM_JOB_NODELIST_HET_GROUP_{n}" for n in components] or ["SLURM_JOB_NODELIST"]
+    groups = [slurm_hosts(_text(environment, variable), variable) for variable in lists]
+    nodes = tuple(node for group in groups for node in group)
+    name = _text(environment, "SLURMD_NODENAME")
+    if nodes.count(name) != 1:
+        raise ConfigError(
+            f"SLURMD_NODENAME={name}: must be once in {' and '.join(lists)}; components of one job"
+            " must not share a node (--exclusive)"
+        )
+    return Place(
+        nodes.index(name),
+        len(nodes),
+        nodes,
+        lists[0],
+        port=20_000 + 2 * (number % 5000),  # jobs may share a node
+        learners=len(groups[0]) if components else 1,
+    )
+
+
+def _text(environment: Mapping[str, str], variable: str) -> str:
+    text = environment.get(variable, "").strip()
+    if not text:
+        raise ConfigError(f"{variable}: not set; --join needs it here")
+    return text
+
+
+def _number(environment: Mapping[str, str], variable: str) -> int:
+    text = _text(environment, variable)
+    if re.fullmatch(r"\d{1,9}", text) is None:
+        raise ConfigError(f"{variable}={text}: must be a number, 0 or more")
+    return int(text)
+
+
+def _host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

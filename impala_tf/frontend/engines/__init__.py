@@ -1,0 +1,1 @@
+"""Engines other than SSH and tmux that can run a job."""

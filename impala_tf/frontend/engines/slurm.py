@@ -1,0 +1,257 @@
+"""Slurm: renders a run as one batch script, submits it, and looks after the job.
+
+The script starts `--join` once on each node. Learners and actors are the two components of a
+heterogeneous job, so that their nodes may differ. Slurm starts the whole job again when it loses a
+node, and the script asks for that when --slurm_time is over; the run resumes from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from impala_tf import config as configs
+from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.join import LEFT
+from impala_tf.frontend.node import state as files
+from impala_tf.logdir import Logdir, moved_aside, write_atomically
+
+_RECORD, _SCRIPT = "slurm.json", "slurm.sh"
+_COMMAND_S = 60.0
+_TAIL_BYTES = "20000"
+_OF_THE_LAUNCH = ("engine", "slurm_learners", "slurm_actors", "slurm_time", "slurm_options",
+                  "slurm_learner_options", "slurm_actor_options", "fresh", "dry_run",
+                  "detach")  # fmt: skip
+_HEAD = """\
+#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --output={output}
+#SBATCH --open-mode=append
+#SBATCH --chdir={workdir}
+#SBATCH --signal=B:USR1@120
+"""
+_BODY = """\
+
+# Comes two minutes before the time is over: the learners write a checkpoint, and all nodes leave.
+late= interrupted=
+trap 'late=1 interrupted=1; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
+
+run=({command})
+on_every_node=(--cpu-bind=none --wait=0 --kill-on-bad-exit=0)
+{steps}
+while interrupted=; wait "$learners"; status=$?; [ "$interrupted" ]; do :; done
+if [ "$late" ] && {{ [ "$status" = 0 ] || [ "$status" = {left} ]; }}; then
+    exec scontrol requeue "$SLURM_JOB_ID"
+fi
+{end}exit "$status"
+"""
+_BOTH_STEPS = """\
+srun --het-group=1 "${on_every_node[@]}" "${run[@]}" &
+actors=$!
+srun --het-group=0 "${on_every_node[@]}" "${run[@]}" &
+learners=$!"""
+_ONE_STEP = """\
+srun "${on_every_node[@]}" "${run[@]}" &
+learners=$!"""
+_LAST_WORDS = """\
+for _ in {1..20}; do kill -0 "$actors" 2>/dev/null && sleep 1; done # the learners tell the actors
+"""
+
+
+class Job(NamedTuple):
+    """A run that was submitted."""
+
+    logdir: Path
+    number: str
+
+
+def render(given: Given, logdir: Path, workdir: Path, program: Sequence[str]) -> str:
+    """Returns the batch script of a run.
+
+    Args:
+      given: the flags of the run.
+      logdir: its folder, on a disk that all nodes share; absolute.
+      workdir: the processes' current folder; absolute.
+      program: the interpreter and what it runs.
+
+    Raises:
+      ConfigError: options that no shell can read.
+    """
+    flags = given.without(*_OF_THE_LAUNCH).replace(join=True, logdir=str(logdir))
+    components = [_component(given, given["slurm_learners"], "slurm_learner_options")]
+    if given["slurm_actors"]:
+        actors = _component(given, given["slurm_actors"], "slurm_actor_options")
+        components += ["#SBATCH hetjob\n", actors]
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", logdir.name)
+    output = str(logdir).replace("%", "%%") + "/slurm-%j.out"
+    head = _HEAD.format(name=f"impala-{name}", output=_quoted(output), workdir=_quoted(workdir))
+    body = _BODY.format(
+        command=shlex.join([*program, *configs.to_flags(flags)]),
+        steps=_BOTH_STEPS if given["slurm_actors"] else _ONE_STEP,
+        left=LEFT,
+        end=_LAST_WORDS if given["slurm_actors"] else "",
+    )
+    return head + "".join(components) + body
+
+
+def submit(given: Given) -> int:
+    """Submits a run, or with --dry_run prints its script; returns 0.
+
+    Args:
+      given: the flags; `logdir` is among them.
+
+    Raises:
+      ConfigError: flags or a logdir that cannot be used. Nothing was submitted.
+      ClusterError: Slurm refuses the job.
+    """
+    logdir = Path(given["logdir"]).absolute()
+    script = render(given, logdir, Path.cwd(), (sys.executable, *user_commands.program()))
+    if given.cluster.dry_run:
+        print(script, end="")
+        return 0
+    if shutil.which("sbatch") is None:
+        raise ConfigError("--engine=slurm: no sbatch here; use a machine with Slurm's commands")
+    before = find(logdir)
+    if before is not None and (state := _queue(before, "%T")):
+        raise ConfigError(
+            f"--logdir={logdir}: job {before.number} is {state[0]} and trains there; stop it first:"
+            f" {user_commands.frontend('stop', f'--logdir={logdir}')}"
+        )
+    try:
+        if given["fresh"] and (moved := moved_aside(logdir)):
+            print(f"the run that was in {logdir} is now in {moved}")
+        logdir.mkdir(parents=True, exist_ok=True)
+        write_atomically(logdir / _SCRIPT, script)
+        number = _slurm("sbatch", "--parsable", str(logdir / _SCRIPT)).strip().partition(";")[0]
+        write_atomically(logdir / _RECORD, json.dumps({"job": number}) + "\n")
+    except OSError as error:
+        raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
+    print(f"submitted job {number}; it prints to {logdir}/slurm-{number}.out")
+    for word in ("status", "logs", "stop"):
+        name = ["learner-0"] if word == "logs" and given["slurm_actors"] else []
+        if name or word != "logs":
+            print(user_commands.frontend(word, *name, f"--logdir={given['logdir']}"))
+    return 0
+
+
+def find(logdir: str | Path | None) -> Job | None:
+    """Returns the job whose run is in a folder; None if there is none."""
+    path = Path(logdir or ".") / _RECORD
+    if logdir is None or not path.exists():
+        return None
+    try:
+        return Job(Path(logdir), str(int(json.loads(path.read_text())["job"])))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: not a record of a job ({error})") from error
+
+
+def show_status(job: Job) -> int:
+    """Prints what Slurm says of the job, and the state of every process; returns 0."""
+    lines = [f"job {line}" for line in _queue(job, "%i %T, %M of %l, %D node(s) %R")]
+    print(*(lines or [f"job {job.number} is not in the queue any more"]), sep="\n")
+    with contextlib.suppress(FileNotFoundError):
+        now = json.loads(Logdir(job.logdir).status().read_text())
+        frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
+        print(f"{now['state']}: {frames} frames")
+    for path in sorted(files.processes_folder(job.logdir).glob("node-*.state.json")):
+        found = files.read_state(path)
+        for process in found.processes.values() if found else ():
+            again = f"{process.restarts} restarts" if process.restarts else ""
+            print(f"{process.name:12} {process.state:10} {again} {process.detail}".rstrip())
+    return 0
+
+
+def follow_log(job: Job, name: str, follow: bool) -> int:
+    """Prints the end of a process's log, or of the job's with the name 'supervisor'.
+
+    Args:
+      job: the run's.
+      name: such as learner-0.
+      follow: whether to go on, until Ctrl-C.
+
+    Raises:
+      ClusterError: there is no such log.
+    """
+    is_job = name == "supervisor"
+    path = job.logdir / f"slurm-{job.number}.out" if is_job else files.log_path(job.logdir, name)
+    if not path.is_file():
+        raise ClusterError(f"{path}: no output yet")
+    more = ["-F"] if follow else []
+    return subprocess.run(["tail", "-c", _TAIL_BYTES, *more, "--", str(path)]).returncode
+
+
+def stop(job: Job, target: str | None) -> int:
+    """Stops the whole run, with a checkpoint, or takes it out of the queue; returns 0.
+
+    Raises:
+      ConfigError: a target.
+    """
+    if target is not None:
+        raise ConfigError(f"stop {target}: stops whole jobs of Slurm; leave {target} out")
+    states = _queue(job, "%T")
+    if not states:
+        print(f"job {job.number} is not in the queue any more")
+    elif "RUNNING" in states:
+        # Its nodes stop their learners first, and the script ends after them.
+        _slurm("scancel", "--signal=INT", job.number)
+        print(f"job {job.number} stops: the learners write a checkpoint")
+    else:
+        _slurm("scancel", job.number)
+        print(f"job {job.number} is cancelled")
+    return 0
+
+
+def _component(given: Given, nodes: int, own: str) -> str:
+    limits = [f"--time={given['slurm_time']}"] if given["slurm_time"] else []
+    options = [line for flag in ("slurm_options", own) if (line := _options(given, flag))]
+    # Whole nodes, or as many cores as the user asks for: there, a node starts that many actors.
+    whole = [] if re.search(r"(^| )(--cpus-per-task|-c|--exclusive)", " ".join(options)) else [
+        "--exclusive"]  # fmt: skip
+    lines = [f"--nodes={nodes}", "--ntasks-per-node=1", *whole, "--requeue", *limits]
+    return "".join(f"#SBATCH {line}\n" for line in (" ".join(lines), *options))
+
+
+def _options(given: Given, flag: str) -> str:
+    text: str = given[flag]
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"--{flag}={text}: {error}") from None
+    if "\n" in text or (words and not words[0].startswith("-")):
+        raise ConfigError(f"--{flag}={text}: must be options of sbatch, such as --partition=x")
+    return text.strip()
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return f'"{text}"' if re.search(r"\s", text) else text
+
+
+def _queue(job: Job, form: str) -> list[str]:
+    """Returns a line for each component of the job that is in the queue."""
+    command = ["squeue", "--noheader", f"--jobs={job.number}", f"--format={form}"]
+    try:
+        return _slurm(*command).splitlines()
+    except ClusterError as error:
+        if "Invalid job id" in str(error):  # Slurm has forgotten it
+            return []
+        raise
+
+
+def _slurm(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ClusterError(f"{command[0]}: {error}") from None
+    if done.returncode:
+        raise ClusterError(f"{command[0]}: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,144 @@
+"""Runs one node of a job that another engine has started: `run_experiment.py --join`.
+
+The engine owns the machines. What watches the processes of a node, and lets learners find each
+other, is the supervisor of launched runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from impala_tf import config as configs
+from impala_tf.config import Config, ConfigError, Given, user_commands
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.state import Orders, ProcessSpec
+from impala_tf.frontend.node.supervisor import NodeSupervisor
+from impala_tf.frontend.plan import LAUNCH_ONLY, rank_infos
+from impala_tf.machine import certificates
+
+LEFT = os.EX_TEMPFAIL
+"""Exit status of a node that was told to leave (SIGTERM) before the run was over."""
+_PATIENCE_S = 600.0
+_POLL_S = 0.5
+
+
+def run_node(given: Given, config: Config) -> int:
+    """Starts this node's processes and watches them until they are over.
+
+    Args:
+      given: the flags; `logdir` is among them, and the role of this node.
+      config: what follows from them.
+
+    Returns:
+      0; LEFT; 1 or 2 if a process failed or refused its input.
+
+    Raises:
+      ConfigError: the logdir cannot be used, or learner 0 does not make the run's certificates.
+    """
+    logdir = Path(given["logdir"]).absolute()
+    credentials = Path(given["credentials"] or logdir / "credentials").absolute()
+    # Waiting ends at once on a signal; the supervisor has handlers of its own.
+    _prepare(logdir, credentials, is_first=given["job_name"] == "learner" and given["task"] == 0)
+    learners = configs.hosts(given["learner_hosts"])
+    node = f"node-{given['job_name']}-{given['task']}"
+    orders = Orders(
+        run_id=hashlib.sha256(given["learner_hosts"].encode()).hexdigest()[:16],
+        node=node,
+        tmux_sess="",
+        logdir=str(logdir),
+        credentials=str(credentials),
+        processes=tuple(_processes(given, config, logdir, credentials, learners)),
+        started_unix_s=time.time(),
+        max_hours=given.cluster.max_hours,
+        end_command=given.cluster.end_command,
+    )
+    path = files.orders_path(logdir, node)
+    files.write(path, orders)
+    supervisor = NodeSupervisor(path, echo=True)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, supervisor.stop)
+    signal.signal(signal.SIGTERM, supervisor.leave)
+    status = supervisor.run()
+    left = any(state.state == "left" for state in supervisor.node.states.values())
+    return LEFT if left and status == 0 else status
+
+
+def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
+    """Makes the folder of the run and its certificates, or waits for those of learner 0."""
+    try:
+        files.processes_folder(logdir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
+    if is_first:
+        certificates.renew(credentials)
+        return
+    # Learner 0 replaces those that expire soon, so these do not count. infinity: there are none.
+    until_s = time.monotonic() + _PATIENCE_S
+    while not certificates.RENEW_DAYS < certificates.days_left(credentials) < float("inf"):
+        if time.monotonic() > until_s:
+            raise ConfigError(
+                f"{credentials}: learner 0 has not made the run's certificates there within"
+                f" {_PATIENCE_S / 60:.0f} min; --logdir must be on a disk that all nodes share"
+            )
+        time.sleep(_POLL_S)
+
+
+def _processes(
+    given: Given, config: Config, logdir: Path, credentials: Path, learners: tuple[str, ...]
+) -> list[ProcessSpec]:
+    common = given.without(*LAUNCH_ONLY).replace(
+        logdir=str(logdir), credentials=str(credentials), actor_hosts="", **_sizes(given, config)
+    )
+    job = given["job_name"]
+    if job == "actor":
+        return [_process(common.replace(task=task)) for task in _tasks(given)]
+    names = [host.rpartition(":")[0].strip("[]") for host in learners]
+    ports = [int(host.rpartition(":")[2]) for host in learners]
+    # Each learner has a node of its own.
+    ranks = rank_infos(names, ports, list(learners), given.cluster.rendezvous_port)
+    spec = _process(common)
+    restarts = given.cluster.max_restarts
+    return [spec._replace(rank_info=ranks[given["task"]], max_restarts=restarts)]
+
+
+def _process(flags: Given) -> ProcessSpec:
+    script, *words = user_commands.program()
+    name = f"{flags['job_name']}-{flags['task']}"
+    return ProcessSpec(name, "", (script, *words, *configs.to_flags(flags)))
+
+
+def _per_node(given: Given) -> int:
+    each: int = given["actors_per_node"] or len(os.sched_getaffinity(0))
+    return each
+
+
+def _tasks(given: Given) -> range:
+    """Returns the numbers of this node's actors."""
+    each, node, nodes = _per_node(given), given["task"], len(configs.hosts(given["actor_hosts"]))
+    if not nodes:
+        return range(node * each, (node + 1) * each)
+    # In turn over all nodes: numbers differ even where nodes have different numbers of cores.
+    return range(node, node + nodes * each, nodes)
+
+
+def _sizes(given: Given, config: Config) -> dict[str, Any]:
+    """Returns the flags that depend on how many actors the job has."""
+    nodes = len(configs.hosts(given["actor_hosts"]))
+    if not nodes:
+        return {}
+    actors = nodes * _per_node(given)
+    flags: dict[str, Any] = {"num_actors": actors}
+    if configs.waits_for_updates(config) and given["batch_size"] is None:
+        if not given["actors_per_node"]:
+            raise ConfigError(
+                f"--actors_per_node: {config.loss.algorithm} needs it here: a batch is an unroll of"
+                " every environment, and this node does not know the cores of the others"
+            )
+        of_learner = max(1, actors // len(configs.hosts(given["learner_hosts"])))
+        flags["batch_size"] = of_learner * config.process.envs_per_actor
+    return flags

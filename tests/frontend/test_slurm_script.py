@@ -1,0 +1,78 @@
+"""The batch script of --engine=slurm, and what is refused before anything is submitted."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from impala_tf.config import ConfigError, Given, problems
+from impala_tf.frontend.engines import slurm
+
+GOLDEN = Path(__file__).with_name("slurm.golden.sh")
+FLAGS = {
+    "engine": "slurm", "slurm_learners": 2, "slurm_actors": 3, "slurm_time": "12:00:00",
+    "slurm_options": "--partition=long --account=me", "slurm_learner_options": "--gpus-per-node=1",
+    "slurm_actor_options": "--cpus-per-task=16", "fresh": True, "seed": 3,
+    "level_kwargs": '{"a": 1}',
+}  # fmt: skip
+
+
+def render(**flags: object) -> str:
+    logdir = Path("/shared/my runs/pong 3")
+    return slurm.render(
+        Given({**FLAGS, **flags}),
+        logdir,
+        Path("/home/me/impala_tf"),
+        (".venv/bin/python", "run.py"),
+    )
+
+
+def test_the_script_is_as_agreed() -> None:
+    """Look at every change of it, and try it on a real Slurm: make test-slurm."""
+    assert render() == GOLDEN.read_text()
+
+
+def test_bash_can_read_the_scripts() -> None:
+    for text in (render(), render(slurm_learners=1, slurm_actors=0)):
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_one_node_needs_no_heterogeneous_job() -> None:
+    text = render(slurm_learners=1, slurm_actors=0)
+    assert "het" not in text
+    assert text.count("srun ") == 1
+
+
+@pytest.mark.parametrize("options", ["partition=x", "--a\n#SBATCH --b", "--a='"])
+def test_what_is_no_option_is_named(options: str) -> None:
+    with pytest.raises(ConfigError, match="--slurm_options="):
+        render(slurm_options=options)
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ({"slurm_actors": 2}, "--slurm_actors: only with --engine=slurm"),
+        ({"engine": "slurm", "slurm_time": "soon"}, "--slurm_time=soon: must be a time"),
+        ({"engine": "slurm", "join": True}, "--join: --engine=slurm gives"),
+        ({"engine": "slurm", "slurm_learners": 2, "slurm_actors": 0}, "--slurm_actors=0: several"),
+    ],
+)
+def test_flags_that_do_not_fit_are_named(flags: dict[str, object], line: str) -> None:
+    (found,) = problems(Given(flags))
+    assert found.startswith(line)
+
+
+def test_without_sbatch_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_here: Callable[..., tuple[int, str, str]]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    logdir = tmp_path / "run"
+    flags = ("--engine=slurm", "--level_name=CartPole-v1", f"--logdir={logdir}")
+    status, _, err = run_here(*flags)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "--engine=slurm: no sbatch here" in err
+    assert not logdir.exists()
