@@ -61,11 +61,14 @@ class Beside(Callback, abc.ABC):
 
     Args:
       work: what the process does.
+
+    Attributes:
+      process: that works now, or has ended and was not looked at; None: there is none.
     """
 
     def __init__(self, work: Work) -> None:
         self.work = work
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._began_at = 0.0
         # Processes end with the thread that starts them, and `learn` has a thread of its own.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix=work.name)
@@ -92,7 +95,7 @@ class Beside(Callback, abc.ABC):
     @property
     def is_wanted(self) -> bool:
         """Whether a process is at work, or has to play with the newest checkpoint yet."""
-        return not self._closed and (self._process is not None or self._is_last_wanted())
+        return not self._closed and (self.process is not None or self._is_last_wanted())
 
     def on_row(self, row: Mapping[str, Any]) -> None:
         """Passes on what has become complete."""
@@ -100,14 +103,14 @@ class Beside(Callback, abc.ABC):
         if self._next is None:
             self._schedule()
         self._collect()
-        if self._process is not None and time.monotonic() - self._began_at > _LONGEST_S:
+        if self.process is not None and time.monotonic() - self._began_at > _LONGEST_S:
             self._stop()
             self._complain(f"it took longer than {_LONGEST_S / 60:.0f} minutes")
 
     def on_checkpoint(self, path: Path) -> None:
         """Starts a process if it is time for one and none is at work."""
         self._saved_frames = self._frames  # a row comes with each checkpoint
-        if self._next is None or self._frames < self._next or self._process is not None:
+        if self._next is None or self._frames < self._next or self.process is not None:
             return
         self._schedule()
         self._begin()
@@ -154,7 +157,7 @@ class Beside(Callback, abc.ABC):
             paths = (str(user_commands.PROJECT), os.environ.get("PYTHONPATH"))
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         with self.work.log.open("wb") as log:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [*self.work.command, *self.arguments()],
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -163,18 +166,18 @@ class Beside(Callback, abc.ABC):
             )
         # Before it has threads, which would keep the old one.
         with contextlib.suppress(ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, min(19, os.nice(0) + _NICER))
+            os.setpriority(os.PRIO_PROCESS, self.process.pid, min(19, os.nice(0) + _NICER))
 
     def _await(self, goes_on: Callable[[], bool]) -> None:
-        while self._process is not None and self._process.poll() is None and goes_on():
+        while self.process is not None and self.process.poll() is None and goes_on():
             time.sleep(_POLL_S)
         self._collect()
 
     def _collect(self) -> None:
         """Passes on the result of a process that has ended; says once if it has none."""
-        if self._process is None or self._process.poll() is None:
+        if self.process is None or self.process.poll() is None:
             return
-        status, self._process = self._process.returncode, None
+        status, self.process = self.process.returncode, None
         try:
             lines = self.work.log.read_text(errors="replace").strip().splitlines()
             beginning = _beginning(self.work.name)
@@ -196,7 +199,7 @@ class Beside(Callback, abc.ABC):
             _log.warning("--%s: no %s: %s; see %s", work.flag, work.name, reason, work.log)
 
     def _stop(self) -> None:
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is None:
             return
         process.terminate()

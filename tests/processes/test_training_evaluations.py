@@ -102,7 +102,7 @@ def test_a_run_that_is_stopped_waits_for_no_game(train: Callable[..., Training],
     training = train(HANGS)
     for frames in (500, 1100 if due else 900):
         training.reach(frames)
-    process = training.evaluations._process
+    process = training.evaluations.process
     assert (process is not None) == due
     training.evaluations.close(lambda: False)
     assert not training.found
@@ -116,11 +116,11 @@ def test_a_game_without_end_does_not_keep_later_checkpoints_from_being_evaluated
     training = train(HANGS)
     for frames in (500, 1100):
         training.reach(frames)
-    first = training.evaluations._process
+    first = training.evaluations.process
     monkeypatch.setattr(beside, "_LONGEST_S", 0.0)
     training.reach(2100)
     assert first is not None and first.returncode is not None
-    assert training.evaluations._process is not first
+    assert training.evaluations.process is not first
 
 
 def evaluations(logdir: Path) -> list[dict[str, str]]:

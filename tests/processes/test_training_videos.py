@@ -91,7 +91,7 @@ def test_one_that_fails_is_named_once_and_the_run_goes_on(make, tmp_path, caplog
         videos.on_row(row(frames))
         videos.on_checkpoint(tmp_path)
         time.sleep(0.2)
-        tell_until(videos, lambda: videos._process is None)
+        tell_until(videos, lambda: videos.process is None)
     assert not published
     (line,) = [record.getMessage() for record in caplog.records]
     assert "--video_every: no video: no display; see" in line
@@ -103,7 +103,7 @@ def test_the_end_of_a_run_leaves_neither_a_process_nor_half_a_file(make, tmp_pat
     videos.on_checkpoint(tmp_path)
     half = tmp_path / "run" / "videos" / ".half.mp4"
     wait_until(half.exists, 30)
-    process = videos._process
+    process = videos.process
     videos.close()
     assert process.returncode is not None
     assert not half.exists()
