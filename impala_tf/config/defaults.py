@@ -29,17 +29,18 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
       kind: the level's kind.
       continuous: whether the level's actions are continuous.
     """
-    preset = presets.values(given["preset"], kind, given["algorithm"], continuous)
+    everything = given.everything()
+    preset = presets.values(
+        given["preset"], kind, given["algorithm"], continuous, _actors_of_a_learner(everything)
+    )
     flags: dict[str, Any] = {
-        name: preset.get(name) if value is None else value
-        for name, value in given.everything().items()
+        name: preset.get(name) if value is None else value for name, value in everything.items()
     }
     for end, start in _SCHEDULES.items():
         if given[end] is None and preset[start]:
             flags[end] = flags[start] * (preset[end] / preset[start])
     flags["core"] = composition(flags["agent_name"]).with_core(flags["core"]).core
-    if flags["num_actors"] is None:
-        flags["num_actors"] = max(1, len(os.sched_getaffinity(0)))
+    flags["num_actors"] = _num_actors(flags)
     waits = flags["synchronization"] != "none" and given["batch_size"] is None
     record = algorithm(flags["algorithm"])
     of_one = record.actors_send == "gradients"
@@ -70,7 +71,10 @@ def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, s
     """
     values = dict(flat_items(config))
     everything = Given.of(config)
-    preset = presets.values(values["preset"], kind, values["algorithm"], continuous)
+    few, many = (
+        presets.values(values["preset"], kind, values["algorithm"], continuous, actors)
+        for actors in (1, presets.MANY_ACTORS)
+    )
 
     def source(name: str) -> str:
         otherwise = resolve(everything.without(name), kind, continuous)
@@ -78,7 +82,7 @@ def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, s
             return "given"
         if values[name] == BUILT_IN[name]:
             return "default"
-        return "preset" if preset.get(name) == values[name] else "derived"
+        return "preset" if values[name] in (few.get(name), many.get(name)) else "derived"
 
     return {name: source(name) for name in values}
 
@@ -123,7 +127,16 @@ def _micro_batches(flags: Mapping[str, Any]) -> int:
 
 def _unrolls_of_all_environments(flags: Mapping[str, Any]) -> int:
     """Returns how many unrolls a learner gets if each of its actors sends once."""
-    actors = len(hosts(flags["actor_hosts"])) or flags["num_actors"]
+    unrolls: int = _actors_of_a_learner(flags) * flags["envs_per_actor"]
+    return unrolls
+
+
+def _actors_of_a_learner(flags: Mapping[str, Any]) -> int:
+    actors = len(hosts(flags["actor_hosts"])) or _num_actors(flags)
     learners = len(hosts(flags["learner_hosts"])) or 1
-    per_learner: int = max(1, actors // learners) * flags["envs_per_actor"]
-    return per_learner
+    return max(1, actors // learners)
+
+
+def _num_actors(flags: Mapping[str, Any]) -> int:
+    given: int | None = flags["num_actors"]
+    return max(1, len(os.sched_getaffinity(0))) if given is None else given

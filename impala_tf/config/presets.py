@@ -15,6 +15,7 @@ from impala_tf.types import Kind
 _PAPER: Flags = {
     "algorithm": "impala",
     "total_environment_frames": 50_000_000,
+    "schedule_frames": None,
     "agent_name": "SimpleConvNetAgent",
     "observation_normalization": "none",
     "initialization": "default",
@@ -96,8 +97,19 @@ _TUNED_VECTOR: Flags = {
 
 PRESETS: dict[str, dict[Kind, Flags]] = {
     "tuned": {
-        "atari": {**_TUNED, "total_environment_frames": 80_000_000, "envs_per_actor": 16},
-        "image": {**_TUNED, "batch_size": 8, "unroll_length": 16},
+        "atari": {
+            **_TUNED,
+            "total_environment_frames": 20_000_000,
+            # What a frame teaches does not depend on how many more are to come.
+            "schedule_frames": 8_000_000,
+            "envs_per_actor": 16,
+        },
+        "image": {
+            **_TUNED,
+            "total_environment_frames": 10_000_000,
+            "batch_size": 8,
+            "unroll_length": 16,
+        },
         "vector": {**_TUNED, **_TUNED_VECTOR},
     },
     "paper": {
@@ -115,6 +127,17 @@ FOR_CONTINUOUS: Flags = {
 }
 """{flag: value} of levels with continuous actions. A Gaussian's entropy has no upper limit, so a
 bonus would make its deviation grow for ever."""
+# A gradient step for every 64 agent steps, from the same work: see sandbox/atari.md.
+TUNED_ATARI: Flags = {
+    "batch_size": 4,
+    "ring_batches": 16,
+    "learning_rate": 3.5e-4,
+    "learning_rate_end": 7e-5,
+}
+"""{flag: value} of Atari, with the tuned preset's own algorithm and fewer than MANY_ACTORS actors
+for each learner."""
+MANY_ACTORS = 16
+"""Each gradient step has a fixed cost, so small ones would slow down a learner of many actors."""
 # Measured on HalfCheetah, Hopper and Walker2d, see sandbox/continuous.md. A robot's step is cheap,
 # so a gradient step for every 64 of them pays.
 TUNED_ROBOTS: Flags = {
@@ -131,7 +154,13 @@ TUNED_ROBOTS: Flags = {
 """{flag: value} of vectors with continuous actions, with the tuned preset's own algorithm."""
 
 
-def values(preset: str, kind: Kind, name: str | None, continuous: bool = False) -> dict[str, Any]:
+def values(
+    preset: str,
+    kind: Kind,
+    name: str | None,
+    continuous: bool = False,
+    actors: int = 1,
+) -> dict[str, Any]:
     """Returns {flag: value} of a preset for a kind of level.
 
     Args:
@@ -139,15 +168,24 @@ def values(preset: str, kind: Kind, name: str | None, continuous: bool = False) 
       kind: the level's kind.
       name: the given algorithm; None: the preset's own.
       continuous: whether the level's actions are.
+      actors: how many feed a learner.
     """
     preset_values = dict(PRESETS[preset][kind])
+    is_tuned = preset == "tuned" and name in (None, preset_values["algorithm"])
     if continuous:
         preset_values.update(FOR_CONTINUOUS)
-        if preset == "tuned" and kind == "vector" and name in (None, preset_values["algorithm"]):
-            preset_values.update(TUNED_ROBOTS)
+    if is_tuned and kind == "vector" and continuous:
+        preset_values.update(TUNED_ROBOTS)
+    if is_tuned and kind == "atari" and actors < MANY_ACTORS:
+        preset_values.update(TUNED_ATARI)
     if name is not None:
         preset_values.update(algorithm(name).defaults_on(kind), algorithm=name)
     return preset_values
+
+
+def follows_actors(name: str, pair: tuple[Any, Any]) -> bool:
+    """Tells whether a flag has both values that it has with few and with many actors."""
+    return name in TUNED_ATARI and set(pair) == {TUNED_ATARI[name], _TUNED[name]}
 
 
 def algorithms() -> str:
@@ -156,6 +194,8 @@ def algorithms() -> str:
         *(f"--algorithm={name}: {_described(algorithm(name))}." for name in ALGORITHMS),
         f"Continuous actions change: {_listed(FOR_CONTINUOUS)}; with vectors and"
         f" --preset=tuned, also: {_listed(TUNED_ROBOTS)}.",
+        f"Atari with --preset=tuned, its own algorithm and fewer than {MANY_ACTORS} actors for each"
+        f" learner: {_listed(TUNED_ATARI)}.",
     ]
     return "\n".join(line for each in notes for line in textwrap.wrap(each, 100))
 

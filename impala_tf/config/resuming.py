@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from impala_tf.config import presets
 from impala_tf.config.flag_values import flat_items
 from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
 from impala_tf.config.mode_flags import (
@@ -60,7 +61,11 @@ def differences(
         if name in saved and saved[name] != value
     }
     origins = {name: {sources[name], saved_sources.get(name, sources[name])} for name in values}
-    found = {name: pair for name, pair in found.items() if origins[name] != {"derived"}}
+    found = {
+        name: pair
+        for name, pair in found.items()
+        if origins[name] != {"derived"} and not presets.follows_actors(name, pair)
+    }
     deciding = {name: found[name] for name in _DECIDING if name in found}
     given = {name: pair for name, pair in found.items() if "given" in origins[name]}
     return (given or deciding) if deciding else found

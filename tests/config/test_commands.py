@@ -60,7 +60,7 @@ def test_the_help_of_each_command_fits_on_a_screen(impala, command):
 
 @pytest.mark.parametrize(
     ("level", "agent", "rate"),
-    [("CartPole-v1", "MLPAgent", "0.0025"), ("PongNoFrameskip-v4", "ShallowConvNet", "0.0005")],
+    [("CartPole-v1", "MLPAgent", "0.0025"), ("PongNoFrameskip-v4", "ShallowConvNet", "0.00035")],
 )
 def test_help_shows_the_defaults_of_the_level(impala, level, agent, rate):
     _, out, _ = impala("train", f"--level_name={level}", "--help")

@@ -24,12 +24,17 @@ def changed(**flags: Any) -> Given:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind: Kind) -> None:
     """A flag that is still None would crash where it is first used."""
-    before = changed(level_name="ALE/Pong-v5", envs_per_actor=70, preset=preset)
+    before = changed(level_name="ALE/Pong-v5", envs_per_actor=70, preset=preset, num_actors=2)
     resolved = dict(flat_items(configs.resolve(before, kind)))
-    for name, value in PRESETS[preset][kind].items():
+    expected = configs.presets.values(preset, kind, None, actors=2)
+    expected["schedule_frames"] = (
+        expected["schedule_frames"] or expected["total_environment_frames"]
+    )
+    for name, value in expected.items():
         assert resolved[name] == (70 if name == "envs_per_actor" else value)
         assert DEFAULTS[name] is None
-    assert resolved["num_actors"] == len(os.sched_getaffinity(0))
+    alone = configs.resolve(before.replace(num_actors=None), kind)
+    assert alone.process.num_actors == len(os.sched_getaffinity(0))
     assert resolved["queue_capacity"] == 70
     agent_name, algorithm = resolved["agent_name"], resolved["algorithm"]
     assert resolved["logdir"] == f"runs/ALE-Pong-v5-{agent_name}-{algorithm}-1"

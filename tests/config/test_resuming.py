@@ -88,6 +88,14 @@ def test_what_follows_from_the_number_of_actors_may_change_unless_it_was_given()
     assert differing({"algorithm": "ppo"}, given) == ["batch_size"]
 
 
+def test_a_run_goes_on_with_more_actors_than_small_steps_are_for() -> None:
+    """Their defaults differ; who resumes on a larger machine has not asked for anything else."""
+    assert differing({"num_actors": 2}, {"num_actors": 100}) == []
+    assert differing({"num_actors": 2, "batch_size": 8}, {"num_actors": 100}) == ["batch_size"]
+    few, many = resolved(num_actors=15), resolved(num_actors=16)
+    assert (few.optimizer.batch_size, many.optimizer.batch_size) == (4, 16)
+
+
 def test_an_old_run_is_compared_in_what_it_says() -> None:
     config = resolved(seed=3)
     sources = configs.sources(config, "atari")
@@ -97,10 +105,11 @@ def test_an_old_run_is_compared_in_what_it_says() -> None:
 
 
 def test_the_end_of_a_schedule_is_said() -> None:
-    line = configs.schedule_line(resolved(total_environment_frames=8_000_000))
-    assert line == (
-        "the learning rate goes from 0.0005 to 5e-05 at 8,000,000 frames (--schedule_frames)"
-    )
+    """How many frames are named does not change what a frame of an Atari game teaches."""
+    for frames in (1_000_000, 50_000_000):
+        assert configs.schedule_line(resolved(total_environment_frames=frames)) == (
+            "the learning rate goes from 0.00035 to 7e-05 at 8,000,000 frames (--schedule_frames)"
+        )
     fixed = resolved(total_environment_frames=8_000_000, schedule_frames=80_000_000)
     assert "at 80,000,000 frames" in configs.schedule_line(fixed)
     both = configs.schedule_line(resolved(entropy_cost_end=0.0))
@@ -110,14 +119,15 @@ def test_the_end_of_a_schedule_is_said() -> None:
 
 
 def test_a_resume_that_moves_the_end_of_a_schedule_says_what_jumps() -> None:
-    saved = configs.to_dict(resolved(total_environment_frames=1000, learning_rate=0.1))
-    longer = resolved(total_environment_frames=2000, learning_rate=0.1)
+    flags = {"preset": "paper", "learning_rate": 0.1, "learning_rate_end": 0.01}
+    saved = configs.to_dict(resolved(**flags, total_environment_frames=1000))
+    longer = resolved(**flags, total_environment_frames=2000)
     change = configs.schedule_change(saved, longer, 500)
     assert change == (
         "schedules end at 2,000 frames now, at 1,000 before. This changes the learning rate from"
         " 0.055 to 0.0775; --schedule_frames=1000 keeps it"
     )
-    fixed = resolved(total_environment_frames=2000, learning_rate=0.1, schedule_frames=1000)
+    fixed = resolved(**flags, total_environment_frames=2000, schedule_frames=1000)
     assert configs.schedule_change(saved, fixed, 500) == ""
     # A run from before there was --schedule_frames: its schedules ended with its frames.
     del saved["schedule_frames"]
