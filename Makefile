@@ -9,7 +9,7 @@
 # make test-faults                 full disks, lost learners, broken levels; needs root
 # make test-rates                  what a run keeps when actors are killed; wants an idle machine, so CI leaves it out
 # make test-cluster                a run over three machines, made of network namespaces; needs root
-# make test-machines               the groups faults, cluster and zoo together, which takes less time
+# make test-machines               the groups faults, cluster, zoo and slurm together, which takes less time
 # make test-end_to_end             whole runs on this machine, which make test has, too
 # make wheel                       dist/impala_tf-VERSION-py3-none-any.whl, to install anywhere
 # make docs                        the documentation as a site, in site/
@@ -44,7 +44,7 @@ test: setup-dev lint
 	@$(PYTEST) -m "not (docker or long or zoo or slurm or cluster or faults or rates)" $(ARGS)
 
 test-machines: setup-dev
-	@$(PYTEST) -m "faults or cluster or zoo" $(ARGS)
+	@$(PYTEST) -m "faults or cluster or zoo or slurm" $(ARGS)
 
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)
