@@ -46,7 +46,7 @@ def test_a_given_flag_is_named_where_it_is_needed(tmp_path: Path) -> None:
     assert [label for label, _ in found] == [
         "ShallowConvNetAgent, learning_rate=0.001",
         "ShallowConvNetAgent, learning_rate=0.002",
-        "ShallowConvNetAgent, learning_rate=0.0005",
+        "ShallowConvNetAgent, learning_rate=0.00035",
     ]
 
 
