@@ -83,4 +83,5 @@ def test_a_secret_that_the_shell_does_not_have_is_named(run, monkeypatch):
 
 def test_setup_can_install_what_tracking_needs(run, capfd):
     assert main(["setup", f"--workers_csv_path={run.csv}", "--extras=wandbb"]) == 2
-    assert "must be some of worlds, procgen, retro, wandb, mirror, tensorflow" in capfd.readouterr().err
+    extras = "worlds, procgen, retro, wandb, mirror, tensorflow"
+    assert f"must be some of {extras}" in capfd.readouterr().err
