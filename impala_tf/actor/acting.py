@@ -5,9 +5,8 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-import numpy as np
 import tree
 
 from impala_tf.agents.interface import AgentInterface, array_specs
@@ -18,7 +17,7 @@ from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, 
 # How often an actor of a synchronous run asks for new parameters.
 _POLL_S = 0.01
 
-FetchParameters = Callable[[int], tuple[int, list[np.ndarray]] | None]
+FetchParameters = Callable[[int], tuple[int, list[Any]] | None]
 """Takes the version at hand, -1 if there is none. Returns the newest version and its arrays in the
 agent's variable order, or None if that is at hand. See `ActorClient.fetch_parameters`."""
 Infer = Callable[[int, Sequence[bytes], int], tuple[int, Sequence[bytes]]]
@@ -52,8 +51,8 @@ class Acting(abc.ABC):
 class Network(Protocol):
     """Answers the steps of N environments with given parameters."""
 
-    def set_parameters(self, arrays: list[np.ndarray]) -> None:
-        """Takes new parameters, in the agent's variable order."""
+    def set_parameters(self, arrays: list[Any]) -> None:
+        """Takes new parameters as they were fetched, in the agent's variable order."""
 
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         """Returns an answer, as `Acting.answer` does."""

@@ -16,6 +16,7 @@ from ai_edge_litert.interpreter import Interpreter
 from impala_tf.agents.sampling import Sampler
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.machine.silence import silenced_stderr
+from impala_tf.transport import Parameter, quantize
 from impala_tf.types import AgentOutput, EnvOutput, Nest
 
 # A network without its weights has a few KB.
@@ -25,12 +26,13 @@ _is_announced = False
 
 
 class Weights(NamedTuple):
-    """Where the values of a variable belong in the model's file, float32."""
+    """Where the values of a variable belong in the model's file: float32, or int8 with scales."""
 
     variable: int  # index among the agent's
     offset: int  # of the first byte
     axes: tuple[int, ...]  # the file holds the variable transposed to these
     scale: float = 1.0  # and multiplied by this, float32
+    scales_offset: int | None = None  # of the first byte of the scales of int8 values, float32 [C]
 
 
 class ActingModel(NamedTuple):
@@ -59,8 +61,14 @@ class ActingModel(NamedTuple):
         weights = json.loads(text[_LENGTH_BYTES:start])
         return cls(
             text[start:],
-            tuple(Weights(v, o, tuple(axes), scale) for v, o, axes, scale in weights),
+            tuple(Weights(v, o, tuple(axes), *rest) for v, o, axes, *rest in weights),
         )
+
+    @property
+    def quantized(self) -> list[int]:
+        """Indices of the variables that the file holds as int8 alone, ascending."""
+        float32 = {each.variable for each in self.weights if each.scales_offset is None}
+        return sorted({each.variable for each in self.weights} - float32)
 
 
 def input_name(index: int) -> str:
@@ -78,12 +86,18 @@ class LiteRtNetwork:
         self._inputs: list[tuple[int, int]] = []  # index in the interpreter, index of the input
         self._outputs: list[int] = []
 
-    def set_parameters(self, arrays: Sequence[np.ndarray]) -> None:
-        """Takes new parameters, float32, in the agent's variable order."""
-        for variable, offset, axes, scale in self._weights:
-            array = arrays[variable].transpose(axes)
-            place = np.frombuffer(self._file, np.float32, array.size, offset)
-            np.multiply(array, np.float32(scale), out=place.reshape(array.shape))
+    def set_parameters(self, arrays: Sequence[Parameter]) -> None:
+        """Takes new parameters, in the agent's variable order."""
+        for weights in self._weights:
+            parameter = arrays[weights.variable]
+            if weights.scales_offset is None:
+                assert isinstance(parameter, np.ndarray)
+                self._write(parameter, weights.offset, weights.axes, weights.scale)
+                continue
+            if isinstance(parameter, np.ndarray):
+                parameter = quantize(parameter)
+            self._write(parameter.values, weights.offset, weights.axes)
+            self._write(parameter.scales, weights.scales_offset, (0,), weights.scale)
         # LiteRT packs the weights when it is told to allocate, which takes about a millisecond.
         self._interpreter = None
         with _announced():
@@ -94,6 +108,16 @@ class LiteRtNetwork:
             for tensor in self._interpreter.get_input_details()
         ]
         self._outputs = [tensor["index"] for tensor in self._interpreter.get_output_details()]
+
+    def _write(
+        self, array: np.ndarray, offset: int, axes: tuple[int, ...], scale: float | None = None
+    ) -> None:
+        array = array.transpose(axes)
+        place = np.frombuffer(self._file, array.dtype, array.size, offset).reshape(array.shape)
+        if scale is None:
+            place[...] = array
+        else:
+            np.multiply(array, np.float32(scale), out=place)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Returns the outputs; `set_parameters` comes first."""

@@ -312,8 +312,13 @@ class ProcessConfig:
     batching). Actors need less memory then."""
     acting: Derived[Literal["tensorflow", "litert"]] = DERIVED
     """What --inference=actor computes with. litert: LiteRT runs a network that the learner has
-    converted, in float32. Actors then start in half the time and need half of the memory.
+    converted. Actors then start in half the time and need half of the memory.
     tensorflow: a3c, dqn and pqn need it. Default: litert, except for these."""
+    acting_precision: Literal["float32", "int8"] = "float32"
+    """What --acting=litert multiplies in. int8: weights are rounded to int8, those of each output
+    of a layer in a unit of their own; learners send a quarter of the bytes, and large networks
+    compute faster. The policy that acts differs a little; its own logits are sent along, and
+    V-trace corrects for it."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
     """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
     unroll, for the update that uses it (batched A2C); step: in addition, all environments

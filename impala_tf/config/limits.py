@@ -13,6 +13,7 @@ from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import (
     BUILT_IN,
     Given,
+    actors_use_tensorflow,
     actors_wait,
     hosts,
     info_metrics,
@@ -99,7 +100,12 @@ def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
 
 def check_algorithm(config: Config, spec: EnvironmentSpec) -> None:
     """Raises ConfigError if the algorithm cannot learn the level, or not with these flags."""
-    if found := algorithm(config.loss.algorithm).problems(config, spec):
+    found = algorithm(config.loss.algorithm).problems(config, spec)
+    precision, inference = config.process.acting_precision, config.process.inference
+    if precision != "float32" and (inference == "learner" or actors_use_tensorflow(config)):
+        who = "the learner acts" if inference == "learner" else "actors compute with TensorFlow"
+        found = [*found, f"--acting_precision={precision}: {who} here; leave the flag out"]
+    if found:
         raise ConfigError(found)
 
 

@@ -3,17 +3,21 @@
 The converter takes the weights as constants. To find where it puts those of each variable, the
 variables are filled with labels, float32 values that are all different and occur nowhere else;
 their places in the file are where actors write the weights of every parameter version.
+
+What becomes int8 is found by its values, up to rounding, so those variables are filled with noise.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
 
 from impala_tf.actor.network import ActingModel, LiteRtNetwork, Weights, input_name
 from impala_tf.agents.agent import Agent
@@ -21,11 +25,12 @@ from impala_tf.agents.inputs import tensor_specs
 from impala_tf.environments.observations import layout_of
 from impala_tf.machine.silence import silenced_stderr
 from impala_tf.transport import NoNetwork
-from impala_tf.types import EnvironmentSpec, Nest
+from impala_tf.transport.quantization import can_quantize
+from impala_tf.types import ArraySpec, EnvironmentSpec, Nest
 
 # The bits of -8192.0. Labels go on from there, towards larger negative numbers.
 _FIRST_LABEL = 0xC6000000
-_TOLERANCE = 1e-3
+_TOLERANCE, _INT8_TOLERANCE = 1e-3, 0.1
 Precision = Literal["float32", "float16", "int8"]
 # The converter moves the division of pixels by 255 into the weights of the first layer.
 _SCALES = (np.float32(1), np.float32(1) / np.float32(255))
@@ -35,27 +40,50 @@ class ConversionError(Exception):
     """LiteRT cannot compute this network as TensorFlow does."""
 
 
-def convert(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> ActingModel:
+def convert(agent: Agent, spec: EnvironmentSpec, num_envs: int, int8: bool = False) -> ActingModel:
     """Returns the agent's network for N environments, and makes sure that it answers equally.
 
     Args:
       agent: used by this alone; its variables are overwritten.
       spec: the level's specification.
       num_envs: N.
+      int8: whether its layers compute with int8 weights. The answers are near then, not equal.
 
     Raises:
       ConversionError: the network has operations that LiteRT lacks, or answers differently.
     """
     initial = [variable.numpy() for variable in agent.variables]
-    labels = _labels(initial)
-    for variable, label in zip(agent.variables, labels, strict=True):
-        variable.assign(label)
-    file = _file(agent, spec, num_envs)
-    model = _without_weights(file, labels)
-    for variable, array in zip(agent.variables, initial, strict=True):
-        variable.assign(array)
-    _check(model, agent, spec, num_envs)
+    noise = _noise_of_weights(agent) if int8 else {}
+    labels = [noise.get(index, label) for index, label in enumerate(_labels(initial))]
+    _assign(agent, labels)
+    file = _file(agent, spec, num_envs, "int8" if int8 else "float32")
+    model = _without_weights(file, labels, noise)
+    # The first weights of a policy are tiny, so an error in the layers before would not be seen.
+    _assign(agent, [noise.get(index, array) for index, array in enumerate(initial)])
+    _check(model, agent, spec, num_envs, _INT8_TOLERANCE if int8 else _TOLERANCE)
+    _assign(agent, initial)
     return model
+
+
+def _assign(agent: Agent, arrays: Sequence[np.ndarray]) -> None:
+    for variable, array in zip(agent.variables, arrays, strict=True):
+        variable.assign(array)
+
+
+def _noise_of_weights(agent: Agent) -> dict[int, np.ndarray]:
+    """Returns {index: random weights} of the variables that may become int8.
+
+    Their size keeps what a layer computes in the range of its inputs.
+    """
+    rng = np.random.default_rng(0)
+    trainable = {variable.ref() for variable in agent.trainable_variables}
+    found = {}
+    for index, variable in enumerate(agent.variables):
+        shape = tuple(variable.shape)
+        if variable.ref() in trainable and can_quantize(ArraySpec(shape, variable.dtype.name)):
+            inputs = max(1, math.prod(shape[:-1]))
+            found[index] = rng.standard_normal(shape, np.float32) / np.float32(inputs**0.5)
+    return found
 
 
 def whole_file(agent: Agent, spec: EnvironmentSpec, precision: Precision) -> bytes:
@@ -121,9 +149,12 @@ def _file(
     return file
 
 
-def _without_weights(file: bytes, labels: Sequence[np.ndarray]) -> ActingModel:
-    words = np.frombuffer(file, np.uint32, len(file) // 4).copy()
-    weights = []
+def _without_weights(
+    file: bytes, labels: Sequence[np.ndarray], noise: Mapping[int, np.ndarray]
+) -> ActingModel:
+    data = bytearray(file)
+    weights = _int8_weights(data, noise) if noise else []
+    words = np.frombuffer(data, np.uint32, len(file) // 4)
     for (index, label), scale in itertools.product(enumerate(labels), _SCALES):
         if label.dtype != np.float32 or not label.size:
             continue
@@ -133,18 +164,17 @@ def _without_weights(file: bytes, labels: Sequence[np.ndarray]) -> ActingModel:
             axes = _axes(block.view(np.float32), scaled)
             weights.append(Weights(index, 4 * start, axes, float(scale)))
             block[:] = 0
-    return ActingModel(words.tobytes() + file[4 * len(words) :], tuple(weights))
+    return ActingModel(bytes(data), tuple(weights))
 
 
 def _places(words: np.ndarray, label: np.ndarray) -> list[int]:
-    """Returns where whole blocks of a variable's labels begin."""
-    bits = label.reshape(-1).view(np.uint32)
-    found = np.flatnonzero((words >= bits[0]) & (words <= bits[-1]))
-    # A word by itself that looks like a label is something else.
-    runs = np.split(found, np.flatnonzero(np.diff(found) != 1) + 1)
-    return [
-        int(run[start]) for run in runs for start in range(0, len(run) - label.size + 1, label.size)
-    ]
+    """Returns where whole blocks of a variable's labels begin.
+
+    Every order of its axes begins with the same label.
+    """
+    first = label.reshape(-1)[:1].view(np.uint32)[0]
+    found = np.flatnonzero(words[: len(words) - label.size + 1] == first)
+    return [int(start) for start in found]
 
 
 def _axes(block: np.ndarray, label: np.ndarray) -> tuple[int, ...]:
@@ -154,7 +184,51 @@ def _axes(block: np.ndarray, label: np.ndarray) -> tuple[int, ...]:
     raise ConversionError(f"the weights of a variable {label.shape} are in an unknown order")
 
 
-def _check(model: ActingModel, agent: Agent, spec: EnvironmentSpec, num_envs: int) -> None:
+def _int8_weights(data: bytearray, noise: Mapping[int, np.ndarray]) -> list[Weights]:
+    """Returns where the file holds int8 values and their scales, and fills these places with 0.
+
+    Raises:
+      ConversionError: some belong to no variable, or have no scale for each output of a layer.
+    """
+    base = np.frombuffer(data, np.uint8).ctypes.data
+    model = schema.Model.GetRootAs(data, 0)
+    graph = model.Subgraphs(0)
+    weights = []
+    for tensor in map(graph.Tensors, range(graph.TensorsLength())):
+        content = model.Buffers(tensor.Buffer()).DataAsNumpy()
+        if tensor.Type() != schema.TensorType.INT8 or isinstance(content, int):  # 0: no content
+            continue
+        quantization = tensor.Quantization()
+        scales, axis = quantization.ScaleAsNumpy(), quantization.QuantizedDimension()
+        values = content.view(np.int8).reshape(tensor.ShapeAsNumpy())
+        if len(scales) != values.shape[axis]:
+            raise ConversionError(f"int8 weights {values.shape} have one scale for all outputs")
+        shape = [-1 if each == axis else 1 for each in range(values.ndim)]
+        index, axes, scale = _same_values(values * scales.reshape(shape), scales.max(), noise)
+        if axes[axis] != values.ndim - 1:
+            raise ConversionError(f"int8 weights {values.shape} have a scale for each input")
+        places = content.ctypes.data - base, scales.ctypes.data - base
+        weights.append(Weights(index, places[0], axes, scale, places[1]))
+        content[:] = 0
+        scales[:] = 0
+    return weights
+
+
+def _same_values(
+    values: np.ndarray, unit: float, noise: Mapping[int, np.ndarray]
+) -> tuple[int, tuple[int, ...], float]:
+    """Returns index, order of axes, and factor of the variable with these values, up to `unit`."""
+    for (index, array), scale in itertools.product(noise.items(), _SCALES):
+        for axes in itertools.permutations(range(array.ndim)):
+            scaled = array.transpose(axes) * scale
+            if scaled.shape == values.shape and np.abs(values - scaled).max() <= 0.51 * unit:
+                return index, axes, float(scale)
+    raise ConversionError(f"int8 weights {values.shape} belong to no variable")
+
+
+def _check(
+    model: ActingModel, agent: Agent, spec: EnvironmentSpec, num_envs: int, tolerance: float
+) -> None:
     """Raises ConversionError if the network answers differently than the agent."""
     rng = np.random.default_rng(0)
     specs = _inputs(agent, spec, num_envs)
@@ -166,7 +240,7 @@ def _check(model: ActingModel, agent: Agent, spec: EnvironmentSpec, num_envs: in
     network.set_parameters([variable.numpy() for variable in agent.variables])
     for got, wanted in zip(network(tf.nest.flatten(inputs)), expected, strict=True):
         scale = max(1.0, float(np.abs(wanted).max()))
-        if not np.abs(got - wanted.numpy()).max() <= _TOLERANCE * scale:
+        if not np.abs(got - wanted.numpy()).max() <= tolerance * scale:
             raise ConversionError("the converted network answers differently")
 
 
@@ -179,7 +253,7 @@ def _noise(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
 
 
 class NetworkService:
-    """Converts the network once for each number of environments, in a thread of its own.
+    """Converts the network once for each number of environments and precision, in a thread.
 
     Args:
       agent: used by this alone; its variables are overwritten.
@@ -190,19 +264,20 @@ class NetworkService:
         self._agent = agent
         self._spec = spec
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="convert")
-        self._networks: dict[int, Future[bytes]] = {}
+        self._networks: dict[tuple[int, bool], Future[bytes]] = {}
 
-    def network(self, num_envs: int) -> Future[bytes]:
+    def network(self, num_envs: int, int8: bool = False) -> Future[bytes]:
         """Returns the network for N environments; see `transport.Networks`. Call it in one thread.
 
         Fails with NoNetwork if LiteRT cannot compute it.
         """
-        if num_envs not in self._networks:
-            self._networks[num_envs] = self._thread.submit(self._convert, num_envs)
-        return self._networks[num_envs]
+        key = num_envs, int8
+        if key not in self._networks:
+            self._networks[key] = self._thread.submit(self._convert, num_envs, int8)
+        return self._networks[key]
 
-    def _convert(self, num_envs: int) -> bytes:
+    def _convert(self, num_envs: int, int8: bool) -> bytes:
         try:
-            return convert(self._agent, self._spec, num_envs).to_bytes()
+            return convert(self._agent, self._spec, num_envs, int8).to_bytes()
         except ConversionError as error:
             raise NoNetwork(str(error)) from error

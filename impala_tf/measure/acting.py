@@ -22,6 +22,7 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.machine.process_memory import cpu_seconds, peak_mib
+from impala_tf.transport import Parameter
 from impala_tf.types import EnvironmentSpec, Nest
 
 ONE_THREAD = "CPU, 1 thread"
@@ -71,7 +72,7 @@ def inference(
     spec: EnvironmentSpec,
     seconds: float,
     network: bytes,
-    parameters: list[np.ndarray],
+    parameters: list[Parameter],
 ) -> Measured:
     """Measures an actor's answers with LiteRT to its environments, without the environments.
 
@@ -96,7 +97,8 @@ def inference(
         policy.answer(env_output, state)
 
     per_s, cores = rate(answer, seconds)
-    return Measured(per_s * num_envs, ONE_THREAD, peak_memory_mb(), cores, precision="float32")
+    precision = config.process.acting_precision
+    return Measured(per_s * num_envs, ONE_THREAD, peak_memory_mb(), cores, precision=precision)
 
 
 def noise(specs: Nest, *leading: int) -> Nest:

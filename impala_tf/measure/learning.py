@@ -20,6 +20,7 @@ import tensorflow as tf
 from impala_tf import config as configs
 from impala_tf.actor.acting import OwnActing
 from impala_tf.actor.actor import Actor
+from impala_tf.actor.network import ActingModel
 from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, parameter_specs, unroll_specs
 from impala_tf.agents.inputs import tensor_specs
@@ -43,10 +44,13 @@ from impala_tf.transport import (
     LearnerService,
     NamedSpec,
     NestCodec,
+    Parameter,
     ParameterStore,
     Pushes,
     RunTerms,
+    quantize,
 )
+from impala_tf.transport.quantization import encode_quantized
 from impala_tf.types import (
     ActorGradient,
     ActorReport,
@@ -75,15 +79,29 @@ def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     return Measured(per_s * steps, ONE_THREAD, memory, cores, precision=dtype)
 
 
-def converted(config: Config, spec: EnvironmentSpec) -> tuple[bytes, list[np.ndarray]] | None:
+def converted(config: Config, spec: EnvironmentSpec) -> tuple[bytes, list[Parameter]] | None:
     """Returns (network, parameters) that actors run without TensorFlow; None: LiteRT cannot."""
-    agent = _agent(config, spec)
+    agent = agent_of(config.agent, spec)
     arrays = [variable.numpy() for variable in agent.variables]
     try:
-        model = convert(agent, spec, config.process.envs_per_actor)
+        model = _converted(config, spec, agent)
     except ConversionError:
         return None
-    return model.to_bytes(), arrays
+    quantized = set(model.quantized)
+    parameters = [quantize(a) if index in quantized else a for index, a in enumerate(arrays)]
+    return model.to_bytes(), parameters
+
+
+def _converted(config: Config, spec: EnvironmentSpec, agent: Agent) -> ActingModel:
+    int8 = config.process.acting_precision == "int8"
+    return convert(agent, spec, config.process.envs_per_actor, int8)
+
+
+def _quantized(config: Config, spec: EnvironmentSpec) -> list[int]:
+    """Returns which parameters actors get as int8."""
+    if config.process.acting_precision != "int8":
+        return []
+    return _converted(config, spec, agent_of(config.agent, spec)).quantized
 
 
 def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
@@ -98,6 +116,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     specs = sent_specs(agent, spec, config)
     arrays = [variable.numpy() for variable in agent.variables]
     parameters = parameter_specs(agent, config)
+    quantized = _quantized(config, spec)
     with (
         tempfile.TemporaryDirectory() as folder,
         _loopback(folder, specs, parameters, num_envs) as link,
@@ -109,13 +128,16 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
         def exchange() -> None:
             version = next(versions)
             store.publish(version, arrays)
-            client.fetch_parameters(version - 1)
+            client.fetch_quantized(version - 1, quantized)
             client.push(sent)
 
         per_s, cores = rate(exchange, seconds)
     steps = num_envs * length
     bytes_up = sum(map(len, NestCodec(specs).encode(sent)[1])) / steps
-    bytes_down = sum(NamedSpec.of(*parameter).nbytes for parameter in parameters) / steps
+    sizes = [NamedSpec.of(*parameter).nbytes for parameter in parameters]
+    for index in quantized:
+        sizes[index] = len(encode_quantized(arrays[index]))
+    bytes_down = sum(sizes) / steps
     return Measured(per_s * steps, "CPU", peak_memory_mb(), cores, bytes_up, bytes_down)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from impala_tf import config as configs
-from impala_tf.actor.acting import Acting, Codecs, LearnerActing, Network, OwnActing
+from impala_tf.actor.acting import Acting, Codecs, LearnerActing, OwnActing
 from impala_tf.actor.actor import Actor
 from impala_tf.actor.network import ActingModel, LiteRtPolicy
 from impala_tf.agents.interface import array_specs, interface_of_config
@@ -188,27 +189,29 @@ def _acting(
     if config.process.inference == "learner":
         interface = interface_of_config(config.agent, spec)
         return LearnerActing(client.infer, Codecs(interface, spec), waits)
-    network: Network
     if own is None:
         try:
-            network = _litert_network(config, spec, client, seed)
+            model = _litert_model(config, client)
         except NoNetwork as reason:
             _log.warning("acting with TensorFlow: %s", reason)
             own = _tensorflow_actor(config, spec)
     if own is not None:
         network = own.network(seed, None if q_learning is None else q_learning.epsilons)
-    return OwnActing(network, client.fetch_parameters, waits)
-
-
-def _litert_network(
-    config: Config,
-    spec: EnvironmentSpec,
-    client: ActorClient,
-    seed: int,
-) -> Network:
-    data = client.fetch_network(config.process.envs_per_actor)
+        return OwnActing(network, client.fetch_parameters, waits)
     sampler = sampler_of(spec.actions, np.random.default_rng(seed))
-    return LiteRtPolicy(ActingModel.from_bytes(data), layout_of(spec), sampler)
+    policy = LiteRtPolicy(model, layout_of(spec), sampler)
+    fetch = functools.partial(client.fetch_quantized, quantized=model.quantized)
+    return OwnActing(policy, fetch if model.quantized else client.fetch_parameters, waits)
+
+
+def _litert_model(config: Config, client: ActorClient) -> ActingModel:
+    num_envs = config.process.envs_per_actor
+    if config.process.acting_precision == "int8":
+        try:
+            return ActingModel.from_bytes(client.fetch_network(num_envs, int8=True))
+        except NoNetwork as reason:
+            _log.warning("acting in float32: %s", reason)
+    return ActingModel.from_bytes(client.fetch_network(num_envs))
 
 
 def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:

@@ -18,6 +18,7 @@ from impala_tf.transport.handshake import PROTOCOL_VERSION, RunTerms, max_enviro
 from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.pushes import Pushes, PushReport
+from impala_tf.transport.quantization import Parameter, Quantized, quantize
 from impala_tf.transport.server import LearnerServer
 from impala_tf.transport.service import LearnerService, Networks
 from impala_tf.transport.sessions import ActorView, Sessions
@@ -38,9 +39,11 @@ __all__ = [
     "NestCodec",
     "Networks",
     "NoNetwork",
+    "Parameter",
     "ParameterStore",
     "PushReport",
     "Pushes",
+    "Quantized",
     "QueueClosed",
     "RefusedUnroll",
     "RetryTimes",
@@ -51,4 +54,5 @@ __all__ = [
     "StaleUnroll",
     "TransportError",
     "max_environments",
+    "quantize",
 ]

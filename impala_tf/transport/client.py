@@ -19,15 +19,17 @@ import numpy as np
 from impala_tf.machine import certificates
 from impala_tf.machine.process_memory import PeakMemory
 from impala_tf.transport import credentials, impala_pb2, wire
-from impala_tf.transport.codec import NamedSpec, NestCodec, decode_all
+from impala_tf.transport.codec import NamedSpec, NestCodec, decode, decode_all
 from impala_tf.transport.errors import (
     ClientClosed,
+    DecodeError,
     HandshakeRefused,
     NoNetwork,
     RunOver,
     TransportError,
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
+from impala_tf.transport.quantization import Parameter, decode_quantized
 from impala_tf.types import ActorReport, Episode, Nest
 
 # The learner is unreachable, slow or shutting down: all of these pass.
@@ -162,8 +164,31 @@ class ActorClient:
         Raises: RunOver, ClientClosed, HandshakeRefused after a restart of the learner;
           TransportError on a failure that no retry would fix.
         """
+        reply = self._fetch(known_version, ())
+        if reply is None:
+            return None
+        return reply.parameter_version, decode_all(self._parameter_specs, reply.tensors)
+
+    def fetch_quantized(
+        self, known_version: int, quantized: Sequence[int]
+    ) -> tuple[int, list[Parameter]] | None:
+        """Returns what `fetch_parameters` does, but the parameters at ascending indices as int8."""
+        reply = self._fetch(known_version, quantized)
+        if reply is None:
+            return None
+        specs = self._parameter_specs
+        if len(reply.tensors) != len(specs):
+            raise DecodeError(f"expected {len(specs)} tensors, got {len(reply.tensors)}")
+        found: list[Parameter] = [
+            decode_quantized(spec, data) if index in set(quantized) else decode(spec, data)
+            for index, (spec, data) in enumerate(zip(specs, reply.tensors, strict=True))
+        ]
+        return reply.parameter_version, found
+
+    def _fetch(self, known_version: int, quantized: Sequence[int]) -> Any:
+        """Returns a GetParametersReply, or None if the actor is up to date."""
         request = impala_pb2.GetParametersRequest(
-            known_version=known_version, sequence=self._next_sequence
+            known_version=known_version, sequence=self._next_sequence, quantized=quantized
         )
         started = time.monotonic()
         reply = self._call("GetParameters", request)
@@ -172,14 +197,18 @@ class ActorClient:
         self._fetching_s += time.monotonic() - started
         if reply.outcome == impala_pb2.UNCHANGED:
             return None
-        return reply.parameter_version, decode_all(self._parameter_specs, reply.tensors)
+        return reply
 
-    def fetch_network(self, num_environments: int) -> bytes:
+    def fetch_network(self, num_environments: int, int8: bool = False) -> bytes:
         """Returns the network for N environments: an encoded `actor.network.ActingModel`.
+
+        Args:
+          num_environments: N.
+          int8: whether its layers are to compute with int8 weights.
 
         Raises: NoNetwork with the learner's reason; otherwise as `fetch_parameters`.
         """
-        request = impala_pb2.GetNetworkRequest(num_environments=num_environments)
+        request = impala_pb2.GetNetworkRequest(num_environments=num_environments, int8=int8)
         reply = self._call("GetNetwork", request)
         if reply.outcome == impala_pb2.REFUSED:
             raise NoNetwork(reply.message)

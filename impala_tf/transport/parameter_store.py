@@ -8,28 +8,46 @@ import numpy as np
 
 from impala_tf.transport import impala_pb2
 from impala_tf.transport.codec import NamedSpec, encode
+from impala_tf.transport.quantization import can_quantize, encode_quantized
+
+_MOST_FORMS = 4
 
 
 class Snapshot:
-    """One version of the parameters. Immutable; encoded once, when first requested."""
+    """One version of the parameters. Immutable; encoded once a form, when first requested."""
 
     def __init__(self, parameter_version: int, tensors: Sequence[np.ndarray]) -> None:
         self.parameter_version = parameter_version
         self.tensors = tuple(tensors)
-        self._reply: bytes | None = None
+        self._replies: dict[tuple[int, ...], bytes] = {}
 
-    def reply(self, specs: Sequence[NamedSpec]) -> bytes:
-        """Returns the GetParametersReply with this version, encoded as the run's specs say.
+    def reply(self, specs: Sequence[NamedSpec], quantized: tuple[int, ...] = ()) -> bytes:
+        """Returns the GetParametersReply with this version.
 
         Call it in one thread: the event loop of the server.
+
+        Args:
+          specs: how the run's parameters are sent.
+          quantized: indices of those to send as int8 instead, ascending.
+
+        Raises:
+          ValueError: there is no such index, or its parameter is not the weights of a layer.
         """
-        if self._reply is None:
-            self._reply = impala_pb2.GetParametersReply(
+        if quantized not in self._replies:
+            encoded = list(map(encode, specs, self.tensors))
+            for index in quantized:
+                if not 0 <= index < len(specs) or not can_quantize(specs[index]):
+                    raise ValueError(f"parameter {index} cannot be sent as int8")
+                encoded[index] = encode_quantized(self.tensors[index])
+            reply = impala_pb2.GetParametersReply(
                 outcome=impala_pb2.OK,
                 parameter_version=self.parameter_version,
-                tensors=list(map(encode, specs, self.tensors)),
+                tensors=encoded,
             ).SerializeToString()
-        return self._reply
+            if len(self._replies) >= _MOST_FORMS:  # an odd actor: all of a run ask for the same
+                return reply
+            self._replies[quantized] = reply
+        return self._replies[quantized]
 
 
 class ParameterStore:

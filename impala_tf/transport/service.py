@@ -30,9 +30,9 @@ from impala_tf.transport.sessions import ActorView, Session
 
 logger = logging.getLogger(__name__)
 
-Networks = Callable[[int], "Future[bytes]"]
-"""Converts the network for N environments to bytes that actors read as an `ActingModel`. May fail
-with NoNetwork."""
+Networks = Callable[[int, bool], "Future[bytes]"]
+"""Converts the network for N environments, with int8 weights or not, to bytes that actors read as
+an `ActingModel`. May fail with NoNetwork."""
 
 _WARN_AGAIN_S = 60.0
 _LONGEST_TROUBLE = 400
@@ -176,7 +176,10 @@ class LearnerService:
         behind = snapshot.parameter_version - request.known_version
         if 0 <= behind < self._parameter_lag and request.known_version >= 0:
             return impala_pb2.GetParametersReply(outcome=impala_pb2.UNCHANGED)
-        return snapshot.reply(self._parameter_specs)
+        try:
+            return snapshot.reply(self._parameter_specs, tuple(request.quantized))
+        except ValueError as error:
+            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
 
     @answering
     async def GetNetwork(  # noqa: N802
@@ -188,7 +191,8 @@ class LearnerService:
         try:
             if self._networks is None:
                 raise NoNetwork("the learner was started with --acting=tensorflow")
-            conversion = asyncio.wrap_future(self._networks(request.num_environments))
+            network_of = self._networks(request.num_environments, request.int8)
+            conversion = asyncio.wrap_future(network_of)
             # Shielded: other actors get the same network, also if this one is lost meanwhile.
             network = await asyncio.shield(conversion)
         except NoNetwork as error:

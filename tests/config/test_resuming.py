@@ -67,6 +67,7 @@ def test_what_changes_learning_makes_another_run(
         ("precision", "float32"),
         ("device", "cpu"),
         ("acting", "tensorflow"),
+        ("acting_precision", "int8"),
         ("parameter_compression", "bf16"),
         ("gradient_compression", "fp16"),
         ("track", "wandb"),

@@ -13,10 +13,10 @@ from impala_tf.transport import ClientClosed, NoNetwork, RunOver, TransportError
 from tests.helpers.wire import PATIENCE_S, Connect, FakeLearner, InThread, Serve, StubOf
 
 
-def named_after_its_size(num_environments: int) -> Future[bytes]:
+def named_after_its_size(num_environments: int, int8: bool) -> Future[bytes]:
     """Answers at once."""
     found: Future[bytes] = Future()
-    found.set_result(b"network for %d" % num_environments)
+    found.set_result(b"%s for %d" % (b"int8" if int8 else b"network", num_environments))
     return found
 
 
@@ -24,6 +24,7 @@ def test_an_actor_gets_the_network_for_its_environments(serve: Serve, connect: C
     actor = connect(serve(FakeLearner(), networks=named_after_its_size).port)
     actor.handshake()
     assert actor.fetch_network(3) == b"network for 3"
+    assert actor.fetch_network(3, int8=True) == b"int8 for 3"
 
 
 def test_other_calls_are_answered_while_a_network_is_converted(
@@ -31,7 +32,7 @@ def test_other_calls_are_answered_while_a_network_is_converted(
 ) -> None:
     """Converting takes a second or more, during which the learner serves everybody else."""
     slow: Future[bytes] = Future()
-    one = serve(FakeLearner(), networks=lambda _: slow)
+    one = serve(FakeLearner(), networks=lambda *_: slow)
     actor, other = connect(one.port), connect(one.port, "actor-1")
     actor.handshake()
     waiting = InThread(lambda: actor.fetch_network(3))
@@ -48,7 +49,7 @@ def test_an_actor_that_is_lost_meanwhile_takes_the_network_from_nobody(
     asked: queue.Queue[int] = queue.Queue()
     converted: Future[bytes] = Future()
 
-    def network(num_environments: int) -> Future[bytes]:
+    def network(num_environments: int, int8: bool) -> Future[bytes]:
         asked.put(num_environments)
         return converted
 
@@ -71,7 +72,7 @@ def test_an_actor_that_is_lost_meanwhile_takes_the_network_from_nobody(
 def test_the_reason_why_there_is_none_is_told(serve: Serve, connect: Connect) -> None:
     """The actor then computes with TensorFlow, and logs the reason."""
 
-    def fails(_: int) -> Future[bytes]:
+    def fails(*_: object) -> Future[bytes]:
         found: Future[bytes] = Future()
         found.set_exception(NoNetwork("LiteRT lacks an operation"))
         return found
@@ -96,9 +97,9 @@ def test_a_network_for_other_environments_is_refused(
     """Each size is converted and kept: a broken actor could fill the learner's memory."""
     asked: list[int] = []
 
-    def network(count: int) -> Future[bytes]:
+    def network(count: int, int8: bool) -> Future[bytes]:
         asked.append(count)
-        return named_after_its_size(count)
+        return named_after_its_size(count, int8)
 
     actor = connect(serve(FakeLearner(), networks=network).port)
     actor.handshake()
