@@ -26,6 +26,7 @@ from impala_tf.frontend import (
 from impala_tf.frontend.engines import slurm
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import STOP_S, plan_of
+from impala_tf.frontend.parallel import connected
 from impala_tf.frontend.record import find, load
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
@@ -119,6 +120,13 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     commands.choices["exec"].add_argument(
         "command", metavar="-- CMD", nargs=argparse.REMAINDER, help="such as -- nvidia-smi -L"
     )
+    commands.choices["exec"].add_argument(
+        "--workers_csv_path", metavar="FILE",
+        help="run it on the machines of a CSV, in the home folder: before a launch, or a setup",
+    )  # fmt: skip
+    commands.choices["exec"].add_argument(
+        "--accept_new_host_keys", action="store_true", help="trust machines unknown to SSH"
+    )
     commands.choices["fetch"].add_argument(
         "--to", type=Path, metavar="FOLDER", help="default: the logdir here"
     )
@@ -193,7 +201,7 @@ _SOME_LOGDIR = "runs"
 
 def _given(options: argparse.Namespace) -> Given:
     names = ("workers_csv_path", "accept_new_host_keys", "rendezvous_port")
-    flags = {name: getattr(options, name) for name in names}
+    flags = {name: getattr(options, name) for name in names if hasattr(options, name)}
     return Given({**flags, "logdir": options.logdir or _SOME_LOGDIR})
 
 
@@ -277,7 +285,12 @@ def _exec(options: argparse.Namespace) -> int:
     words = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not words:
         raise ConfigError("exec: name a command, such as -- nvidia-smi -L")
-    return operate.execute(_run_of(options), words)
+    if options.workers_csv_path:
+        plan, passwords, _ = plan_of(_given(options), sys.executable)
+        machines = connected(plan.nodes, passwords, options.accept_new_host_keys)
+        return operate.execute(machines, words, in_workdir=False)
+    record = load(_run_of(options))
+    return operate.execute(connected(record.plan.nodes, record.passwords()), words, True)
 
 
 def _fetch(options: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from impala_tf.frontend.launcher import (
 )
 from impala_tf.frontend.look import look
 from impala_tf.frontend.monitor import MakeDisplay, Monitor
-from impala_tf.frontend.parallel import connected, good, on_all, problems
+from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.record import Record, load, save
 from impala_tf.machine import certificates
@@ -198,18 +199,26 @@ def revoke(logdir: Path, host: str) -> int:
     return 0
 
 
-def execute(logdir: Path, command: Sequence[str]) -> int:
-    """Runs a command in the project's folder on every machine; prints what it prints, by machine.
+def execute(
+    machines_of: AbstractContextManager[Machines], command: Sequence[str], in_workdir: bool
+) -> int:
+    """Runs a command on every machine; prints what it prints, by machine.
 
-    Returns 1 if it fails anywhere, else 0. Ctrl-C ends it everywhere.
+    Args:
+      machines_of: connects to them, see `connected`.
+      command: its words.
+      in_workdir: whether to run it in the project's folder, which is there after `setup`, else in
+        the home folder.
+
+    Returns:
+      1 if it fails anywhere, else 0. Ctrl-C ends it everywhere.
     """
-    record = load(logdir)
     printing = threading.Lock()
     streams: list[Stream] = []
-    with connected(record.plan.nodes, record.passwords()) as machines:
+    with machines_of as machines:
 
         def run_on(runner: CommandRunner) -> int:
-            stream = runner.stream(until_input_ends(list(command)))
+            stream = runner.stream(until_input_ends(list(command)), in_workdir)
             streams.append(stream)
             for line in lines_of(stream.chunks()):
                 with printing:

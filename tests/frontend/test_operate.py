@@ -87,6 +87,16 @@ def test_a_command_runs_in_the_projects_folder_on_every_machine(launched, capfd)
     assert said.err == "this machine: exit status 3\n"
 
 
+def test_before_a_launch_a_command_runs_in_the_home_folder(tmp_path, monkeypatch, capfd):
+    """There, it can install what `setup` and a launch need, such as tmux."""
+    monkeypatch.chdir(tmp_path)  # this machine: the current folder
+    csv = write_csv(tmp_path / "workers.csv", tmp_path / "not there yet", actors=1)
+    assert main(["exec", f"--workers_csv_path={csv}", "--", "pwd"]) == 0
+    assert capfd.readouterr().out == f"this machine: {tmp_path}\n"
+    assert main(["exec", "--workers_csv_path=none.csv", "--", "pwd"]) == 2
+    assert capfd.readouterr().err.startswith("--workers_csv_path=none.csv")
+
+
 def test_files_are_fetched_without_private_keys(launched, tmp_path):
     wait_until((launched.logdir / "status.json").exists)
     target = tmp_path / "fetched"
