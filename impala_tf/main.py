@@ -115,13 +115,18 @@ def launch(given: Given) -> int:
 
 
 def submit(given: Given) -> int:
-    """Submits a run to an engine; returns the exit status."""
-    from impala_tf.frontend.engines import slurm
+    """Submits a run to an engine, or prints what it would submit; returns the exit status."""
+    from impala_tf.frontend.engines import registry
     from impala_tf.frontend.errors import ClusterError
 
     config = _checked(given)
+    given = given.replace(logdir=config.run.logdir)
+    engine = registry.engine(given["engine"])
+    if given.cluster.dry_run:
+        print(engine.render(given), end="")
+        return 0
     try:
-        return slurm.submit(given.replace(logdir=config.run.logdir))
+        return engine.submit(given)
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1

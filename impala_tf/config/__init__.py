@@ -21,6 +21,8 @@ from impala_tf.config.defaults import (
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import (
     BUILT_IN,
+    ENGINE_FLAGS,
+    ENGINES,
     Given,
     actors_use_tensorflow,
     actors_wait,
@@ -64,6 +66,8 @@ __all__ = [
     "AGENTS",
     "ALGORITHMS",
     "BUILT_IN",
+    "ENGINES",
+    "ENGINE_FLAGS",
     "PRESETS",
     "Algorithm",
     "AgentComposition",

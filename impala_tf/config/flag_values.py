@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -32,6 +33,13 @@ def flat_items(config: Config) -> Iterator[tuple[str, Any]]:
 
 BUILT_IN: Mapping[str, Any] = dict(flat_items(Config()))
 """{flag: default}; None if it depends on other flags, or stands for "none"."""
+ENGINES = tuple(
+    name for name in typing.get_args(typing.get_type_hints(ClusterConfig)["engine"]) if name
+)
+"""The values of --engine."""
+ENGINE_FLAGS = tuple(name for name in BUILT_IN if name.partition("_")[0] in ("engine", *ENGINES))
+"""The flags of the machine that submits a run to an engine: the run's processes get none of them.
+An engine's own ones begin with its name."""
 
 
 @dataclasses.dataclass(frozen=True)

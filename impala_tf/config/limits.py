@@ -12,6 +12,7 @@ from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import (
     BUILT_IN,
+    ENGINE_FLAGS,
     Given,
     actors_use_tensorflow,
     actors_wait,
@@ -82,7 +83,7 @@ def problems(given: Given) -> list[str]:
     found += _role_problems(flags)
     found += _synchronization_problems(flags)
     found += _cluster_problems(flags)
-    return found or _slurm_problems(flags)
+    return found or _engine_problems(flags)
 
 
 def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
@@ -319,19 +320,28 @@ def _cluster_problems(flags: dict[str, Any]) -> list[str]:
     return found
 
 
-def _slurm_problems(flags: dict[str, Any]) -> list[str]:
-    if flags["engine"] != "slurm":
-        given = [
-            name for name in flags if name.startswith("slurm_") and flags[name] != BUILT_IN[name]
-        ]
-        return [f"--{name}: only with --engine=slurm" for name in given]
+def _engine_problems(flags: dict[str, Any]) -> list[str]:
+    """Returns what does not fit --engine, or needs it."""
+    engine, own = flags["engine"], f"{flags['engine']}_"
     found = [
-        f"--{name}: --engine=slurm gives each process its part itself; leave the flag out"
+        f"--{name}: only with --engine={name.partition('_')[0]}"
+        for name in ENGINE_FLAGS
+        if name != "engine" and not name.startswith(own) and flags[name] != BUILT_IN[name]
+    ]
+    if not engine:
+        return found
+    found += [
+        f"--{name}: --engine={engine} gives each process its part itself; leave the flag out"
         for name in ("job_name", "workers_csv_path", "join")
         if flags[name]
     ]
     if flags["mode"] != "train":
-        found.append(f"--engine=slurm: trains; leave it out with --mode={flags['mode']}")
+        found.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
+    return found + (_slurm_problems(flags) if engine == "slurm" else [])
+
+
+def _slurm_problems(flags: dict[str, Any]) -> list[str]:
+    found = []
     if flags["slurm_learners"] > 1 and not flags["slurm_actors"]:
         found.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
     time = flags["slurm_time"]

@@ -23,7 +23,7 @@ from impala_tf.frontend import (
     project,
     status,
 )
-from impala_tf.frontend.engines import slurm
+from impala_tf.frontend.engines import registry
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import STOP_S, plan_of
 from impala_tf.frontend.parallel import connected
@@ -243,8 +243,9 @@ def _run_of(options: argparse.Namespace) -> Path:
 
 
 def _status(options: argparse.Namespace) -> int:
-    if job := slurm.find(options.logdir):
-        return slurm.show_status(job)
+    if found := registry.found(options.logdir):
+        engine, job = found
+        return engine.show_status(job)
     return status.show_status(_run_of(options), overview.wide_console(), options.follow)
 
 
@@ -258,14 +259,16 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    if job := slurm.find(options.logdir):
-        return slurm.follow_log(job, options.name, options.follow)
+    if found := registry.found(options.logdir):
+        engine, job = found
+        return engine.follow_log(job, options.name, options.follow)
     return status.follow_logs(_run_of(options), options.name, options.follow, options.host)
 
 
 def _stop(options: argparse.Namespace) -> int:
-    if job := slurm.find(options.logdir):
-        return slurm.stop(job, options.target)
+    if found := registry.found(options.logdir):
+        engine, job = found
+        return engine.stop(job, options.target)
     return operate.stop(_run_of(options), options.timeout_s, options.target)
 
 

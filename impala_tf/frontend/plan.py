@@ -314,9 +314,8 @@ def _is_local(row: Row, local: LocalNode) -> bool:
 LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys", "max_restarts",
                "rendezvous_port", "credentials", "min_actors", "min_learners", "max_hours",
                "end_command", "env", "secret", "start_at_boot", "dry_run", "join",
-               "join_learners", "join_port", "actors_per_node", "engine", "slurm_learners",
-               "slurm_actors", "slurm_time", "slurm_options", "slurm_learner_options",
-               "slurm_actor_options")  # fmt: skip
+               "join_learners", "join_port", "actors_per_node",
+               *configs.ENGINE_FLAGS)  # fmt: skip
 
 
 def _arguments(

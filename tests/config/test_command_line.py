@@ -56,13 +56,9 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
     return OF_TYPE[hint]
 
 
-# --config is read by the first process; the others get what it says. Those of Slurm are for the
+# --config is read by the first process; the others get what it says. Those of engines are for the
 # machine that submits.
-FLAGS = {
-    name: values(name)
-    for name in DEFAULTS
-    if name not in ("config", "engine") and not name.startswith("slurm_")
-}
+FLAGS = {name: values(name) for name in DEFAULTS if name not in ("config", *configs.ENGINE_FLAGS)}
 
 
 # Most sets of flags contradict themselves somewhere, and are left out.

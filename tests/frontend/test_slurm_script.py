@@ -22,7 +22,7 @@ FLAGS = {
 
 def render(**flags: object) -> str:
     logdir = Path("/shared/my runs/pong 3")
-    return slurm.render(
+    return slurm.batch_script(
         Given({**FLAGS, **flags}),
         logdir,
         Path("/home/me/impala_tf"),

@@ -19,18 +19,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
+from impala_tf.frontend.engines.engine import record_path
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.node import state as files
 from impala_tf.logdir import Logdir, moved_aside, write_atomically
 
-_RECORD, _SCRIPT = "slurm.json", "slurm.sh"
+_NAME, _SCRIPT = "slurm", "slurm.sh"
 _COMMAND_S = 60.0
 _TAIL_BYTES = "20000"
-_OF_THE_LAUNCH = ("engine", "slurm_learners", "slurm_actors", "slurm_time", "slurm_options",
-                  "slurm_learner_options", "slurm_actor_options", "fresh", "dry_run",
-                  "detach")  # fmt: skip
+_OF_THE_LAUNCH = (*ENGINE_FLAGS, "fresh", "dry_run", "detach")
 _HEAD = """\
 #!/bin/bash
 #SBATCH --job-name={name}
@@ -74,8 +73,14 @@ class Job(NamedTuple):
     number: str
 
 
-def render(given: Given, logdir: Path, workdir: Path, program: Sequence[str]) -> str:
-    """Returns the batch script of a run.
+def render(given: Given) -> str:
+    """Returns the batch script of a run; see `engine.Engine`."""
+    program = (sys.executable, *user_commands.program())
+    return batch_script(given, Path(given["logdir"]).absolute(), Path.cwd(), program)
+
+
+def batch_script(given: Given, logdir: Path, workdir: Path, program: Sequence[str]) -> str:
+    """Returns a batch script.
 
     Args:
       given: the flags of the run.
@@ -104,7 +109,7 @@ def render(given: Given, logdir: Path, workdir: Path, program: Sequence[str]) ->
 
 
 def submit(given: Given) -> int:
-    """Submits a run, or with --dry_run prints its script; returns 0.
+    """Submits a run; returns 0.
 
     Args:
       given: the flags; `logdir` is among them.
@@ -114,10 +119,7 @@ def submit(given: Given) -> int:
       ClusterError: Slurm refuses the job.
     """
     logdir = Path(given["logdir"]).absolute()
-    script = render(given, logdir, Path.cwd(), (sys.executable, *user_commands.program()))
-    if given.cluster.dry_run:
-        print(script, end="")
-        return 0
+    script = render(given)
     if shutil.which("sbatch") is None:
         raise ConfigError("--engine=slurm: no sbatch here; use a machine with Slurm's commands")
     before = find(logdir)
@@ -132,7 +134,7 @@ def submit(given: Given) -> int:
         logdir.mkdir(parents=True, exist_ok=True)
         write_atomically(logdir / _SCRIPT, script)
         number = _slurm("sbatch", "--parsable", str(logdir / _SCRIPT)).strip().partition(";")[0]
-        write_atomically(logdir / _RECORD, json.dumps({"job": number}) + "\n")
+        write_atomically(record_path(logdir, _NAME), json.dumps({"job": number}) + "\n")
     except OSError as error:
         raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
     print(f"submitted job {number}; it prints to {logdir}/slurm-{number}.out")
@@ -145,8 +147,7 @@ def submit(given: Given) -> int:
 
 def find(logdir: str | Path | None) -> Job | None:
     """Returns the job whose run is in a folder; None if there is none."""
-    path = Path(logdir or ".") / _RECORD
-    if logdir is None or not path.exists():
+    if logdir is None or not (path := record_path(logdir, _NAME)).exists():
         return None
     try:
         return Job(Path(logdir), str(int(json.loads(path.read_text())["job"])))

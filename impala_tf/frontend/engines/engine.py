@@ -1,0 +1,80 @@
+"""What an engine is: it owns machines, and runs a job of ours on them.
+
+Every engine is a module of this package, named as --engine names it. `registry` imports it when it
+is chosen. It keeps what it must remember of a run in LOGDIR/ENGINE.json, on the machine where the
+run was submitted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from impala_tf.config import Given
+
+Job = TypeVar("Job")
+"""What an engine remembers of a run that was submitted."""
+
+
+class Engine(Protocol[Job]):
+    """The functions of an engine's module. They print for people, and return an exit status."""
+
+    def render(self, given: Given) -> str:
+        """Returns what would be submitted, as text, and touches nothing.
+
+        Args:
+          given: the flags; `logdir` is among them.
+
+        Raises:
+          ConfigError: flags that the engine cannot use.
+        """
+
+    def submit(self, given: Given) -> int:
+        """Submits a run.
+
+        Args:
+          given: the flags; `logdir` is among them.
+
+        Raises:
+          ConfigError: flags, a logdir or a machine that cannot be used. Nothing was submitted.
+          ClusterError: the engine refuses the run.
+        """
+
+    def find(self, logdir: str | Path | None) -> Job | None:
+        """Returns the job that was submitted with a logdir; None if there is none.
+
+        Raises:
+          ConfigError: its record is damaged.
+        """
+
+    def show_status(self, job: Job) -> int:
+        """Prints what the engine says of the job, and the state of its processes.
+
+        Raises:
+          ClusterError: the engine does not answer.
+        """
+
+    def follow_log(self, job: Job, name: str, follow: bool) -> int:
+        """Prints the end of a process's output.
+
+        Args:
+          job: the run's.
+          name: such as learner-0.
+          follow: whether to go on, until Ctrl-C.
+
+        Raises:
+          ClusterError: there is none.
+        """
+
+    def stop(self, job: Job, target: str | None) -> int:
+        """Stops the whole run, with a checkpoint; or what `target` names, if the engine can.
+
+        Raises:
+          ConfigError: a target that cannot be stopped alone.
+          ClusterError: the engine does not do it.
+        """
+
+
+def record_path(logdir: str | Path, engine: str) -> Path:
+    """Returns where an engine keeps what it remembers of a run."""
+    return Path(logdir) / f"{engine}.json"
