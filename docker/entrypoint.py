@@ -1,8 +1,8 @@
-"""What a container runs: `learner FLAGS`, `actor FLAGS`, `credentials ...`, or any other command.
+"""What a container runs: `learner|actor|join FLAGS`, `credentials ...`, or any other command.
 
 FLAGS are those of run_experiment.py. The entry point adds what a container needs besides: the role,
 an actor's number, a rendezvous for several learners, and a note for the health check
-(docker/health.py).
+(docker/health.py). `join` is a node of a job, such as a pod of --engine=kubernetes (see --join).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import health
@@ -47,6 +47,8 @@ def command(role: str, arguments: Sequence[str]) -> list[str]:
         return _actor_command(arguments)
     if role == "learner":
         return _learner_command(arguments)
+    if role == "join":
+        return _join_command(arguments)
     if role == "credentials":
         return [sys.executable, str(ROOT / "docker" / "credentials.py"), *arguments]
     return [role, *arguments]
@@ -91,6 +93,34 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
     return _in_a_group(_run_experiment(*configs.to_flags(given)), given, hosts)
 
 
+def _join_command(arguments: Sequence[str]) -> list[str]:
+    from impala_tf.frontend import join
+    from impala_tf.frontend.node import state
+    from impala_tf.logdir import Logdir
+
+    heartbeat = str(WORK / "impala_tf-heartbeat")
+    added = ["--join", f"--heartbeat_path={heartbeat}"]
+    given = command_line.parse([*added, *arguments])
+    if given["logdir"] is None or not given["job_name"]:
+        raise ConfigError("join: needs --logdir, and a job of at least two nodes")
+    logdir, task = Logdir(Path(given["logdir"]).absolute()), given["task"]
+    supervisor = state.state_path(logdir.path, join.node_name(given))
+    if given["job_name"] == "actor":
+        beats = {
+            f"actor-{number}": join.heartbeat_path(heartbeat, number)
+            for number in join.tasks(given)
+        }
+        _leave(health.node_note(supervisor, beats))
+    else:
+        authority = Path(given["credentials"] or logdir.credentials) / "ca.pem"
+        address = configs.hosts(given["learner_hosts"])[task]
+        learner = health.learner_note(
+            logdir.status(task), address, authority, certificates.LEARNER_NAME
+        )
+        _leave({**health.node_note(supervisor), **learner})
+    return _run_experiment(*added, *arguments)
+
+
 def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[str]:
     """Returns the command of a learner that waits for the others before each start."""
     from impala_tf.frontend.node import state
@@ -129,14 +159,14 @@ def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[
     return [sys.executable, "-m", "impala_tf.frontend.node.supervisor", str(path), "--echo"]
 
 
-def _leave(note: dict[str, str]) -> None:
+def _leave(note: Mapping[str, object]) -> None:
     health.NOTE.write_text(json.dumps(note), encoding="utf-8")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command in place of this process; returns an exit status only if that fails."""
     if not arguments:
-        return command_line.fail(ConfigError("name a role: learner, actor or credentials"))
+        return command_line.fail(ConfigError("name a role: learner, actor, join or credentials"))
     try:
         words = command(arguments[0], arguments[1:])
     except ConfigError as error:

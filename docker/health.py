@@ -15,6 +15,7 @@ import ssl
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ STATUS_MAX_AGE_S = 30.0
 """A learner writes its status every second, even on a busy machine."""
 UPDATE_MAX_AGE_S = 60.0
 """Much longer than an update takes, if there are unrolls."""
+SUPERVISOR_MAX_AGE_S = 30.0
+"""A supervisor writes its state every 2 s."""
 HEARTBEAT_MAX_AGE_S = 180.0
 """An actor updates its heartbeat at every call to the learner. A call that waits for room in the
 learner's queue can take a minute."""
@@ -38,17 +41,45 @@ def actor_note(heartbeat: Path) -> dict[str, str]:
     return {"heartbeat": str(heartbeat)}
 
 
+def node_note(supervisor: Path, heartbeats: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Returns the note about a node of a job: its supervisor's state, and its actors' heartbeats.
+
+    For a learner, add `learner_note`.
+    """
+    return {"supervisor": str(supervisor), "heartbeats": dict(heartbeats or {})}
+
+
 def trouble(note: dict[str, Any], uptime_s: float, answer_s: float = 5.0) -> str:
     """Returns what is wrong with the process that a note describes, or ''.
 
     Args:
-      note: as `learner_note` or `actor_note` made it.
+      note: as `learner_note`, `actor_note` or `node_note` made it.
       uptime_s: seconds of the monotonic clock, which the process uses too, and which is never set.
       answer_s: how long a learner's port may take to answer.
     """
+    if "supervisor" in note:
+        return _node_trouble(note, uptime_s, answer_s)
     if "heartbeat" in note:
         return _heartbeat_trouble(Path(note["heartbeat"]), uptime_s)
     return _status_trouble(Path(note["status"]), uptime_s) or _port_trouble(note, answer_s)
+
+
+def _node_trouble(note: dict[str, Any], uptime_s: float, answer_s: float) -> str:
+    """Looks only at processes that run: the supervisor restarts the others, or waits with them."""
+    try:
+        state = json.loads(Path(note["supervisor"]).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return "the supervisor has not started yet"
+    age_s = uptime_s - state["uptime_s"]
+    if not -1 <= age_s <= SUPERVISOR_MAX_AGE_S:
+        return f"the supervisor's state is {age_s:.0f} s old"
+    running = [name for name, each in state["processes"].items() if each["state"] == "running"]
+    if "status" in note:
+        if not running:
+            return ""
+        return _status_trouble(Path(note["status"]), uptime_s) or _port_trouble(note, answer_s)
+    found = (_heartbeat_trouble(Path(note["heartbeats"][name]), uptime_s) for name in running)
+    return next((f"{name}: {text}" for name, text in zip(running, found, strict=True) if text), "")
 
 
 def _heartbeat_trouble(path: Path, uptime_s: float) -> str:

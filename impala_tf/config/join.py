@@ -3,6 +3,7 @@
     SkyPilot      SKYPILOT_NODE_RANK, SKYPILOT_NODE_IPS
     torchrun      RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     Kubernetes    JOB_COMPLETION_INDEX, HOSTNAME; IMPALA_TF_SERVICE names the headless service
+                  (with --job_name, only the first, for --task: learners and actors are two Jobs)
     Slurm         SLURMD_NODENAME and the job's node list; all lists of a heterogeneous job
 
 The first that is set counts. TF_CONFIG, or --job_name with --task and --learner_hosts, comes before
@@ -20,6 +21,7 @@ from impala_tf.config.flag_values import Given, hosts
 from impala_tf.config.slurm_nodes import slurm_hosts
 
 SERVICE = "IMPALA_TF_SERVICE"
+_INDEX = "JOB_COMPLETION_INDEX"
 _PORT = 8001
 _NO_ENGINE = (
     "--join: no variable says which node this is (SLURMD_NODENAME, RANK, SKYPILOT_NODE_RANK,"
@@ -58,6 +60,10 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
     Raises:
       ConfigError: the environment does not say what is needed.
     """
+    if given["join"] and given["job_name"] and "task" not in given:
+        return (
+            given.replace(task=_number(environment, _INDEX)) if environment.get(_INDEX) else given
+        )
     if not given["join"] or given["job_name"] or given["workers_csv_path"]:
         return given
     if given["mode"] != "train":
@@ -107,7 +113,7 @@ def _place(environment: Mapping[str, str]) -> Place:
     for variable, find in (
         ("SKYPILOT_NODE_RANK", _skypilot),
         ("RANK", _torchrun),
-        ("JOB_COMPLETION_INDEX", _kubernetes),
+        (_INDEX, _kubernetes),
         ("SLURM_JOB_ID", _slurm),
     ):
         if environment.get(variable):
@@ -140,14 +146,14 @@ def _torchrun(environment: Mapping[str, str]) -> Place:
 
 
 def _kubernetes(environment: Mapping[str, str]) -> Place:
-    index = _number(environment, "JOB_COMPLETION_INDEX")
+    index = _number(environment, _INDEX)
     service, name = _text(environment, SERVICE), _text(environment, "HOSTNAME")
     # The pods of an indexed Job have the host names JOB-0, JOB-1, ...
     job = name.removesuffix(f"-{index}")
     if job == name:
         raise ConfigError(f"HOSTNAME={name}: must end in -{index}, as in an indexed Job")
     enough = tuple(f"{job}-{each}.{service}" for each in range(64))
-    return Place(index, None, enough, "JOB_COMPLETION_INDEX")
+    return Place(index, None, enough, _INDEX)
 
 
 def _slurm(environment: Mapping[str, str]) -> Place:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,12 @@ def run_node(given: Given, config: Config) -> int:
     logdir = Path(given["logdir"]).absolute()
     credentials = Path(given["credentials"] or logdir / "credentials").absolute()
     # Waiting ends at once on a signal; the supervisor has handlers of its own.
-    _prepare(logdir, credentials, is_first=given["job_name"] == "learner" and given["task"] == 0)
+    is_learner = given["job_name"] == "learner"
+    _prepare(logdir, credentials, is_first=is_learner and given["task"] == 0)
     learners = configs.hosts(given["learner_hosts"])
-    node = f"node-{given['job_name']}-{given['task']}"
+    if is_learner:
+        _await_name(learners[given["task"]])
+    node = node_name(given)
     orders = Orders(
         run_id=hashlib.sha256(given["learner_hosts"].encode()).hexdigest()[:16],
         node=node,
@@ -88,6 +92,20 @@ def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
         time.sleep(_POLL_S)
 
 
+def _await_name(address: str) -> None:
+    """Waits until this learner's name is known: that of a pod is not, in its first seconds."""
+    host = address.rpartition(":")[0].strip("[]")
+    until_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            socket.getaddrinfo(host, None)
+            return
+        except socket.gaierror as error:
+            if time.monotonic() > until_s:
+                raise ConfigError(f"--learner_hosts={address}: {host}: {error.strerror}") from None
+        time.sleep(_POLL_S)
+
+
 def _processes(
     given: Given, config: Config, logdir: Path, credentials: Path, learners: tuple[str, ...]
 ) -> list[ProcessSpec]:
@@ -96,7 +114,7 @@ def _processes(
     )
     job = given["job_name"]
     if job == "actor":
-        return [_process(common.replace(task=task)) for task in _tasks(given)]
+        return [_process(_of_actor(common, task)) for task in tasks(given)]
     names = [host.rpartition(":")[0].strip("[]") for host in learners]
     ports = [int(host.rpartition(":")[2]) for host in learners]
     # Each learner has a node of its own.
@@ -104,6 +122,27 @@ def _processes(
     spec = _process(common)
     restarts = given.cluster.max_restarts
     return [spec._replace(rank_info=ranks[given["task"]], max_restarts=restarts)]
+
+
+def _of_actor(common: Given, task: int) -> Given:
+    given = common.replace(task=task)
+    path = given["heartbeat_path"]
+    return given.replace(heartbeat_path=heartbeat_path(path, task)) if path else given
+
+
+def heartbeat_path(path: str, task: int) -> str:
+    """Returns where an actor of a node leaves its heartbeat.
+
+    Args:
+      path: --heartbeat_path of the node.
+      task: the actor's number.
+    """
+    return f"{path}-{task}"
+
+
+def node_name(given: Given) -> str:
+    """Returns the name of this node, which is in the names of its files."""
+    return f"node-{given['job_name']}-{given['task']}"
 
 
 def _process(flags: Given) -> ProcessSpec:
@@ -117,7 +156,7 @@ def _per_node(given: Given) -> int:
     return each
 
 
-def _tasks(given: Given) -> range:
+def tasks(given: Given) -> range:
     """Returns the numbers of this node's actors."""
     each, node, nodes = _per_node(given), given["task"], len(configs.hosts(given["actor_hosts"]))
     if not nodes:

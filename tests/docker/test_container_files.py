@@ -20,8 +20,10 @@ import yaml
 from impala_tf import config as configs
 from impala_tf.config import command_line
 from impala_tf.frontend import requirements
-from impala_tf.frontend.node.state import Orders, read_orders
+from impala_tf.frontend.node.state import NodeState, Orders, read_orders, uptime_s
+from impala_tf.frontend.node.state import write as write_state
 from impala_tf.machine import certificates
+from impala_tf.machine.supervision import ProcessState, State
 from impala_tf.processes.heartbeat import Heartbeat
 from impala_tf.transport import credentials as run_credentials
 from tests.helpers.ports import free_port
@@ -101,13 +103,44 @@ def test_learners_of_a_group_wait_for_each_other_before_they_start(work_folder):
     assert note()["status"] == "/runs/x/status-1.json"
 
 
+COMMON = ("--level_name=CartPole-v1", "--learner_hosts=p-learner-0.p:8001", "--logdir=/runs/p",
+          "--credentials=/credentials", "--actors_per_node=3")  # fmt: skip
+
+
+def test_a_pod_of_learners_leaves_a_note_about_its_learner_and_its_supervisor(monkeypatch):
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "0")
+    flags = flags_of(entrypoint.command("join", ["--job_name=learner", *COMMON]))
+    assert (flags["job_name"], flags["task"], flags["join"]) == ("learner", 0, True)
+    assert note() == {
+        "supervisor": "/runs/p/processes/node-learner-0.state.json",
+        "heartbeats": {},
+        "status": "/runs/p/status.json",
+        "address": "p-learner-0.p:8001",
+        "ca": "/credentials/ca.pem",
+        "name": certificates.LEARNER_NAME,
+    }
+
+
+def test_a_pod_of_actors_has_a_heartbeat_for_each_of_them(monkeypatch, work_folder):
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "2")
+    flags = flags_of(entrypoint.command("join", ["--job_name=actor", *COMMON]))
+    assert (flags["job_name"], flags["task"]) == ("actor", 2)
+    beats = {f"actor-{n}": f"{work_folder}/impala_tf-heartbeat-{n}" for n in (6, 7, 8)}
+    assert note() == {
+        "supervisor": "/runs/p/processes/node-actor-2.state.json",
+        "heartbeats": beats,
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([], "name a role: learner, actor or credentials"),
+        ([], "name a role: learner, actor, join or credentials"),
         (["learner", "--learner_hosts=l:1"], "--logdir: name a folder on a volume"),
         (["learner", "--learner_hosts=l:1", "--logdir=x", "--task=1"], "--task=1: "),
         (["actor"], "--job_name=actor: needs --learner_hosts"),
+        (["join", "--logdir=x"], "--join: no variable says which node this is"),
+        (["join", "--job_name=learner", "--learner_hosts=l:1"], "join: needs --logdir"),
         (["actor", "--learner_hosts=l:1", "--levle_name=x"], "--levle_name: no such flag"),
         (["no-such-command"], "no-such-command: No such file"),
     ],
@@ -214,6 +247,45 @@ def test_an_actor_is_healthy_while_its_heartbeat_is_recent(tmp_path):
     beat.beat()
     assert health.trouble(actor, time.monotonic()) == ""
     assert "is 200 s old" in health.trouble(actor, time.monotonic() + 200)
+
+
+def node_state(path: Path, **processes: State) -> None:
+    """Writes what a supervisor says of its processes, now."""
+    found = {name.replace("_", "-"): ProcessState(name, state=state) for name, state in
+             processes.items()}  # fmt: skip
+    now = NodeState("run", "node", 1, 1, "boot", uptime_s(), time.time(), found)
+    write_state(path, now)
+
+
+def test_a_node_of_actors_is_healthy_while_every_actor_that_runs_is(tmp_path):
+    state, beats = tmp_path / "state", {f"actor-{n}": str(tmp_path / f"beat-{n}") for n in (0, 1)}
+    pod = health.node_note(state, beats)
+    assert health.trouble(pod, time.monotonic()) == "the supervisor has not started yet"
+    node_state(state, actor_0="running", actor_1="running")
+    Heartbeat(beats["actor-0"]).beat()
+    found = health.trouble(pod, time.monotonic())
+    assert found == "actor-1: the actor has not started yet"
+    Heartbeat(beats["actor-1"]).beat()
+    assert health.trouble(pod, time.monotonic()) == ""
+    assert "the supervisor's state is 60 s old" in health.trouble(pod, time.monotonic() + 60)
+    Path(beats["actor-1"]).unlink()
+    node_state(state, actor_0="running", actor_1="failed")
+    assert health.trouble(pod, time.monotonic()) == "", "killing the pod would end actor-0, too"
+
+
+def test_a_learner_that_waits_for_the_others_is_healthy(learner, tmp_path):
+    """Its old status says that it hangs, but the others may have to find a machine first."""
+    pod = {**health.node_note(tmp_path / "state"), **learner}
+    Path(learner["status"]).unlink()
+    node_state(tmp_path / "state", learner_0="gathering")
+    assert health.trouble(pod, time.monotonic()) == ""
+    node_state(tmp_path / "state", learner_0="running")
+    assert health.trouble(pod, time.monotonic()) == "the learner has not started yet"
+    status = {"updated_unix_s": 1e9, "updated_uptime_s": time.monotonic()}
+    Path(learner["status"]).write_text(json.dumps(status))
+    assert health.trouble(pod, time.monotonic()) == ""
+    closed = {**pod, "address": f"127.0.0.1:{free_port()}"}
+    assert "does not answer" in health.trouble(closed, time.monotonic())
 
 
 def test_the_check_prints_one_line(tmp_path):
