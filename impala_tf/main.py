@@ -120,7 +120,12 @@ def submit(given: Given) -> int:
     from impala_tf.frontend.errors import ClusterError
 
     config = _checked(given)
-    given = given.replace(logdir=config.run.logdir)
+    given = given.replace(
+        logdir=config.run.logdir,
+        envs_per_actor=config.process.envs_per_actor,
+        acting=config.process.acting,
+        algorithm=config.loss.algorithm,
+    )
     engine = registry.engine(given["engine"])
     if given.cluster.dry_run:
         print(engine.render(given), end="")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
+from impala_tf.config.engine_flags import KubernetesConfig
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
     EvaluationConfig,
@@ -368,7 +369,8 @@ class ClusterConfig:
     detach: bool = False
     """Return as soon as the run is launched, instead of showing its progress."""
     dry_run: bool = False
-    """Print which processes would run where, and start nothing. Without a CSV, too."""
+    """Print which processes would run where, and start nothing. Without a CSV, too.
+    --engine: print what would be submitted."""
     speed_json: str | None = None
     """File with what --mode=benchmark --json printed on a machine like those of the CSV. --dry_run
     and the launcher's doctor then predict frames a second, and cost if the CSV has prices."""
@@ -402,7 +404,7 @@ class ClusterConfig:
     join: bool = False
     """Run this node's part of a job: one command for every node. The environment says which node
     it is, and where the learners are: Slurm, torchrun, SkyPilot, Kubernetes or TF_CONFIG
-    (docs/slurm.md)."""
+    (docs/engines.md)."""
     join_learners: int | None = None
     """--join: so many nodes are learners, the first ones; the others run actors.
     Default: 1; in a heterogeneous job of Slurm, the nodes of its first component."""
@@ -411,8 +413,9 @@ class ClusterConfig:
     Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
     actors_per_node: int | None = None
     """--join: actor processes of a node that is no learner. Default: one per core of that node."""
-    engine: Literal["", "slurm"] = ""
-    """slurm: submit the run as a job that starts --join on each of its nodes (docs/slurm.md)."""
+    engine: Literal["", "slurm", "kubernetes"] = ""
+    """slurm, kubernetes: submit the run as a job that starts --join on each of its nodes
+    (docs/engines.md). --dry_run prints what they get."""
     slurm_learners: int = 1
     """--engine=slurm: nodes with a learner."""
     slurm_actors: int = 1
@@ -440,6 +443,7 @@ class Config:
     replay: ReplayConfig = ReplayConfig()
     process: ProcessConfig = ProcessConfig()
     cluster: ClusterConfig = ClusterConfig()
+    kubernetes: KubernetesConfig = KubernetesConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig = ReportConfig()
     export: ExportConfig = ExportConfig()

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 from impala_tf.config import words
 from impala_tf.config.flags import Config
 
-_FILES = ("impala_tf.config.flags", "impala_tf.config.mode_flags")
+_FILES = tuple(f"impala_tf.config.{name}" for name in ("flags", "engine_flags", "mode_flags"))
 # Ends of texts that a shown default makes needless.
 _FROM_PRESET = re.compile(r"\s*Default: preset[^.]*\.")
 _WIDEST = 100

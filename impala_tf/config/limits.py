@@ -6,13 +6,11 @@ import math
 import re
 from typing import Any
 
-from impala_tf.config import plug_in_files, plug_ins
+from impala_tf.config import engine_limits, plug_in_files, plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import (
-    BUILT_IN,
-    ENGINE_FLAGS,
     Given,
     actors_use_tensorflow,
     actors_wait,
@@ -34,6 +32,7 @@ _POSITIVE = (
     "min_learners", "max_hours", "idle_exit_minutes", "benchmark_seconds", "n_step",
     "replay_capacity", "replay_batch_size", "replay_ratio", "micro_batches",
     "video_every", "eval_every", "join_learners", "actors_per_node", "slurm_learners",
+    "kubernetes_learners", "kubernetes_actors",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
@@ -83,7 +82,7 @@ def problems(given: Given) -> list[str]:
     found += _role_problems(flags)
     found += _synchronization_problems(flags)
     found += _cluster_problems(flags)
-    return found or _engine_problems(flags)
+    return found or engine_limits.problems(flags)
 
 
 def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:
@@ -317,34 +316,4 @@ def _cluster_problems(flags: dict[str, Any]) -> list[str]:
             found.append(f"--{name}={port}: must be a port from 1 to 65535")
     if flags["join"] and flags["workers_csv_path"]:
         found.append("--join: this node has a part in a job already; leave --workers_csv_path out")
-    return found
-
-
-def _engine_problems(flags: dict[str, Any]) -> list[str]:
-    """Returns what does not fit --engine, or needs it."""
-    engine, own = flags["engine"], f"{flags['engine']}_"
-    found = [
-        f"--{name}: only with --engine={name.partition('_')[0]}"
-        for name in ENGINE_FLAGS
-        if name != "engine" and not name.startswith(own) and flags[name] != BUILT_IN[name]
-    ]
-    if not engine:
-        return found
-    found += [
-        f"--{name}: --engine={engine} gives each process its part itself; leave the flag out"
-        for name in ("job_name", "workers_csv_path", "join")
-        if flags[name]
-    ]
-    if flags["mode"] != "train":
-        found.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
-    return found + (_slurm_problems(flags) if engine == "slurm" else [])
-
-
-def _slurm_problems(flags: dict[str, Any]) -> list[str]:
-    found = []
-    if flags["slurm_learners"] > 1 and not flags["slurm_actors"]:
-        found.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
-    time = flags["slurm_time"]
-    if time and re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time) is None:
-        found.append(f"--slurm_time={time}: must be a time such as 12:00:00 or 1-12:00:00")
     return found

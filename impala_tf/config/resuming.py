@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from impala_tf.config import presets
-from impala_tf.config.flag_values import flat_items
+from impala_tf.config.flag_values import ENGINE_FLAGS, flat_items
 from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
@@ -27,6 +27,7 @@ MAY_CHANGE = {
     "total_environment_frames", "environment_processes", "precision", "micro_batches",
     "gradient_compression", "save_replay",
     *(field.name for group in _GROUPS for field in dataclasses.fields(group)),
+    *ENGINE_FLAGS,
 } - _LEARNED_FROM  # fmt: skip
 """Flags that change how long a run trains, or where and how its processes run. Every other flag
 changes what is learned from, or how."""

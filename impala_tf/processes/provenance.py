@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf import config as configs
-from impala_tf.config import ClusterConfig, Config, ConfigError
+from impala_tf.config import ENGINE_FLAGS, ClusterConfig, Config, ConfigError
 from impala_tf.logdir import Logdir
 from impala_tf.types import EnvironmentSpec
 
@@ -86,7 +86,8 @@ def repeating(described: Mapping[str, Any]) -> dict[str, Any]:
       described: what `describe` returned.
     """
     flags, origins = described["flags"], described["sources"]
-    of_process = {*_OF_PROCESS, *(field.name for field in dataclasses.fields(ClusterConfig))}
+    of_cluster = {*(field.name for field in dataclasses.fields(ClusterConfig)), *ENGINE_FLAGS}
+    of_process = of_cluster.union(_OF_PROCESS)
     return {
         name: value
         for name, value in flags.items()

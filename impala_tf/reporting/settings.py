@@ -6,7 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from impala_tf.config import BUILT_IN, ClusterConfig, EvaluationConfig, ExportConfig, ReportConfig
+from impala_tf.config import (
+    BUILT_IN,
+    ENGINE_FLAGS,
+    ClusterConfig,
+    EvaluationConfig,
+    ExportConfig,
+    ReportConfig,
+)
 from impala_tf.reporting.runs import Run
 
 # What says which process of the run wrote config.json and how it was started, or belongs to
@@ -16,6 +23,7 @@ _NOT_OF_THE_RUN = {
     "heartbeat_path", "idle_exit_minutes", "track",
     *(field.name for group in (ClusterConfig, EvaluationConfig, ReportConfig, ExportConfig)
       for field in dataclasses.fields(group)),
+    *ENGINE_FLAGS,
 }  # fmt: skip
 # What also changes nothing about how a run learns.
 _NOT_A_SETTING = {

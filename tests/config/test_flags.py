@@ -101,6 +101,8 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "actors_per_node": ZERO,
     "slurm_learners": ZERO,
     "slurm_actors": BELOW_ZERO,
+    "kubernetes_learners": ZERO,
+    "kubernetes_actors": ZERO,
     "test_num_episodes": ZERO,
     "updates_per_batch": ZERO,
     "report_return": (),

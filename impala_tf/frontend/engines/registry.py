@@ -20,6 +20,10 @@ def engine(name: str) -> Engine[Any]:
             from impala_tf.frontend.engines import slurm
 
             return slurm
+        case "kubernetes":
+            from impala_tf.frontend.engines import kubernetes
+
+            return kubernetes
     raise ValueError(f"no engine {name!r}")
 
 

@@ -1,0 +1,36 @@
+"""The flags of engines that start a run by --engine=NAME: an engine's flags begin with its name.
+
+Those of Slurm are in `flags.ClusterConfig`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class KubernetesConfig:
+    """--engine=kubernetes."""
+
+    kubernetes_learners: int = 1
+    """--engine=kubernetes: pods with a learner. The volume of several must be ReadWriteMany."""
+    kubernetes_actors: int = 1
+    """--engine=kubernetes: pods with actors, each with --actors_per_node of them.
+    Default of that: one per CPU in --kubernetes_actor_resources."""
+    kubernetes_namespace: str = ""
+    """--engine=kubernetes: an existing namespace. Default: that of kubectl's context."""
+    kubernetes_learner_image: str = "impala-tf-learner:latest"
+    """--engine=kubernetes: image of learners, from docker/Dockerfile, in your registry."""
+    kubernetes_actor_image: str = "impala-tf-actor:latest"
+    """--engine=kubernetes: image of actors."""
+    kubernetes_learner_resources: str = "cpu=2,memory=8Gi"
+    """--engine=kubernetes: what a pod with a learner gets: NAME=QUANTITY, comma separated, such as
+    cpu=8,memory=32Gi,nvidia.com/gpu=1."""
+    kubernetes_actor_resources: str = "cpu=1,memory=2Gi"
+    """--engine=kubernetes: what a pod with actors gets."""
+    kubernetes_storage: str = "10Gi"
+    """--engine=kubernetes: size of the volume that is claimed for the logdir."""
+    kubernetes_storage_class: str = ""
+    """--engine=kubernetes: storage class of that volume. Default: the cluster's."""
+    kubernetes_claim: str = ""
+    """--engine=kubernetes: an existing volume claim for the logdir, in place of a new one."""

@@ -1,0 +1,111 @@
+"""What the flags of engines may be (see `limits`)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from impala_tf.config.flag_values import BUILT_IN, ENGINE_FLAGS
+
+_QUANTITY = r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_IMAGE = r"[A-Za-z0-9][A-Za-z0-9._/:@-]*"
+_RESOURCE = rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+# The run's folder is on a disk that the machine which submits does not have.
+_FAR = ("kubernetes",)
+
+
+def problems(flags: dict[str, Any]) -> list[str]:
+    """Returns what does not fit --engine, or needs it.
+
+    Args:
+      flags: {flag: value} of all flags.
+    """
+    engine, own = flags["engine"], f"{flags['engine']}_"
+    found = [
+        f"--{name}: only with --engine={name.partition('_')[0]}"
+        for name in ENGINE_FLAGS
+        if name != "engine" and not name.startswith(own) and flags[name] != BUILT_IN[name]
+    ]
+    if not engine:
+        return found
+    found += [
+        f"--{name}: --engine={engine} gives each process its part itself; leave the flag out"
+        for name in ("job_name", "workers_csv_path", "join")
+        if flags[name]
+    ]
+    if flags["mode"] != "train":
+        found.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
+    if engine in _FAR:
+        found += _far_problems(flags)
+    of = {"slurm": _slurm, "kubernetes": _kubernetes}
+    return found + of[engine](flags)
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Returns {NAME: VALUE} of a flag such as cpu=2,memory=8Gi.
+
+    Raises:
+      ValueError: a part of it is not NAME=VALUE, or a name is there twice.
+    """
+    found: dict[str, str] = {}
+    for part in text.split(",") if text.strip() else ():
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not (name and equals and value):
+            raise ValueError(f"{part.strip()!r} must be NAME=VALUE")
+        if name in found:
+            raise ValueError(f"{name} is given twice")
+        found[name] = value
+    return found
+
+
+def _far_problems(flags: dict[str, Any]) -> list[str]:
+    engine, found = flags["engine"], []
+    if flags["fresh"]:
+        found.append(f"--fresh: the run's folder is with {engine}; give another --logdir")
+    if flags["join_learners"]:
+        found.append(f"--join_learners: with --engine={engine}, give --{engine}_learners")
+    return found
+
+
+def _slurm(flags: dict[str, Any]) -> list[str]:
+    found = []
+    if flags["slurm_learners"] > 1 and not flags["slurm_actors"]:
+        found.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
+    time = flags["slurm_time"]
+    if time and re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time) is None:
+        found.append(f"--slurm_time={time}: must be a time such as 12:00:00 or 1-12:00:00")
+    return found
+
+
+def _kubernetes(flags: dict[str, Any]) -> list[str]:
+    found = [
+        f"--kubernetes_{name}={flags[f'kubernetes_{name}']}: must be {right}"
+        for name, form, right in (
+            ("namespace", rf"({_LABEL})?", "a name of small letters, digits and -"),
+            ("learner_image", _IMAGE, "the name of an image"),
+            ("actor_image", _IMAGE, "the name of an image"),
+            ("storage", _QUANTITY, "a size such as 10Gi"),
+            ("storage_class", rf"({_SUBDOMAIN})?", "a name of small letters, digits, - and ."),
+            ("claim", rf"({_SUBDOMAIN})?", "a name of small letters, digits, - and ."),
+        )
+        if re.fullmatch(form, flags[f"kubernetes_{name}"], re.ASCII) is None
+    ]
+    for name in ("kubernetes_learner_resources", "kubernetes_actor_resources"):
+        text = flags[name]
+        try:
+            resources = pairs(text)
+        except ValueError as error:
+            found.append(f"--{name}={text}: {error}")
+            continue
+        found += [
+            f"--{name}={text}: {resource}={quantity} is no quantity such as cpu=2 or memory=8Gi"
+            for resource, quantity in resources.items()
+            if re.fullmatch(_RESOURCE, resource, re.ASCII) is None
+            or re.fullmatch(_QUANTITY, quantity, re.ASCII) is None
+        ]
+        found += [f"--{name}={text}: {lacking} is missing; a pod without it may take all that a"
+                  " machine has" for lacking in ("cpu", "memory")
+                  if lacking not in resources]  # fmt: skip
+    return found

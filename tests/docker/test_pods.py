@@ -1,0 +1,94 @@
+"""The pods of --engine=kubernetes, as processes of this machine: what their containers run."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from impala_tf.config import ConfigError, Given
+from impala_tf.frontend import join
+from impala_tf.frontend.engines import kubernetes
+from tests.helpers.ports import free_port
+from tests.helpers.runs import PROJECT, Run, status
+
+ENTRY, HEALTH = (str(PROJECT / "docker" / name) for name in ("entrypoint.py", "health.py"))
+
+
+def arguments(text: str, role: str, folder: Path) -> list[str]:
+    """The words of a pod's container, with this machine's paths and addresses."""
+    jobs = [each for each in yaml.safe_load_all(text) if each and each["kind"] == "Job"]
+    (job,) = (each for each in jobs if each["metadata"]["name"].endswith(f"-{role}"))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    words = [re.sub(r"=/(runs|credentials)", rf"={folder}/{role}/\1", word) for word in
+             container["args"]]  # fmt: skip
+    return [re.sub(r"p-learner-\d+\.p:", "127.0.0.1:", word) for word in words]
+
+
+def health(temporary: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, HEALTH],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.end_to_end
+def test_pods_find_each_other_are_healthy_and_leave_when_they_are_drained(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    """They share no disk, and all that they know of each other is the learner's name."""
+    text = kubernetes.render(Given(
+        {"engine": "kubernetes", "logdir": "p", "level_name": "CartPole-v1", "algorithm": "appo",
+         "envs_per_actor": 8, "join_port": free_port(), "metrics_interval_s": 1.0,
+         "kubernetes_actor_resources": "cpu=2,memory=1Gi", "total_environment_frames": 10**8}
+    ))  # fmt: skip
+    folders = [str(tmp_path / role / "credentials") for role in ("learner", "actor")]
+    credentials = [sys.executable, str(PROJECT / "docker" / "credentials.py"), *folders]
+    subprocess.run(credentials, check=True, env={**os.environ, "PYTHONPATH": str(PROJECT)})
+    pods = {}
+    for role in ("learner", "actor"):
+        temporary = tmp_path / role / "tmp"
+        temporary.mkdir()
+        variables = {"JOB_COMPLETION_INDEX": "0", "TMPDIR": str(temporary)}
+        words = arguments(text, role, tmp_path)
+        pods[role] = start(*words, environment=variables, script=[ENTRY])
+    logdir = tmp_path / "learner" / "runs" / "p"
+    pods["learner"].wait_until(lambda: status(logdir).get("environment_frames", 0) > 2000)
+    for role, pod in pods.items():
+        assert health(tmp_path / role / "tmp") == "healthy"
+        pod.process.terminate()
+    for pod in pods.values():
+        ended, out, err = pod.wait()
+        assert ended == os.EX_TEMPFAIL, f"the Job would count it as failed: {out}{err}"
+    assert any((logdir / "checkpoints").iterdir())
+
+
+def test_a_learner_waits_until_its_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DNS learns the name of a pod after it has started."""
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, port: None) -> list[object]:
+        asked.append(host)
+        if len(asked) < 3:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(join, "_POLL_S", 0.01)
+    join._await_name("p-learner-0.p:8001")
+    assert asked == ["p-learner-0.p"] * 3
+    asked.clear()
+    monkeypatch.setattr(join, "_PATIENCE_S", -1.0)
+    with pytest.raises(ConfigError, match=r"p-learner-0\.p: Name or service not known"):
+        join._await_name("p-learner-0.p:8001")
