@@ -34,3 +34,16 @@ class KubernetesConfig:
     """--engine=kubernetes: storage class of that volume. Default: the cluster's."""
     kubernetes_claim: str = ""
     """--engine=kubernetes: an existing volume claim for the logdir, in place of a new one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SkypilotConfig:
+    """--engine=skypilot."""
+
+    skypilot_learners: int = 1
+    """--engine=skypilot: nodes with a learner."""
+    skypilot_actors: int = 1
+    """--engine=skypilot: nodes with actors. SkyPilot gives all nodes the same resources."""
+    skypilot_resources: str = ""
+    """--engine=skypilot: what it looks for, as in its YAML: NAME=VALUE, comma separated, such as
+    infra=aws,cpus=16+,use_spot=true."""

@@ -13,7 +13,7 @@ _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _IMAGE = r"[A-Za-z0-9][A-Za-z0-9._/:@-]*"
 _RESOURCE = rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 # The run's folder is on a disk that the machine which submits does not have.
-_FAR = ("kubernetes",)
+_FAR = ("kubernetes", "skypilot")
 
 
 def problems(flags: dict[str, Any]) -> list[str]:
@@ -39,7 +39,7 @@ def problems(flags: dict[str, Any]) -> list[str]:
         found.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
     if engine in _FAR:
         found += _far_problems(flags)
-    of = {"slurm": _slurm, "kubernetes": _kubernetes}
+    of = {"slurm": _slurm, "kubernetes": _kubernetes, "skypilot": _skypilot}
     return found + of[engine](flags)
 
 
@@ -109,3 +109,16 @@ def _kubernetes(flags: dict[str, Any]) -> list[str]:
                   " machine has" for lacking in ("cpu", "memory")
                   if lacking not in resources]  # fmt: skip
     return found
+
+
+def _skypilot(flags: dict[str, Any]) -> list[str]:
+    text = flags["skypilot_resources"]
+    try:
+        names = pairs(text)
+    except ValueError as error:
+        return [f"--skypilot_resources={text}: {error}"]
+    return [
+        f"--skypilot_resources={text}: {name} is no name of a field"
+        for name in names
+        if re.fullmatch(r"[a-z_]+", name) is None
+    ]

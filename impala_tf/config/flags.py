@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from impala_tf.config.engine_flags import KubernetesConfig
+from impala_tf.config.engine_flags import KubernetesConfig, SkypilotConfig
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
     EvaluationConfig,
@@ -413,9 +413,9 @@ class ClusterConfig:
     Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
     actors_per_node: int | None = None
     """--join: actor processes of a node that is no learner. Default: one per core of that node."""
-    engine: Literal["", "slurm", "kubernetes"] = ""
+    engine: Literal["", "slurm", "kubernetes", "skypilot"] = ""
     """slurm, kubernetes: submit the run as a job that starts --join on each of its nodes
-    (docs/engines.md). --dry_run prints what they get."""
+    (docs/engines.md); skypilot: write the YAML of such a job. --dry_run prints what they get."""
     slurm_learners: int = 1
     """--engine=slurm: nodes with a learner."""
     slurm_actors: int = 1
@@ -444,6 +444,7 @@ class Config:
     process: ProcessConfig = ProcessConfig()
     cluster: ClusterConfig = ClusterConfig()
     kubernetes: KubernetesConfig = KubernetesConfig()
+    skypilot: SkypilotConfig = SkypilotConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig = ReportConfig()
     export: ExportConfig = ExportConfig()

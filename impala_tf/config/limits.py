@@ -32,7 +32,7 @@ _POSITIVE = (
     "min_learners", "max_hours", "idle_exit_minutes", "benchmark_seconds", "n_step",
     "replay_capacity", "replay_batch_size", "replay_ratio", "micro_batches",
     "video_every", "eval_every", "join_learners", "actors_per_node", "slurm_learners",
-    "kubernetes_learners", "kubernetes_actors",
+    "kubernetes_learners", "kubernetes_actors", "skypilot_learners", "skypilot_actors",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",

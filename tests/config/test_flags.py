@@ -103,6 +103,8 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "slurm_actors": BELOW_ZERO,
     "kubernetes_learners": ZERO,
     "kubernetes_actors": ZERO,
+    "skypilot_learners": ZERO,
+    "skypilot_actors": ZERO,
     "test_num_episodes": ZERO,
     "updates_per_batch": ZERO,
     "report_return": (),

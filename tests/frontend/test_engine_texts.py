@@ -1,15 +1,21 @@
-"""What --engine=kubernetes writes, and the flags that they refuse."""
+"""What --engine=kubernetes and --engine=skypilot write, and the flags that they refuse."""
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from impala_tf.config import ENGINES, ConfigError, Given, problems
-from impala_tf.frontend.engines import kubernetes, registry
+from impala_tf.config import ENGINES, ConfigError, Given, command_line, problems
+from impala_tf.frontend import main as launcher
+from impala_tf.frontend.engines import kubernetes, registry, skypilot
 
 FOLDER = Path(__file__).parent
 FLAGS: dict[str, Any] = {
@@ -22,12 +28,18 @@ KUBERNETES = Given(
      "kubernetes_learner_resources": "cpu=8,memory=32Gi,nvidia.com/gpu=1",
      "kubernetes_learner_image": "registry.example/learner:1", "kubernetes_storage_class": "nfs"}
 )  # fmt: skip
+SKYPILOT = Given(
+    {**FLAGS, "engine": "skypilot", "skypilot_learners": 2, "skypilot_actors": 3,
+     "skypilot_resources": "infra=aws,cpus=16+,use_spot=true,disk_size=100",
+     "mirror": "s3://bucket/pong"}
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("render", "flags", "golden"),
     [
         (kubernetes.render, KUBERNETES, "kubernetes.golden.yaml"),
+        (skypilot.render, SKYPILOT, "skypilot.golden.yaml"),
     ],
 )
 def test_the_text_is_as_agreed(render: Callable[[Given], str], flags: Given, golden: str) -> None:
@@ -48,20 +60,94 @@ def test_every_engine_can_be_chosen_and_prints_without_touching_anything(
     assert registry.found(tmp_path) is None
 
 
+def task(flags: Given) -> dict[str, Any]:
+    return dict(yaml.safe_load(skypilot.render(flags)))
+
+
+def given_to_a_node(flags: Given) -> Given:
+    """The flags of a node of SkyPilot, as its shell reads them there."""
+    lines = task(flags)["run"].splitlines()
+    program, script, *words = shlex.split(lines[-1], comments=False)
+    assert (program, script) == (".venv/bin/python", "run_experiment.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SKYPILOT_NODE_RANK", "1")
+        patch.setenv("SKYPILOT_NODE_IPS", "\n".join(f"10.0.0.{n}" for n in range(5)))
+        patch.delenv("TF_CONFIG", raising=False)
+        return command_line.parse(words)
+
+
+def test_a_node_of_skypilot_has_the_runs_flags_and_its_part() -> None:
+    found = given_to_a_node(SKYPILOT)
+    assert (found["job_name"], found["task"]) == ("learner", 1)
+    assert found["learner_hosts"] == "10.0.0.0:8001,10.0.0.1:8001"
+    for name in (*FLAGS, "mirror"):
+        assert name == "logdir" or found[name] == SKYPILOT[name]
+    assert task(SKYPILOT)["num_nodes"] == 5
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(st.characters(exclude_characters="\0\r\n", exclude_categories=["Cs", "Cc"])))
+def test_no_flag_changes_on_its_way_to_a_node_of_skypilot(text: str) -> None:
+    assert given_to_a_node(SKYPILOT.replace(track_group=text))["track_group"] == text
+
+
+def test_bash_can_read_what_skypilot_runs() -> None:
+    for part in ("setup", "run"):
+        subprocess.run(["bash", "-n"], input=task(SKYPILOT)[part], text=True, check=True)
+
+
+def test_only_a_run_with_a_mirror_can_be_recovered_on_other_machines() -> None:
+    assert task(SKYPILOT)["resources"]["job_recovery"]["recover_on_exit_codes"] == [75]
+    assert "sky jobs launch -n pong " in skypilot.render(SKYPILOT)
+    kept = SKYPILOT.without("mirror")
+    assert "job_recovery" not in task(kept)["resources"]
+    assert "sky launch -c pong " in skypilot.render(kept)
+
+
+def test_skypilots_resources_have_the_types_of_yaml() -> None:
+    found = task(SKYPILOT)["resources"]
+    assert (found["cpus"], found["use_spot"], found["disk_size"]) == ("16+", True, 100)
+
+
+def test_what_skypilot_needs_is_written_and_its_commands_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = SKYPILOT.replace(logdir=str(tmp_path / "pong"))
+    assert skypilot.submit(flags) == 0
+    assert "sky jobs launch -n pong" in capsys.readouterr().out
+    assert (tmp_path / "pong" / "skypilot.yaml").read_text() == skypilot.render(flags)
+    mounted = task(flags)["file_mounts"]["~/impala_tf-credentials"]
+    assert (Path(mounted) / "learner.key").stat().st_mode & 0o077 == 0
+    for words, said in (
+        (["status"], "sky jobs queue"),
+        (["logs", "learner-0"], "sky jobs logs -n pong"),
+        (["stop"], "sky jobs cancel -n pong"),
+    ):
+        assert launcher.main([*words, f"--logdir={flags['logdir']}"]) == 2
+        err = capsys.readouterr().err
+        assert said in err and err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
         ({"kubernetes_actors": 2}, "--kubernetes_actors: only with --engine=kubernetes"),
         (
-            {"engine": "slurm", "kubernetes_claim": "x"},
+            {"engine": "skypilot", "kubernetes_claim": "x"},
             "--kubernetes_claim: only with --engine=kubernetes",
         ),
         ({"engine": "kubernetes", "fresh": True}, "--fresh: the run's folder is with kubernetes"),
         ({"engine": "kubernetes", "join": True}, "--join: --engine=kubernetes gives"),
         ({"engine": "kubernetes", "mode": "test"}, "--engine=kubernetes: trains"),
         (
-            {"engine": "kubernetes", "join_learners": 2},
-            "--join_learners: with --engine=kubernetes, give --kubernetes_learners",
+            {"engine": "skypilot", "join_learners": 2},
+            "--join_learners: with --engine=skypilot, give --skypilot_learners",
+        ),
+        ({"engine": "skypilot", "skypilot_resources": "aws"}, "--skypilot_resources=aws: 'aws'"),
+        ({"engine": "skypilot", "skypilot_resources": "a-b=1"}, "--skypilot_resources=a-b=1: a-b"),
+        (
+            {"engine": "skypilot", "skypilot_resources": "cpus=1,cpus=2"},
+            "--skypilot_resources=cpus=1,cpus=2: cpus is given twice",
         ),
         *(
             ({"engine": "kubernetes", f"kubernetes_{name}": text}, f"--kubernetes_{name}={text}: ")
@@ -87,7 +173,7 @@ def test_flags_that_do_not_fit_are_named(flags: dict[str, object], line: str) ->
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
-    for name in ("kubernetes", "slurm"):
+    for name in ("kubernetes", "skypilot", "slurm"):
         folder = tmp_path / name
         folder.mkdir()
         (folder / f"{name}.json").write_text('{"job"')

@@ -24,6 +24,10 @@ def engine(name: str) -> Engine[Any]:
             from impala_tf.frontend.engines import kubernetes
 
             return kubernetes
+        case "skypilot":
+            from impala_tf.frontend.engines import skypilot
+
+            return skypilot
     raise ValueError(f"no engine {name!r}")
 
 

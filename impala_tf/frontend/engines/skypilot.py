@@ -1,0 +1,157 @@
+"""SkyPilot: renders a run as the YAML of a task. `sky` itself is for the user to call.
+
+Nodes of SkyPilot share no disk, so the certificates are copied to each of them, and the checkpoints
+of a run that is to survive its machines need --mirror.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from impala_tf import config as configs
+from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config.engine_limits import pairs
+from impala_tf.frontend.engines.documents import yaml_text
+from impala_tf.frontend.engines.engine import record_path
+from impala_tf.frontend.engines.names import label
+from impala_tf.frontend.join import LEFT
+from impala_tf.logdir import write_atomically
+from impala_tf.machine import certificates
+
+_NAME, _TEXT = "skypilot", "skypilot.yaml"
+_OF_THE_LAUNCH = (*configs.ENGINE_FLAGS, "fresh", "dry_run", "detach")
+_CREDENTIALS = "impala_tf-credentials"  # in the home folder, as the runs
+_RUNS = "impala_tf-runs"
+_HEAD = """\
+# A run of impala_tf: {command}
+"""
+_SETUP = """\
+set -e
+python=$(command -v python3.11 || command -v python3.12 || echo python3)
+"$python" -m venv .venv
+.venv/bin/python -m pip install -c impala_tf/constraints.txt -e '.[{extras}]'
+"""
+_HOROVOD = """\
+# Several learners average their gradients with it. It is compiled.
+command -v cmake && command -v g++ || sudo apt-get install -y cmake g++ make python3-dev
+sh impala_tf/frontend/install_horovod.sh .venv/bin/python
+"""
+_RUN = """\
+# What copies them may not keep their modes, and keys that others can read are refused.
+credentials="$HOME"/{credentials}
+chmod 700 "$credentials"
+chmod 600 "$credentials"/*
+logdir="$HOME"/{logdir}
+.venv/bin/python run_experiment.py {flags} --logdir="$logdir" --credentials="$credentials"
+"""
+
+
+class Job(NamedTuple):
+    """A run whose YAML was written."""
+
+    logdir: Path
+    name: str
+    is_managed: bool
+    """Whether it is for `sky jobs`, which starts a lost run again on other machines."""
+
+
+def render(given: Given) -> str:
+    """Returns the YAML of a run; see `engine.Engine`."""
+    return _HEAD.format(command=_command(given)) + yaml_text(_task(given))
+
+
+def submit(given: Given) -> int:
+    """Writes the YAML and the run's certificates to the logdir, and says what to type."""
+    logdir = Path(given["logdir"]).absolute()
+    text = render(given)
+    record = {"job": _name(given), "managed": bool(given["mirror"])}
+    try:
+        logdir.mkdir(parents=True, exist_ok=True)
+        certificates.renew(_credentials(given))
+        write_atomically(logdir / _TEXT, text)
+        write_atomically(record_path(logdir, _NAME), json.dumps(record) + "\n")
+    except OSError as error:
+        raise ConfigError(f"{error.filename or logdir}: {error.strerror}") from None
+    print(f"written; start the run with: {_command(given)}")
+    return 0
+
+
+def find(logdir: str | Path | None) -> Job | None:
+    """Returns the run whose YAML is in a logdir; see `engine.Engine`."""
+    if logdir is None or not (path := record_path(logdir, _NAME)).exists():
+        return None
+    try:
+        record = json.loads(path.read_text())
+        return Job(Path(logdir), str(record["job"]), bool(record["managed"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: not a record of a job ({error})") from error
+
+
+def show_status(job: Job) -> int:
+    """Says what to ask SkyPilot.
+
+    Raises:
+      ConfigError: always.
+    """
+    raise ConfigError(_ask(job, "sky jobs queue", f"sky queue {job.name}"))
+
+
+def follow_log(job: Job, name: str, follow: bool) -> int:
+    """As `show_status`."""
+    raise ConfigError(_ask(job, f"sky jobs logs -n {job.name}", f"sky logs {job.name}"))
+
+
+def stop(job: Job, target: str | None) -> int:
+    """As `show_status`."""
+    raise ConfigError(_ask(job, f"sky jobs cancel -n {job.name}", f"sky cancel -a {job.name}"))
+
+
+def _ask(job: Job, managed: str, plain: str) -> str:
+    return f"{job.logdir}: SkyPilot has this run; ask it: {managed if job.is_managed else plain}"
+
+
+def _name(given: Given) -> str:
+    return label(Path(given["logdir"]).absolute().name)
+
+
+def _credentials(given: Given) -> Path:
+    return Path(given["credentials"] or Path(given["logdir"]) / "credentials").absolute()
+
+
+def _command(given: Given) -> str:
+    file = user_commands.in_current_folder(Path(given["logdir"]).absolute() / _TEXT)
+    if given["mirror"]:
+        return shlex.join(["sky", "jobs", "launch", "-n", _name(given), file])
+    return shlex.join(["sky", "launch", "-c", _name(given), file])
+
+
+def _task(given: Given) -> dict[str, Any]:
+    import yaml
+
+    learners, actors = given["skypilot_learners"], given["skypilot_actors"]
+    flags = given.without(*_OF_THE_LAUNCH, "logdir", "credentials").replace(
+        join=True, join_learners=learners
+    )
+    own = pairs(given["skypilot_resources"]).items()
+    resources: dict[str, Any] = {name: yaml.safe_load(value) for name, value in own}
+    if given["mirror"]:
+        # A node that was told to leave says so; SkyPilot then starts all of them again.
+        resources["job_recovery"] = {"max_restarts_on_errors": 3, "recover_on_exit_codes": [LEFT]}
+    name = _name(given)
+    extras = "learner,mirror" if "://" in given["mirror"] else "learner"
+    return {
+        "name": name,
+        "num_nodes": learners + actors,
+        **({"resources": resources} if resources else {}),
+        "workdir": ".",
+        "file_mounts": {f"~/{_CREDENTIALS}": user_commands.in_current_folder(_credentials(given))},
+        "setup": _SETUP.format(extras=extras) + (_HOROVOD if learners > 1 else ""),
+        "run": _RUN.format(
+            credentials=_CREDENTIALS,
+            logdir=f"{_RUNS}/{name}",
+            flags=shlex.join(configs.to_flags(flags)),
+        ),
+    }
