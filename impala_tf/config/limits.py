@@ -249,7 +249,12 @@ def _role_problems(flags: dict[str, Any]) -> list[str]:
     alone = job == "learner" and not (actors or flags["batch_size"] or flags["join"])
     # In this order: the flags of someone else's run are checked before its modules are trusted, so
     # that must not import an algorithm.
-    if alone and actors_wait(flags["algorithm"], synchronization):
+    try:
+        waits = alone and actors_wait(flags["algorithm"], synchronization)
+    except ConfigError as error:  # an algorithm of the user's own that cannot be imported
+        found += error.problems
+        waits = False
+    if waits:
         why = "algorithm" if synchronization == "none" else "synchronization"
         found.append(
             f"--{why}={flags[why]}: a learner needs --actor_hosts, or as --batch_size the number of"

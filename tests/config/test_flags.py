@@ -207,6 +207,10 @@ def test_the_limits_themselves_are_valid(name: str, value: float) -> None:
             "--start_level=2147483647 with --num_levels=0: the last level",
         ),
         ({"agent_name": "ResNet"}, "--agent_name=ResNet: no such agent; use one of"),
+        (
+            {"job_name": "learner", "learner_hosts": "a:1", "algorithm": ":"},
+            "--algorithm=:: must be module:NAME",
+        ),
         ({"algorithm": "sac"}, "--algorithm=sac: no such algorithm; use one of impala, appo, ppo"),
         ({"learner_hosts": "a:1,b"}, "--learner_hosts: 'b' is not host:port"),
         ({"learner_hosts": "a:99999"}, "--learner_hosts: 'a:99999' is not host:port"),
