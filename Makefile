@@ -6,10 +6,11 @@
 # make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-zoo                    many machines, made of network namespaces; needs root
 # make test-slurm                  a cluster of Slurm on this machine; needs root, slurm-wlm and munge
+# make test-ray                    a Ray cluster on this machine, whose nodes come and go
 # make test-faults                 full disks, lost learners, broken levels; needs root
 # make test-rates                  what a run keeps when actors are killed; wants an idle machine, so CI leaves it out
 # make test-cluster                a run over three machines, made of network namespaces; needs root
-# make test-machines               the groups faults, cluster, zoo and slurm together, which takes less time
+# make test-machines               the groups faults, cluster, zoo, slurm and ray together, which takes less time
 # make test-end_to_end             whole runs on this machine, which make test has, too
 # make wheel                       dist/impala_tf-VERSION-py3-none-any.whl, to install anywhere
 # make docs                        the documentation as a site, in site/
@@ -38,13 +39,13 @@ reproduce: setup
 	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$(SEEDS) $(ARGS)
 
 check: setup-dev lint
-	@$(PYTEST) -m "not (docker or long or zoo or slurm or cluster or faults or rates or end_to_end or slow)" $(ARGS)
+	@$(PYTEST) -m "not (docker or long or zoo or slurm or ray or cluster or faults or rates or end_to_end or slow)" $(ARGS)
 
 test: setup-dev lint
-	@$(PYTEST) -m "not (docker or long or zoo or slurm or cluster or faults or rates)" $(ARGS)
+	@$(PYTEST) -m "not (docker or long or zoo or slurm or ray or cluster or faults or rates)" $(ARGS)
 
 test-machines: setup-dev
-	@$(PYTEST) -m "faults or cluster or zoo or slurm" $(ARGS)
+	@$(PYTEST) -m "faults or cluster or zoo or slurm or ray" $(ARGS)
 
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)
@@ -94,7 +95,7 @@ $(VENV)/.setup-dev: pyproject.toml impala_tf/constraints.txt impala_tf/frontend/
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
 	@echo "Installing packages, test tools and Horovod into $(VENV) (minutes the first time) ..."
-	@$(PIP_INSTALL) -e '.[learner,curves,worlds,procgen,retro,sweep,wandb,mirror,hub,docs,dev]'
+	@$(PIP_INSTALL) -e '.[learner,curves,worlds,procgen,retro,sweep,wandb,mirror,ray,hub,docs,dev]'
 	@sh impala_tf/frontend/install_horovod.sh $(VENV)/bin/python --quiet
 	@touch $@ $(VENV)/.setup
 

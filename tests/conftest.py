@@ -1,5 +1,6 @@
 """What all tests share, and which tests are skipped on machines that cannot run them."""
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -60,17 +61,23 @@ def _has_slurm():
     return os.geteuid() == 0 and all(shutil.which(name, path=path) for name in daemons)
 
 
+def _has_ray():
+    return importlib.util.find_spec("ray") is not None
+
+
 CAPABILITIES = {
     "docker": (_has_docker, "no Docker engine answers, or there is no Compose"),
     "cluster": (_has_namespaces, "network namespaces cannot be made here (root, iproute2)"),
     "slurm": (_has_slurm, "Slurm cannot run here (root, slurm-wlm, munge)"),
+    "ray": (_has_ray, "Ray is not installed (make setup-dev)"),
     "zoo": (_has_namespaces, "network namespaces cannot be made here (root, iproute2)"),
 }
 
 
 # The groups that take long come first, so that no worker of pytest-xdist is left with one of them
 # at the end.
-SLOWEST_FIRST = ("docker", "zoo", "slurm", "long", "faults", "cluster", "end_to_end", "xdist_group")
+SLOWEST_FIRST = ("docker", "zoo", "slurm", "ray", "long", "faults", "cluster", "end_to_end",
+                 "xdist_group")  # fmt: skip
 
 
 def _rank(item):

@@ -39,7 +39,7 @@ def problems(flags: dict[str, Any]) -> list[str]:
         found.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
     if engine in _FAR:
         found += _far_problems(flags)
-    of = {"slurm": _slurm, "kubernetes": _kubernetes, "skypilot": _skypilot}
+    of = {"slurm": _slurm, "kubernetes": _kubernetes, "skypilot": _skypilot, "ray": _ray}
     return found + of[engine](flags)
 
 
@@ -122,3 +122,26 @@ def _skypilot(flags: dict[str, Any]) -> list[str]:
         for name in names
         if re.fullmatch(r"[a-z_]+", name) is None
     ]
+
+
+def _ray(flags: dict[str, Any]) -> list[str]:
+    found, address, port = [], flags["ray_address"], flags["ray_port"]
+    if address != "auto" and re.fullmatch(r"[^/]+:[0-9]+", address) is None:
+        found.append(f"--ray_address={address}: must be auto or HOST:PORT, such as 10.0.0.1:6379")
+    for name in ("ray_learner_resources", "ray_actor_resources"):
+        text = flags[name]
+        try:
+            resources = pairs(text)
+        except ValueError as error:
+            found.append(f"--{name}={text}: {error}")
+            continue
+        found += [
+            f"--{name}={text}: {resource}={amount} is no amount such as CPU=4 or memory=8000000000"
+            for resource, amount in resources.items()
+            if re.fullmatch(r"[0-9]+(\.[0-9]+)?", amount) is None
+        ]
+    if port and port + flags["ray_learners"] > 65535:
+        found.append(f"--ray_port={port}: learners need more ports; give a lower one")
+    if flags["end_command"]:
+        found.append("--end_command: the nodes belong to the Ray cluster; leave the flag out")
+    return found

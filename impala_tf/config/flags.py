@@ -413,9 +413,10 @@ class ClusterConfig:
     Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
     actors_per_node: int | None = None
     """--join: actor processes of a node that is no learner. Default: one per core of that node."""
-    engine: Literal["", "slurm", "kubernetes", "skypilot"] = ""
+    engine: Literal["", "slurm", "kubernetes", "skypilot", "ray"] = ""
     """slurm, kubernetes: submit the run as a job that starts --join on each of its nodes
-    (docs/engines.md); skypilot: write the YAML of such a job. --dry_run prints what they get."""
+    (docs/engines.md); skypilot: write the YAML of such a job; ray: let a Ray cluster place each
+    process, and make it again when its node is lost. --dry_run prints what they get."""
     slurm_learners: int = 1
     """--engine=slurm: nodes with a learner."""
     slurm_actors: int = 1
@@ -429,6 +430,20 @@ class ClusterConfig:
     """--engine=slurm: more of them for learners, such as --gpus-per-node=1."""
     slurm_actor_options: str = ""
     """--engine=slurm: more of them for actors, such as --cpus-per-task=16."""
+    ray_address: str = "auto"
+    """--engine=ray: the cluster, such as 10.0.0.1:6379. This machine must be a node of it.
+    auto: what RAY_ADDRESS says, or the cluster that runs here."""
+    ray_learners: int = 1
+    """--engine=ray: learners. All of them and one actor get their room together."""
+    ray_actors: int = 1
+    """--engine=ray: actors. Those without room start when a node with room joins the cluster."""
+    ray_learner_resources: str = "CPU=1"
+    """--engine=ray: what a learner takes of its node, in Ray's terms: CPU=4,GPU=1."""
+    ray_actor_resources: str = "CPU=1"
+    """--engine=ray: what an actor takes of its node."""
+    ray_port: int | None = None
+    """--engine=ray: port of learner 0. Each other learner, and their rendezvous, use the next one.
+    Default: free ones from 20000 to 32767."""
 
 
 @dataclasses.dataclass(frozen=True)

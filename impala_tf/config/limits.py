@@ -33,6 +33,7 @@ _POSITIVE = (
     "replay_capacity", "replay_batch_size", "replay_ratio", "micro_batches",
     "video_every", "eval_every", "join_learners", "actors_per_node", "slurm_learners",
     "kubernetes_learners", "kubernetes_actors", "skypilot_learners", "skypilot_actors",
+    "ray_learners", "ray_actors",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
@@ -315,7 +316,7 @@ def _cluster_problems(flags: dict[str, Any]) -> list[str]:
     if flags["max_restarts"] < 0:
         found.append(f"--max_restarts={flags['max_restarts']}: must be 0 or more")
     found += _variable_problems(flags)
-    for name in ("rendezvous_port", "join_port"):
+    for name in ("rendezvous_port", "join_port", "ray_port"):
         port = flags[name]
         if port is not None and not 1 <= port <= 65535:
             found.append(f"--{name}={port}: must be a port from 1 to 65535")

@@ -28,6 +28,10 @@ def engine(name: str) -> Engine[Any]:
             from impala_tf.frontend.engines import skypilot
 
             return skypilot
+        case "ray":
+            from impala_tf.frontend.engines import ray
+
+            return ray
     raise ValueError(f"no engine {name!r}")
 
 

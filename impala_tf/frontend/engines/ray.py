@@ -1,0 +1,274 @@
+"""Ray: a cluster places each process of a run, and starts it again when its node is lost.
+
+Learners and the first actor share a placement group, so they get their room together; every other
+actor waits until a node has room for it, which autoscaling and nodes that join later may bring.
+Ray copies the project to its nodes; they need its packages, and Ray itself in the same version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from impala_tf import config as configs
+from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config.engine_limits import pairs
+from impala_tf.frontend import project
+from impala_tf.frontend.engines import ray_cluster
+from impala_tf.frontend.engines.engine import record_path
+from impala_tf.frontend.engines.ray_cluster import Cluster
+from impala_tf.frontend.engines.ray_run import Run, Seen, end
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.plain import from_plain, to_plain
+from impala_tf.frontend.plan import LAUNCH_ONLY
+from impala_tf.logdir import moved_aside, write_atomically
+from impala_tf.machine.supervision import ProcessState
+
+_NAME = "ray"
+_POLL_S = 1.0
+_TAIL_BYTES = 20_000
+
+
+class Job(NamedTuple):
+    """A run that was submitted."""
+
+    logdir: Path
+    address: str
+    """Of the cluster."""
+    run: Run
+
+
+def render(given: Given) -> str:
+    """Returns a table of what would be placed; see `engine.Engine`."""
+    run = _run(given)
+    rows = [("process", "takes", "room", "command")]
+    for name in run.names:
+        role, _, task = name.partition("-")
+        together = role == "learner" or task == "0"
+        own = f"--job_name={role} --task={task}"
+        room = "first, together" if together else "when a node has it"
+        rows.append(
+            (name, given[f"ray_{role}_resources"], room, f"python {user_commands.SCRIPT} {own}")
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [
+        "  ".join([*(f"{row[i]:{widths[i]}}" for i in range(3)), row[3]]).rstrip() for row in rows
+    ]
+    shared = " ".join(run.flags)
+    return "\n".join([*lines, f"flags of all, besides --learner_hosts: {shared}", ""])
+
+
+def submit(given: Given) -> int:
+    """Hands a run to a Ray cluster; returns 0. See `engine.Engine`."""
+    run = _run(given)
+    logdir = Path(run.logdir)
+    before = find(logdir)
+    with _code(given) as code, _connected(given["ray_address"], code) as address:
+        if before is not None and Cluster(before.run.namespace).has("learner-0"):
+            raise ConfigError(
+                f"--logdir={logdir}: a run on Ray trains there; stop it first:"
+                f" {user_commands.frontend('stop', f'--logdir={logdir}')}"
+            )
+        try:
+            if given["fresh"] and (moved := moved_aside(logdir)):
+                print(f"the run that was in {logdir} is now in {moved}", file=sys.stderr)
+            logdir.mkdir(parents=True, exist_ok=True)
+            record = {"address": address, "run": to_plain(run)}
+            write_atomically(record_path(logdir, _NAME), json.dumps(record) + "\n")
+        except OSError as error:
+            raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
+        _create(given, run)
+    print(f"submitted to the Ray cluster {address}; learners: {run.learners}, actors: {run.actors}")
+    for words in (["status"], ["logs", "learner-0"], ["stop"]):
+        print(user_commands.frontend(*words, f"--logdir={given['logdir']}"))
+    return 0
+
+
+def find(logdir: str | Path | None) -> Job | None:
+    """Returns the job whose run is in a folder; None if there is none."""
+    if logdir is None or not (path := record_path(logdir, _NAME)).exists():
+        return None
+    try:
+        record = json.loads(path.read_text())
+        return Job(Path(logdir), str(record["address"]), from_plain(Run, record["run"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: not a record of a run on Ray ({error})") from error
+
+
+def show_status(job: Job) -> int:
+    """Prints the state and the node of every process; returns 0."""
+    with _connected(job.address):
+        cluster = Cluster(job.run.namespace)
+        seen: dict[str, Seen] = cluster.ask(job.run.names, "look")
+        is_there = bool(seen) or cluster.has("learner-0")
+    if not is_there:
+        print("the run has left Ray; what its processes have written in the logdir:")
+    if "learner-0" in seen and seen["learner-0"].status:
+        now = json.loads(seen["learner-0"].status)
+        frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
+        print(f"{now['state']}: {frames} frames")
+    for name in job.run.names:
+        if is_there:
+            _print_process(name, seen.get(name))
+        elif last := _last_state(job, name):
+            _print_process(name, Seen(last, "", "", True))
+    return 0
+
+
+def follow_log(job: Job, name: str, follow: bool) -> int:
+    """Prints the end of a process's log, wherever its node is; returns 0.
+
+    Args:
+      job: the run's.
+      name: such as learner-0.
+      follow: whether to go on until the run has left Ray, or Ctrl-C.
+
+    Raises:
+      ClusterError: there is no such log.
+    """
+    if name not in job.run.names:
+        raise ClusterError(f"{name}: no such process; the run has {', '.join(job.run.names)}")
+    out = sys.stdout.buffer
+    with _connected(job.address):
+        cluster = Cluster(job.run.namespace)
+        answer = cluster.ask([name], "log", None).get(name)
+        if answer is None:
+            out.write(_old_log(job, name))
+            return 0
+        while True:
+            offset, content = answer
+            out.write(content)
+            out.flush()
+            if not follow or not cluster.has(name):
+                return 0
+            time.sleep(_POLL_S)
+            # While a lost node's process waits for room, there is nothing new.
+            answer = cluster.ask([name], "log", offset).get(name, (0, b""))
+
+
+def stop(job: Job, target: str | None) -> int:
+    """Stops the whole run, with a checkpoint; returns 0.
+
+    Raises:
+      ConfigError: a target.
+    """
+    if target is not None:
+        raise ConfigError(f"stop {target}: stops whole runs on Ray; leave {target} out")
+    with _connected(job.address):
+        cluster = Cluster(job.run.namespace)
+        if not cluster.has("learner-0"):
+            said = "the run has left Ray already"
+        elif "learner-0" in cluster.ask(job.run.learner_names, "stop"):
+            # When its learner is over, learner 0 ends all the others.
+            said = "the run stops: the learners write a checkpoint"
+        else:
+            end(cluster, job.run, patience_s=0)
+            said = "the run is cancelled: learner 0 had no room, or its node was lost"
+    print(said)
+    return 0
+
+
+def _run(given: Given) -> Run:
+    logdir = Path(given["logdir"]).absolute()
+    learners, actors = given["ray_learners"], given["ray_actors"]
+    sizes: dict[str, Any] = {"num_actors": actors}
+    waits = configs.actors_wait(given["algorithm"], given["synchronization"])
+    if waits and given["batch_size"] is None:
+        # An unroll of each environment of the learner that has the fewest actors.
+        sizes["batch_size"] = max(1, actors // learners) * given["envs_per_actor"]
+    shared = given.without(*LAUNCH_ONLY, "fresh").replace(logdir=str(logdir), **sizes)
+    return Run(
+        namespace=f"impala-{secrets.token_hex(8)}",
+        logdir=str(logdir),
+        credentials=str(Path(given["credentials"] or logdir / "credentials").absolute()),
+        learners=learners,
+        actors=actors,
+        flags=tuple(configs.to_flags(shared)),
+        port=given["ray_port"],
+        max_restarts=given.cluster.max_restarts,
+        max_hours=given.cluster.max_hours,
+        started_unix_s=time.time(),
+    )
+
+
+def _create(given: Given, run: Run) -> None:
+    """Creates all Ray actors of a run, or none of them."""
+    from impala_tf.frontend.engines.ray_member import Member
+
+    cluster = Cluster(run.namespace)
+    of_learner = _amounts(given["ray_learner_resources"])
+    of_actor = _amounts(given["ray_actor_resources"])
+    first = [*run.learner_names, "actor-0"]
+    try:
+        group = cluster.reserve([*[of_learner] * run.learners, of_actor])
+        for name in run.names:
+            takes = of_learner if name in run.learner_names else of_actor
+            place = (group, first.index(name)) if name in first else (None, -1)
+            cluster.create(name, Member, (run, name), takes, *place)
+    except Exception as error:
+        cluster.remove(run.names)
+        cluster.release()
+        raise ClusterError(f"Ray refuses the run: {error}") from error
+
+
+def _amounts(text: str) -> dict[str, float]:
+    return {name: float(amount) for name, amount in pairs(text).items()}
+
+
+@contextlib.contextmanager
+def _connected(address: str, code: Path | None = None) -> Iterator[str]:
+    """Connects to a cluster; yields its address.
+
+    Ray prints what happens to its nodes to standard output, which is for the command's own lines.
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        found = ray_cluster.connect(address, code)
+        try:
+            yield found
+        finally:
+            ray_cluster.disconnect()
+
+
+@contextlib.contextmanager
+def _code(given: Given) -> Iterator[Path]:
+    """Yields a folder with the files of the project and of the user's own modules."""
+    with tempfile.TemporaryDirectory(prefix="impala-code-") as folder:
+        for name, path in project.files(project.own_names(given)).items():
+            copy = Path(folder, name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+        yield Path(folder)
+
+
+def _print_process(name: str, seen: Seen | None) -> None:
+    if seen is None:
+        print(f"{name:12} waits for room, or its node was lost")
+        return
+    state = seen.state
+    again = f"{state.restarts} restarts" if state.restarts else ""
+    print(f"{name:12} {state.state:10} {seen.host:15} {again} {state.detail}".rstrip())
+
+
+def _last_state(job: Job, name: str) -> ProcessState | None:
+    """Returns the state that a process had when the run left Ray; None if it is not here."""
+    try:
+        found = files.read_state(files.state_path(job.logdir, f"node-{name}"))
+    except (OSError, ValueError):
+        return None
+    return found.processes[name] if found else None
+
+
+def _old_log(job: Job, name: str) -> bytes:
+    path = files.log_path(job.logdir, name)
+    if not path.is_file():
+        raise ClusterError(f"{name}: waits for room, or its log is on a node; not here: {path}")
+    return path.read_bytes()[-_TAIL_BYTES:]

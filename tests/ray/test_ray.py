@@ -1,0 +1,134 @@
+"""--engine=ray on a real Ray cluster, whose nodes are processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.ports import free_port
+from tests.helpers.ray_nodes import RayNodes
+from tests.helpers.runs import PROJECT
+from tests.helpers.waiting import wait_until
+
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
+FOREVER = 100_000_000
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[RayNodes]:
+    cluster = RayNodes()
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+class Submitted:
+    """A run that was submitted."""
+
+    def __init__(self, nodes: RayNodes, logdir: Path, *flags: str, cwd: Path = PROJECT) -> None:
+        self._nodes, self._cwd, self.logdir = nodes, cwd, logdir
+        all_flags = ["--engine=ray", f"--logdir={logdir}", "--metrics_interval_s=1", *flags]
+        said = nodes.run(sys.executable, str(PROJECT / "run_experiment.py"), *all_flags, cwd=cwd)
+        assert "submitted to the Ray cluster" in said
+
+    def frontend(self, *words: str) -> str:
+        command = [sys.executable, "-m", "frontend", *words, f"--logdir={self.logdir}"]
+        return self._nodes.run(*command)
+
+    def frames(self) -> int:
+        path = self.logdir / "status.json"
+        return int(json.loads(path.read_text())["environment_frames"]) if path.exists() else 0
+
+    def log(self, name: str) -> str:
+        path = self.logdir / "processes" / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    def wait_for_frames(self, more_than: int = 0) -> None:
+        wait_until(lambda: self.frames() > more_than, 120, explain=self._explain, poll_s=0.5)
+
+    def wait_for(self, name: str, text: str) -> None:
+        """Waits until a process has printed `text`."""
+        wait_until(lambda: text in self.log(name), 120, what=text, explain=self._explain)
+
+    def wait_until_it_has_left(self) -> str:
+        """Returns what status says once nothing of the run is in Ray."""
+        wait_until(
+            lambda: "has left Ray" in self.frontend("status"), 180, explain=self._explain, poll_s=1
+        )
+        return self.frontend("status")
+
+    def _explain(self) -> str:
+        return self.frontend("status") + self.log("learner-0")
+
+
+def test_a_run_survives_its_nodes(nodes: RayNodes, tmp_path: Path) -> None:
+    """An actor waits for a node; then the learner's node is lost. Then the run is stopped."""
+    first = nodes.add(2, survives=1)
+    run = Submitted(
+        nodes, tmp_path / "run", "--level_name=CartPole-v1", "--ray_actors=2",
+        "--ray_learner_resources=CPU=1,survives=1", "--checkpoint_interval_s=2",
+        f"--total_environment_frames={FOREVER}",
+    )  # fmt: skip
+    run.wait_for_frames()
+    before = run.frontend("status")
+    assert re.search(r"actor-0 +running", before)
+    assert "actor-1      waits for room" in before
+
+    second = nodes.add(3, survives=1)
+    run.wait_for("learner-0", "actor actor-1 joined")
+
+    saved = run.frames()
+    nodes.remove(first)
+    run.wait_for("learner-0", "resuming from")
+    assert re.search(r"resuming from .*, [1-9][\d,]* frames", run.log("learner-0"))
+    run.wait_for_frames(saved)
+    after = run.frontend("status")
+    for name in ("learner-0", "actor-0", "actor-1"):  # the last one with the new address
+        assert re.search(rf"{name} +running +{second.node_ip_address}", after)
+
+    assert "write a checkpoint" in run.frontend("stop")
+    end = run.wait_until_it_has_left()
+    assert re.search(r"learner-0 +stopped", end)
+    assert re.search(r"stopped at .* frames; checkpoint ", run.frontend("logs", "learner-0"))
+    nodes.remove(second)
+
+
+def test_two_learners_train_an_own_level_to_the_end(nodes: RayNodes, tmp_path: Path) -> None:
+    """The module of the level is in the current folder, and nodes get a copy of it."""
+    shutil.copy(PROJECT / "examples" / "own_level.py", tmp_path)
+    node = nodes.add(4, pair=2)
+    run = Submitted(
+        nodes, tmp_path / "run", "--level_name=own_level:Corridor", "--ray_learners=2",
+        "--ray_actors=2", "--ray_learner_resources=CPU=1,pair=1",
+        "--total_environment_frames=20000", cwd=tmp_path,
+    )  # fmt: skip
+    end = run.wait_until_it_has_left()
+    for name in ("learner-0", "learner-1"):
+        assert re.search(rf"{name} +finished", end)
+    finals = [re.findall(r"final parameters (\w+)", run.log(f"learner-{k}"))[-1] for k in (0, 1)]
+    assert finals[0] == finals[1]
+    assert run.frames() >= 20_000
+    nodes.remove(node)
+
+
+def test_an_address_without_a_cluster_is_named_at_once(tmp_path: Path) -> None:
+    """Ray itself would wait for minutes."""
+    address = f"127.0.0.1:{free_port()}"
+    flags = ["--engine=ray", f"--ray_address={address}", "--level_name=CartPole-v1",
+             f"--logdir={tmp_path / 'run'}"]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "run_experiment.py", *flags], cwd=PROJECT, capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert f"--ray_address={address}: no Ray cluster answers there (" in line
+    assert not (tmp_path / "run").exists()
