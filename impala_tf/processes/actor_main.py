@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,8 +33,10 @@ from impala_tf.transport import (
     ClientClosed,
     HandshakeRefused,
     NoNetwork,
+    Route,
     RunOver,
     max_environments,
+    preferred,
 )
 from impala_tf.types import EnvironmentSpec, Sent
 
@@ -233,13 +235,20 @@ def _tensorflow_actor(config: Config, spec: EnvironmentSpec) -> TensorFlowActor:
     return TensorFlowActor(config, spec)
 
 
+def _route(task: int, learners: Sequence[str]) -> Route:
+    def on_move(number: int, address: str) -> None:
+        _log.info("acting for learner-%d at %s", number, address)
+
+    order = preferred(task, len(learners))
+    return Route([(number, learners[number]) for number in order], on_move=on_move)
+
+
 def _connect(config: Config, specs: Sent, patience: _Patience) -> ActorClient:
     task = config.process.task
     num_sent = configs.sent_per_push(config)
     max_environments(specs, num_sent)  # raises if so many cannot be sent
-    learners = configs.hosts(config.process.learner_hosts)
     return ActorClient(
-        learners[task % len(learners)],
+        _route(task, configs.hosts(config.process.learner_hosts)),
         credentials_dir(config),
         f"actor-{task}",
         specs,

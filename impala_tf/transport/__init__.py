@@ -19,6 +19,7 @@ from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.pushes import Pushes, PushReport
 from impala_tf.transport.quantization import Parameter, Quantized, quantize
+from impala_tf.transport.route import Route, preferred
 from impala_tf.transport.server import LearnerServer
 from impala_tf.transport.service import LearnerService, Networks
 from impala_tf.transport.sessions import ActorView, Sessions
@@ -47,6 +48,7 @@ __all__ = [
     "QueueClosed",
     "RefusedUnroll",
     "RetryTimes",
+    "Route",
     "RunOver",
     "RunTerms",
     "Sessions",
@@ -55,4 +57,5 @@ __all__ = [
     "TransportError",
     "max_environments",
     "quantize",
+    "preferred",
 ]

@@ -30,6 +30,7 @@ from impala_tf.transport.errors import (
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
 from impala_tf.transport.quantization import Parameter, decode_quantized
+from impala_tf.transport.route import Route
 from impala_tf.types import ActorReport, Episode, Nest
 
 # The learner is unreachable, slow or shutting down: all of these pass.
@@ -68,7 +69,7 @@ class ActorClient:
 
     def __init__(
         self,
-        address: str,
+        address: str | Route,
         credentials_dir: Path,
         actor_id: str,
         sent_specs: Nest,
@@ -83,7 +84,7 @@ class ActorClient:
         """Connects at the first call.
 
         Args:
-          address: host:port of the learner.
+          address: host:port of the learner; or a route, of several.
           credentials_dir: holds at least `certificates.ACTOR_FILES`.
           actor_id: unique among the learner's actors.
           sent_specs: what is pushed, as in `handshake.RunTerms`.
@@ -103,11 +104,10 @@ class ActorClient:
         self.push_wait_fraction = 0.0
         self._codec = NestCodec(sent_specs)
         self._credentials_dir = credentials_dir
-        self._channel = grpc.secure_channel(
-            address,
-            credentials.channel_credentials(credentials_dir),
-            [*wire.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", certificates.LEARNER_NAME)],
-        )
+        self._route = Route([(0, address)]) if isinstance(address, str) else address
+        self._closed = threading.Event()
+        self._connecting = threading.Lock()
+        self._channel = self._new_channel()
         self._stub = wire.stub(self._channel)
         self._deadlines_s = {**wire.DEADLINES_S, "PushUnroll": push_deadline_s}
         self._actor_id = actor_id
@@ -124,7 +124,6 @@ class ActorClient:
         self._last_push = time.monotonic()
         self._fetching_s = 0.0
         self._peak_memory = PeakMemory()
-        self._closed = threading.Event()
         self._attendant = threading.Thread(target=self._attend, name="attend", daemon=True)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="send")
         self._sending: Future[Any] | None = None
@@ -134,15 +133,18 @@ class ActorClient:
 
         Raises: HandshakeRefused naming both sides if they do not fit; RunOver; ClientClosed.
         """
-        reply = self._call(
-            "Handshake",
-            impala_pb2.HandshakeRequest(
-                protocol_version=PROTOCOL_VERSION,
-                config_digest=self._config_digest,
-                unroll_specs=spec_messages(self._codec.specs),
-                num_environments=self._num_environments,
-            ),
+        request = impala_pb2.HandshakeRequest(
+            protocol_version=PROTOCOL_VERSION,
+            config_digest=self._config_digest,
+            unroll_specs=spec_messages(self._codec.specs),
+            num_environments=self._num_environments,
+            learners=self._route.order,
         )
+        reply = self._call("Handshake", request)
+        while reply.outcome == impala_pb2.MOVED:
+            if self._route.go_to(reply.learner):
+                self._connect()
+            reply = self._call("Handshake", request)
         if reply.outcome == impala_pb2.REFUSED:
             raise HandshakeRefused(f"the learner refused actor {self._actor_id}: {reply.message}")
         if not self._run_id:  # after a restart of the learner, the actor is still the same
@@ -287,7 +289,8 @@ class ActorClient:
     def close(self) -> None:
         """Cancels running calls; an unroll that was not accepted yet is lost. Returns soon."""
         self._closed.set()
-        self._channel.close()
+        with self._connecting:
+            self._channel.close()
         # Not waited for: on_retry may close the client from the sender's own thread.
         self._sender.shutdown(wait=False)
 
@@ -339,19 +342,42 @@ class ActorClient:
         if self._closed.is_set():
             raise ClientClosed("the client is closed")
         self._on_call()
+        channel = self._channel
         try:
             reply = self._send(method, request)
         except grpc.RpcError as error:
             if not self._closed.is_set():
-                backoff.wait(self._reason_to_retry(error), self._closed)
+                reason = self._reason_to_retry(error)
+                # A call that takes too long is no sign: a push waits while the queue is full.
+                if error.code() == grpc.StatusCode.UNAVAILABLE and self._route.failed():
+                    self._connect()
+                    backoff.hurry()
+                backoff.wait(reason, self._closed)
             return None
         except ValueError:  # gRPC raises it if the channel was closed
-            if not self._closed.is_set():
+            if not self._closed.is_set() and channel is self._channel:
                 raise
             return None
+        self._route.answered()
         if reply.outcome == impala_pb2.RUN_OVER:
             raise RunOver("the learner says that the run is over")
         return reply
+
+    def _new_channel(self) -> grpc.Channel:
+        return grpc.secure_channel(
+            self._route.address,
+            credentials.channel_credentials(self._credentials_dir),
+            [*wire.CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", certificates.LEARNER_NAME)],
+        )
+
+    def _connect(self) -> None:
+        """Connects to another learner. What other threads have called is called again there."""
+        with self._connecting:
+            if self._closed.is_set():
+                return
+            before, self._channel = self._channel, self._new_channel()
+            self._stub = wire.stub(self._channel)
+        before.close()
 
     def _send(self, method: str, request: Any) -> Any:
         """Says who calls, and returns the reply to one try; raises as `wire.stub` says."""
@@ -383,6 +409,10 @@ class _Backoff:
         self._started = time.monotonic()
         self._next_report_s = times.first_report_s
         self._pause_s = times.first_pause_s
+
+    def hurry(self) -> None:
+        """Makes the next pauses as short as the first ones."""
+        self._pause_s = self._times.first_pause_s
 
     def wait(self, reason: str, interrupted: threading.Event) -> None:
         """Waits before the next try, or until `interrupted` is set."""

@@ -14,7 +14,7 @@ from impala_tf.transport.errors import HandshakeRefused
 from impala_tf.transport.wire import MAX_UNROLL_BYTES
 from impala_tf.types import Nest
 
-PROTOCOL_VERSION = 16
+PROTOCOL_VERSION = 17
 
 _LONGEST_REFUSAL = 2000
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")

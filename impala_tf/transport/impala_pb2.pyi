@@ -17,6 +17,7 @@ class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEND: _ClassVar[Outcome]
     WAIT: _ClassVar[Outcome]
     STALE: _ClassVar[Outcome]
+    MOVED: _ClassVar[Outcome]
 UNSPECIFIED: Outcome
 OK: Outcome
 DUPLICATE: Outcome
@@ -26,6 +27,7 @@ RUN_OVER: Outcome
 SEND: Outcome
 WAIT: Outcome
 STALE: Outcome
+MOVED: Outcome
 
 class TensorSpec(_message.Message):
     __slots__ = ("name", "shape", "dtype")
@@ -38,7 +40,7 @@ class TensorSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class HandshakeRequest(_message.Message):
-    __slots__ = ("actor_id", "session", "run_id", "protocol_version", "config_digest", "unroll_specs", "num_environments")
+    __slots__ = ("actor_id", "session", "run_id", "protocol_version", "config_digest", "unroll_specs", "num_environments", "learners")
     ACTOR_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +48,7 @@ class HandshakeRequest(_message.Message):
     CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     UNROLL_SPECS_FIELD_NUMBER: _ClassVar[int]
     NUM_ENVIRONMENTS_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_FIELD_NUMBER: _ClassVar[int]
     actor_id: str
     session: int
     run_id: str
@@ -53,23 +56,26 @@ class HandshakeRequest(_message.Message):
     config_digest: str
     unroll_specs: _containers.RepeatedCompositeFieldContainer[TensorSpec]
     num_environments: int
-    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., config_digest: _Optional[str] = ..., unroll_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., num_environments: _Optional[int] = ...) -> None: ...
+    learners: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, actor_id: _Optional[str] = ..., session: _Optional[int] = ..., run_id: _Optional[str] = ..., protocol_version: _Optional[int] = ..., config_digest: _Optional[str] = ..., unroll_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., num_environments: _Optional[int] = ..., learners: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class HandshakeReply(_message.Message):
-    __slots__ = ("outcome", "message", "run_id", "parameter_specs", "run_steps", "restarts")
+    __slots__ = ("outcome", "message", "run_id", "parameter_specs", "run_steps", "restarts", "learner")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     PARAMETER_SPECS_FIELD_NUMBER: _ClassVar[int]
     RUN_STEPS_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_FIELD_NUMBER: _ClassVar[int]
     outcome: Outcome
     message: str
     run_id: str
     parameter_specs: _containers.RepeatedCompositeFieldContainer[TensorSpec]
     run_steps: int
     restarts: int
-    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., message: _Optional[str] = ..., run_id: _Optional[str] = ..., parameter_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., run_steps: _Optional[int] = ..., restarts: _Optional[int] = ...) -> None: ...
+    learner: int
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., message: _Optional[str] = ..., run_id: _Optional[str] = ..., parameter_specs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., run_steps: _Optional[int] = ..., restarts: _Optional[int] = ..., learner: _Optional[int] = ...) -> None: ...
 
 class PushUnrollRequest(_message.Message):
     __slots__ = ("actor_id", "session", "run_id", "sequence", "num_environments", "tensors", "episode_returns", "episode_lengths", "agent_steps_per_s", "environment_fraction", "inference_fraction", "environment_restarts", "push_wait_fraction", "episode_levels", "episode_infos", "memory_mb", "blocked_s", "asks")

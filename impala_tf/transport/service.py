@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from concurrent.futures import Future
 from typing import Any
 
@@ -26,6 +26,7 @@ from impala_tf.transport.handshake import check_fits, spec_messages
 from impala_tf.transport.inference import Infer, InferenceCalls
 from impala_tf.transport.parameter_store import ParameterStore
 from impala_tf.transport.pushes import Pushes
+from impala_tf.transport.route import responsible
 from impala_tf.transport.sessions import ActorView, Session
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class LearnerService:
       networks: converts the network for actors that run it without TensorFlow; None: they have
         their own.
       run_steps: agent steps of the run so far, see `ActorClient.run_steps`.
+      number: this learner's, among all learners of the run.
+      members: numbers of the learners that train together, of which it is one.
 
     Attributes:
       terms: what actors must agree with.
@@ -66,6 +69,8 @@ class LearnerService:
         infer: Infer | None = None,
         networks: Networks | None = None,
         run_steps: int = 0,
+        number: int = 0,
+        members: Collection[int] = (0,),
     ) -> None:
         self.terms = pushes.terms
         self.sessions = pushes.sessions
@@ -77,6 +82,7 @@ class LearnerService:
         self._parameter_specs = [NamedSpec.of(*spec) for spec in self.terms.parameter_specs]
         self._networks = networks
         self._run_steps = run_steps
+        self._number, self._members = number, members
         self._over = threading.Event()
         self._inference = InferenceCalls(infer, parameters, self._over.is_set)
         self._warned_at: dict[str, float] = {}
@@ -113,13 +119,19 @@ class LearnerService:
     async def Handshake(  # noqa: N802
         self, request: impala_pb2.HandshakeRequest, context: Any
     ) -> impala_pb2.HandshakeReply:
-        """Admits an actor that fits, if no other one that is alive has its name."""
+        """Admits an actor that fits, if no other one that is alive has its name.
+
+        While an actor's own learner trains, or one that it prefers, it is sent there.
+        """
         self._check_not_over()
         host, certificate = host_of(context), name_in_certificate(context)
         try:
             if certificate in self.revoked:
                 raise HandshakeRefused(f"its certificate, {shown(certificate)}, was revoked")
             check_fits(request, self.terms, self._pushes.codec.specs)
+            learner = responsible(request.learners, self._members, self._number)
+            if learner != self._number:
+                return impala_pb2.HandshakeReply(outcome=impala_pb2.MOVED, learner=learner)
             session = await self.sessions.admit(
                 request.actor_id, request.session, request.num_environments, host, certificate
             )

@@ -15,6 +15,7 @@ from impala_tf.transport import (
     LearnerServer,
     LearnerService,
     Pushes,
+    Route,
     RunTerms,
     credentials,
     wire,
@@ -67,13 +68,13 @@ def connect(directory: Path) -> Iterator[Connect]:
     clients: list[ActorClient] = []
 
     def start(
-        port: int,
+        port: int | Route,
         actor_id: str = "actor-0",
         specs: Unroll = SPECS,
         digest: str = RUN.config_digest,
         **options: Any,
     ) -> ActorClient:
-        address = f"127.0.0.1:{port}"
+        address = f"127.0.0.1:{port}" if isinstance(port, int) else port
         one = ActorClient(
             address, directory, actor_id, specs, digest, num_environments=8, **options
         )

@@ -1,0 +1,101 @@
+"""An actor calls its own learner, another one while that is away, and its own when it is back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from impala_tf.transport import RetryTimes
+from impala_tf.transport.route import Route, preferred, responsible
+from tests.helpers.clock import Clock
+from tests.helpers.ports import free_port
+from tests.helpers.waiting import wait_until
+from tests.helpers.wire import Connect, FakeLearner, Serve, make_parameters, make_unroll
+
+
+def test_the_actors_of_a_learner_that_is_away_are_spread_over_the_others() -> None:
+    actors, learners = 24, 4
+    orders = [preferred(task, learners) for task in range(actors)]
+    assert all(sorted(order) == list(range(learners)) for order in orders)
+    assert [order[0] for order in orders] == [task % learners for task in range(actors)]
+    for members, each in (((0, 1, 2, 3), 6), ((0, 1, 3), 8), ((2,), 24)):
+        served = Counter(responsible(order, members, -1) for order in orders)
+        assert served == dict.fromkeys(members, each)
+
+
+def test_an_actor_that_knows_one_learner_stays_there() -> None:
+    assert preferred(5, 1) == [0]
+    assert responsible([], (0, 2), 2) == 2
+    route = Route([(0, "a:1")])
+    assert route.order == []
+    assert not any(route.failed() for _ in range(100))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_learner_that_stays_away_is_left_after_a_while(clock: Clock) -> None:
+    moves: list[int] = []
+    route = Route([(1, "b:1"), (2, "c:1"), (0, "a:1")], clock=clock,
+                  on_move=lambda number, address: moves.append(number))  # fmt: skip
+    tried = []
+    for _ in range(45):
+        tried.append(route.address)
+        route.failed()
+        clock.now += 1.0
+    # Its own for 20 s; then each of the others for 5 s, and its own again.
+    assert "".join(each[0] for each in tried) == 21 * "b" + 6 * "c" + 6 * "a" + 6 * "b" + 6 * "c"
+    # One that answers is called on, and one that it names is waited for.
+    assert route.go_to(1)
+    assert not route.go_to(1)
+    assert (route.address, moves) == ("b:1", [1])
+    route.failed()
+    clock.now += 19.0
+    route.answered()
+    assert not route.failed()
+    clock.now += 19.0
+    assert not route.failed()
+    clock.now += 1.0
+    assert route.failed()
+    with pytest.raises(ValueError, match="not in list"):
+        route.go_to(7)
+
+
+@pytest.mark.slow
+def test_an_actor_acts_for_another_learner_until_its_own_is_back(
+    serve: Serve, connect: Connect
+) -> None:
+    """Learner 1 is away; then the group starts again, with both."""
+    first, second = FakeLearner(), FakeLearner()
+    for learner in (first, second):
+        learner.parameters.publish(1, make_parameters(1.0))
+    ports = [free_port(), free_port()]
+    moves: list[int] = []
+    route = Route(
+        [(1, f"127.0.0.1:{ports[1]}"), (0, f"127.0.0.1:{ports[0]}")],
+        patience_s=0.5,
+        next_s=0.5,
+        on_move=lambda number, address: moves.append(number),
+    )
+    alone = serve(first, ports[0], number=0, members=(0,))
+    actor = connect(route, retry=RetryTimes(first_pause_s=0.05, longest_pause_s=0.1))
+    actor.handshake()
+    actor.push(make_unroll(1))
+    actor.push(make_unroll(2))
+    assert first.reported(2) == [1, 2]
+    wait_until(lambda: len(alone.service.actors()) == 1)
+
+    alone.stop(0)
+    again = serve(first, ports[0], number=0, members=(0, 1))
+    actor.push(make_unroll(3))  # to learner 0, which sends the actor to learner 1
+    own = serve(second, ports[1], number=1, members=(0, 1))
+    assert second.reported(1) == [3]
+    assert moves == [1]
+    assert again.service.actors() == [], "learner 0 counts an actor that it has sent away"
+    actor.push(make_unroll(4))
+    assert second.reported(1) == [4]
+    assert first.reports.empty()
+    assert [each.actor_id for each in own.service.actors()] == ["actor-0"]
