@@ -124,9 +124,9 @@ def _join_command(arguments: Sequence[str]) -> list[str]:
 def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[str]:
     """Returns the command of a learner that waits for the others before each start."""
     from impala_tf.frontend.node import state
-    from impala_tf.frontend.plan import rank_infos
+    from impala_tf.frontend.plan import group_infos
 
-    rank, logdir = given["task"], Path(given["logdir"]).absolute()
+    number, logdir = given["task"], Path(given["logdir"]).absolute()
     # Where the learners reach each other, if that is a network without actors.
     apart = os.environ.get(_GROUP_HOSTS, "")
     names = apart.split(",") if apart else [host.rpartition(":")[0] for host in hosts]
@@ -134,8 +134,9 @@ def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[
         raise ConfigError(f"{_GROUP_HOSTS}={apart}: name {len(hosts)}, as --learner_hosts does")
     ports = [int(host.rpartition(":")[2]) for host in hosts]
     # Each learner has a container, and so a machine, of its own.
-    ranks = rank_infos(names, ports, list(hosts), given.cluster.rendezvous_port)
-    name = f"learner-{rank}"
+    cluster = given.cluster
+    groups = group_infos(names, ports, list(hosts), cluster.rendezvous_port, cluster.min_learners)
+    name = f"learner-{number}"
     orders = state.Orders(
         # Tells this group from others at the rendezvous.
         run_id=hashlib.sha256(f"{logdir} {hosts}".encode()).hexdigest()[:16],
@@ -148,8 +149,8 @@ def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[
                 name,
                 "",
                 tuple(command[1:]),
-                max_restarts=given.cluster.max_restarts,
-                rank_info=ranks[rank],
+                max_restarts=cluster.max_restarts,
+                group=groups[number],
             ),
         ),
         started_unix_s=time.time(),

@@ -206,7 +206,7 @@ class Installer:
         return f"ready: {copied} files copied, {len(pins)} packages as pinned, in {node.workdir}"
 
     def _needs_horovod(self, node: NodeSpec) -> bool:
-        return any(process.rank_info for process in self._plan.on(node))
+        return any(process.group for process in self._plan.on(node))
 
     def _wanted(self, node: NodeSpec) -> list[str]:
         role: Role = self._plan.role(node)

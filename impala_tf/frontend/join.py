@@ -19,7 +19,7 @@ from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import Orders, ProcessSpec
 from impala_tf.frontend.node.supervisor import NodeSupervisor
-from impala_tf.frontend.plan import LAUNCH_ONLY, rank_infos
+from impala_tf.frontend.plan import LAUNCH_ONLY, group_infos
 from impala_tf.machine import certificates
 
 LEFT = os.EX_TEMPFAIL
@@ -118,10 +118,12 @@ def _processes(
     names = [host.rpartition(":")[0].strip("[]") for host in learners]
     ports = [int(host.rpartition(":")[2]) for host in learners]
     # Each learner has a node of its own.
-    ranks = rank_infos(names, ports, list(learners), given.cluster.rendezvous_port)
+    cluster = given.cluster
+    groups = group_infos(
+        names, ports, list(learners), cluster.rendezvous_port, cluster.min_learners
+    )
     spec = _process(common)
-    restarts = given.cluster.max_restarts
-    return [spec._replace(rank_info=ranks[given["task"]], max_restarts=restarts)]
+    return [spec._replace(group=groups[given["task"]], max_restarts=cluster.max_restarts)]
 
 
 def _of_actor(common: Given, task: int) -> Given:

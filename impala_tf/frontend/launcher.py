@@ -161,8 +161,7 @@ class Launcher:
                 f"{node.name}: {answer['logdir']} is in use by {', '.join(answer['running'])}; "
                 f"stop it with {user_commands.frontend('stop')}, or give another --logdir"
             )
-        spread = [each for each in learners if each.rank_info is not None
-                  and each.rank_info.local_size < each.rank_info.size]  # fmt: skip
+        spread = [each for each in learners if each.group is not None and each.group.is_spread]
         if answer["foreign"] and spread:
             lines.append(
                 f"{node.name}: {answer['foreign'][0]} is not an address of that machine (NAT?), "

@@ -369,7 +369,7 @@ def _processes_called(plan: Plan, target: str) -> set[str]:
     if not names:
         known = [*(node.name for node in plan.nodes), *(p.name for p in plan.processes)]
         raise ConfigError(f"{target}: no such machine or process; this run has {', '.join(known)}")
-    grouped = {p.name for p in plan.processes if p.rank_info is not None}
+    grouped = {p.name for p in plan.processes if p.group is not None}
     return names | grouped if names & grouped else names
 
 

@@ -135,10 +135,10 @@ def _listens(plan: Plan, processes: Iterable[ProcessSpec]) -> list[str]:
     for process in processes:
         if not process.is_learner:
             continue
-        rank = process.rank_info
+        group = process.group
         found.append(plan.learner_hosts[int(process.name.removeprefix("learner-"))])
-        if rank is not None and rank.rank == 0:
-            found.append(f"{rank.rendezvous_port} (rendezvous)")
-        if rank is not None and rank.local_size < rank.size:
+        if group is not None and group.number == 0:
+            found.append(f"{group.rendezvous_port} (rendezvous)")
+        if group is not None and group.is_spread:
             found.append("any port (Gloo, from the other learners)")
     return list(dict.fromkeys(found))

@@ -15,7 +15,7 @@ from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend import requirements
 from impala_tf.frontend.inventory import Row, Secret, is_loopback
-from impala_tf.frontend.node.state import ProcessSpec, RankInfo
+from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
 
 REMOTE_WORKDIR = "impala_tf"
 """Folder of the project on other machines if the CSV names none; relative to the home folder."""
@@ -143,11 +143,12 @@ def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
     waits = configs.actors_wait(given["algorithm"], given["synchronization"])
     if waits and given["batch_size"] is None:
         shared["batch_size"] = _unrolls_of_all(given, len(learners), actors)
-    ranks = rank_infos(
+    groups = group_infos(
         [row.ip for row in learners],
         [row.tf_port or 0 for row in learners],
         [nodes[_key(row)].name for row in learners],
         given.cluster.rendezvous_port,
+        given.cluster.min_learners,
     )
     processes = [
         ProcessSpec(
@@ -159,7 +160,7 @@ def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
                 **_environment(row),
             },
             max_restarts=given.cluster.max_restarts if job == "learner" else None,
-            rank_info=ranks[task] if job == "learner" else None,
+            group=groups[task] if job == "learner" else None,
         )
         for job, members in (("learner", learners), ("actor", actors))
         for task, row in enumerate(members)
@@ -172,41 +173,29 @@ def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
     )
 
 
-def rank_infos(
-    hosts: list[str], ports: list[int], nodes: list[str], rendezvous_port: int | None
-) -> list[RankInfo | None]:
-    """Returns each learner's position, numbered as Horovod does; a single learner has none.
+def group_infos(
+    hosts: list[str],
+    ports: list[int],
+    nodes: list[str],
+    rendezvous_port: int | None,
+    min_learners: int | None = None,
+) -> list[GroupInfo | None]:
+    """Returns each learner among the others; a single learner has no others.
 
     Args:
       hosts: the address of each learner, as the others reach it.
       ports: the port where its actors reach it.
       nodes: the machine of each learner, under any name.
       rendezvous_port: default: one above the highest port on learner 0's machine.
+      min_learners: the value of --min_learners.
     """
     if len(hosts) == 1:
         return [None]
-    local_ranks = [nodes[:rank].count(node) for rank, node in enumerate(nodes)]
-    unique = list(dict.fromkeys(nodes))
     port = rendezvous_port or 1 + max(
         port for port, node in zip(ports, nodes, strict=True) if node == nodes[0]
     )
-    infos: list[RankInfo | None] = []
-    for rank, node in enumerate(nodes):
-        # The machines that have a learner with this local rank.
-        peers = [other for other in unique if nodes.count(other) > local_ranks[rank]]
-        infos.append(
-            RankInfo(
-                rank=rank,
-                size=len(hosts),
-                local_rank=local_ranks[rank],
-                local_size=nodes.count(node),
-                cross_rank=peers.index(node),
-                cross_size=len(peers),
-                hosts=tuple(hosts),
-                rendezvous_port=port,
-            )
-        )
-    return infos
+    every = tuple(hosts), tuple(nodes), port, min_learners
+    return [GroupInfo(number, *every) for number in range(len(hosts))]
 
 
 def host_port(host: str, port: int) -> str:

@@ -113,8 +113,8 @@ def _check(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> lis
     verdicts: list[_Verdict] = []
     if not node.is_local:
         verdicts = [("SSH", "ok", "host key known, logged in"), _project(plan, runner, digests)]
-    ranks = [process.rank_info for process in processes if process.rank_info]
-    pins = requirements.pinned(plan.role(node), with_horovod=bool(ranks))
+    groups = [process.group for process in processes if process.group]
+    pins = requirements.pinned(plan.role(node), with_horovod=bool(groups))
     before_s = time.time()
     folder = node.logdir if node.logdir.startswith("/") else f"{node.workdir}/{node.logdir}"
     try:
@@ -134,9 +134,10 @@ def _check(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> lis
     if seen["ends_at_logout"]:
         text = "systemd ends processes at logout: run loginctl enable-linger there"
         verdicts.append(("logout", "bad", text))
-    spread = [rank for rank in ranks if rank.local_size < rank.size]
-    for rank in spread[:1]:
-        verdicts += [_gloo_address(runner, rank.hosts[rank.rank]), *_public(rank.hosts[rank.rank])]
+    spread = [group for group in groups if group.is_spread]
+    for group in spread[:1]:
+        own = group.hosts[group.number]
+        verdicts += [_gloo_address(runner, own), *_public(own)]
     return [Finding(node.name, *verdict) for verdict in verdicts]
 
 
@@ -297,16 +298,16 @@ def _addresses(
             continue
         listening = served.setdefault(process.node, [])
         listening.append(learners[int(number)])
-        rank = process.rank_info
-        if rank is None:
+        group = process.group
+        if group is None:
             continue
-        rendezvous = rank.hosts[0], rank.rendezvous_port
-        if rank.rank == 0:
+        rendezvous = group.hosts[0], group.rendezvous_port
+        if group.number == 0:
             listening.append(rendezvous)
         reached.add(rendezvous)
-        if rank.local_size < rank.size:
-            listening.append((rank.hosts[rank.rank], 0))
-            reached |= {(host, 0) for host in rank.hosts}
+        if group.is_spread:
+            listening.append((group.hosts[group.number], 0))
+            reached |= {(host, 0) for host in group.hosts}
     return served, wanted
 
 

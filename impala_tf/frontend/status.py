@@ -261,7 +261,7 @@ def _trouble(seen: Look, name: str) -> str:
     """Returns what a learner says is wrong."""
     statuses = {f"learner-{rank}": status for rank, status in seen.statuses.items()}
     status = statuses.get(name, {})
-    found = []
+    found = _away(status, seen.now_unix_s)
     if since_s := status.get("starving_since_unix_s"):
         found.append(f"starving for {_duration(seen.now_unix_s - since_s)}: no unrolls")
     if refused := status.get("refused_actor"):
@@ -271,6 +271,19 @@ def _trouble(seen: Look, name: str) -> str:
             f"{trouble['text']} (for {_duration(seen.now_unix_s - trouble['since_unix_s'])})"
         )
     return "; ".join(found)
+
+
+def _away(status: Status, now_unix_s: float) -> list[str]:
+    """Returns a line if learners of the run are away."""
+    away = status.get("away_learners") or []
+    if not away:
+        return []
+    here = status["num_learners"]
+    who = ", ".join(
+        f"learner-{each['learner']} (for {_duration(max(0.0, now_unix_s - each['since_unix_s']))})"
+        for each in away
+    )
+    return [f"training with {here} of {here + len(away)} learners; away: {who}"]
 
 
 def _actors_troubles(answers: Answers) -> dict[str, str]:

@@ -6,11 +6,13 @@ The only file that imports Horovod, and only if there is more than one learner.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
+from impala_tf.machine.group_members import Members
 from impala_tf.types import Nest
 
 
@@ -23,6 +25,8 @@ class LearnerGroup(Protocol):
 
     rank: int  # rank 0 writes checkpoints and metrics
     size: int  # learners in the group
+    members: Sequence[int]  # numbers of its learners among all of the run, by rank
+    away_since_unix_s: Mapping[int, float]  # of the run's other learners, by number
 
     def sum(self, nest: Nest, name: str) -> Nest:
         """Returns a nest of tensors, added up over all learners.
@@ -44,10 +48,18 @@ class LearnerGroup(Protocol):
 
 
 class GroupOfOne:
-    """A group of one."""
+    """A group of one.
+
+    Args:
+      told: who it is, if the run has more learners, which are away.
+    """
 
     rank = 0
     size = 1
+
+    def __init__(self, told: Members | None = None) -> None:
+        self.members: Sequence[int] = (0,) if told is None else told.numbers
+        self.away_since_unix_s = {} if told is None else told.away_since_unix_s
 
     def sum(self, nest: Nest, name: str) -> Nest:
         """Returns the nest."""
@@ -69,19 +81,24 @@ class GroupOfOne:
 
 
 class HorovodGroup:
-    """The learners that horovodrun, mpirun or the front end started as one group.
+    """The learners that horovodrun, mpirun or supervisors started as one group.
+
+    Args:
+      told: who they are, by a supervisor; None: all learners of the run, by rank.
 
     Raises:
       ImportError: Horovod is not installed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told: Members | None = None) -> None:
         import horovod.tensorflow as hvd
 
         self._hvd = hvd
         hvd.init()
         self.rank: int = hvd.rank()
         self.size: int = hvd.size()
+        self.members: Sequence[int] = range(self.size) if told is None else told.numbers
+        self.away_since_unix_s = {} if told is None else told.away_since_unix_s
 
     def sum(self, nest: Nest, name: str) -> Nest:
         """Returns the sums, from one fused all-reduce."""

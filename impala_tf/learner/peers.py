@@ -25,6 +25,7 @@ class ControlFlags(NamedTuple):
     write_row: bool  # after the update
     checkpoint: bool  # after the update
     wait: bool = False  # not update yet: a learner still waits for its batch
+    regroup: bool = False  # stop, to start again with another group of learners
 
 
 class Limits(NamedTuple):
@@ -93,7 +94,7 @@ class Peers:
 
     Args:
       group: this learner and the others.
-      hosts: host:port of every learner, by rank.
+      hosts: host:port of every learner of the group, by rank.
       limits: how long is too long.
       clock: seconds.
       answers: returns whether the learner at a host:port answers.
@@ -148,7 +149,7 @@ class Peers:
         agreed, batches = exchange(self.group, own, has_batch)
         self._has_batch = batches
         self._note_batches()
-        waits = agreed.wait and not agreed.stop
+        waits = agreed.wait and not (agreed.stop or agreed.regroup)
         return agreed, [has and not waits for has in batches]
 
     def works(self) -> None:
@@ -198,25 +199,25 @@ class Peers:
 
     def lost(self) -> str:
         """Names the learners that are lost. Call it before this learner's own port is closed."""
-        gone = [f"learner-{rank} at {self._hosts[rank]}" for rank in self._unreachable()]
+        gone = [f"{self._names([rank])} at {self._hosts[rank]}" for rank in self._unreachable()]
         if len(self._others) > 1:
             time.sleep(self._limits.late_s)
         return f"{', '.join(gone)} (no answer)" if gone else "another learner"
 
     @property
     def _name(self) -> str:
-        return _names([self.group.rank])
+        return self._names([self.group.rank])
 
     def _awaited(self) -> str:
         if gone := self._unreachable():
-            return f"{_names(gone)}, which does not answer"
-        return ("" if len(self._others) == 1 else "one of ") + _names(self._others)
+            return f"{self._names(gone)}, which does not answer"
+        return ("" if len(self._others) == 1 else "one of ") + self._names(self._others)
 
     def _without(self, ranks: Sequence[int]) -> str:
         starving_s = min(map(self._starving_s, ranks))
         if starving_s < self._limits.patience_s:
-            return f"has waited {starving_s:.0f} s for {_names(ranks)}: no batch"
-        return f"goes on without {_names(ranks)}: no batch for {starving_s:.0f} s"
+            return f"has waited {starving_s:.0f} s for {self._names(ranks)}: no batch"
+        return f"goes on without {self._names(ranks)}: no batch for {starving_s:.0f} s"
 
     def _unreachable(self) -> list[int]:
         """Returns the ranks of the other learners that do not answer; all are asked at once."""
@@ -235,6 +236,5 @@ class Peers:
         found = zip(self._has_batch, self._batch_at, strict=True)
         self._batch_at = [now if has else at for has, at in found]
 
-
-def _names(ranks: Sequence[int]) -> str:
-    return ", ".join(f"learner-{rank}" for rank in ranks)
+    def _names(self, ranks: Sequence[int]) -> str:
+        return ", ".join(f"learner-{self.group.members[rank]}" for rank in ranks)

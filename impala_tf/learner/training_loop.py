@@ -31,6 +31,9 @@ class TrainingLoop:
       on_update: takes the statistics of every update.
       attempt: a context that may swallow the OSErrors of what it names (see `monitoring.storage`).
       clock: seconds.
+
+    Attributes:
+      regroups: whether it ended so that another group of learners goes on from the checkpoint.
     """
 
     def __init__(
@@ -56,13 +59,20 @@ class TrainingLoop:
         self._clock = clock
         self._on_update = on_update
         self._saved_at = clock()
+        self.regroups = False
 
-    def run(self, batches: Batches[Sent], stop_requested: Callable[[], bool]) -> None:
+    def run(
+        self,
+        batches: Batches[Sent],
+        stop_requested: Callable[[], bool],
+        regroup_requested: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Trains; unless an error ends it, writes a last row and a last checkpoint.
 
         Args:
           batches: of this learner.
           stop_requested: asked before every update.
+          regroup_requested: as well; whether to end so that another group of learners goes on.
         """
         batch: Sent | None = None
         idle_s = 0.0
@@ -73,11 +83,13 @@ class TrainingLoop:
                 batch = batches.get(self._peers.wait_s())
                 idle_s += self._clock() - asked_at
             own_flags = self._control_flags(stop_requested() or batches.closed)
+            own_flags = own_flags._replace(regroup=regroup_requested())
             flags, has_batch = self._peers.agree(own_flags, batch is not None)
             if any(has_batch):
                 self._update(batch, has_batch, idle_s, flags)
                 batch, idle_s = None, 0.0
-            stop = flags.stop
+            stop = flags.stop or flags.regroup
+            self.regroups = flags.regroup and not (flags.stop or self._learner.done)
         self._peers.works()
         self._write_row()
         self._checkpoint()

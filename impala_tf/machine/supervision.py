@@ -26,7 +26,13 @@ UNUSABLE_INPUT = 2
 USELESS = 3
 """Exit status of a process that has tried in vain often enough itself, so that a restart would not
 help. Its last line says why."""
+REGROUP = 4
+"""Exit status of a learner that is to start again with another group of learners: one was lost, or
+has returned. That is no failure of its own."""
+REGROUP_SIGNAL = signal.SIGUSR2
+"""Lets a learner end its group so, with a checkpoint."""
 _QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
+_REGROUP_PAUSE_S = 1.0
 _TICK_S = 0.2
 _LOG_CHECK_S = 5.0
 _CANNOT_RUN = (FileNotFoundError, NotADirectoryError, PermissionError)
@@ -133,6 +139,7 @@ class SupervisedProcess(threading.Thread):
         before_start: Callable[[Callable[[], bool]], bool] | None = None,
         budget: RestartBudget | None = None,
         on_end: Callable[[ProcessState], None] = lambda state: None,
+        environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         """Does not start it yet.
 
@@ -143,6 +150,7 @@ class SupervisedProcess(threading.Thread):
             stop waiting, and returns whether to start. May raise GiveUpError.
           budget: of restarts. Default: `command.max_restarts`.
           on_end: called with the last state when the process is over, from this thread.
+          environment: asked before every start for more variables; the command's own win.
         """
         super().__init__(name=f"supervise {command.name}", daemon=True)
         self.command = command
@@ -151,8 +159,9 @@ class SupervisedProcess(threading.Thread):
         self._before_start = before_start
         self._budget = budget or RestartBudget(command.max_restarts)
         self._on_end = on_end
+        self._environment = environment
         self._stopping = self._leaving = False
-        self._restarting = self._killing = False
+        self._restarting = self._regrouping = self._killing = False
         self._proven = False
 
     def stop(self, leaving: bool = False) -> None:
@@ -171,6 +180,14 @@ class SupervisedProcess(threading.Thread):
     def kill(self) -> None:
         """Kills the process, which counts as a failure: it is restarted. Returns at once."""
         self._killing = True
+
+    def regroup(self) -> bool:
+        """Sends REGROUP_SIGNAL to a process that runs; returns whether this is the first time.
+
+        It ends as after `stop`, and starts again.
+        """
+        is_first, self._regrouping = not self._regrouping, True
+        return is_first
 
     @property
     def over(self) -> bool:
@@ -197,7 +214,7 @@ class SupervisedProcess(threading.Thread):
                     return self._end("stopped", "before it was started")
             if self._stopping:
                 return self._end("stopped", "before it was started")
-            self._restarting = False
+            self._restarting = self._regrouping = self._killing = False
             start_s = time.monotonic()
             status = self._run_once_or_fail()
             ran_s = time.monotonic() - start_s
@@ -227,6 +244,7 @@ class SupervisedProcess(threading.Thread):
         environment = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",
+            **self._environment(),
             **command.environment,
             PARENT_VARIABLE: str(os.getpid()),
         }
@@ -246,6 +264,9 @@ class SupervisedProcess(threading.Thread):
             if (self._stopping or self._restarting) and kill_at_s is None:
                 kill_at_s = time.monotonic() + command.stop_timeout_s
                 os.kill(pid, signal.SIGTERM)
+            if self._regrouping and kill_at_s is None:
+                kill_at_s = time.monotonic() + command.stop_timeout_s
+                os.kill(pid, REGROUP_SIGNAL)
             if kill_at_s is not None and time.monotonic() > kill_at_s:
                 self._event(f"did not stop within {command.stop_timeout_s:g} s, so it was killed")
                 os.kill(pid, signal.SIGKILL)
@@ -283,7 +304,7 @@ class SupervisedProcess(threading.Thread):
     def _wait_to_restart(self, status: int, ran_s: float) -> bool:
         """Waits before a restart; if there is to be none, records that and returns False."""
         what = f"{describe(status)} after {ran_s:.0f} s{self._cause()}"
-        pause_s = self._budget.pause_s(ran_s)
+        pause_s = _REGROUP_PAUSE_S if status == REGROUP else self._budget.pause_s(ran_s)
         if pause_s is None:
             limit = self.command.max_restarts
             self._end("failed", f"{what}; no restart is left (--max_restarts={limit} an hour)")
@@ -342,7 +363,7 @@ def describe(status: int) -> str:
     """Returns an exit status in words."""
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
-    return f"exit status {status}"
+    return "its group ended" if status == REGROUP else f"exit status {status}"
 
 
 def _has_ended(pid: int) -> bool:

@@ -36,6 +36,7 @@ class RunRecorder:
       level_rows: writes one row per level, if there are several.
       replay_steps: returns how many agent steps are in the replay, if there is one.
       info_metrics: the names of `Episode.info`.
+      members: numbers of the learners, by rank; (): they are the ranks.
     """
 
     def __init__(
@@ -47,9 +48,10 @@ class RunRecorder:
         level_rows: LevelRows | None = None,
         replay_steps: Callable[[], int] | None = None,
         info_metrics: Sequence[str] = (),
+        members: Sequence[int] = (),
     ) -> None:
         self._writers = writers
-        self._learner_rows = LearnerRows(learners_writer)
+        self._learner_rows = LearnerRows(learners_writer, members)
         self._breakdowns: list[Breakdown] = [self._learner_rows]
         if level_rows is not None:
             self._breakdowns.append(level_rows)

@@ -115,7 +115,7 @@ def _before_training(status: Status) -> str:
 
 def troubles(status: Status) -> list[str]:
     """Returns what keeps a run from training or from being saved, and since when."""
-    lines = []
+    lines = _away_learners(status)
     if status["state"] == "training" and (since_s := status.get("starving_since_unix_s")):
         lines.append(f"starving since {_clock(since_s)}: no unrolls from actors")
     if trouble := status.get("storage_trouble"):
@@ -124,6 +124,17 @@ def troubles(status: Status) -> list[str]:
         lines.append(f"{refused}; it ends, and needs other flags")
     lines += _info_troubles(status.get("row") or {})
     return lines + _actors_troubles(status["actors"])
+
+
+def _away_learners(status: Status) -> list[str]:
+    """Returns a line if learners of the run are away."""
+    away = status.get("away_learners")
+    if not away or status["state"] in _FINAL_STATES:
+        return []
+    here = status.get("num_learners", 1)
+    who = ", ".join(f"learner-{each['learner']} (since {_clock(each['since_unix_s'])})"
+                    for each in away)  # fmt: skip
+    return [f"training with {here} of {here + len(away)} learners; away: {who}"]
 
 
 def _info_troubles(row: Mapping[str, Any]) -> list[str]:

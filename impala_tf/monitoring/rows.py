@@ -146,24 +146,32 @@ class LearnerRows(Breakdown):
     """metrics-learners.csv: a row per learner, for runs of several.
 
     The columns do not depend on the number of learners, which may change when a run resumes.
+
+    Args:
+      writer: writes the rows.
+      members: numbers of the learners that train now, by rank; (): they are the ranks.
     """
 
     name = "learner"
 
+    def __init__(self, writer: Writer | None, members: Sequence[int] = ()) -> None:
+        super().__init__(writer)
+        self._members = members
+
     def _part_of(self, rank: int, episode: Episode) -> int:
-        return rank
+        return self._members[rank] if self._members else rank
 
     def _rows(self, total: Row, parts: Parts) -> list[dict[str, Any]]:
         batches = sum(part["batches"] for part in parts)
         return [
             {
-                "learner": rank,
+                "learner": number,
                 "batches": part["batches"],
                 **_speed(total, part["batches"] / batches),
-                **self._window(rank).row(),
+                **self._window(number).row(),
                 **{name: {**part["stats"], **part}.get(name) for name in OF_LEARNER},
             }
-            for rank, part in enumerate(parts)
+            for number, part in zip(self._members or range(len(parts)), parts, strict=True)
         ]
 
 

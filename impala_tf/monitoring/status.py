@@ -61,6 +61,13 @@ class StorageTrouble(TypedDict):
     text: str
 
 
+class AwayLearner(TypedDict):
+    """A learner of the run without which the others train."""
+
+    learner: int  # 2: it is learner-2
+    since_unix_s: float
+
+
 class Status(TypedDict):
     """Everything that a display needs. Counts are over all learners."""
 
@@ -83,6 +90,8 @@ class Status(TypedDict):
     last_update_unix_s: NotRequired[float | None]  # of the parameters; None: not yet
     starving_since_unix_s: NotRequired[float | None]  # no unrolls since then; None: there are
     storage_trouble: NotRequired[StorageTrouble | None]
+    num_learners: NotRequired[int]  # that train now
+    away_learners: NotRequired[list[AwayLearner]]
     refused_actor: NotRequired[str]  # who was refused in the last minute, and why; '': nobody
     replay: NotRequired[ReplayStatus | None]  # None: the algorithm has none
     evaluation: NotRequired[EvaluationStatus | None]  # None: --eval_every has no result yet

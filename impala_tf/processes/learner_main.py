@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import json
 import logging
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -18,13 +20,14 @@ from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.logdir import Logdir, write_atomically
-from impala_tf.machine import certificates, process_memory
+from impala_tf.machine import certificates, group_members, process_memory
+from impala_tf.machine.group_members import Members
 from impala_tf.machine.process_lifetime import (
     StopRequest,
     raise_descriptor_limit,
     run_interruptibly,
 )
-from impala_tf.machine.supervision import UNUSABLE_INPUT
+from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT
 from impala_tf.processes import learner_parts, provenance, run_folder
 from impala_tf.processes.common import begin, credentials_dir, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
@@ -42,7 +45,8 @@ def main(given: Given) -> int:
     """Learns until the run has had all its frames, or this process is asked to stop.
 
     Returns:
-      0; 1 if another learner of the group was lost, or training broke down; 2 if a callback raised.
+      0; 1 if another learner of the group was lost, or training broke down; 2 if a callback raised;
+      REGROUP if a supervisor is to start it again with another group of learners.
 
     Raises:
       ConfigError: flags, a device, a logdir, a checkpoint or a port that cannot be used.
@@ -54,19 +58,22 @@ def main(given: Given) -> int:
     process_memory.give_back_after_start()
     select_device(config.process.device)
     start_xla()
-    group = _join_group(config)
-    config = configs.replace(config, task=group.rank)
+    told, regroup = group_members.from_environment(), threading.Event()
+    if told is not None:
+        signal.signal(REGROUP_SIGNAL, lambda *_: regroup.set())
+    group = _join_group(config, told)
+    config = configs.replace(config, task=group.members[group.rank])
     try:
         with _naming_lost_peers(group, lambda: "another learner"):
             parts = learner_parts.build(config, spec, logdir, group)
-            _learn(parts, stop)
+            regroups = _learn(parts, stop, regroup.is_set)
     except NotFiniteError as error:
         _log.error("%s; the last good checkpoint is %s", error, _newest(logdir))
         return 1
     except LostPeerError as lost:
         message = "learner-%d: lost %s; exiting, a relaunch resumes from the last checkpoint"
-        _log.error(message, group.rank, lost)
-        return 1
+        _log.error(message, config.process.task, lost)
+        return 1 if told is None else REGROUP
     finally:
         group.close()
     if parts.callbacks is not None and parts.callbacks.failure:
@@ -75,7 +82,7 @@ def main(given: Given) -> int:
     if trouble := parts.storage.trouble():
         _log.error("%s; the last good checkpoint is %s", trouble["text"], _newest(logdir))
         return 1
-    return 0
+    return REGROUP if regroups else 0
 
 
 def _newest(logdir: Logdir) -> str:
@@ -83,7 +90,8 @@ def _newest(logdir: Logdir) -> str:
     return str(found[-1]) if found else "not there"
 
 
-def _learn(parts: LearnerParts, stop: StopRequest) -> None:
+def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[], bool]) -> bool:
+    """Learns until the end; returns whether that is for another group of learners to go on."""
     config, group, learner, callbacks = parts.config, parts.group, parts.learner, parts.callbacks
 
     def save() -> None:
@@ -95,7 +103,8 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
         _announce(parts)
         with parts.storage.attempt("a checkpoint"):
             parts.run_state.save()  # from now on, there is always something to resume from
-    peers = Peers(group, configs.hosts(config.process.learner_hosts))
+    hosts = configs.hosts(config.process.learner_hosts)
+    peers = Peers(group, [hosts[number] for number in group.members])
     loop = TrainingLoop(
         learner,
         parts.store.publish,
@@ -114,13 +123,15 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
         parts.server.start()
         learner.compile()
         parts.recorder.begin(learner.agent_steps, learner.environment_frames)
-        loop.run(Batches(parts.queue, configs.sent_per_batch(config)), stop_requested)
+        batches = Batches(parts.queue, configs.sent_per_batch(config))
+        loop.run(batches, stop_requested, regroup_requested)
         if any(group.gather(callbacks is not None and callbacks.stopping)):
             learner.finish()
         if callbacks is not None:
             callbacks.on_end()
         if group.size > 1:  # for comparison: all learners must end with the same parameters
-            _log.info("learner-%d: final parameters %s", group.rank, _digest(learner))
+            number = config.process.task
+            _log.info("learner-%d: final parameters %s", number, _digest(learner))
         if learner.done:
             parts.server.finish()
             parts.queue.close()  # pushes that wait for room are told as well
@@ -152,6 +163,7 @@ def _learn(parts: LearnerParts, stop: StopRequest) -> None:
         f"{learner.environment_frames:,}",
         f"; checkpoint {parts.run_state.latest_checkpoint}" if group.rank == 0 else "",
     )
+    return loop.regroups
 
 
 @contextlib.contextmanager
@@ -171,18 +183,22 @@ def _digest(learner: Learner) -> str:
     return hashlib.sha256(b"".join(arrays)).hexdigest()[:16]
 
 
-def _join_group(config: Config) -> LearnerGroup:
+def _join_group(config: Config, told: Members | None) -> LearnerGroup:
     learners = len(configs.hosts(config.process.learner_hosts))
-    if learners == 1:
-        return GroupOfOne()
-    _log.info("waiting for the other learners; %d in all", learners)
+    expected = learners if told is None else len(told.numbers)
+    if away := {} if told is None else told.away_since_unix_s:
+        names = ", ".join(f"learner-{number}" for number in away)
+        _log.warning("training with %d of %d learners, without %s", expected, learners, names)
+    if expected == 1:
+        return GroupOfOne(told)
+    _log.info("waiting for the other learners; %d in all", expected)
     try:
-        group = HorovodGroup()
+        group = HorovodGroup(told)
     except ImportError:
         raise ConfigError(
             f"--learner_hosts: {learners} learners need Horovod; `make setup-dev` installs it"
         ) from None
-    if group.size != learners:
+    if group.size != expected:
         raise ConfigError(
             f"--learner_hosts: names {learners} learners, but Horovod started {group.size};"
             f" start them with horovodrun -np {learners}"

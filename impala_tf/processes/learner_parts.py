@@ -67,7 +67,7 @@ _log = logging.getLogger("impala_tf.learner")
 class LearnerParts(NamedTuple):
     """A learner process: unrolls go server -> queue -> learner, parameters learner -> store."""
 
-    config: Config  # resolved; --task is the rank
+    config: Config  # resolved; --task is the learner's number
     spec: EnvironmentSpec
     logdir: Logdir
     group: LearnerGroup
@@ -144,6 +144,8 @@ def build(
         infer=None if inference is None else inference.ask,
         networks=None if networks is None else networks.network,
         run_steps=learner.agent_steps,
+        number=config.process.task,
+        members=group.members,
     )
     address = configs.hosts(config.process.learner_hosts)[config.process.task]
     server = LearnerServer(address, credentials_dir(config), service)
@@ -277,6 +279,7 @@ def _recorder(
         level_rows,
         None if learner.uses.replay is None else lambda: learner.uses.replay.steps,
         names,
+        group.members,
     )
     return recorder, told
 

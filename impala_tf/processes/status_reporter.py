@@ -126,6 +126,11 @@ class StatusReporter:
             last_update_unix_s=_unix_s(self._last_update_at),
             starving_since_unix_s=starving_since,
             storage_trouble=parts.storage.trouble(),
+            num_learners=parts.group.size,
+            away_learners=[
+                status.AwayLearner(learner=number, since_unix_s=since_s)
+                for number, since_s in parts.group.away_since_unix_s.items()
+            ],
             refused_actor=parts.server.service.last_refusal(),
             replay=self._replay_status(),
             evaluation=self._evaluation(state),

@@ -95,10 +95,10 @@ def test_learners_of_a_group_wait_for_each_other_before_they_start(work_folder):
         orders.append(read_orders(Path(command[3])))
         (process,) = orders[task].processes
         assert flags_of(["python", *process.arguments])["task"] == task
-        rank = process.rank_info
-        assert rank is not None
-        assert (rank.rank, rank.size, rank.local_size, rank.cross_size) == (task, 2, 1, 2)
-        assert (rank.hosts, rank.rendezvous_port) == (("learner-0", "learner-1"), 8002)
+        group = process.group
+        assert group is not None
+        assert (group.number, group.is_spread) == (task, True)
+        assert (group.hosts, group.rendezvous_port) == (("learner-0", "learner-1"), 8002)
     assert orders[0].run_id == orders[1].run_id
     assert note()["status"] == "/runs/x/status-1.json"
 

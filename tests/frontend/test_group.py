@@ -2,6 +2,7 @@
 
 import functools
 import http.client
+import json
 import socket
 import threading
 import time
@@ -9,12 +10,13 @@ import time
 import pytest
 
 from impala_tf.frontend.node import group
+from impala_tf.frontend.node.gathering import Gathering, Times
 from impala_tf.frontend.node.group import Membership
-from impala_tf.frontend.node.rendezvous import Address, Gathering, RendezvousServer, StoreProxy, ask
+from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
 from impala_tf.frontend.node.state import (
+    GroupInfo,
     Orders,
     ProcessSpec,
-    RankInfo,
     orders_path,
     read_state,
     state_path,
@@ -22,7 +24,8 @@ from impala_tf.frontend.node.state import (
 )
 from impala_tf.frontend.node.supervisor import NodeSupervisor
 from impala_tf.machine.addresses import interface_of
-from impala_tf.machine.supervision import GiveUpError
+from impala_tf.machine.supervision import GiveUpError, ProcessState
+from tests.helpers.clock import Clock
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
 
@@ -31,29 +34,8 @@ pytestmark = pytest.mark.slow
 KEY = b"a key of the run's learners"
 
 
-def rank_info(rank, size, port):
-    return RankInfo(rank, size, rank, size, 0, 1, ("127.0.0.1",) * size, port)
-
-
-def test_members_start_together_in_every_attempt():
-    gathering = Gathering(2)
-    assert gathering.join(0, "a") == {"go": False, "over": "", "missing": [1]}
-    gathering.put("/global/0", b"a stale address")
-    assert gathering.join(1, "b")["go"]
-    assert gathering.value("/global/0") is None, "addresses of the previous attempt are left"
-    assert gathering.join(0, "a")["go"]
-    # Learner 1 fails, and is back before learner 0 has noticed: it has to wait for learner 0.
-    assert gathering.join(1, "c") == {"go": False, "over": "", "missing": [0]}
-    assert gathering.join(0, "d")["go"]
-    assert gathering.join(1, "c")["go"]
-
-
-def test_a_member_that_no_longer_polls_does_not_count():
-    now = [0.0]
-    gathering = Gathering(2, clock=lambda: now[0])
-    gathering.join(1, "a")
-    now[0] = 11.0
-    assert not gathering.join(0, "b")["go"]
+def group_info(number, size, port):
+    return GroupInfo(number, ("127.0.0.1",) * size, ("h",) * size, port)
 
 
 @pytest.fixture
@@ -65,7 +47,7 @@ def learners(tmp_path):
     def start(rank, script, size=2, **changes):
         code = f"import os; os.execvp('sh', ['sh', '-c', {script!r}])"
         process = ProcessSpec(
-            f"learner-{rank}", "h", ("-c", code), rank_info=rank_info(rank, size, port), **changes
+            f"learner-{rank}", "h", ("-c", code), group=group_info(rank, size, port), **changes
         )
         orders = Orders(
             "run", f"node-{rank}", "impala", str(tmp_path), str(tmp_path), (process,), time.time()
@@ -111,7 +93,7 @@ def test_a_learner_that_hangs_is_killed_when_the_others_wait_for_it(
 ):
     """It is stopped like a process on a machine without memory: it notices nothing."""
     start, join = learners
-    impatient = functools.partial(Membership, hung_s=3.0, ask_s=0.5)
+    impatient = functools.partial(Membership, times=Times(hung_s=3.0, ask_s=0.5))
     monkeypatch.setattr(group, "Membership", impatient)
     again = "test -e {0} && sleep 1 && exit 0; touch {0}; "
     start(0, again.format(tmp_path / "a") + "kill -STOP $$")
@@ -137,8 +119,8 @@ def test_a_rendezvous_port_in_use_is_reported(tmp_path, learners, monkeypatch):
         taken.listen()
         port = taken.getsockname()[1]
         monkeypatch.setattr(
-            "tests.frontend.test_group.rank_info",
-            lambda rank, size, _: RankInfo(rank, size, rank, size, 0, 1, ("127.0.0.1",) * 2, port),
+            "tests.frontend.test_group.group_info",
+            lambda number, size, _: GroupInfo(number, ("127.0.0.1",) * size, ("h",) * size, port),
         )
         start(0, "true")
         (state,) = join()
@@ -153,9 +135,8 @@ def key_folder(tmp_path):
 
 
 def member(rank, port, folder, patience_s, run_id="run"):
-    return Membership(
-        rank_info(rank, 2, port), run_id, folder, lambda text: None, patience_s=patience_s
-    )
+    times = Times(patience_s=patience_s, settle_s=patience_s)
+    return Membership(group_info(rank, 2, port), run_id, folder, lambda text: None, times=times)
 
 
 def test_learners_give_up_on_one_that_stays_away_and_name_it(key_folder):
@@ -183,6 +164,103 @@ def test_the_patience_starts_again_with_every_attempt(key_folder):
         second.gather(lambda: False)
     assert time.monotonic() - started > 2.0
     second.close()
+
+
+def test_a_learner_that_is_cut_off_waits_for_as_long_as_that_lasts(key_folder, monkeypatch):
+    """A network that is cut for an hour ended it for good, or later even the whole run."""
+
+    def unreachable(*_):
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(group, "ask", unreachable)
+    monkeypatch.setattr(group, "POLL_S", 0.0)
+    clock = Clock()
+    events: list[str] = []
+    second = Membership(
+        group_info(1, 2, free_port()), "run", key_folder, events.append, has_trained=True,
+        clock=clock,
+    )  # fmt: skip
+    try:
+
+        def hours_later(hours):
+            clock.now += 100.0
+            return clock.now > 3600 * hours
+
+        assert not second.gather(lambda: hours_later(24))
+        assert "has waited 100 s for learner-0, which is unreachable at 127.0.0.1" in events[0]
+        # If nobody is there on learner 0's machine, the run has ended.
+        monkeypatch.setattr(group, "ask", refused := Refused())
+        with pytest.raises(GiveUpError, match=r"waited \d+ min for learner-0"):
+            second.gather(lambda: hours_later(48))
+        calls = refused.calls
+        second.end(ProcessState("learner-1", "failed", detail="waited"))
+        assert refused.calls == calls, "it told a group that may train that it is over"
+    finally:
+        second.close()
+
+
+class Asked:
+    """Stands for the process of learner 0, which runs; it notes that it is to regroup."""
+
+    over = False
+
+    def __init__(self):
+        self.state = ProcessState("learner-0", "running", started_unix_s=time.time())
+        self.asked = threading.Event()
+
+    def regroup(self):
+        is_first = not self.asked.is_set()
+        self.asked.set()
+        return is_first
+
+
+class Refused:
+    """Stands for `ask` where nobody listens; counts its calls."""
+
+    calls = 0
+
+    def __call__(self, *_):
+        self.calls += 1
+        raise ConnectionRefusedError("refused")
+
+
+def test_a_learner_is_told_who_trains_and_learner_0_when_one_is_back(key_folder):
+    port, process = free_port(), Asked()
+    events: list[str] = []
+    times = Times(settle_s=0.5, fresh_s=2.0, grow_s=0.0, ask_s=0.1)
+    first, second = (
+        Membership(group_info(number, 3, port), "run", key_folder, events.append, True, times)
+        for number in (0, 2)
+    )
+    try:
+        assert first.gather(lambda: False)
+        assert json.loads(first.environment()["IMPALA_TF_GROUP"])[0] == [0]
+        assert first.environment()["HOROVOD_SIZE"] == "1"
+        first.watch(process)  # type: ignore[arg-type]
+        thread = threading.Thread(target=second.gather, args=(lambda: False,))
+        thread.start()
+        assert process.asked.wait(20)
+        assert first.gather(lambda: False)
+        thread.join()
+        for number, each in ((0, first), (1, second)):
+            variables = each.environment()
+            members, away = json.loads(variables["IMPALA_TF_GROUP"])
+            assert (members, list(away)) == ([0, 2], ["1"])
+            assert (variables["HOROVOD_RANK"], variables["HOROVOD_SIZE"]) == (str(number), "2")
+        assert "learner-2 is back: the group starts again" in events
+        # The run ends while another learner waits: it is told, and does not wait for nobody.
+        third = Membership(group_info(1, 3, port), "run", key_folder, events.append, True, times)
+        ends: list[bool] = []
+        waits = threading.Thread(target=lambda: ends.append(third.gather(lambda: False)))
+        waits.start()
+        time.sleep(1.0)
+        first.end(ProcessState("learner-0", "finished"))
+        waits.join(20)
+        assert ends == [False]
+        third.close()
+    finally:
+        first.close()
+        second.close()
 
 
 def test_the_rendezvous_of_another_run_is_not_joined(key_folder):
@@ -213,7 +291,7 @@ def raw(port, method, path, body=b"", headers=None):
 @pytest.fixture
 def rendezvous():
     address = Address("127.0.0.1", free_port(), KEY)
-    server = RendezvousServer(address, 2, max_unsigned=20)
+    server = RendezvousServer(address, Gathering(2), max_unsigned=20)
     yield address, server
     server.close()
 
@@ -241,10 +319,8 @@ def test_a_learner_whose_packets_come_from_another_address_takes_part(tmp_path):
     (tmp_path / "learner.key").write_text("secret")
     hosts, port = ("127.0.0.2", "192.0.2.2"), free_port()
     members = [
-        Membership(
-            RankInfo(rank, 2, 0, 1, rank, 2, hosts, port), "run", tmp_path, print, patience_s=60.0
-        )
-        for rank in range(2)
+        Membership(GroupInfo(number, hosts, hosts, port), "run", tmp_path, print)
+        for number in range(2)
     ]
     started = []
     threads = [
@@ -272,11 +348,11 @@ def test_connections_without_a_signed_request_are_bounded(rendezvous):
             each.settimeout(30.0)
             assert each.recv(1) == b"", "it is kept open"
         wait_until(lambda: threading.active_count() <= before + 20, what="end of their threads")
-        assert ask(address, "/join", {"rank": 0, "attempt": "a"})["missing"] == [1]
+        assert ask(address, "/join", {"learner": 0, "attempt": "a"})["missing"] == [1]
         assert raw(address.port, "GET", "/global/0")[0] == 403
         # A learner's address is trusted from then on, and does not count.
         more = [socket.create_connection(address[:2]) for _ in range(30)]
-        assert ask(address, "/join", {"rank": 0, "attempt": "a"})["missing"] == [1]
+        assert ask(address, "/join", {"learner": 0, "attempt": "a"})["missing"] == [1]
         more[0].settimeout(0.5)
         with pytest.raises(TimeoutError):
             more[0].recv(1)
@@ -300,9 +376,9 @@ def test_horovods_requests_reach_the_store_through_the_proxy(rendezvous):
 def test_the_store_has_a_bound(rendezvous):
     gathering = Gathering(2)
     for number in range(255):
-        gathering.put(f"/{number}", b"x" * 65_536)
+        gathering.put("", f"/{number}", b"x" * 65_536)
     with pytest.raises(ValueError, match="full"):
-        gathering.put("/more", b"x" * 65_536)
+        gathering.put("", "/more", b"x" * 65_536)
 
 
 def test_the_interface_of_an_address_is_found():

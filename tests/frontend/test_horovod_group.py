@@ -6,9 +6,9 @@ import time
 import pytest
 
 from impala_tf.frontend.node.state import (
+    GroupInfo,
     Orders,
     ProcessSpec,
-    RankInfo,
     log_path,
     orders_path,
     read_state,
@@ -52,7 +52,7 @@ def group(tmp_path, monkeypatch):
             # Learner 0 waits this long for the learner 1 that has failed.
             {"HOROVOD_GLOO_TIMEOUT_SECONDS": "5"},
             max_restarts=2,
-            rank_info=RankInfo(rank, 2, rank, 2, 0, 1, ("127.0.0.1",) * 2, port),
+            group=GroupInfo(rank, ("127.0.0.1",) * 2, ("h",) * 2, port),
         )
         folder = str(tmp_path)
         orders = Orders("run", f"node-{rank}", "impala", folder, folder, (process,), time.time())

@@ -8,7 +8,8 @@ import pytest
 
 from impala_tf.config import ConfigError, Given
 from impala_tf.frontend.inventory import Row, Secret
-from impala_tf.frontend.node.state import ProcessSpec, RankInfo
+from impala_tf.frontend.node.ranks import RankInfo, rank_info
+from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
 from impala_tf.frontend.plan import LocalNode, NodeSpec, Plan, make_plan, passwords
 from impala_tf.frontend.record import Record, load, save
 
@@ -47,12 +48,11 @@ def rows():
 def test_the_whole_plan(tmp_path):
     hosts = ("10.0.0.1", "10.0.0.2", "10.0.0.1")
 
-    def learner(task, node, position, environment, more=()):
-        a, b, c, d = position
-        rank_info = RankInfo(task, 3, a, b, c, d, hosts, 9001)
+    def learner(task, node, environment, more=()):
+        group = GroupInfo(task, hosts, hosts, 9001)
         flags = ("--logdir=runs/x", *FLAGS, "--num_actors=4", "--job_name=learner", *more, LEARNERS)
         script = ("run_experiment.py", *flags)
-        return ProcessSpec(f"learner-{task}", node, script, environment, 5, rank_info)
+        return ProcessSpec(f"learner-{task}", node, script, environment, 5, group)
 
     def actor(task, node, logdir, environment=None, more=(), envs=()):
         flags = (f"--logdir={logdir}", *FLAGS, "--num_actors=4", *envs, "--job_name=actor", *more)
@@ -77,9 +77,9 @@ def test_the_whole_plan(tmp_path):
             ),
         ),
         processes=(
-            learner(0, "10.0.0.1", (0, 2, 0, 2), {"CUDA_VISIBLE_DEVICES": "0"}),
-            learner(1, "10.0.0.2", (0, 1, 1, 2), {}, ("--task=1",)),
-            learner(2, "10.0.0.1", (1, 2, 0, 1), {"CUDA_VISIBLE_DEVICES": "1"}, ("--task=2",)),
+            learner(0, "10.0.0.1", {"CUDA_VISIBLE_DEVICES": "0"}),
+            learner(1, "10.0.0.2", {}, ("--task=1",)),
+            learner(2, "10.0.0.1", {"CUDA_VISIBLE_DEVICES": "1"}, ("--task=2",)),
             actor(
                 0, "this machine", logs, {"CUDA_VISIBLE_DEVICES": "-1"},
                 envs=("--envs_per_actor=4",),
@@ -92,9 +92,24 @@ def test_the_whole_plan(tmp_path):
     )  # fmt: skip
 
 
+def test_members_are_numbered_as_horovod_does():
+    group = GroupInfo(0, ("a", "b", "c", "a2"), ("a", "b", "c", "a"), 9001)
+
+    def position(number, *members):
+        return rank_info(group._replace(number=number), members)
+
+    assert position(0, 0, 1, 2, 3) == RankInfo(0, 4, 0, 2, 0, 3, "a")
+    assert position(2, 0, 1, 2, 3) == RankInfo(2, 4, 0, 1, 2, 3, "c")
+    assert position(3, 0, 1, 2, 3) == RankInfo(3, 4, 1, 2, 0, 1, "a2")
+    # Without learner 1.
+    assert position(2, 0, 2, 3) == RankInfo(1, 3, 0, 1, 1, 2, "c")
+    assert position(3, 0, 2, 3) == RankInfo(2, 3, 1, 2, 0, 1, "a2")
+    assert position(0, 0) == RankInfo(0, 1, 0, 1, 0, 1, "a")
+
+
 def test_a_single_learner_has_no_group(tmp_path):
     plan = make_plan(GIVEN, [rows()[1], rows()[0]], here(tmp_path))
-    assert [process.rank_info for process in plan.processes] == [None, None]
+    assert [process.group for process in plan.processes] == [None, None]
 
 
 def test_a_forwarded_port_on_loopback_is_another_machine(tmp_path):

@@ -49,7 +49,7 @@ class Group:
     """One of `size` learners; the test says who else has a batch, waits for one, or answers."""
 
     def __init__(self, size: int = 3, rank: int = 0, limits: Limits = peers.LIMITS) -> None:
-        self.size, self.rank = size, rank
+        self.size, self.rank, self.members = size, rank, range(size)
         self.with_batch: set[int] = set(range(size)) - {rank}
         self.flags = NO_FLAGS  # of the others
         self.sent: list[ControlFlags] = []

@@ -21,11 +21,11 @@ class GroupOf:
         self._others = others
 
     def sum(self, nest: Any, name: str) -> Any:
-        """Each fills a place of its own after the four flags."""
+        """Each fills a place of its own after the five flags."""
         total = np.array(nest)
         for rank, (flags, has_batch) in enumerate(self._others, start=1):
             total[: len(flags)] += flags
-            total[4 + rank] += has_batch
+            total[5 + rank] += has_batch
         return total
 
 

@@ -81,7 +81,7 @@ class World:
     ) -> None:
         self.clock = Clock()
         self.learner = learner
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.members = rank, size, range(size)
         self.row_due_at = row_due_at
         self.others = others or {}  # {update: flags of the other learner}
         self.other_waits = 0  # meetings to which the other learner comes without a batch
@@ -130,7 +130,7 @@ class World:
 
     def sum(self, nest: Any, name: str) -> Any:
         own = np.array(nest)
-        self.flags.append(ControlFlags(*(bool(flag) for flag in own[:4])))
+        self.flags.append(ControlFlags(*(bool(flag) for flag in own[: len(ControlFlags._fields)])))
         nothing = ControlFlags(stop=False, write_row=False, checkpoint=False)
         other = self.others.get(self.learner.learner_updates + 1, nothing)
         has_batch = np.array([float(rank != self.rank) for rank in range(self.size)])
@@ -180,6 +180,29 @@ def test_a_stop_request_ends_with_a_row_and_a_checkpoint() -> None:
     assert world.learner.learner_updates == 4
     assert [flags.stop for flags in world.flags] == [False, False, False, True]
     assert world.of_kind(*LAST) == [("row", 4), ("checkpoint", 4)]
+
+
+@pytest.mark.parametrize("also", ["", "stop", "done"])
+def test_a_group_that_another_is_to_follow_ends_with_a_checkpoint(also: str) -> None:
+    """A learner that was away is back: one learner is told, and all end at the same update."""
+    told = ControlFlags(stop=also == "stop", write_row=False, checkpoint=False, regroup=True)
+    world = World(FakeLearner(total=3 if also == "done" else 100), rank=1, others={3: told})
+    world.run()
+    assert world.learner.learner_updates == 3
+    assert world.of_kind("gather") == [("gather", 3)], "it writes its part of the last row"
+    assert world.loop.regroups == (also == ""), "a run that ends is not started again"
+
+
+def test_a_learner_tells_the_others_that_another_group_is_to_follow() -> None:
+    world = World(FakeLearner(total=100))
+    world.loop.run(
+        FakeBatches(itertools.count()),  # type: ignore[arg-type]
+        lambda: False,
+        lambda: world.learner.learner_updates >= 1,
+    )
+    assert [flags.regroup for flags in world.flags] == [False, True]
+    assert world.of_kind(*LAST) == [("row", 2), ("checkpoint", 2)]
+    assert world.loop.regroups
 
 
 def test_a_stop_request_to_another_learner_ends_this_one_too() -> None:
@@ -259,9 +282,9 @@ def test_only_rank_0_writes_rows_and_checkpoints() -> None:
     world.clock.now += 1.0
     world.run(stop_at=3)
     assert [tuple(flags) for flags in world.flags] == [
-        (False, False, False, False),
-        (False, False, False, False),
-        (True, False, False, False),
+        (False, False, False, False, False),
+        (False, False, False, False, False),
+        (True, False, False, False, False),
     ]
     # It sends its part of both rows; rank 0 waits for that.
     assert world.events == [("gather", 2), ("gather", 3)]

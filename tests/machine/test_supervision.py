@@ -86,6 +86,32 @@ def test_a_process_that_has_tried_in_vain_is_not_restarted(tmp_path):
     assert process.state.detail == "exit status 3 after 0 s: it broke 6 times"
 
 
+def test_a_learner_whose_group_ended_starts_again_at_no_cost(tmp_path, monkeypatch):
+    """Other learners' losses used up its restarts, and then ended the run."""
+    monkeypatch.setattr(supervision, "_REGROUP_PAUSE_S", 0.0)
+    script = "echo started >> starts; [ $(wc -l < starts) = 4 ] || exit 4"
+    process = supervised(tmp_path, script, max_restarts=0)
+    assert outcome(process) == ("finished", 0, 3)
+
+
+def test_a_learner_can_be_asked_to_start_again_with_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervision, "_REGROUP_PAUSE_S", 0.0)
+    rounds = iter("12")
+    process = SupervisedProcess(
+        Command("learner-0", ("sh", "-c", "[ $ROUND = 2 ] && exit; "
+                "trap 'echo saved; exit 4' USR2; echo up; sleep 1000 & wait"),
+                str(tmp_path), str(tmp_path / "log"), max_restarts=0),
+        environment=lambda: {"ROUND": next(rounds)},
+    )  # fmt: skip
+    process.start()
+    wait_until(lambda: (tmp_path / "log").exists() and "up" in (tmp_path / "log").read_text())
+    assert process.regroup()
+    assert not process.regroup(), "it is asked only once"
+    process.join(60)
+    assert (process.state.state, process.state.restarts) == ("finished", 1)
+    assert "saved" in (tmp_path / "log").read_text()
+
+
 def test_an_unproven_process_is_restarted_only_if_it_was_killed(tmp_path):
     """A program that fails at once will fail again; one that was killed may not."""
     assert outcome(supervised(tmp_path, "exit 1", proven_after_s=60.0)) == ("failed", 1, 0)

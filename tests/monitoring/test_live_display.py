@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import time
 
 import numpy as np
 import pytest
@@ -287,6 +288,18 @@ def test_a_trouble_is_printed_when_it_begins_and_not_when_the_next_line_is_due()
     display.update()
     starving = ["starving since" in line for line in output.getvalue().splitlines()]
     assert starving == [False, True, False]
+
+
+def test_learners_that_are_away_are_named():
+    away = [{"learner": 1, "since_unix_s": NOW_S}, {"learner": 2, "since_unix_s": NOW_S - 60}]
+    (line,) = troubles(a_status(num_learners=1, away_learners=away))
+    clock = [time.strftime("%H:%M:%S", time.localtime(NOW_S - ago_s)) for ago_s in (0, 60)]
+    assert line == (
+        f"training with 1 of 3 learners; away: learner-1 (since {clock[0]}),"
+        f" learner-2 (since {clock[1]})"
+    )
+    assert troubles(a_status(num_learners=3, away_learners=[])) == []
+    assert troubles(a_status(state="done", num_learners=1, away_learners=away)) == []
 
 
 def test_the_clock_of_this_machine_does_not_matter(monkeypatch):

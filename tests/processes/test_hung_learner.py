@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.node.group import gloo_environment
+from impala_tf.frontend.node.gathering import Gathering
+from impala_tf.frontend.node.ranks import RankInfo, gloo_environment
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
-from impala_tf.frontend.node.state import RankInfo
 from tests.helpers import hanging_run
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT, checkpointed_frames, rows, status
@@ -29,12 +29,12 @@ FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=1000000000",
 def test_a_learner_whose_thread_hangs_ends_the_group_and_is_named(start, tmp_path: Path) -> None:
     hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     address = Address("127.0.0.1", free_port(), b"key")
-    server, proxy = RendezvousServer(address, 2), StoreProxy(address)
+    server, proxy = RendezvousServer(address, Gathering(2)), StoreProxy(address)
     hang, logdir = tmp_path / "hang", tmp_path / "run"
     flags = (*FLAGS, f"--logdir={logdir}", f"--learner_hosts={','.join(hosts)}")
     learners = []
     for rank in range(2):
-        rank_info = RankInfo(rank, 2, rank, 2, 0, 1, ("127.0.0.1",) * 2, address.port)
+        rank_info = RankInfo(rank, 2, rank, 2, 0, 1, "127.0.0.1")
         learners.append(
             start(
                 *flags,

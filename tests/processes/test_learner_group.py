@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.node.group import gloo_environment
+from impala_tf.frontend.node.gathering import Gathering
+from impala_tf.frontend.node.ranks import RankInfo, gloo_environment
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
-from impala_tf.frontend.node.state import RankInfo
 from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, checkpointed_frames, rows, status, words_of
 
@@ -91,11 +91,11 @@ def pair(start, tmp_path: Path) -> Iterator[tuple[list[str], list[Run]]]:
     """Two learners without actors; nothing restarts them."""
     hosts = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     address = Address("127.0.0.1", free_port(), b"key")
-    server = RendezvousServer(address, 2)
+    server = RendezvousServer(address, Gathering(2))
     proxy = StoreProxy(address)
     runs = []
     for rank in range(2):
-        rank_info = RankInfo(rank, 2, rank, 2, 0, 1, ("127.0.0.1",) * 2, address.port)
+        rank_info = RankInfo(rank, 2, rank, 2, 0, 1, "127.0.0.1")
         gloo = gloo_environment(rank_info, proxy.port)
         gloo["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(GLOO_TIMEOUT_S)
         flags = flags_of(tmp_path, hosts, "--job_name=learner")

@@ -77,15 +77,15 @@ def replayed(step: GradientStep, spec: EnvironmentSpec, config: Config) -> Repla
     Raises:
       ConfigError: the files cannot be made.
     """
-    rank = step.group.rank
+    number = step.group.members[step.group.rank]
     specs = unroll_specs(step.agent, spec, config.optimizer.unroll_length)
     make_array: arrays.MakeArray = arrays.in_memory
     if config.replay.save_replay:
         header, nbytes = buffer.header(config, specs), replay_bytes(config, spec)
-        folder = Logdir(Path(config.run.logdir)).replay(rank)
+        folder = Logdir(Path(config.run.logdir)).replay(number)
         make_array = arrays.in_files(folder, header, nbytes)
     # Each learner draws other steps.
-    seed = np.random.SeedSequence(config.run.seed, spawn_key=(rank,) if rank else ())
+    seed = np.random.SeedSequence(config.run.seed, spawn_key=(number,) if number else ())
     replay = ReplayBuffer(specs, step.layout, config, seed, make_array)
     if replay.steps:
         _log.info("replay: %s agent steps are there from before", f"{replay.steps:,}")

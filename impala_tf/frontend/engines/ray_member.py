@@ -26,7 +26,7 @@ from impala_tf.frontend.engines import ray_cluster
 from impala_tf.frontend.engines.ray_run import FAREWELL_S, Run, Seen, end
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.group import Membership
-from impala_tf.frontend.plan import host_port, rank_infos
+from impala_tf.frontend.plan import group_infos, host_port
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates
 from impala_tf.machine.node import TICK_S, Node
@@ -245,27 +245,30 @@ class Member:
 
     def _learner(self, command: Command) -> SupervisedProcess:
         places = self._places
-        ranks = rank_infos(
+        infos = group_infos(
             [place.host for place in places],
             [place.port for place in places],
             [place.node for place in places],
             places[0].rendezvous_port,
         )
-        rank_info = ranks[self._task]
-        if rank_info is None:
+        info = infos[self._task]
+        if info is None:
             return self._node.add(command, before_start=self._await_predecessor)
         if self._membership is not None:
             self._membership.close()
         # Those that do not know yet that a learner has moved are of another group.
         group = " ".join([self._run.namespace, *map(str, places)])
-        member = Membership(rank_info, group, self._credentials, self._log_event)
+        member = Membership(info, group, self._credentials, self._log_event)
         self._membership = member
 
         def before_start(stopping: Callable[[], bool]) -> bool:
             return self._await_predecessor(stopping) and member.gather(stopping)
 
         process = self._node.add(
-            member.command(command), before_start=before_start, on_end=member.end
+            command,
+            before_start=before_start,
+            on_end=member.end,
+            environment=member.environment,
         )
         member.watch(process)
         return process

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from impala_tf.frontend.node.gathering import LEADER, TIMES, Gathering, Times
+from impala_tf.frontend.node.ranks import gloo_environment, rank_info
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
-from impala_tf.frontend.node.state import RankInfo
-from impala_tf.machine.addresses import interface_of
-from impala_tf.machine.supervision import Command, GiveUpError, ProcessState, SupervisedProcess
+from impala_tf.frontend.node.state import GroupInfo
+from impala_tf.machine import group_members
+from impala_tf.machine.group_members import Members
+from impala_tf.machine.supervision import GiveUpError, ProcessState, SupervisedProcess
 
 POLL_S = 0.5
-PATIENCE_S = 600.0
-"""How long learners wait for one that is missing: longer than a machine takes to boot."""
-GLOO_TIMEOUT_S = 45
-"""How long starting learners wait for each other, and how long a running one may be silent. If a
-machine is lost, the group must end within a minute, so this is less than a minute."""
-_GLOO_TIMEOUT = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 _REPORT_S = 60.0
-HUNG_S = 60.0
-"""A learner that still runs after the others have waited for this long hangs: it would have noticed
-within GLOO_TIMEOUT_S that they have ended."""
-ASK_S = 5.0
+_FAREWELL_S = 3.0
+"""How long learner 0's supervisor, when it is done, tells those who wait that the run has ended."""
 
 
 class Membership:
@@ -36,92 +30,121 @@ class Membership:
 
     def __init__(
         self,
-        rank_info: RankInfo,
+        group: GroupInfo,
         run_id: str,
         credentials: Path,
         log_event: Callable[[str], None],
+        has_trained: bool = False,
+        times: Times = TIMES,
         clock: Callable[[], float] = time.monotonic,
-        patience_s: float = PATIENCE_S,
-        hung_s: float = HUNG_S,
-        ask_s: float = ASK_S,
     ) -> None:
-        """For rank 0, starts the rendezvous server.
+        """For learner 0, starts the rendezvous server.
 
         Args:
-          rank_info: the learner's position.
+          group: the learner and the others.
           run_id: of the run.
           credentials: the folder with learner.key, which only learners have.
           log_event: called with one line for people.
+          has_trained: whether an earlier supervisor has started this learner.
+          times: how long to wait for what.
           clock: in seconds.
-          patience_s: how long to wait for a learner that is missing.
-          hung_s: a learner that runs on while the others wait for this long is killed.
-          ask_s: how often to ask whether they do.
 
         Raises:
           OSError: if the port of the rendezvous or the key cannot be used.
         """
-        self._rank_info = rank_info
+        self._group = group
         self._log_event = log_event
+        self._times = times
         self._clock = clock
-        self._patience_s = patience_s
-        self._hung_s = hung_s
-        self._ask_s = ask_s
         secret = (credentials / "learner.key").read_bytes()
         key = hashlib.sha256(b"rendezvous " + run_id.encode() + b"\n" + secret).digest()
-        self._rendezvous = Address(rank_info.hosts[0], rank_info.rendezvous_port, key)
+        self._rendezvous = Address(group.hosts[LEADER], group.rendezvous_port, key)
         self._server: RendezvousServer | None = None
-        if rank_info.rank == 0:
-            self._server = RendezvousServer(self._rendezvous, rank_info.size)
+        if group.number == LEADER:
+            size = len(group.hosts)
+            gathering = Gathering(size, group.min_learners, has_trained, times, clock)
+            self._server = RendezvousServer(self._rendezvous, gathering)
         self._proxy = StoreProxy(self._rendezvous)
+        self._attempt = ""
+        self._members = Members(())
+        self._was_member = has_trained
+        self._lost_leader = False
         self._closed = threading.Event()
 
     def gather(self, stopping: Callable[[], bool]) -> bool:
-        """Waits until every learner is ready to start. Says every 60 s which ones are missing.
+        """Waits until the learner is to start. Says every 60 s which ones are missing.
 
         Args:
           stopping: tells whether to give up waiting.
 
         Returns:
-          True if the learner is to start, False if `stopping` said to give up.
+          True if the learner is to start; False if `stopping` said to give up, or the run has
+          ended.
 
         Raises:
-          GiveUpError: if a learner has left, or has been missing for too long.
+          GiveUpError: if a learner has failed for good, or too few have come for too long.
         """
         attempt = secrets.token_hex(8)
         start_s = logged_s = self._clock()
+        lost_s: float | None = None  # since when learner 0 cannot be reached
         while not stopping():
-            missing = self._poll(attempt)
-            if missing == "":
-                return True
-            waited_s = self._clock() - start_s
-            if waited_s > self._patience_s:
-                raise GiveUpError(f"waited {waited_s / 60:.0f} min for {missing}")
+            try:
+                answer = self._ask("/join", attempt)
+            except (OSError, http.client.HTTPException) as error:
+                lost_s = self._clock() if lost_s is None else lost_s
+                missing = self._leader_is_unreachable(error, lost_s)
+            else:
+                lost_s = None
+                if answer["over"]:
+                    raise GiveUpError(f"the group of learners is over: {answer['over']}")
+                if answer["done"]:
+                    self._log_event(f"{_names([self._group.number])}: the run has ended")
+                    return False
+                if answer["group"] is not None:
+                    self._enter(answer["group"], attempt)
+                    return True
+                missing = _names(answer["missing"]) or "the other learners"
             if self._clock() - logged_s >= _REPORT_S:
                 logged_s = self._clock()
-                self._log_event(f"has waited {waited_s:.0f} s for {missing}")
+                self._log_event(f"has waited {logged_s - start_s:.0f} s for {missing}")
             time.sleep(POLL_S)
         return False
 
-    def watch(self, process: SupervisedProcess) -> None:
-        """Kills the learner when the others have long been waiting to start again, and it runs on.
+    def environment(self) -> dict[str, str]:
+        """Returns the variables of the learner: what Horovod needs, and who trains with it."""
+        rank = rank_info(self._group, self._members.numbers)
+        return gloo_environment(rank, self._proxy.port) | group_members.variables(self._members)
 
-        One that hangs or is stopped does not notice that the group has ended. Returns at once.
+    def watch(self, process: SupervisedProcess) -> None:
+        """Asks about the others while the learner runs. Returns at once.
+
+        Kills a learner that hangs or is stopped: it does not notice that its group has ended. Lets
+        learner 0 end the group when a learner has returned that trains with it no longer.
         """
         threading.Thread(target=self._watch, args=(process,), daemon=True).start()
 
     def _watch(self, process: SupervisedProcess) -> None:
-        while not self._closed.wait(self._ask_s) and not process.over:
-            runs_s = time.time() - (process.state.started_unix_s or time.time())
-            if process.state.state != "running" or runs_s < self._hung_s:
+        while not self._closed.wait(self._times.ask_s) and not process.over:
+            attempt = self._attempt
+            if process.state.state not in ("running", "waiting") or not attempt:
                 continue
             try:
-                answer = ask(self._rendezvous, "/waiting", {"rank": self._rank_info.rank})
+                answer = self._ask("/watch", attempt)
             except (OSError, http.client.HTTPException):
                 continue
-            if answer["waiting_s"] > self._hung_s:
-                others = f"the other learners have waited {answer['waiting_s']:.0f} s for it"
-                self._log_event(f"learner-{self._rank_info.rank} hangs: {others}; killing it")
+            runs_s = time.time() - (process.state.started_unix_s or time.time())
+            if process.state.state != "running" or attempt != self._attempt:
+                continue
+            name = _names([self._group.number])
+            if answer["outdated"]:
+                self._log_event(f"{name} hangs: the others have started without it; killing it")
                 process.kill()
+            elif answer["waiting_s"] > self._times.hung_s and runs_s >= self._times.hung_s:
+                others = f"the other learners have waited {answer['waiting_s']:.0f} s for it"
+                self._log_event(f"{name} hangs: {others}; killing it")
+                process.kill()
+            elif answer["returned"] and process.regroup():
+                self._log_event(f"{_names(answer['returned'])} is back: the group starts again")
 
     def reopen(self) -> None:
         """Lets the group start again after a member had left it."""
@@ -130,9 +153,11 @@ class Membership:
 
     def end(self, state: ProcessState) -> None:
         """Tells the others that this learner will not start again, if that is so."""
-        if state.state not in ("refused", "failed"):
+        if state.state == "finished" and self._server is not None:
+            self._say_farewell(self._server.gathering)
+        if state.state not in ("refused", "failed") or self._lost_leader:
             return
-        reason = f"learner-{self._rank_info.rank}: {state.detail}"
+        reason = f"learner-{self._group.number}: {state.detail}"
         if self._server is not None:
             self._server.gathering.leave(reason)
             return
@@ -148,48 +173,43 @@ class Membership:
         if self._server is not None:
             self._server.close()
 
-    def command(self, command: Command) -> Command:
-        """Returns the learner's command, with what Horovod needs."""
-        gloo = gloo_environment(self._rank_info, self._proxy.port)
-        return command._replace(environment={**gloo, **command.environment})
+    def _ask(self, path: str, attempt: str) -> dict[str, Any]:
+        message = {"learner": self._group.number, "attempt": attempt}
+        return ask(self._rendezvous, path, message)
 
-    def _poll(self, attempt: str) -> str:
-        """Returns which learners are missing; '' once all are ready."""
-        message: dict[str, Any] = {"rank": self._rank_info.rank, "attempt": attempt}
-        try:
-            answer = ask(self._rendezvous, "/join", message)
-        except (OSError, http.client.HTTPException) as error:
-            host, port, _ = self._rendezvous
-            return f"learner-0, which is unreachable at {host}:{port} ({error})"
-        if answer["over"]:
-            raise GiveUpError(f"the group of learners is over: {answer['over']}")
-        if answer["go"]:
-            return ""
-        return ", ".join(f"learner-{rank}" for rank in answer["missing"]) or "the other learners"
+    def _enter(self, group: dict[str, Any], attempt: str) -> None:
+        """Notes who trains together, from what `Gathering.join` returned."""
+        now = time.time()
+        away = {int(number): now - away_s for number, away_s in group["away"].items()}
+        self._members = Members(tuple(group["members"]), away)
+        self._proxy.group = group["name"]
+        self._attempt = attempt
+        self._was_member = True
+        if away:
+            self._log_event(
+                f"{_names(self._members.numbers)} of {len(self._group.hosts)} learners start"
+                f" without {_names(away)}"
+            )
+
+    def _leader_is_unreachable(self, error: Exception, since_s: float) -> str:
+        """Returns what this learner waits for. Raises GiveUpError if that is in vain."""
+        host, port, _ = self._rendezvous
+        text = f"learner-0, which is unreachable at {host}:{port} ({error})"
+        # A network that was cut for hours may be mended, and then the group takes this learner in.
+        # If learner 0's machine answers that nobody is there, the run has probably ended.
+        may_return = self._was_member and not isinstance(error, ConnectionRefusedError)
+        waited_s = self._clock() - since_s
+        if waited_s > self._times.patience_s and not may_return:
+            self._lost_leader = True  # It may train with the others: this is no end of the group.
+            raise GiveUpError(f"waited {waited_s / 60:.0f} min for {text}")
+        return text
+
+    def _say_farewell(self, gathering: Gathering) -> None:
+        gathering.finish()
+        until_s = time.monotonic() + _FAREWELL_S
+        while time.monotonic() < until_s and not gathering.has_told_all():
+            time.sleep(0.1)
 
 
-def gloo_environment(rank_info: RankInfo, rendezvous_port: int) -> dict[str, str]:
-    """Returns the variables for Horovod's Gloo controller, as horovod.runner.gloo_run sets them.
-
-    Args:
-      rank_info: the learner's position.
-      rendezvous_port: where a store on this machine listens (see `StoreProxy`).
-    """
-    host = rank_info.hosts[rank_info.rank]
-    found = {
-        "HOROVOD_RANK": str(rank_info.rank),
-        "HOROVOD_SIZE": str(rank_info.size),
-        "HOROVOD_LOCAL_RANK": str(rank_info.local_rank),
-        "HOROVOD_LOCAL_SIZE": str(rank_info.local_size),
-        "HOROVOD_CROSS_RANK": str(rank_info.cross_rank),
-        "HOROVOD_CROSS_SIZE": str(rank_info.cross_size),
-        "HOROVOD_HOSTNAME": host,
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(rendezvous_port),
-        _GLOO_TIMEOUT: os.environ.get(_GLOO_TIMEOUT, str(GLOO_TIMEOUT_S)),
-    }
-    interface = interface_of(host)
-    # Without this, Gloo listens on the address of the machine's host name, which is often loopback.
-    return {**found, "HOROVOD_GLOO_IFACE": interface} if interface else found
+def _names(numbers: Iterable[int]) -> str:
+    return ", ".join(f"learner-{number}" for number in numbers)

@@ -2,12 +2,13 @@
 
 Horovod's Gloo controller finds its peers through a key-value store over HTTP. The store's keys do
 not say which attempt they belong to, so a learner that restarts early would find stale addresses of
-the previous attempt. Therefore the supervisors gather first. Each of them polls `join` while its
-learner is *not* running. Once all of them do, no learner is running anywhere, so the store is
-emptied and all learners start.
+the previous attempt. Therefore the supervisors gather first (see `gathering`). Each attempt has a
+name, and a store that is empty at first; a learner that is left over from another attempt cannot
+use it.
 
 Every request is signed with a key that only the run's learners have. Horovod's client cannot sign,
-so each supervisor runs a `StoreProxy` on its machine's loopback, which signs and forwards.
+so each supervisor runs a `StoreProxy` on its machine's loopback, which signs and forwards, and adds
+the attempt's name.
 
 Standard library only. The store speaks the protocol of horovod.runner.http.http_server (0.28.1):
 GET, PUT and DELETE of /scope/key.
@@ -23,19 +24,17 @@ import http.client
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, cast
 
-_FRESH_S = 10.0
-"""A member that has not polled for this long is no longer waiting."""
+from impala_tf.frontend.node.gathering import Gathering
+
 _MAX_BODY_BYTES = 1 << 16
-_MAX_STORE_BYTES = 1 << 24
 _REQUEST_S = 5.0
 MAX_UNSIGNED = 256
 """Connections that may be open before they have sent a signed request; each one takes a thread."""
 _SIGNATURE = "X-Signature"
+_GROUP = "/group-"
 
 
 class Address(NamedTuple):
@@ -46,88 +45,12 @@ class Address(NamedTuple):
     key: bytes
 
 
-class Gathering:
-    """Lets the members of a group start together, attempt after attempt. Thread-safe."""
-
-    def __init__(self, size: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`size`: the number of members."""
-        self._size = size
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[str, float]] = {}
-        self._since: dict[str, float] = {}
-        self._released: set[str] = set()
-        self._over = ""
-        self._store: dict[str, bytes] = {}
-
-    def join(self, rank: int, attempt: str) -> dict[str, Any]:
-        """Registers a waiting member, and returns what it is to do.
-
-        Args:
-          rank: of the member.
-          attempt: a unique name of this start of the member.
-
-        Returns:
-          {"go": whether to start, "over": why the group is over, or "", "missing": ranks of the
-          members that are not waiting}.
-
-        Raises:
-          ValueError: if there is no such rank.
-        """
-        if not 0 <= rank < self._size:
-            raise ValueError(f"rank {rank} of {self._size}")
-        with self._lock:
-            now = self._clock()
-            if attempt not in self._released:
-                self._waiting[rank] = attempt, now
-                self._since.setdefault(attempt, now)
-            here = {r: a for r, (a, at) in self._waiting.items() if now - at < _FRESH_S}
-            if len(here) == self._size:
-                self._released = set(here.values())
-                self._waiting.clear()
-                self._since.clear()
-                self._store.clear()
-            return {
-                "go": attempt in self._released,
-                "over": self._over,
-                "missing": [r for r in range(self._size) if r not in here],
-            }
-
-    def waiting_s(self, rank: int) -> float:
-        """Returns for how long another member than `rank` has been waiting, in seconds."""
-        with self._lock:
-            now = self._clock()
-            others = [each for r, each in self._waiting.items() if r != rank]
-            waited = [now - self._since[a] for a, at in others if now - at < _FRESH_S]
-            return max(waited, default=0.0)
-
-    def leave(self, reason: str) -> None:
-        """Ends the group, because a member will not start again. The first reason counts."""
-        with self._lock:
-            self._over = self._over or reason
-
-    def reopen(self) -> None:
-        """Lets the members gather again after `leave`."""
-        with self._lock:
-            self._over = ""
-
-    def value(self, path: str) -> bytes | None:
-        """Returns what the current attempt has stored at `path`, or None."""
-        return self._store.get(path)
-
-    def put(self, path: str, value: bytes) -> None:
-        """Stores a value for the current attempt. Raises ValueError if the store is full."""
-        with self._lock:
-            used = sum(len(key) + len(each) for key, each in self._store.items())
-            if used + len(path) + len(value) > _MAX_STORE_BYTES:
-                raise ValueError("the store is full")
-            self._store[path] = value
-
-
 class RendezvousServer:
     """Serves a Gathering and its store until it is closed."""
 
-    def __init__(self, address: Address, size: int, max_unsigned: int = MAX_UNSIGNED) -> None:
+    def __init__(
+        self, address: Address, gathering: Gathering, max_unsigned: int = MAX_UNSIGNED
+    ) -> None:
         """Binds to the address. Raises OSError if that fails.
 
         Who may take part is decided by the signature of a request alone: the packets of a learner
@@ -135,11 +58,11 @@ class RendezvousServer:
 
         Args:
           address: if its host is not this machine's own, because of NAT, every address is bound.
-          size: the number of learners.
+          gathering: answers the learners.
           max_unsigned: connections without a signed request that may be open.
         """
-        self.gathering = Gathering(size)
-        settings = {"gathering": self.gathering, "key": address.key}
+        self.gathering = gathering
+        settings = {"gathering": gathering, "key": address.key}
         handler = type("Handler", (_RendezvousHandler,), settings)
         try:
             self._server = _Server((address.host, address.port), handler, max_unsigned)
@@ -156,11 +79,16 @@ class RendezvousServer:
 
 
 class StoreProxy:
-    """Signs the requests of this machine's learner and forwards them to the rendezvous."""
+    """Signs the requests of this machine's learner and forwards them to the rendezvous.
+
+    Attributes:
+      group: the name of the group that the learner is in.
+    """
 
     def __init__(self, rendezvous: Address) -> None:
         """Listens on a free port of 127.0.0.1."""
-        handler = type("Proxy", (_ProxyHandler,), {"rendezvous": rendezvous})
+        self.group = ""
+        handler = type("Proxy", (_ProxyHandler,), {"rendezvous": rendezvous, "proxy": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port: int = self._server.server_address[1]
         _serve(self._server)
@@ -278,14 +206,14 @@ class _RendezvousHandler(_Handler):
 
     def do_GET(self) -> None:
         if self._checked_body() is not None:
-            value = self.gathering.value(self.path)
+            value = self.gathering.value(*self._group_and_path())
             self._answer(404 if value is None else 200, value or b"")
 
     def do_PUT(self) -> None:
         body = self._checked_body()
         if body is not None:
             try:
-                self.gathering.put(self.path, body)
+                self.gathering.put(*self._group_and_path(), body)
             except ValueError:
                 return self._answer(507)
             self._answer(200)
@@ -300,17 +228,19 @@ class _RendezvousHandler(_Handler):
         if body is None:
             return
         message = json.loads(body)
-        if self.path == "/join":
-            answer = self.gathering.join(int(message["rank"]), str(message["attempt"]))
+        if self.path in ("/join", "/watch"):
+            asked = getattr(self.gathering, self.path[1:])
+            answer = asked(int(message["learner"]), str(message["attempt"]))
             self._answer(200, json.dumps(answer).encode())
-        elif self.path == "/waiting":
-            waited_s = self.gathering.waiting_s(int(message["rank"]))
-            self._answer(200, json.dumps({"waiting_s": waited_s}).encode())
         elif self.path == "/leave":
             self.gathering.leave(str(message["reason"]))
             self._answer(200)
         else:
             self._answer(404)
+
+    def _group_and_path(self) -> tuple[str, str]:
+        group, _, path = self.path.removeprefix(_GROUP).partition("/")
+        return group, f"/{path}"
 
     def _checked_body(self) -> bytes | None:
         """Returns the body, or refuses the request and returns None."""
@@ -325,6 +255,7 @@ class _RendezvousHandler(_Handler):
 
 class _ProxyHandler(_Handler):
     rendezvous: Address
+    proxy: StoreProxy
 
     def do_GET(self) -> None:
         self._forward()
@@ -337,7 +268,8 @@ class _ProxyHandler(_Handler):
 
     def _forward(self) -> None:
         try:
-            status, body = _request(self.rendezvous, self.command, self.path, self._body())
+            path = f"{_GROUP}{self.proxy.group}{self.path}"
+            status, body = _request(self.rendezvous, self.command, path, self._body())
         except (OSError, http.client.HTTPException):
             status, body = 502, b""
         self._answer(status, body)

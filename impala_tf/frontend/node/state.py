@@ -25,19 +25,24 @@ SILENT_S = 15.0
 """A supervisor that has not written its state for this long is dead or stopped."""
 
 
-class RankInfo(NamedTuple):
-    """A learner's position in the group of learners, in the terms of Horovod's Gloo controller."""
+class GroupInfo(NamedTuple):
+    """A learner among all learners of a run, of which some may be away."""
 
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
+    number: int
+    """2: it is learner-2, whoever trains with it."""
     hosts: tuple[str, ...]
-    """The address of every learner, as the others reach it; this one's is `hosts[rank]`."""
+    """The address of every learner, as the others reach it."""
+    nodes: tuple[str, ...]
+    """The machine of every learner, under any name."""
     rendezvous_port: int
     """On learner 0's machine."""
+    min_learners: int | None = None
+    """The fewest that may train; see `gathering.Gathering`."""
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the learners are on several machines."""
+        return len(set(self.nodes)) > 1
 
 
 class ProcessSpec(NamedTuple):
@@ -52,7 +57,8 @@ class ProcessSpec(NamedTuple):
     environment: Mapping[str, str] = {}
     max_restarts: int | None = None
     """In an hour. None: no limit."""
-    rank_info: RankInfo | None = None
+    group: GroupInfo | None = None
+    """Of one of several learners."""
 
     @property
     def is_learner(self) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from impala_tf.frontend.node import recovery
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.private import read_secrets, remove_secrets
-from impala_tf.frontend.node.state import NodeState, ProcessSpec, RankInfo
+from impala_tf.frontend.node.state import GroupInfo, NodeState, ProcessSpec
 from impala_tf.machine import process_logs
 from impala_tf.machine.node import TICK_S, Node, run_end_command
 from impala_tf.machine.supervision import (
@@ -176,18 +176,20 @@ class NodeSupervisor:
             environment={**secrets, **spec.environment},
             max_restarts=spec.max_restarts,
         )
-        if spec.rank_info is None:
+        earlier = self._before.pop(spec.name, None)
+        if spec.group is None:
             process = self.node.add(command)
         else:
-            process = self._supervised_in_group(command, spec.rank_info)
-        earlier = self._before.pop(spec.name, None)
+            process = self._supervised_in_group(command, spec.group, earlier is not None)
         if earlier is not None:
             process.state = process.state._replace(
                 restarts=earlier.restarts + 1, detail="its supervisor was started again"
             )
         process.start()
 
-    def _supervised_in_group(self, command: Command, rank_info: RankInfo) -> SupervisedProcess:
+    def _supervised_in_group(
+        self, command: Command, group: GroupInfo, has_trained: bool
+    ) -> SupervisedProcess:
         # Imported here: the machines of actors are small, and this takes 7 MB.
         from impala_tf.frontend.node.group import Membership
 
@@ -195,7 +197,7 @@ class NodeSupervisor:
         try:
             if member is None:
                 run_id, folder = self._orders.run_id, Path(self._orders.credentials)
-                member = Membership(rank_info, run_id, folder, self._say)
+                member = Membership(group, run_id, folder, self._say, has_trained)
                 self._members[command.name] = member
             member.reopen()
         except OSError as error:
@@ -206,7 +208,10 @@ class NodeSupervisor:
 
             return self.node.add(command, before_start=refuse)
         process = self.node.add(
-            member.command(command), before_start=member.gather, on_end=member.end
+            command,
+            before_start=member.gather,
+            on_end=member.end,
+            environment=member.environment,
         )
         member.watch(process)
         return process

@@ -1,0 +1,240 @@
+"""Decides which learners of a run train together, attempt after attempt.
+
+The supervisor of each learner polls `join` while its learner is *not* running. Once all learners
+wait, they start together. After that, the run goes on without a learner that stays away, and takes
+it back in when it returns.
+
+Learner 0 leads: its machine has the checkpoints, so no group starts without it. If the network
+splits, the learners that cannot reach learner 0 wait; there are never two groups.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+LEADER = 0
+_MAX_STORE_BYTES = 1 << 24
+
+
+class Times(NamedTuple):
+    """When learners that wait do something, in seconds."""
+
+    fresh_s: float = 10.0
+    """A supervisor that has not called for this long is no longer there."""
+    settle_s: float = 20.0
+    """After a loss, learner 0 waits for this long before the group starts without learners whose
+    supervisors are silent."""
+    late_s: float = 90.0
+    """It waits for this long if their supervisors are there: such a learner hangs, and will be
+    killed after `hung_s`, or is about to be restarted."""
+    patience_s: float = 600.0
+    """Until the learners have first trained together, they wait this long: longer than a machine
+    takes to boot. Afterwards, that is how long they wait if too few are there."""
+    grow_s: float = 60.0
+    """A group trains for at least this long before it stops to take a learner back in."""
+    hung_s: float = 60.0
+    """A learner that still runs after others of its group have waited for this long hangs: it would
+    have noticed within `ranks.GLOO_TIMEOUT_S` that they have ended."""
+    ask_s: float = 5.0
+    """How often the supervisor of a learner that runs asks about the others."""
+
+
+TIMES = Times()
+
+
+class _Waiting(NamedTuple):
+    attempt: str
+    since_s: float
+    seen_s: float
+
+
+class Gathering:
+    """Lets learners start together, all of them or those that are there. Thread-safe."""
+
+    def __init__(
+        self,
+        size: int,
+        min_learners: int | None = None,
+        has_trained: bool = False,
+        times: Times = TIMES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nobody is there yet.
+
+        Args:
+          size: how many learners the run has.
+          min_learners: the fewest that may start. None: all the first time, and one later.
+          has_trained: whether they have started before, under an earlier supervisor.
+          times: when it does what.
+          clock: in seconds.
+        """
+        self._size = size
+        self._min_learners = min_learners
+        self._has_trained = has_trained
+        self._times = times
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: dict[int, _Waiting] = {}
+        self._heard_s: dict[int, float] = {}
+        self._away_since_s: dict[int, float] = {}
+        self._group = ""
+        self._attempts: dict[int, str] = {}  # of the members of the group, by learner
+        self._began_s = 0.0
+        self._over = ""
+        self._done = False
+        self._told_done: set[int] = set()
+        self._store: dict[str, bytes] = {}
+
+    def join(self, number: int, attempt: str) -> dict[str, Any]:
+        """Registers a waiting learner, and returns what it is to do.
+
+        Args:
+          number: of the learner.
+          attempt: a unique name of this start of the learner.
+
+        Returns:
+          {"group": None while it has to wait, or {"name": of the group, "members": numbers of its
+          learners, "away": {number of another learner, as text: for how many seconds it has been
+          away}}; "over": why no group will start, or ""; "done": whether the run has ended;
+          "missing": numbers of the learners that are not waiting}.
+
+        Raises:
+          ValueError: if there is no such learner.
+        """
+        with self._lock:
+            now = self._hear(number)
+            if self._attempts.get(number) != attempt:
+                before = self._waiting.get(number)
+                known = before is not None and before.attempt == attempt
+                since_s = before.since_s if known and before is not None else now
+                self._waiting[number] = _Waiting(attempt, since_s, now)
+            here = self._here(now)
+            if not (self._over or self._done) and here:
+                self._start_or_end(here, now)
+            if self._done:
+                self._told_done.add(number)
+            return {
+                "group": self._described(now) if self._attempts.get(number) == attempt else None,
+                "over": self._over,
+                "done": self._done,
+                "missing": [each for each in range(self._size) if each not in here],
+            }
+
+    def watch(self, number: int, attempt: str) -> dict[str, Any]:
+        """Returns what the supervisor of a learner that runs has to know.
+
+        Args:
+          number: of the learner.
+          attempt: the name of its start.
+
+        Returns:
+          {"waiting_s": for how long another learner of its group has been waiting to start again;
+          "outdated": whether another group has started without it; "returned": numbers of learners
+          that wait for the group to stop, so that it starts again with them; only learner 0 is told
+          this}.
+
+        Raises:
+          ValueError: if there is no such learner.
+        """
+        with self._lock:
+            now = self._hear(number)
+            here = self._here(now)
+            others = [each for other, each in here.items()
+                      if other != number and other in self._attempts]  # fmt: skip
+            long_enough = now - self._began_s >= self._times.grow_s
+            is_told = number == LEADER and long_enough and LEADER in self._attempts
+            return {
+                "waiting_s": max((now - each.since_s for each in others), default=0.0),
+                "outdated": bool(self._attempts) and attempt not in self._attempts.values(),
+                "returned": sorted(here.keys() - self._attempts.keys()) if is_told else [],
+            }
+
+    def leave(self, reason: str) -> None:
+        """Ends the group, because a learner will not start again. The first reason counts."""
+        with self._lock:
+            self._over = self._over or reason
+
+    def reopen(self) -> None:
+        """Lets the learners gather again after `leave`."""
+        with self._lock:
+            self._over = ""
+
+    def finish(self) -> None:
+        """Tells those who wait from now on that the run has ended."""
+        with self._lock:
+            self._done = True
+
+    def has_told_all(self) -> bool:
+        """Whether everyone who waits knows that the run has ended."""
+        with self._lock:
+            return self._here(self._clock()).keys() <= self._told_done
+
+    def value(self, group: str, path: str) -> bytes | None:
+        """Returns what a member of the group has stored at `path`, or None."""
+        with self._lock:
+            return self._store.get(path) if group == self._group else None
+
+    def put(self, group: str, path: str, value: bytes) -> None:
+        """Stores a value for the group. Raises ValueError if the store is full or of another."""
+        with self._lock:
+            if group != self._group:
+                raise ValueError("another group has started")
+            used = sum(len(key) + len(each) for key, each in self._store.items())
+            if used + len(path) + len(value) > _MAX_STORE_BYTES:
+                raise ValueError("the store is full")
+            self._store[path] = value
+
+    def _hear(self, number: int) -> float:
+        if not 0 <= number < self._size:
+            raise ValueError(f"learner {number} of {self._size}")
+        now = self._heard_s[number] = self._clock()
+        return now
+
+    def _here(self, now: float) -> dict[int, _Waiting]:
+        fresh_s = self._times.fresh_s
+        return {n: each for n, each in self._waiting.items() if now - each.seen_s < fresh_s}
+
+    def _start_or_end(self, here: Mapping[int, _Waiting], now: float) -> None:
+        if len(here) == self._size:
+            return self._start(here, now, now)
+        if LEADER not in here:
+            return None
+        since_s = here[LEADER].since_s
+        if self._min_learners is None:
+            fewest = 1 if self._has_trained else self._size
+        else:
+            fewest = self._min_learners
+        missing = [number for number in range(self._size) if number not in here]
+        fresh_s = self._times.fresh_s
+        expected = any(now - self._heard_s.get(each, -fresh_s) < fresh_s for each in missing)
+        is_loss = not self._attempts or any(each in self._attempts for each in missing)
+        settle_s = self._times.settle_s if is_loss else 0.0  # the others were away before
+        if len(here) >= fewest:
+            if now - since_s >= (self._times.late_s if expected else settle_s):
+                self._start(here, since_s, now)
+        elif now - since_s >= self._times.patience_s:
+            names = ", ".join(f"learner-{number}" for number in missing)
+            self._over = f"waited {(now - since_s) / 60:.0f} min for {names}"
+        return None
+
+    def _start(self, here: Mapping[int, _Waiting], since_s: float, now: float) -> None:
+        self._group = secrets.token_hex(8)
+        self._attempts = {number: here[number].attempt for number in sorted(here)}
+        self._began_s = now
+        self._has_trained = True
+        away = self._away_since_s
+        self._away_since_s = {number: away.get(number, since_s) for number in range(self._size)
+                              if number not in here}  # fmt: skip
+        self._waiting.clear()
+        self._store.clear()
+
+    def _described(self, now: float) -> dict[str, Any]:
+        return {
+            "name": self._group,
+            "members": list(self._attempts),
+            "away": {str(number): now - since for number, since in self._away_since_s.items()},
+        }
