@@ -383,8 +383,8 @@ class ClusterConfig:
     """Start as soon as this many actors can; the machines of the others join later.
     Default: all of them."""
     min_learners: int | None = None
-    """Start with this many learners if the machines of the others cannot be reached; learner 0 is
-    always needed. The run restarts with the others when they appear. Default: all of them."""
+    """The fewest learners that train while the others are away; learner 0 is always needed. Those
+    that come are taken in. Default: all of them at first, then 1."""
     max_hours: float | None = None
     """Stop the run after this time, with a checkpoint, so that machines do not cost more."""
     end_command: str | None = None

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from impala_tf.config import ConfigError, Given
 from impala_tf.frontend import overview, project, snapshot
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.inventory import Row
-from impala_tf.frontend.launcher import Checked, Launcher, end, new_record, plan_of, plan_of_rows
+from impala_tf.frontend.launcher import Checked, Launcher, end, new_record, plan_of
 from impala_tf.frontend.monitor import PACE, MakeDisplay, Monitor, Pace, where_it_runs
+from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
-from impala_tf.frontend.plan import NodeSpec, Plan
+from impala_tf.frontend.plan import Plan
 from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
 
@@ -51,7 +50,7 @@ def launch(
         names one machine in two ways, which only the machine can tell), or if the logdir holds
         another run. Nothing was started.
     """
-    plan, passwords, rows = plan_of(given, sys.executable)
+    plan, passwords, _ = plan_of(given, sys.executable)
     if missing := [name for name in given.cluster.secret if name not in os.environ]:
         raise ConfigError([f"--secret={name}: not set in this shell; export it first"
                            for name in missing])  # fmt: skip
@@ -68,30 +67,20 @@ def launch(
     plan = snapshot.with_code(plan, code.digest)
     try:
         with connected(plan.nodes, passwords, given.cluster.accept_new_host_keys) as machines:
-            until_s = time.monotonic() + 3600 * (given.cluster.max_hours or 0)
-            while True:
-                present, late = _with_those_who_are_there(given, plan, rows, machines)
-                resuming = given.without("fresh")
-                launcher = Launcher(new_record(present, resuming), credentials, logdir, code)
-                checked = _check(given, launcher, machines)
-                if given["fresh"]:
-                    _set_aside(launcher, machines, checked, logdir)
-                    given = resuming
-                else:
-                    _refuse_another_run(launcher, checked, differences)
-                certificates.renew(credentials, keep_authority=True)
-                launcher.remember(checked)
-                _start(given, launcher, machines)
-                if given.cluster.detach:
-                    print(f"started {where_it_runs(launcher.record, logdir)}")
-                    return 0
-                whole = Launcher(new_record(plan, given), credentials, logdir, code)
-                monitor = Monitor(launcher, machines, logdir, make_display, late, whole.check, pace)
-                status = monitor.run()
-                if not monitor.can_grow:
-                    return status
-                _stop_to_grow(launcher, machines)
-                given = _with_hours_left(given, until_s)
+            resuming = given.without("fresh")
+            launcher = Launcher(new_record(plan, resuming), credentials, logdir, code)
+            checked = _check(given, launcher, machines)
+            if given["fresh"]:
+                _set_aside(launcher, machines, checked, logdir)
+            else:
+                _refuse_another_run(launcher, checked, differences)
+            certificates.renew(credentials, keep_authority=True)
+            launcher.remember(checked)
+            _start(resuming, launcher, machines)
+            if given.cluster.detach:
+                print(f"started {where_it_runs(launcher.record, logdir)}")
+                return 0
+            return Monitor(launcher, machines, logdir, make_display, pace).run()
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1
@@ -126,52 +115,6 @@ def _set_aside(
         print(f"here: the run that was in {logdir} is now in {here}", file=sys.stderr)
 
 
-def _stop_to_grow(launcher: Launcher, machines: Machines) -> None:
-    """Stops a run that is about to be launched again, with more learners."""
-    lines = end(launcher.record, machines, is_final=False)
-    for line in lines:
-        print(line, file=sys.stderr)
-
-
-def _with_hours_left(given: Given, until_s: float) -> Given:
-    if given.cluster.max_hours is None:
-        return given
-    left_h = max(0.0, until_s - time.monotonic()) / 3600
-    return given.replace(max_hours=left_h)
-
-
-def _with_those_who_are_there(
-    given: Given, plan: Plan, rows: list[Row], machines: Machines
-) -> tuple[Plan, list[NodeSpec]]:
-    """Returns the plan without learners that cannot be reached, and their machines, if it may.
-
-    The actors of those machines stay in the plan: they can join at any time.
-    """
-    lost = {name for name, each in machines.found.items() if isinstance(each, ClusterError)}
-    missing = [process for process in plan.processes if process.is_learner and process.node in lost]
-    if not missing or given.cluster.min_learners is None:
-        return plan, []
-    places = iter(process.node for process in plan.processes if process.is_learner)
-    kept = [row for row in rows if row.job == "actor" or next(places) not in lost]
-    present = sum(row.job == "learner" for row in kept)
-    flag = f"--min_learners={given.cluster.min_learners}"
-    if missing[0].name == "learner-0":
-        text = f"{flag}: learner-0 is needed, because its machine has the run's checkpoints"
-        raise ClusterError([*problems(machines.found), text])
-    if present < max(1, given.cluster.min_learners):
-        raise ClusterError([*problems(machines.found), f"{flag}: only {present} can be reached"])
-    for process in missing:
-        print(
-            f"{machines.found[process.node]}; the run starts without {process.name}",
-            file=sys.stderr,
-        )
-    # The machines that are connected keep their names and the names of their files.
-    known = {node.name: node for node in plan.nodes}
-    smaller = plan_of_rows(given, kept, sys.executable)
-    smaller = smaller._replace(nodes=tuple(known[node.name] for node in smaller.nodes))
-    return smaller, list(dict.fromkeys(known[process.node] for process in missing))
-
-
 def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Checked]:
     found = on_all(machines.reached(), launcher.check)
     failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
@@ -179,8 +122,12 @@ def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Ch
         raise ConfigError(twice)
     _require_enough(given, launcher.record.plan, {**machines.found, **failed})
     machines.found.update(failed)
-    for line in problems(machines.found):
-        print(f"{line}; the run starts without it", file=sys.stderr)
+    plan = launcher.record.plan
+    for name, error in machines.found.items():
+        if isinstance(error, ClusterError):
+            learners = [p.name for p in plan.on(plan.node(name)) if p.is_learner]
+            without = ", ".join(learners) or "it"
+            print(f"{'; '.join(error.problems)}; the run starts without {without}", file=sys.stderr)
     return good(found)
 
 
@@ -203,11 +150,28 @@ def _require_enough(given: Given, plan: Plan, found: Mapping[str, object]) -> No
     if not lost:
         return
     actors = [p for p in plan.processes if not p.is_learner and p.node not in lost]
-    learners_lost = [p for p in plan.processes if p.is_learner and p.node in lost]
     enough = given.cluster.min_actors is not None and len(actors) >= given.cluster.min_actors
-    if learners_lost or not enough:
-        hint = []
-        if actors and not learners_lost:
+    learners_lost = [p for p in plan.processes if p.is_learner and p.node in lost]
+    too_few = _too_few_learners(given, plan, learners_lost)
+    if too_few is not None or not enough:
+        hint = [too_few] if too_few else []
+        if actors and not enough and too_few is None:
             hint = [f"{len(actors)} actor(s) could start: --min_actors={len(actors)} starts them "
                     "without the other machines, which join later"]  # fmt: skip
         raise ClusterError([*problems(lost), *hint])
+
+
+def _too_few_learners(given: Given, plan: Plan, lost: Sequence[ProcessSpec]) -> str | None:
+    """Returns why a run cannot start without learners, or '' if that is plain; None: it can."""
+    fewest = given.cluster.min_learners
+    if not lost:
+        return None
+    if fewest is None:
+        return ""
+    if lost[0].name == "learner-0":
+        text = "learner-0 is needed, because its machine has the run's checkpoints"
+        return f"--min_learners={fewest}: {text}"
+    present = len(plan.learner_hosts) - len(lost)
+    if present < max(1, fewest):
+        return f"--min_learners={fewest}: only {present} can be reached"
+    return None

@@ -68,15 +68,10 @@ def plan_of(given: Given, python: str) -> tuple[Plan, dict[str, Secret], list[Ro
     if not given.cluster.workers_csv_path:
         raise ConfigError("--workers_csv_path: name the CSV of the machines")
     rows = read_workers(Path(given.cluster.workers_csv_path))
-    plan = plan_of_rows(given, rows, python)
-    return plan, passwords(plan, rows), rows
-
-
-def plan_of_rows(given: Given, rows: list[Row], python: str) -> Plan:
-    """Returns the plan of a launch of some rows. Raises ConfigError if they do not fit together."""
     workdir = project.ROOT if user_commands.IS_CHECKOUT else Path.cwd()
     local = LocalNode(workdir, python, Path(given["logdir"]).resolve(), is_here)
-    return make_plan(given, rows, local)
+    plan = make_plan(given, rows, local)
+    return plan, passwords(plan, rows), rows
 
 
 def new_record(plan: Plan, given: Given) -> Record:

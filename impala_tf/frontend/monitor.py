@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +15,6 @@ from impala_tf.frontend.launcher import STOP_S, Launcher, end_processes
 from impala_tf.frontend.look import Look, Status, look
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.parallel import Machines, good, problems
-from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.record import NAME, Record, load
 from impala_tf.machine.supervision import ENDED_WELL, OVER, ProcessState
 
@@ -56,6 +55,7 @@ class Display(Protocol):
         """Stops showing the run and prints `final_line`."""
 
 
+_LEADER = "learner-0"
 _FAILED = ("failed", "refused")
 # What makes all actors fail may make the learner fail a moment later: that says more.
 _LEARNER_FAILS_S = 2.0
@@ -82,8 +82,6 @@ class Monitor:
         machines: Machines,
         logdir: Path,
         make_display: MakeDisplay,
-        late: Sequence[NodeSpec] = (),
-        check: Callable[[CommandRunner], object] = lambda _: None,
         pace: Pace = PACE,
     ) -> None:
         """Shows nothing yet.
@@ -94,14 +92,8 @@ class Monitor:
           logdir: with cluster.json, on this machine.
           make_display: makes a display. Its argument returns the newest status, or None if there is
             none yet.
-          late: machines of learners that the run had to start without. When one of them is there,
-            `run` ends, and `can_grow` is true: the run is to be launched again, with it.
-          check: raises ClusterError if a machine cannot be used for a launch.
           pace: how often it looks at the machines.
         """
-        self.can_grow = False
-        self._late = {node.name: node for node in late}
-        self._check = check
         self._pace = pace
         self._launcher = launcher
         self._machines = machines
@@ -118,11 +110,8 @@ class Monitor:
     def run(self) -> int:
         """Shows the run until it ends; returns the exit status."""
         nodes = self._launcher.record.plan.nodes
-        watched = [(self._watch, node.name) for node in nodes if node.name not in self._late]
-        awaited = [(self._await_learner, name) for name in self._late]
         threads = [
-            threading.Thread(target=work, args=(name,), daemon=True)
-            for work, name in (*watched, *awaited)
+            threading.Thread(target=self._watch, args=(node.name,), daemon=True) for node in nodes
         ]
         self._display.start()
         for thread in threads:
@@ -149,20 +138,19 @@ class Monitor:
                 raise self._failure
             if self._was_taken_over():
                 return 1, f"this run has ended; {self._logdir} now belongs to a later launch"
-            can_grow = self.can_grow  # read before the notes, so that the one about it is shown
             while self._notes:
                 self._display.note(self._notes.pop(0))
-            if can_grow:
-                return 0, "the run stops, and resumes with more learners"
             self._display.update()
             states = dict(self._states)
             over = {name for name, state in states.items() if state.state in OVER}
-            if learners <= over:
+            # Without learner 0, the run is over; learners whose machines are away may never say so.
+            if learners <= over or _LEADER in over:
                 over_since_s = over_since_s or time.monotonic()
-                good_end = all(states[name].state in ENDED_WELL for name in learners)
+                ended = {name: states[name] for name in sorted(learners & over)}
+                good_end = all(state.state in ENDED_WELL for state in ended.values())
                 late = time.monotonic() - over_since_s > _ACTORS_END_S
-                if names <= over or late or not good_end:
-                    return self._result(good_end, {n: states[n] for n in sorted(learners)})
+                if names <= over or late or (learners <= over and not good_end):
+                    return self._result(good_end, ended)
             elif actors and all(n in states and states[n].state in _FAILED for n in actors):
                 no_actor_since_s = no_actor_since_s or time.monotonic()
                 if time.monotonic() - no_actor_since_s > _LEARNER_FAILS_S:
@@ -226,27 +214,6 @@ class Monitor:
             if isinstance(self._machines.found[name], ClusterError):
                 pause_s = self._pace.retry_s
             self._closing.wait(pause_s)
-
-    def _await_learner(self, name: str) -> None:
-        """Waits until the machine of a learner that is missing can be used."""
-        trouble = str(self._machines.found[name])  # The launch has named it already.
-        while not self._closing.wait(self._pace.retry_s):
-            try:
-                found = self._machines.connect([self._late[name]])[name]
-                if isinstance(found, ClusterError):
-                    raise found
-                self._check(found)
-                self._notes.append(f"{name}: is there now")
-                self.can_grow = True
-                return
-            except ClusterError as error:
-                if str(error) != trouble:
-                    trouble = str(error)
-                    self._notes.append(trouble)
-                self._machines.found[name] = error
-            except BaseException as failure:
-                self._failure = failure  # _until_over raises it in the main thread.
-                return
 
     def _take_in(self, name: str) -> None:
         """Starts the processes of a machine that could not be used when the run was launched."""
