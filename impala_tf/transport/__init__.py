@@ -1,6 +1,7 @@
 """Unrolls from actors to a learner, parameters back: gRPC over mutual TLS. Nothing is pickled."""
 
-from impala_tf.transport.client import ActorClient, RetryTimes
+from impala_tf.transport.backoff import RetryTimes
+from impala_tf.transport.client import ActorClient
 from impala_tf.transport.codec import NamedSpec, NestCodec
 from impala_tf.transport.errors import (
     ClientClosed,

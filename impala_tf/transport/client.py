@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from impala_tf.machine import certificates
 from impala_tf.machine.process_memory import PeakMemory
 from impala_tf.transport import credentials, impala_pb2, wire
+from impala_tf.transport.backoff import Backoff, RetryTimes
 from impala_tf.transport.codec import NamedSpec, NestCodec, decode, decode_all
 from impala_tf.transport.errors import (
     ClientClosed,
@@ -40,18 +40,6 @@ _RETRIED = (
     grpc.StatusCode.CANCELLED,
 )
 _ATTEND_AGAIN_S = 1.0
-
-
-class RetryTimes(NamedTuple):
-    """When a call is retried, and when that is reported; in seconds."""
-
-    # A learner restarts within seconds: retry soon at first, then spare the network. The jitter
-    # keeps hundreds of actors from retrying at the same moment.
-    first_pause_s: float = 0.2
-    longest_pause_s: float = 10.0
-    # A short interruption is not worth a message; a learner that stays away is, now and then.
-    first_report_s: float = 5.0
-    report_interval_s: float = 60.0
 
 
 class ActorClient:
@@ -325,7 +313,7 @@ class ActorClient:
           request: without the fields that say who calls.
           question: asks whether the request is wanted, before it is sent again: SEND if so.
         """
-        backoff = _Backoff(self._on_retry, self._retry)
+        backoff = Backoff(self._on_retry, self._retry)
         reply = self._try(method, request, backoff)
         while reply is None:
             reply = self._try(method, question or request, backoff)
@@ -333,7 +321,7 @@ class ActorClient:
                 reply = self._try(method, request, backoff)
         return reply
 
-    def _try(self, method: str, request: Any, backoff: _Backoff) -> Any:
+    def _try(self, method: str, request: Any, backoff: Backoff) -> Any:
         """Returns the reply; None, after a pause, if there is none and the call is to be repeated.
 
         Raises: RunOver; ClientClosed; HandshakeRefused after a restart of the learner;
@@ -398,27 +386,3 @@ class ActorClient:
         elif code not in _RETRIED:
             raise TransportError(f"{code.name}: {details}") from error
         return details or code.name
-
-
-class _Backoff:
-    """The pauses of one call that is retried until it succeeds."""
-
-    def __init__(self, on_retry: Callable[[float, str], None], times: RetryTimes) -> None:
-        self._on_retry = on_retry
-        self._times = times
-        self._started = time.monotonic()
-        self._next_report_s = times.first_report_s
-        self._pause_s = times.first_pause_s
-
-    def hurry(self) -> None:
-        """Makes the next pauses as short as the first ones."""
-        self._pause_s = self._times.first_pause_s
-
-    def wait(self, reason: str, interrupted: threading.Event) -> None:
-        """Waits before the next try, or until `interrupted` is set."""
-        waited_s = time.monotonic() - self._started
-        if waited_s >= self._next_report_s:
-            self._next_report_s = waited_s + self._times.report_interval_s
-            self._on_retry(waited_s, reason)
-        interrupted.wait(self._pause_s * random.uniform(0.5, 1.0))
-        self._pause_s = min(2 * self._pause_s, self._times.longest_pause_s)
