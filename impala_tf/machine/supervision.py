@@ -30,7 +30,7 @@ REGROUP = 4
 """Exit status of a learner that is to start again with another group of learners: one was lost, or
 has returned. That is no failure of its own."""
 REGROUP_SIGNAL = signal.SIGUSR2
-"""Lets a learner end its group so, with a checkpoint."""
+"""Lets a learner end its group so, with a checkpoint. SIGTERM would end the run of all."""
 _QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
 _REGROUP_PAUSE_S = 1.0
 _TICK_S = 0.2
@@ -140,6 +140,7 @@ class SupervisedProcess(threading.Thread):
         budget: RestartBudget | None = None,
         on_end: Callable[[ProcessState], None] = lambda state: None,
         environment: Callable[[], Mapping[str, str]] = dict,
+        in_group: bool = False,
     ) -> None:
         """Does not start it yet.
 
@@ -151,6 +152,7 @@ class SupervisedProcess(threading.Thread):
           budget: of restarts. Default: `command.max_restarts`.
           on_end: called with the last state when the process is over, from this thread.
           environment: asked before every start for more variables; the command's own win.
+          in_group: whether it is a learner of a group, which goes on without it when it leaves.
         """
         super().__init__(name=f"supervise {command.name}", daemon=True)
         self.command = command
@@ -160,6 +162,7 @@ class SupervisedProcess(threading.Thread):
         self._budget = budget or RestartBudget(command.max_restarts)
         self._on_end = on_end
         self._environment = environment
+        self._in_group = in_group
         self._stopping = self._leaving = False
         self._restarting = self._regrouping = self._killing = False
         self._proven = False
@@ -263,7 +266,8 @@ class SupervisedProcess(threading.Thread):
         while not _has_ended(pid):
             if (self._stopping or self._restarting) and kill_at_s is None:
                 kill_at_s = time.monotonic() + command.stop_timeout_s
-                os.kill(pid, signal.SIGTERM)
+                goes_on = self._in_group and self._stopping and self._leaving
+                os.kill(pid, REGROUP_SIGNAL if goes_on else signal.SIGTERM)
             if self._regrouping and kill_at_s is None:
                 kill_at_s = time.monotonic() + command.stop_timeout_s
                 os.kill(pid, REGROUP_SIGNAL)

@@ -25,7 +25,7 @@ class NoPauses(RestartBudget):
 
 
 def supervised(tmp_path, script, **changes):
-    settings = {n: changes.pop(n) for n in ("before_start",) if n in changes}
+    settings = {n: changes.pop(n) for n in ("before_start", "in_group") if n in changes}
     command = Command(
         "actor-0", ("sh", "-c", script), str(tmp_path), str(tmp_path / "logs" / "log"), **changes
     )
@@ -110,6 +110,22 @@ def test_a_learner_can_be_asked_to_start_again_with_others(tmp_path, monkeypatch
     process.join(60)
     assert (process.state.state, process.state.restarts) == ("finished", 1)
     assert "saved" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(("in_group", "signal_name"), [(True, "USR2"), (False, "TERM")])
+def test_a_learner_whose_machine_leaves_does_not_end_the_run_of_the_others(
+    tmp_path, in_group, signal_name
+):
+    """One of several rented machines was taken away, and the learners on the others finished."""
+    script = "trap 'echo USR2; exit 4' USR2; trap 'echo TERM; exit' TERM; echo up; sleep 99 & wait"
+    process = supervised(tmp_path, script, in_group=in_group)
+    process.start()
+    log = tmp_path / "logs" / "log"
+    wait_until(lambda: log.exists() and "up" in log.read_text())
+    process.stop(leaving=True)
+    process.join(60)
+    assert process.state.state == "left"
+    assert f"{signal_name}\n" in log.read_text()
 
 
 def test_an_unproven_process_is_restarted_only_if_it_was_killed(tmp_path):

@@ -269,6 +269,7 @@ class Member:
             before_start=before_start,
             on_end=member.end,
             environment=member.environment,
+            in_group=True,
         )
         member.watch(process)
         return process

@@ -212,6 +212,7 @@ class NodeSupervisor:
             before_start=member.gather,
             on_end=member.end,
             environment=member.environment,
+            in_group=True,
         )
         member.watch(process)
         return process
