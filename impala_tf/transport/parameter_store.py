@@ -8,7 +8,7 @@ import numpy as np
 
 from impala_tf.transport import impala_pb2
 from impala_tf.transport.codec import NamedSpec, encode
-from impala_tf.transport.quantization import can_quantize, encode_quantized
+from impala_tf.transport.quantization import encode_quantized
 
 _MOST_FORMS = 4
 
@@ -29,15 +29,10 @@ class Snapshot:
         Args:
           specs: how the run's parameters are sent.
           quantized: indices of those to send as int8 instead, ascending.
-
-        Raises:
-          ValueError: there is no such index, or its parameter is not the weights of a layer.
         """
         if quantized not in self._replies:
             encoded = list(map(encode, specs, self.tensors))
             for index in quantized:
-                if not 0 <= index < len(specs) or not can_quantize(specs[index]):
-                    raise ValueError(f"parameter {index} cannot be sent as int8")
                 encoded[index] = encode_quantized(self.tensors[index])
             reply = impala_pb2.GetParametersReply(
                 outcome=impala_pb2.OK,

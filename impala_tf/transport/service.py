@@ -16,6 +16,7 @@ from impala_tf.transport import impala_pb2
 from impala_tf.transport.calls import (
     answering,
     check_environments,
+    check_quantized,
     host_of,
     name_in_certificate,
     shown,
@@ -188,10 +189,8 @@ class LearnerService:
         behind = snapshot.parameter_version - request.known_version
         if 0 <= behind < self._parameter_lag and request.known_version >= 0:
             return impala_pb2.GetParametersReply(outcome=impala_pb2.UNCHANGED)
-        try:
-            return snapshot.reply(self._parameter_specs, tuple(request.quantized))
-        except ValueError as error:
-            raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+        check_quantized(self._parameter_specs, request.quantized)
+        return snapshot.reply(self._parameter_specs, tuple(request.quantized))
 
     @answering
     async def GetNetwork(  # noqa: N802
