@@ -12,7 +12,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from impala_tf.config.engine_flags import KubernetesConfig, SkypilotConfig
+from impala_tf.config.engine_flags import (
+    KubernetesConfig,
+    RayConfig,
+    SkypilotConfig,
+    SlurmConfig,
+)
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
     EvaluationConfig,
@@ -417,33 +422,6 @@ class ClusterConfig:
     """slurm, kubernetes: submit the run as a job that starts --join on each of its nodes
     (docs/engines.md); skypilot: write the YAML of such a job; ray: let a Ray cluster place each
     process, and make it again when its node is lost. --dry_run prints what they get."""
-    slurm_learners: int = 1
-    """--engine=slurm: nodes with a learner."""
-    slurm_actors: int = 1
-    """--engine=slurm: nodes with actors. 0: one node does everything."""
-    slurm_time: str = ""
-    """--engine=slurm: sbatch's --time, such as 12:00:00. When it is over, the job writes a
-    checkpoint, joins the queue again, and resumes. Default: the partition's."""
-    slurm_options: str = ""
-    """--engine=slurm: options of sbatch for all nodes, such as "--partition=x --account=y"."""
-    slurm_learner_options: str = ""
-    """--engine=slurm: more of them for learners, such as --gpus-per-node=1."""
-    slurm_actor_options: str = ""
-    """--engine=slurm: more of them for actors, such as --cpus-per-task=16."""
-    ray_address: str = "auto"
-    """--engine=ray: the cluster, such as 10.0.0.1:6379. This machine must be a node of it.
-    auto: what RAY_ADDRESS says, or the cluster that runs here."""
-    ray_learners: int = 1
-    """--engine=ray: learners. All of them and one actor get their room together."""
-    ray_actors: int = 1
-    """--engine=ray: actors. Those without room start when a node with room joins the cluster."""
-    ray_learner_resources: str = "CPU=1"
-    """--engine=ray: what a learner takes of its node, in Ray's terms: CPU=4,GPU=1."""
-    ray_actor_resources: str = "CPU=1"
-    """--engine=ray: what an actor takes of its node."""
-    ray_port: int | None = None
-    """--engine=ray: port of learner 0. Each other learner, and their rendezvous, use the next one.
-    Default: free ones from 20000 to 32767."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -458,8 +436,10 @@ class Config:
     replay: ReplayConfig = ReplayConfig()
     process: ProcessConfig = ProcessConfig()
     cluster: ClusterConfig = ClusterConfig()
+    slurm: SlurmConfig = SlurmConfig()
     kubernetes: KubernetesConfig = KubernetesConfig()
     skypilot: SkypilotConfig = SkypilotConfig()
+    ray: RayConfig = RayConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig = ReportConfig()
     export: ExportConfig = ExportConfig()
