@@ -7,6 +7,7 @@ from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
 from impala_tf.frontend.monitor import Pace
 from impala_tf.frontend.node.state import read_state, state_path
+from tests.helpers.ports import free_port
 from tests.helpers.stand_in import make_project, write_csv
 
 PACE = Pace(first_learner_s=0.1, look_s=0.2, retry_s=0.2)
@@ -41,9 +42,12 @@ class Run:
         self.project = make_project(tmp_path / "a project; $(touch x)")
         self.csv = write_csv(tmp_path / "w.csv", self.project)
         self.display = None
+        # The stand-ins' own ports are only names, but this one is real, and other tests run beside.
+        self.rendezvous_port = free_port()
 
     def launch(self, on_update=lambda status: None, **flags):
-        config = Given().replace(workers_csv_path=str(self.csv), logdir=str(self.logdir), **flags)
+        own = {"logdir": str(self.logdir), "rendezvous_port": self.rendezvous_port}
+        config = Given().replace(workers_csv_path=str(self.csv), **own, **flags)
 
         def make_display(source):
             self.display = RecordedDisplay(source, on_update)

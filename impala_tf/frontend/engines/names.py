@@ -17,7 +17,7 @@ def label(text: str) -> str:
     """
     if _FITS.fullmatch(text):
         return text
-    mark = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:6]
+    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower())[: _LONGEST - 7].strip("-")
     if not readable[:1].isalpha():
         readable = f"run-{readable}"[: _LONGEST - 7].strip("-")
