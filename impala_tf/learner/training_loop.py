@@ -33,7 +33,7 @@ class TrainingLoop:
       clock: seconds.
 
     Attributes:
-      regroups: whether it ended so that another group of learners goes on from the checkpoint.
+      regroups: whether it ended so that another group of learners resumes from the checkpoint.
     """
 
     def __init__(
