@@ -58,6 +58,14 @@ class Submitted:
         """Waits until a process has printed `text`."""
         wait_until(lambda: text in self.log(name), 120, what=text, explain=self._explain)
 
+    def wait_until_it_runs(self, name: str, address: str) -> None:
+        """Waits until status says that a process runs on a node."""
+        line = rf"{name} +running +{re.escape(address)}"
+        wait_until(
+            lambda: re.search(line, self.frontend("status")), 120, what=line,
+            explain=self._explain, poll_s=1,
+        )  # fmt: skip
+
     def wait_until_it_has_left(self) -> str:
         """Returns what status says once nothing of the run is in Ray."""
         wait_until(
@@ -78,9 +86,8 @@ def test_a_run_survives_its_nodes(nodes: RayNodes, tmp_path: Path) -> None:
         f"--total_environment_frames={FOREVER}",
     )  # fmt: skip
     run.wait_for_frames()
-    before = run.frontend("status")
-    assert re.search(r"actor-0 +running", before)
-    assert "actor-1      waits for room" in before
+    run.wait_until_it_runs("actor-0", first.node_ip_address)
+    assert "actor-1      waits for room" in run.frontend("status")
 
     second = nodes.add(3, survives=1)
     run.wait_for("learner-0", "actor actor-1 joined")
@@ -90,9 +97,8 @@ def test_a_run_survives_its_nodes(nodes: RayNodes, tmp_path: Path) -> None:
     run.wait_for("learner-0", "resuming from")
     assert re.search(r"resuming from .*, [1-9][\d,]* frames", run.log("learner-0"))
     run.wait_for_frames(saved)
-    after = run.frontend("status")
     for name in ("learner-0", "actor-0", "actor-1"):  # the last one with the new address
-        assert re.search(rf"{name} +running +{second.node_ip_address}", after)
+        run.wait_until_it_runs(name, second.node_ip_address)
 
     assert "write a checkpoint" in run.frontend("stop")
     end = run.wait_until_it_has_left()
