@@ -87,5 +87,5 @@ def test_flags_that_do_not_fit_are_named(flags: dict[str, object], line: str) ->
 @pytest.mark.parametrize("text", ["", "{}", '{"address": "a", "run": {"namespace": 1}}'])
 def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "ray.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"ray\.json: not a record of a run on Ray"):
+    with pytest.raises(ConfigError, match=r"ray\.json: not a record of a job"):
         ray.find(tmp_path)

@@ -7,10 +7,12 @@ run was submitted.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from impala_tf.config import Given
+from impala_tf.config import ConfigError, Given
 
 Job = TypeVar("Job")
 """What an engine remembers of a run that was submitted."""
@@ -78,3 +80,25 @@ class Engine(Protocol[Job]):
 def record_path(logdir: str | Path, engine: str) -> Path:
     """Returns where an engine keeps what it remembers of a run."""
     return Path(logdir) / f"{engine}.json"
+
+
+def read_record(
+    logdir: str | Path | None, engine: str, job_of: Callable[[Path, Any], Job]
+) -> Job | None:
+    """Returns what an engine remembers of the run of a logdir; None if it has none.
+
+    Args:
+      logdir: the run's; None: there is none.
+      engine: its name.
+      job_of: makes the job from the logdir and the record, as JSON has it. Raises ValueError,
+        LookupError, TypeError or AttributeError if the record has another form.
+
+    Raises:
+      ConfigError: the record is damaged.
+    """
+    if logdir is None or not (path := record_path(logdir, engine)).exists():
+        return None
+    try:
+        return job_of(Path(logdir), json.loads(path.read_text()))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path}: not a record of a job ({error})") from error

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend.engines import kubernetes_manifests as manifests
 from impala_tf.frontend.engines.documents import yaml_text
-from impala_tf.frontend.engines.engine import record_path
+from impala_tf.frontend.engines.engine import read_record, record_path
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.logdir import write_atomically
 from impala_tf.machine import certificates
@@ -90,15 +90,12 @@ def submit(given: Given) -> int:
 
 def find(logdir: str | Path | None) -> Job | None:
     """Returns the run that was submitted with a logdir; see `engine.Engine`."""
-    if logdir is None or not (path := record_path(logdir, _NAME)).exists():
-        return None
-    try:
-        record = json.loads(path.read_text())
-        name, namespace = str(record["job"]), str(record["namespace"])
-        each = int(record["actors_per_pod"])
-        return Job(Path(logdir), name, namespace, str(record["logdir"]), each)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: not a record of a job ({error})") from error
+    return read_record(logdir, _NAME, _job_of)
+
+
+def _job_of(logdir: Path, record: Any) -> Job:
+    name, namespace = str(record["job"]), str(record["namespace"])
+    return Job(logdir, name, namespace, str(record["logdir"]), int(record["actors_per_pod"]))
 
 
 def show_status(job: Job) -> int:

@@ -23,7 +23,7 @@ from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.engine_limits import pairs
 from impala_tf.frontend import project
 from impala_tf.frontend.engines import ray_cluster
-from impala_tf.frontend.engines.engine import record_path
+from impala_tf.frontend.engines.engine import read_record, record_path
 from impala_tf.frontend.engines.ray_cluster import Cluster
 from impala_tf.frontend.engines.ray_run import Run, Seen, end
 from impala_tf.frontend.errors import ClusterError
@@ -95,13 +95,11 @@ def submit(given: Given) -> int:
 
 def find(logdir: str | Path | None) -> Job | None:
     """Returns the job whose run is in a folder; None if there is none."""
-    if logdir is None or not (path := record_path(logdir, _NAME)).exists():
-        return None
-    try:
-        record = json.loads(path.read_text())
-        return Job(Path(logdir), str(record["address"]), from_plain(Run, record["run"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path}: not a record of a run on Ray ({error})") from error
+    return read_record(
+        logdir,
+        _NAME,
+        lambda path, record: Job(path, str(record["address"]), from_plain(Run, record["run"])),
+    )
 
 
 def show_status(job: Job) -> int:

@@ -15,7 +15,7 @@ from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.engine_limits import pairs
 from impala_tf.frontend.engines.documents import yaml_text
-from impala_tf.frontend.engines.engine import record_path
+from impala_tf.frontend.engines.engine import read_record, record_path
 from impala_tf.frontend.engines.names import label
 from impala_tf.frontend.join import LEFT
 from impala_tf.logdir import write_atomically
@@ -81,13 +81,9 @@ def submit(given: Given) -> int:
 
 def find(logdir: str | Path | None) -> Job | None:
     """Returns the run whose YAML is in a logdir; see `engine.Engine`."""
-    if logdir is None or not (path := record_path(logdir, _NAME)).exists():
-        return None
-    try:
-        record = json.loads(path.read_text())
-        return Job(Path(logdir), str(record["job"]), bool(record["managed"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: not a record of a job ({error})") from error
+    return read_record(
+        logdir, _NAME, lambda path, record: Job(path, str(record["job"]), bool(record["managed"]))
+    )
 
 
 def show_status(job: Job) -> int:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
-from impala_tf.frontend.engines.engine import record_path
+from impala_tf.frontend.engines.engine import read_record, record_path
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.node import state as files
@@ -147,12 +147,7 @@ def submit(given: Given) -> int:
 
 def find(logdir: str | Path | None) -> Job | None:
     """Returns the job whose run is in a folder; None if there is none."""
-    if logdir is None or not (path := record_path(logdir, _NAME)).exists():
-        return None
-    try:
-        return Job(Path(logdir), str(int(json.loads(path.read_text())["job"])))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: not a record of a job ({error})") from error
+    return read_record(logdir, _NAME, lambda path, record: Job(path, str(int(record["job"]))))
 
 
 def show_status(job: Job) -> int:
