@@ -6,12 +6,13 @@
 
 Actors with a core each act, fetch parameters and push unrolls, as `impala_tf.actor` does; a learner
 takes batches from its bounded queue, and lets actors act as `impala_tf.transport.grants` says
-(--no_grants: always). Everything costs the core time that the benchmark measured;
-the learner's link carries --mbit each way, first come, first served. --learner_speedup: how much
-faster than the measured machine updates are, say on a GPU. Prints a row for each number of actors.
-FLAG: those of run_experiment.py that the benchmark was run with, but for --parameter_lag, which
-must have been 1. `benchmark_scale.py` does the same
-with real connections, up to what one machine can hold.
+(--no_grants: always). Everything costs the core time that the benchmark measured. The learner's
+link carries --mbit each way, first come, first served, and its server has one thread. What a
+gradient step takes however small its batch is does not get shorter with --learner_cores or
+--learner_speedup (how much faster than the measured machine updates are, say on a GPU). Prints a
+row for each number of actors. FLAG: those of run_experiment.py that the benchmark was run with, but
+for --parameter_lag, which must have been 1. `benchmark_scale.py` does the same with real
+connections, up to what one machine can hold.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Constants(NamedTuple):
     unroll_s: float  # an actor's, for all of its environments
     push_s: float  # of the learner's core, for such a push
     fetch_s: float  # the same, for a set of parameters
-    update_s: float  # for a batch, all gradient steps on it, with all of the learner's cores
+    update_s: float  # for a batch, all gradient steps on it
     push_bytes: float
     parameter_bytes: float
     environments: int  # of an actor
@@ -240,18 +241,21 @@ def constants_of(speed: Path, flags: list[str], options: argparse.Namespace) -> 
     pushed = environments * length
     sent = found["bytes_up"], found["bytes_down"]
     serving = core_s["transport"] / 2 * pushed  # of a push and a fetch
-    update_s = batch_size * length * core_s["updates"] / options.learner_cores
+    uses = config.optimizer.updates_per_batch
+    # Only what grows with the batch gains from more cores, or from a faster device.
+    fixed_s = uses * (found["fixed_update_s"] or 0.0)
+    parallel_s = max(0.0, batch_size * length * core_s["updates"] - fixed_s)
     return Constants(
         unroll_s=pushed * (core_s["environments"] + core_s["inference"] + core_s["transport"] / 2),
         push_s=serving * sent[0] / sum(sent),
         fetch_s=serving * sent[1] / sum(sent),
-        update_s=update_s / options.learner_speedup,
+        update_s=fixed_s + parallel_s / options.learner_cores / options.learner_speedup,
         push_bytes=sent[0] * pushed,
         parameter_bytes=sent[1] * pushed,
         environments=environments,
         batch_size=batch_size,
         unroll_length=length,
-        updates_per_batch=config.optimizer.updates_per_batch,
+        updates_per_batch=uses,
         queue_capacity=config.process.queue_capacity,
         learner_cores=options.learner_cores,
         bytes_per_s=options.mbit * 1e6 / 8,

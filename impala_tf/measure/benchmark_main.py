@@ -85,6 +85,8 @@ def _measure(
     """Returns the parts of a run, each measured alone, and what follows, JSON-able."""
     seconds = _PART_SHARE * config.benchmark.benchmark_seconds
     parts = measure_each(_LABELS, config, spec, seconds, console)
+    with console.status("measuring updates of one unroll"):
+        fixed_s = _fixed_s(config, spec, seconds, parts["updates"])
     updates_per_s = parts["updates"].steps_per_s / uses_measured(config)
     parts["updates"] = parts["updates"]._replace(steps_per_s=updates_per_s)
     with console.status("measuring checkpoints"):
@@ -99,6 +101,8 @@ def _measure(
         "frames_per_step": spec.frames_per_step,
         "cores": cores,
         "checkpoint_s": 1 / checkpoint.steps_per_s,
+        # Of a gradient step: what does not grow with its batch. None: batches have no unrolls.
+        "fixed_update_s": fixed_s,
         # From an actor to its learner and back, for an agent step:
         "bytes_up": parts["transport"].bytes_up,
         "bytes_down": parts["transport"].bytes_down / config.process.parameter_lag,
@@ -108,6 +112,21 @@ def _measure(
         "limit": limit,
         "limit_share": parts[limit].core_us_per_step / _core_us(parts),
     }
+
+
+def _fixed_s(
+    config: Config, spec: EnvironmentSpec, seconds: float, updates: Measured
+) -> float | None:
+    """Returns the seconds of a gradient step that do not depend on the size of its batch."""
+    optimizer = config.optimizer
+    size = optimizer.batch_size
+    if size == 1 or configs.algorithm(config.loss.algorithm).replays:
+        return None
+    smallest = configs.replace(config, batch_size=1, minibatches=1, micro_batches=1)
+    of_one = in_processes.measure("update", smallest, spec, seconds)
+    one_s = optimizer.unroll_length / of_one.steps_per_s
+    all_s = size * optimizer.unroll_length / updates.steps_per_s
+    return max(0.0, one_s - (all_s - one_s) / (size - 1))
 
 
 def _core_us(parts: Mapping[str, Measured]) -> float:
@@ -188,6 +207,14 @@ def _lines(totals: Mapping[str, Any]) -> list[str]:
         ),
         "On the wire, an agent step is {bytes_up:,.0f} bytes up and at most {bytes_down:,.0f} down."
         " A checkpoint takes {checkpoint_s:.2f} s.".format_map(totals),
+        *_fixed_line(totals["fixed_update_s"]),
         "limited by: {limit} ({limit_share:.0%} of the cores' time)".format_map(totals),
         f"faster with: {ADVICE[totals['limit']]}",
     ]
+
+
+def _fixed_line(fixed_s: float | None) -> list[str]:
+    if fixed_s is None:
+        return []
+    return [f"A gradient step takes {1e3 * fixed_s:.1f} ms, however small its batch is, and longer"
+            " for a larger one."]  # fmt: skip

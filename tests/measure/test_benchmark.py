@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from impala_tf.config import EnvironmentConfig
+from impala_tf.config import Config, EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.measure import acting as measured_acting
 from impala_tf.measure import benchmark_main, in_processes
@@ -55,6 +55,23 @@ def test_the_json_has_what_the_table_has(run_here: RunHere, measured: None) -> N
     assert found["limit"] == "updates"
     assert found["limit_share"] == pytest.approx(1_000.0 / total_us)
     assert (found["whole"], found["checkpoint_s"], found["cores"]) == (1_000.0, 0.25, 2)
+
+
+def test_what_a_gradient_step_always_takes_is_told(
+    run_here: RunHere, measured: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3 ms for each, and 1 ms for every unroll of 20 steps."""
+
+    def measure(what: str, config: Config, *_: object) -> Measured:
+        size = config.optimizer.batch_size
+        steps_per_s = size * 20 / (3e-3 + size * 1e-3)
+        return Measured(steps_per_s, "CPU", 1.0, 1.0) if what == "update" else MEASURED[what]
+
+    monkeypatch.setattr(in_processes, "measure", measure)
+    flags = (*FLAGS, "--unroll_length=20", "--batch_size=16")
+    assert json.loads(run_here(*flags, "--json")[1])["fixed_update_s"] == pytest.approx(3e-3)
+    assert "A gradient step takes 3.0 ms, however small its batch is" in run_here(*flags)[1]
+    assert json.loads(run_here(*FLAGS, "--json", "--algorithm=dqn")[1])["fixed_update_s"] is None
 
 
 def test_the_verdict_names_the_limit_and_what_to_change(run_here: RunHere, measured: None) -> None:

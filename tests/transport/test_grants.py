@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
-from simulate_scale import Constants, Result, Simulation
+import pytest
+from simulate_scale import Constants, Result, Simulation, constants_of
 
 from impala_tf.transport import GrantLimit, Grants
 from impala_tf.transport.grants import FIRST_GRANTS
@@ -141,6 +145,24 @@ def test_however_many_actors_there_are_the_learner_is_busy_and_unrolls_are_new()
     assert min(few.updating, many.updating) > 0.97
     assert max(few.lag, many.lag) < 12
     assert simulated(400, grants=False).lag > 400  # what it would be
+
+
+def test_more_cores_do_not_shorten_what_a_gradient_step_always_takes(tmp_path: Path) -> None:
+    parts = [{"name": name, "core_us_per_step": 100.0}
+             for name in ("environments", "inference", "transport", "updates")]  # fmt: skip
+    speed = tmp_path / "speed.json"
+    speed.write_text(json.dumps(
+        {"parts": parts, "bytes_up": 100.0, "bytes_down": 1e4, "fixed_update_s": 4e-3}
+    ))  # fmt: skip
+    flags = ["--level_name=CartPole-v1", "--batch_size=10", "--unroll_length=10",
+             "--updates_per_batch=2"]  # fmt: skip
+    took_s = [
+        constants_of(speed, flags, argparse.Namespace(
+            learner_cores=cores, learner_speedup=1.0, mbit=1e3, parameter_lag=1
+        )).update_s
+        for cores in (1, 2, 1000)
+    ]  # fmt: skip
+    assert took_s == pytest.approx([0.01, 0.009, 0.008], rel=1e-3)
 
 
 def test_where_the_learner_could_use_more_nobody_waits_for_long() -> None:
