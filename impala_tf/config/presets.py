@@ -107,8 +107,7 @@ PRESETS: dict[str, dict[Kind, Flags]] = {
         "image": {
             **_TUNED,
             "total_environment_frames": 10_000_000,
-            "batch_size": 8,
-            "unroll_length": 16,
+            "schedule_frames": 2_000_000,
         },
         "vector": {**_TUNED, **_TUNED_VECTOR},
     },
@@ -127,17 +126,20 @@ FOR_CONTINUOUS: Flags = {
 }
 """{flag: value} of levels with continuous actions. A Gaussian's entropy has no upper limit, so a
 bonus would make its deviation grow for ever."""
-# A gradient step for every 64 agent steps, from the same work: see sandbox/atari.md.
-TUNED_ATARI: Flags = {
+# A gradient step for every 64 agent steps, from the same work: see sandbox/atari.md, images.md.
+SMALL_BATCHES: Flags = {
     "batch_size": 4,
     "ring_batches": 16,
     "learning_rate": 3.5e-4,
     "learning_rate_end": 7e-5,
 }
-"""{flag: value} of Atari, with the tuned preset's own algorithm and fewer than MANY_ACTORS actors
-for each learner."""
+"""{flag: value} of Atari and other images, with the tuned preset's own algorithm and fewer than
+MANY_ACTORS actors for each learner."""
 MANY_ACTORS = 16
 """Each gradient step has a fixed cost, so small ones would slow down a learner of many actors."""
+# Nothing is known of the size of their rewards: those of Procgen reach 10. See sandbox/images.md.
+TUNED_IMAGES: Flags = {"reward_clipping": "none", "value_normalization": "running"}
+"""{flag: value} of images that are not Atari's, with the tuned preset's own algorithm."""
 # Measured on HalfCheetah, Hopper and Walker2d, see sandbox/continuous.md. A robot's step is cheap,
 # so a gradient step for every 64 of them pays.
 TUNED_ROBOTS: Flags = {
@@ -176,8 +178,10 @@ def values(
         preset_values.update(FOR_CONTINUOUS)
     if is_tuned and kind == "vector" and continuous:
         preset_values.update(TUNED_ROBOTS)
-    if is_tuned and kind == "atari" and actors < MANY_ACTORS:
-        preset_values.update(TUNED_ATARI)
+    if is_tuned and kind == "image":
+        preset_values.update(TUNED_IMAGES)
+    if is_tuned and kind != "vector" and actors < MANY_ACTORS:
+        preset_values.update(SMALL_BATCHES)
     if name is not None:
         preset_values.update(algorithm(name).defaults_on(kind), algorithm=name)
     return preset_values
@@ -185,7 +189,7 @@ def values(
 
 def follows_actors(name: str, pair: tuple[Any, Any]) -> bool:
     """Tells whether a flag has both values that it has with few and with many actors."""
-    return name in TUNED_ATARI and set(pair) == {TUNED_ATARI[name], _TUNED[name]}
+    return name in SMALL_BATCHES and set(pair) == {SMALL_BATCHES[name], _TUNED[name]}
 
 
 def algorithms() -> str:
@@ -194,8 +198,9 @@ def algorithms() -> str:
         *(f"--algorithm={name}: {_described(algorithm(name))}." for name in ALGORITHMS),
         f"Continuous actions change: {_listed(FOR_CONTINUOUS)}; with vectors and"
         f" --preset=tuned, also: {_listed(TUNED_ROBOTS)}.",
-        f"Atari with --preset=tuned, its own algorithm and fewer than {MANY_ACTORS} actors for each"
-        f" learner: {_listed(TUNED_ATARI)}.",
+        "--preset=tuned with its own algorithm changes, on images that are not Atari's:"
+        f" {_listed(TUNED_IMAGES)}; on Atari and other images, with fewer than {MANY_ACTORS} actors"
+        f" for each learner: {_listed(SMALL_BATCHES)}.",
     ]
     return "\n".join(line for each in notes for line in textwrap.wrap(each, 100))
 
