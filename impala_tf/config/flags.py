@@ -70,7 +70,7 @@ class RunConfig:
     """Frames to train for, counted over all learners. Default: preset."""
     schedule_frames: Derived[int] = DERIVED
     """The frame at which the learning rate and the entropy cost reach their last values. They keep
-    these afterwards. Default: --total_environment_frames."""
+    these afterwards. Default: preset; if that has none, --total_environment_frames."""
     stop_at_return: float | None = None
     """End the run as soon as the mean return of the last 100 episodes is this high."""
     callbacks: str = ""
