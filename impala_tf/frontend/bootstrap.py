@@ -7,9 +7,10 @@ import hashlib
 import platform
 import secrets
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -159,6 +160,8 @@ class Installer:
         # Once and here: in many threads at a time, sysconfig.get_config_var fails.
         self._uv = Path(uv.find_uv_bin())
         self._uv_digest = _digest(self._uv)
+        self._uv_pieces: list[bytes] = []
+        self._compressing = threading.Lock()
         self._wheelhouse = Wheelhouse(root) if options.wheelhouse else None
         self._cancelled = False
         self._streams: set[Stream] = set()
@@ -258,9 +261,17 @@ class Installer:
             )
         if runner.run(["sha256sum", "--", _UV]).text.startswith(self._uv_digest):
             return
-        script = 'mkdir -p .uv && cat > .uv/uv.new && chmod 755 .uv/uv.new && mv .uv/uv.new "$0"'
-        with self._uv.open("rb") as file:
-            self._send(runner, ["sh", "-c", script, _UV], _pieces_of(file), "uv: ")
+        script = (
+            'mkdir -p .uv && gzip -d > .uv/uv.new && chmod 755 .uv/uv.new && mv .uv/uv.new "$0"'
+        )
+        self._send(runner, ["sh", "-c", script, _UV], self._compressed_uv(), "uv: ")
+
+    def _compressed_uv(self) -> list[bytes]:
+        """Returns uv in pieces. All machines share them: it is compressed once."""
+        with self._compressing:
+            if not self._uv_pieces:
+                self._uv_pieces = list(_compressed(self._uv))
+        return self._uv_pieces
 
     def _settings(self, runner: CommandRunner) -> list[str]:
         """Returns variables for uv and pip: where packages come from."""
@@ -369,8 +380,12 @@ class Installer:
             raise ClusterError(f"{runner.node.name}: {said}")
 
 
-def _pieces_of(file: BinaryIO) -> Iterator[bytes]:
-    return iter(lambda: file.read(project.PIECE_BYTES), b"")
+def _compressed(path: Path) -> Iterator[bytes]:
+    gzip = zlib.compressobj(1, wbits=31)
+    with path.open("rb") as file:
+        while piece := file.read(project.PIECE_BYTES):
+            yield gzip.compress(piece)
+    yield gzip.flush()
 
 
 def _digest(path: Path) -> str:

@@ -24,8 +24,8 @@ CONSTRAINTS = "impala_tf/constraints.txt"
 _NOT_MODULES = ("procgen", "retro", "gym", "ALE")
 """What may stand before the colon of a level besides a module."""
 _EXCLUDED = ("__pycache__", "runs", "node_modules")
-PIECE_BYTES = 1 << 20
-"""How much of a file is in memory while it is copied to a machine."""
+PIECE_BYTES = 1 << 17
+"""How much of a file is in memory for each machine that it is copied to."""
 _MAX_BYTES = 10 << 20
 """Larger files beside a level's module are not copied: they are data or videos."""
 
@@ -91,7 +91,7 @@ def archive(paths: Mapping[str, Path], names: Iterable[str]) -> bytes:
 
 
 def pieces(paths: Mapping[str, Path]) -> Iterator[bytes]:
-    """Yields a tar file with the files of {name in it: file}, a MiB at a time.
+    """Yields a tar file with the files of {name in it: file}, in pieces.
 
     Unlike `archive`, it never holds more than a piece: many machines are set up at once.
 

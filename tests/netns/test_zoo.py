@@ -8,6 +8,7 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from impala_tf.frontend.node.state import read_state, state_path
 from impala_tf.frontend.record import load
 from tests.helpers import delay_proxy
 from tests.helpers.netns import know, network_of
+from tests.helpers.runs import PROJECT
 from tests.helpers.sshd import public_key
 from tests.helpers.stand_in import make_project
 from tests.helpers.waiting import wait_until
@@ -269,3 +271,68 @@ def start_half(launcher, runner):
     if int(runner.node.id.removeprefix("node-")) >= MACHINES // 2:
         time.sleep(1000)
     return START(launcher, runner)
+
+
+@pytest.fixture
+def small_checkout(tmp_path):
+    """A copy of the project that needs one small package."""
+    folder = tmp_path / "checkout"
+    for name in ("impala_tf", "frontend"):
+        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PROJECT / "run_experiment.py", folder)
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname="x"\ndependencies=["iniconfig"]\n'
+        "[project.optional-dependencies]\nlearner=[]\n"
+    )
+    (folder / project.CONSTRAINTS).write_text("iniconfig==2.1.0\n")
+    return folder
+
+
+class Setup:
+    """`frontend setup` of machines, as a process of its own; the folder there is "set_up".
+
+    Attributes:
+      said: what it printed, both streams.
+      status: its exit status.
+      peak_mib: its memory.
+      processor_s: its processor time.
+    """
+
+    def __init__(self, nodes, home, checkout):
+        know(home / "known_hosts", nodes)
+        lines = ["job,ip,tf_port,cuda_visible_devices,workdir"]
+        lines += [
+            f"{'learner' if number == 0 else 'actor'},{node.address},{'' if number else 8001},-1,"
+            f"{node.folder}/set_up"
+            for number, node in enumerate(nodes)
+        ]
+        csv, output = checkout / "w.csv", checkout / "output"
+        csv.write_text("\n".join(lines) + "\n")
+        command = [sys.executable, "-m", "frontend", "setup", f"--workers_csv_path={csv}",
+                   "--wheelhouse"]  # fmt: skip
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                command, cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)},
+                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+            _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = self.status = os.waitstatus_to_exitcode(status)
+        self.said = output.read_text()
+        self.peak_mib = usage.ru_maxrss / 1024
+        self.processor_s = usage.ru_utime + usage.ru_stime
+
+
+def test_a_setup_takes_little_memory_however_many_machines_there_are(network, home, small_checkout):
+    """Each machine was sent uv's 38 MB, in pieces that took 2 MiB of memory a machine."""
+    nodes, _ = network
+    began_s = time.monotonic()
+    try:
+        done = Setup(nodes, home, small_checkout)
+    finally:
+        for node in nodes:
+            shutil.rmtree(node.folder / "set_up", ignore_errors=True)
+    print(f"setup of {MACHINES} machines: {time.monotonic() - began_s:.0f} s, "
+          f"{done.processor_s:.0f} s of processor time, {done.peak_mib:.0f} MiB")  # fmt: skip
+    assert done.status == 0, done.said
+    assert done.said.count(": ready: ") == MACHINES, done.said
+    assert done.peak_mib < 150
