@@ -1,25 +1,18 @@
-"""Copies the project to the machines of a workers CSV and installs its packages there, with uv."""
+"""Copies the project to a machine and installs its packages there, with uv."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import platform
-import secrets
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from impala_tf.frontend import packages, project, requirements
 from impala_tf.frontend.connection import CommandRunner, Stream, lines_of, until_input_ends
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.inventory import Secret
-from impala_tf.frontend.parallel import Machines, connected, on_all, try_all
 from impala_tf.frontend.plan import REMOTE_PYTHON, NodeSpec, Plan
 from impala_tf.frontend.requirements import Role
 from impala_tf.frontend.wheelhouse import Kind, Wheelhouse
@@ -48,100 +41,12 @@ class SetupOptions(NamedTuple):
     """A version that uv downloads where the machine's Python is too old or too new."""
 
 
-def set_up(
-    plan: Plan,
-    known: Mapping[str, Secret],
-    accept_new_host_keys: bool,
-    console: Console,
-    options: SetupOptions,
-    level_name: str = "",
-    root: Path = project.ROOT,
-) -> int:
-    """Sets up all machines of a plan in parallel; returns 1 if that fails for any, else 0."""
-    files = project.files(level_name, root)
-    with connected(plan.nodes, known, accept_new_host_keys) as machines:
-        installer = Installer(plan, files, root, options)
-        results = _on_all_machines(installer, plan, machines, console)
-    for name, result in results.items():
-        text = str(result) if isinstance(result, ClusterError) else f"{name}: {result}"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-    return 1 if any(isinstance(result, ClusterError) for result in results.values()) else 0
+class Needs(NamedTuple):
+    """What a machine needs in its folder."""
 
-
-def _on_all_machines(
-    installer: Installer, plan: Plan, machines: Machines, console: Console
-) -> dict[str, str | ClusterError]:
-    column = functools.partial(TextColumn, markup=False)
-    columns = (column("{task.fields[node]}"), BarColumn(), column("{task.description}"))
-    # Learners first: in a shared folder, their packages are enough for actors too.
-    ordered = sorted(plan.nodes, key=lambda node: plan.role(node) == "actor")
-    reached = {runner.node.name: runner for runner in machines.reached()}
-    leaders = _leaders([reached[node.name] for node in ordered if node.name in reached])
-    done = {node.name: threading.Event() for node in ordered}
-    results: dict[str, str | ClusterError] = {}
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-        tasks = {n: progress.add_task("waiting", total=1.0, node=n) for n in done}
-
-        def report(name: str, share: float, text: str) -> None:
-            progress.update(tasks[name], completed=share, description=text)
-
-        def work(name: str) -> str:
-            leader = leaders.get(name, name)
-            try:
-                found = machines.found[name]
-                if isinstance(found, ClusterError):
-                    raise found
-                if leader != name:
-                    done[leader].wait()
-                    if isinstance(results.get(leader), ClusterError):
-                        raise ClusterError(f"{name}: {leader}, which has the same folder, failed")
-                results[name] = installer.set_up(found, functools.partial(report, name))
-                report(name, 1.0, "ready")
-            except ClusterError as error:
-                results[name] = error
-                report(name, 0.0, "failed")
-            finally:
-                done[name].set()
-            return name
-
-        # Machines that wait for another come last, or they could fill the pool and block it.
-        names = sorted(done, key=lambda name: leaders.get(name, name) != name)
-        try:
-            try_all(names, str, work)
-        except BaseException:
-            installer.cancel()
-            raise
-    return {node.name: results[node.name] for node in plan.nodes}
-
-
-def _leaders(runners: Sequence[CommandRunner]) -> dict[str, str]:
-    """Returns {machine: the machine that sets up its folder}.
-
-    Machines with their home on a file server share one folder, and the first of them sets it up.
-    """
-    remote = [runner for runner in runners if not runner.node.is_local]
-    names = [runner.node.name for runner in remote]
-    mark = f".setup-{secrets.token_hex(8)}-"
-
-    def put(runner: CommandRunner) -> None:
-        path = f"{runner.node.workdir}/{mark}{names.index(runner.node.name)}"
-        script = 'mkdir -p -- "$(dirname -- "$1")" && : > "$1"'
-        runner.run(["sh", "-c", script, "sh", path], in_workdir=False)
-
-    def visible(runner: CommandRunner) -> list[int]:
-        found = runner.run(["ls", "-A"]).text.splitlines()
-        return [int(name.removeprefix(mark)) for name in found if name.startswith(mark)]
-
-    def remove(runner: CommandRunner) -> None:
-        runner.run(["rm", "-f", "--", f"{mark}{names.index(runner.node.name)}"])
-
-    on_all(remote, put)
-    marks = on_all(remote, visible)
-    on_all(remote, remove)
-    return {
-        name: names[min(seen)] if not isinstance(seen, ClusterError) and seen else name
-        for name, seen in marks.items()
-    }
+    role: Role
+    with_horovod: bool
+    python: str
 
 
 class Installer:
@@ -186,11 +91,12 @@ class Installer:
         """
         node = runner.node
         copied = 0 if node.is_local else self._copy_project(runner, report)
-        role, with_horovod = self._plan.role(node), self._needs_horovod(node)
+        role, with_horovod, _ = self.needs(node)
         pins = requirements.pinned(role, with_horovod, self._root, self._options.extras)
         own = node.is_local or node.python != REMOTE_PYTHON
         if not own:
             self._make_environment(runner, report)
+        report(_COPIED, "checking the packages")
         wrong = packages.wrong(runner, pins)
         if wrong and own:
             raise ClusterError(
@@ -208,8 +114,10 @@ class Installer:
                 )
         return f"ready: {copied} files copied, {len(pins)} packages as pinned, in {node.workdir}"
 
-    def _needs_horovod(self, node: NodeSpec) -> bool:
-        return any(process.group for process in self._plan.on(node))
+    def needs(self, node: NodeSpec) -> Needs:
+        """Returns what a machine needs."""
+        with_horovod = any(process.group for process in self._plan.on(node))
+        return Needs(self._plan.role(node), with_horovod, node.python)
 
     def _wanted(self, node: NodeSpec) -> list[str]:
         role: Role = self._plan.role(node)

@@ -21,6 +21,7 @@ from impala_tf.frontend import (
     overview,
     preflight,
     project,
+    setup,
     status,
 )
 from impala_tf.frontend.engines import registry
@@ -217,7 +218,7 @@ def _setup(options: argparse.Namespace) -> int:
             raise ConfigError(f"--extras={name}: must be some of {', '.join(_EXTRAS)}")
     plan, passwords, _ = plan_of(_given(options), sys.executable)
     settings = bootstrap.SetupOptions(extras, options.wheelhouse, options.install_python)
-    return bootstrap.set_up(
+    return setup.set_up(
         plan, passwords, options.accept_new_host_keys, Console(), settings, _own_names(options)
     )
 

@@ -1,6 +1,8 @@
 """`frontend setup`: copies the project and installs its packages, behind a real sshd."""
 
 import contextlib
+import importlib.metadata
+import io
 import socket
 import sys
 import threading
@@ -10,14 +12,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from impala_tf.frontend import bootstrap, packages, project
+from impala_tf.frontend import packages, project
 from impala_tf.frontend.bootstrap import Installer, SetupOptions
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.plan import Plan
+from impala_tf.frontend.setup import set_up
 from impala_tf.frontend.ssh import SshRunner
 from impala_tf.frontend.ssh_login import SshConnector
 from impala_tf.frontend.wheelhouse import Kind, Wheelhouse
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -111,27 +115,97 @@ def test_a_machine_is_sent_only_what_its_role_needs(sshd, small_project, tmp_pat
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     toml = small_project / "pyproject.toml"
     toml.write_text(toml.read_text().replace("learner=[]", 'learner=["toolz"]'))
-    nodes = [
-        sshd.node(workdir=str(tmp_path / job), python=".venv/bin/python")._replace(name=job)
-        for job in ("actor", "learner")
-    ]
-    processes = (ProcessSpec("actor-0", "actor", ()), ProcessSpec("learner-0", "learner", ()))
-    plan = Plan("impala", tuple(nodes), processes, ())
-    options = SetupOptions(wheelhouse=True)
-    known = home_with(tmp_path / "home", sshd)
-    status = bootstrap.set_up(plan, {}, False, Console(quiet=True), options, root=small_project)
-    assert (status, known.exists()) == (0, True)
+    home_with(tmp_path / "home", sshd)
+    nodes = [machine(sshd, job, tmp_path / job) for job in ("actor", "learner")]
+    status, said = set_up_all(nodes, small_project, wheelhouse=True)
+    assert status == 0, said
     assert [name.split("-")[0] for name in wheels_of(tmp_path / "actor")] == ["iniconfig"]
     assert [name.split("-")[0] for name in wheels_of(tmp_path / "learner")] == [
         "iniconfig", "toolz",
     ]  # fmt: skip
 
 
+def machine(sshd, name, workdir, python=".venv/bin/python", **changes):
+    """Returns a machine with the process that its name begins with."""
+    return sshd.node(workdir=str(workdir), python=python, **changes)._replace(name=name)
+
+
+def set_up_all(nodes, root, output=None, **options):
+    """Sets up machines; returns the exit status and what was printed."""
+    output = output or io.StringIO()
+    names = [f"{node.name.split('-')[0]}-{number}" for number, node in enumerate(nodes)]
+    processes = [ProcessSpec(n, node.name, ()) for n, node in zip(names, nodes, strict=True)]
+    plan = Plan("impala", tuple(nodes), tuple(processes), ())
+    console = Console(file=output, width=200)
+    status = set_up(plan, {}, False, console, SetupOptions(**options), root=root)
+    return status, output.getvalue()
+
+
+def test_machines_with_one_folder_set_it_up_one_after_another(
+    sshd, small_project, tmp_path, monkeypatch
+):
+    """The home folders of a cluster are often on one file server."""
+    home_with(tmp_path / "home", sshd)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    toml = small_project / "pyproject.toml"
+    toml.write_text(toml.read_text().replace("learner=[]", 'learner=["toolz"]'))
+    folder = tmp_path / "shared"
+    names = ("actor-a", "actor-b", "learner-c", "actor-d")
+    nodes = [machine(sshd, name, folder) for name in names]
+    status, said = set_up_all(nodes, small_project)
+    assert status == 0, said
+    assert said.count("ready: 0 files copied") == 3, said
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == [
+        ".uv", ".venv",
+    ]  # fmt: skip
+    installed = [path.name for path in folder.glob(".venv/lib/*/site-packages/*.dist-info")]
+    assert sorted(installed) == ["iniconfig-2.1.0.dist-info", "toolz-1.0.0.dist-info"]
+
+
+def test_a_folder_that_one_machine_cannot_set_up_is_not_tried_by_the_others(
+    sshd, small_project, tmp_path, monkeypatch
+):
+    home_with(tmp_path / "home", sshd)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (small_project / project.CONSTRAINTS).write_text("iniconfig==0.0.1\n")
+    names = ("actor-a", "actor-b", "actor-c")
+    nodes = [machine(sshd, name, tmp_path / "shared", sys.executable) for name in names]
+    status, said = set_up_all(nodes, small_project)
+    assert status == 1
+    assert said.count("instead of 0.0.1; install the versions") == 1, said
+    assert said.count(", which has the same folder, failed") == 2, said
+    assert said.splitlines()[-1] == "0 of 3 machine(s) ready; not actor-a, actor-b, actor-c"
+
+
+def test_a_machine_that_does_not_answer_holds_up_no_other(
+    sshd, small_project, tmp_path, monkeypatch
+):
+    """All waited for the slowest at the login, and three more times."""
+    home_with(tmp_path / "home", sshd)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    version = importlib.metadata.version("iniconfig")
+    (small_project / project.CONSTRAINTS).write_text(f"iniconfig=={version}\n")
+    output, statuses = io.StringIO(), []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nodes = [machine(sshd, "actor-a", tmp_path / "a", sys.executable),
+                 machine(sshd, "actor-b", "b", ssh_port=silent.getsockname()[1])]  # fmt: skip
+        thread = threading.Thread(
+            target=lambda: statuses.append(set_up_all(nodes, small_project, output)[0])
+        )
+        thread.start()
+        accepted, _ = silent.accept()
+        with accepted:
+            wait_until(lambda: "actor-a: ready" in output.getvalue(), 12)
+            assert "actor-b" not in output.getvalue()
+        thread.join(20)
+    assert statuses == [1]
+    assert output.getvalue().splitlines()[-1] == "1 of 2 machine(s) ready; not actor-b"
+
+
 def home_with(home, sshd):
     known = home / ".ssh" / "known_hosts"
     known.parent.mkdir(parents=True)
     known.write_text(sshd.known_hosts.read_text())
-    return known
 
 
 def test_wheels_fit_the_machines_python_not_the_launchers(tmp_path, monkeypatch):
@@ -155,7 +229,7 @@ def peak_mib():
 
 def test_sending_uv_to_many_machines_takes_little_time_and_memory(sshd, small_project, tmp_path):
     """It took 5 s of processor time and 110 MiB a machine. It has about 40 MB."""
-    machines = [Setup(sshd, small_project, tmp_path / f"w{k}") for k in range(6)]
+    machines = [Setup(sshd, small_project, tmp_path / f"w{k}") for k in range(3)]
     for each in machines:
         each.runner.run(["mkdir", "-p", "--", each.runner.node.workdir], in_workdir=False)
     installer = machines[0].installer()
