@@ -116,7 +116,7 @@ def _set_aside(
 
 
 def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Checked]:
-    found = on_all(machines.reached(), launcher.check)
+    found = on_all(machines.reached(), launcher.check, "checking")
     failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
     if twice := launcher.named_twice(good(found)):
         raise ConfigError(twice)
@@ -133,7 +133,7 @@ def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Ch
 
 def _start(given: Given, launcher: Launcher, machines: Machines) -> None:
     try:
-        found = on_all(machines.reached(), launcher.start)
+        found = on_all(machines.reached(), launcher.start, "starting")
         failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
         _require_enough(given, launcher.record.plan, {**machines.found, **failed})
         machines.found.update(failed)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,17 +15,28 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.ssh import SshRunner
-from impala_tf.frontend.ssh_login import SshConnector
+from impala_tf.frontend.ssh_login import SshConnector, ask_on_terminal
 
 T = TypeVar("T")
 R = TypeVar("R")
 _MAX_AT_ONCE = 128
+_PATIENCE_S = 5.0
+_NAMED = 5
+_asking = threading.Lock()
 
 
 def try_all(
-    items: Iterable[T], name: Callable[[T], str], work: Callable[[T], R]
+    items: Iterable[T], name: Callable[[T], str], work: Callable[[T], R], doing: str = ""
 ) -> dict[str, R | ClusterError]:
-    """Does `work` for all items in parallel; returns {name: result or ClusterError}."""
+    """Does `work` for all items in parallel; returns {name: result or ClusterError}.
+
+    Args:
+      items: machines, or what is done on them.
+      name: returns the name of an item.
+      work: done in a thread.
+      doing: what this is called in lines on standard error, which name those that take long.
+        Default: there are none.
+    """
 
     def attempt(item: T) -> R | ClusterError:
         try:
@@ -34,17 +47,32 @@ def try_all(
     listed = list(items)
     pool = ThreadPoolExecutor(min(len(listed), _MAX_AT_ONCE) or 1)
     try:
-        return dict(zip(map(name, listed), pool.map(attempt, listed), strict=True))
+        asked = {name(item): pool.submit(attempt, item) for item in listed}
+        if doing:
+            _name_awaited(doing, asked)
+        return {name: future.result() for name, future in asked.items()}
     finally:
         # After Ctrl-C, the caller has to end what the others wait for; so this must not wait.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+def _name_awaited(doing: str, asked: Mapping[str, Future[R]]) -> None:
+    """Waits for all; says who is awaited every few seconds, if these are others than before."""
+    said = None
+    while wait(asked.values(), _PATIENCE_S).not_done:
+        awaited = [name for name, future in asked.items() if not future.done()]
+        if awaited and awaited != said and not _asking.locked():
+            names = ", ".join(awaited[:_NAMED]) + (", ..." if awaited[_NAMED:] else "")
+            count = f"{len(awaited)} of {len(asked)} machine(s)"
+            print(f"{doing}: waiting for {count}: {names}", file=sys.stderr, flush=True)
+            said = awaited
+
+
 def on_all(
-    runners: Iterable[CommandRunner], work: Callable[[CommandRunner], R]
+    runners: Iterable[CommandRunner], work: Callable[[CommandRunner], R], doing: str = ""
 ) -> dict[str, R | ClusterError]:
-    """Does `work` on all machines in parallel; returns {name of the node: result or error}."""
-    return try_all(runners, lambda runner: runner.node.name, work)
+    """Does `work` on all machines; returns {name of the node: result or error}; see `try_all`."""
+    return try_all(runners, lambda runner: runner.node.name, work, doing)
 
 
 def good(answers: Mapping[str, R | ClusterError]) -> dict[str, R]:
@@ -71,13 +99,15 @@ class Machines:
         self._connector = connector
         self.found: dict[str, CommandRunner | ClusterError] = {}
 
-    def connect(self, nodes: Iterable[NodeSpec]) -> dict[str, CommandRunner | ClusterError]:
-        """Connects to machines in parallel; those that fail may be tried again later."""
+    def connect(
+        self, nodes: Iterable[NodeSpec], doing: str = ""
+    ) -> dict[str, CommandRunner | ClusterError]:
+        """Connects to machines; those that fail may be tried again later; see `try_all`."""
 
         def open_one(node: NodeSpec) -> CommandRunner:
             return LocalRunner(node) if node.is_local else SshRunner(node, self._connector)
 
-        found = try_all(nodes, lambda node: node.name, open_one)
+        found = try_all(nodes, lambda node: node.name, open_one, doing)
         self.found.update(found)
         return found
 
@@ -100,9 +130,14 @@ def connected(
     known_hosts: Path | None = None,
 ) -> Iterator[Machines]:
     """Connects to machines until the block ends; says of each whether it can be used."""
-    machines = Machines(SshConnector(passwords, accept_new_host_keys, known_hosts))
+
+    def ask(prompt: str) -> Secret | None:
+        with _asking:  # Nothing is printed beside the question.
+            return ask_on_terminal(prompt)
+
+    machines = Machines(SshConnector(passwords, accept_new_host_keys, known_hosts, ask))
     try:
-        machines.connect(nodes)
+        machines.connect(nodes, "logging in")
         yield machines
     finally:
         machines.close()

@@ -214,10 +214,13 @@ def test_machines_that_do_not_answer_are_named_and_delay_nobody(zoo, capfd):
             node.cut_off()
             healing.callback(node.reconnect)
         assert run.launch() == 1
-        named = {line.split(":")[0] for line in capfd.readouterr().err.splitlines()}
-        assert lost <= named
-        assert run.launch(min_actors=1) == 0
         said = capfd.readouterr().err.splitlines()
+        assert lost <= {line.split(":")[0] for line in said}
+        names = ", ".join(node.address for node in frozen)
+        waiting = [line for line in said if line.startswith("logging in: waiting for ")]
+        assert any(f" of {MACHINES} machine(s): {names}" in line for line in waiting), waiting
+        assert run.launch(min_actors=1) == 0
+        said = [line for line in capfd.readouterr().err.splitlines() if ": waiting" not in line]
         assert {line.split(":")[0] for line in said} == lost, said
         there = [node for node in run.nodes if node.address not in lost]
         assert all(run.running(node) == run.names(node) for node in there)

@@ -1,0 +1,35 @@
+"""Work on many machines at once, behind a real sshd."""
+
+import socket
+import threading
+
+from impala_tf.frontend import parallel
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.parallel import connected
+from tests.helpers.waiting import wait_until
+
+
+def test_machines_that_take_long_are_named_meanwhile(sshd, capfd, monkeypatch):
+    """A launch said nothing until the slowest machine had answered."""
+    monkeypatch.setattr(parallel, "_PATIENCE_S", 0.5)
+    found, said = {}, []
+
+    def connect(nodes):
+        with connected(nodes, {}, known_hosts=sshd.known_hosts) as machines:
+            found.update(machines.found)
+
+    def slow_ones():
+        said.extend(capfd.readouterr().err.splitlines())
+        return "logging in: waiting for 1 of 2 machine(s): slow" in said
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        slow = sshd.node(ssh_port=silent.getsockname()[1])._replace(name="slow")
+        thread = threading.Thread(target=connect, args=([sshd.node(), slow],))
+        thread.start()
+        accepted, _ = silent.accept()
+        with accepted:
+            wait_until(slow_ones, 12)
+        thread.join(20)
+    assert isinstance(found["slow"], ClusterError)
+    assert not isinstance(found["node1"], ClusterError)
+    assert sum(line.endswith(": slow") for line in said) == 1, "it was repeated"
