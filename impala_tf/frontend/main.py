@@ -101,6 +101,13 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
         commands.choices[name].add_argument(
             "-f", "--follow", action="store_true", help="keep showing what is new"
         )
+    commands.choices["status"].add_argument(
+        "targets", metavar="NAME|HOST", nargs="*",
+        help="processes, such as actor-2, or machines; default: all",
+    )  # fmt: skip
+    commands.choices["status"].add_argument(
+        "--problems", action="store_true", help="only processes that need attention"
+    )
     commands.choices["logs"].add_argument(
         "name", metavar="NAME", help="a process, such as actor-2, or supervisor"
     )
@@ -246,8 +253,11 @@ def _run_of(options: argparse.Namespace) -> Path:
 def _status(options: argparse.Namespace) -> int:
     if found := registry.found(options.logdir):
         engine, job = found
+        if options.targets or options.problems:
+            raise ConfigError("status: NAME, HOST and --problems need a run from a workers CSV")
         return engine.show_status(job)
-    return status.show_status(_run_of(options), overview.wide_console(), options.follow)
+    shown = status.Shown(tuple(options.targets), options.problems)
+    return status.show_status(_run_of(options), overview.wide_console(), options.follow, shown)
 
 
 def _watch(options: argparse.Namespace) -> int:

@@ -35,7 +35,7 @@ def show(plan: Plan, console: Console) -> None:
         cells = (
             node.name,
             _login(node),
-            ", ".join(_spans(process.name for process in processes)),
+            ", ".join(spans(process.name for process in processes)),
             _environments(processes),
             f"{plan.memory_gib(node):.2g} GiB or more",
             ", ".join(_listens(plan, processes)) or "-",
@@ -104,7 +104,7 @@ def _login(node: NodeSpec) -> str:
     return f"{user}{node.ssh_host}" + (f", port {node.ssh_port}" if node.ssh_port else "")
 
 
-def _spans(names: Iterable[str]) -> list[str]:
+def spans(names: Iterable[str]) -> list[str]:
     """Returns names in order, with actor-3, actor-4, actor-5 as 'actor-3 to actor-5'."""
     spans: list[list[str]] = []
     for name in names:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,57 +18,81 @@ from rich.table import Table
 from rich.text import Text
 
 from impala_tf.config import ConfigError, user_commands
+from impala_tf.frontend import overview
 from impala_tf.frontend.connection import CommandRunner, until_input_ends
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.look import Look, Status, look
+from impala_tf.frontend.look import Look, look
 from impala_tf.frontend.node.state import log_path, supervisor_log
 from impala_tf.frontend.parallel import Machines, connected
-from impala_tf.frontend.plan import NodeSpec
+from impala_tf.frontend.plan import NodeSpec, Plan
+from impala_tf.frontend.process_rows import COLUMNS, Answers, orphans, rows_of, steps_per_s
 from impala_tf.frontend.record import Record, load
 from impala_tf.frontend.ssh_login import SshConnector
 from impala_tf.machine.supervision import OVER
 
-_COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
-            "last contact", "detail")  # fmt: skip
 _SUPERVISOR = "supervisor"
 _RECENT_BYTES = 20_000
 _POLL_S = 2.0
 _FOLLOW_S = 2.0
 _STYLES = {"running": "green", "finished": "green", "failed": "red", "refused": "red"}
-Answers = Mapping[str, Look | ClusterError | None]
-"""{name of a machine: what it says, why it says nothing, or None while it is being asked}."""
 
 
-def show_status(logdir: Path, console: Console, follow: bool = False) -> int:
-    """Prints the state of every process; returns 1 if a machine is unreachable, else 0.
+class Shown(NamedTuple):
+    """Which processes `status` shows; the sums are always those of all."""
+
+    targets: tuple[str, ...] = ()
+    """Processes or machines; none: all."""
+    problems: bool = False
+    """Whether to show only what somebody has to look at."""
+
+
+def show_status(logdir: Path, console: Console, follow: bool, shown: Shown) -> int:
+    """Prints sums and the state of processes; returns 1 if a machine is unreachable, else 0.
 
     On a terminal, the rows of machines that answer are shown before the slow ones have answered.
     With `follow`, shows it again and again until Ctrl-C.
+
+    Raises:
+      ConfigError: a target is not of this run.
     """
     record = load(logdir)
+    _names(record.plan, shown.targets)
     machines = Machines(SshConnector(record.passwords(), False))
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        answers = _ask_all(record, machines, console, live)
+        answers = _ask_all(record, machines, console, live, shown)
         while follow:
-            live.update(_table_that_fits(record, answers, console), refresh=True)
+            live.update(_what_fits(record, answers, console, shown), refresh=True)
             time.sleep(_FOLLOW_S)
             record = load(logdir)
-            answers = _ask_all(record, machines, console, live, answers)
+            answers = _ask_all(record, machines, console, live, shown, answers)
     machines.close()
-    console.print(_table(record, answers))
-    orphans = _orphans(record, answers)
-    if orphans:
+    _print_line(console, _sums(record, answers))
+    rows = _rows(record, answers, shown)
+    if rows:
+        console.print(_table_of(rows))
+    else:
+        _print_line(console, "no process needs attention")
+    if waiting := orphans(record, answers):
         stop = user_commands.frontend("stop", f"--logdir={logdir}")
-        line = f"no learner is left, but {orphans} actor(s) wait for one; stop them with {stop}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        line = f"no learner is left, but {waiting} actor(s) wait for one; stop them with {stop}"
+        _print_line(console, line)
     lost = [str(each) for each in answers.values() if isinstance(each, ClusterError)]
     for problem in lost:
-        console.print(problem, markup=False, highlight=False, soft_wrap=True)
+        _print_line(console, problem)
     return 1 if lost else 0
 
 
+def _print_line(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 def _ask_all(
-    record: Record, machines: Machines, console: Console, live: Live, before: Answers | None = None
+    record: Record,
+    machines: Machines,
+    console: Console,
+    live: Live,
+    shown: Shown,
+    before: Answers | None = None,
 ) -> Answers:
     """Looks at all machines in parallel; meanwhile shows what is known already."""
 
@@ -84,7 +109,7 @@ def _ask_all(
         while not all(each.done() for each in asked.values()):
             if console.is_terminal:
                 known = _answers(asked, before)
-                live.update(_table_that_fits(record, known, console), refresh=True)
+                live.update(_what_fits(record, known, console, shown), refresh=True)
             time.sleep(0.05)
     return _answers(asked, before)
 
@@ -179,23 +204,64 @@ def _answers(asked: Mapping[str, Future[Look]], before: Answers | None) -> Answe
     return found
 
 
-def _table(record: Record, answers: Answers) -> Table:
-    return _table_of(_rows(record, answers))
+def _sums(record: Record, answers: Answers) -> str:
+    """Returns the numbers of all processes and machines, in a line."""
+    rows = rows_of(record, answers)
+    parts = []
+    for job in ("learner", "actor"):
+        words = Counter(row[2] for row in rows if row[0].startswith(job))
+        if words:
+            parts.append(f"{job}s: {_counts(words)}")
+    if (rate := steps_per_s(record, answers)) is not None:
+        parts.append(f"{rate:,.0f} agent steps/s")
+    there = sum(isinstance(each, Look) for each in answers.values())
+    return "; ".join([*parts, f"{there} of {len(answers)} machine(s) answer"])
 
 
-def _table_that_fits(record: Record, answers: Answers, console: Console) -> Table | Group:
-    """Returns the table, without rows that the terminal has no lines for: most of them are fine."""
-    rows = _rows(record, answers)
+def _counts(words: Counter[str]) -> str:
+    ordered = sorted(words.items(), key=lambda item: (item[0] != "running", -item[1]))
+    return ", ".join(f"{count} {word}" for word, count in ordered)
+
+
+def _rows(record: Record, answers: Answers, shown: Shown) -> list[list[str]]:
+    names = _names(record.plan, shown.targets)
+    return [
+        row
+        for row in rows_of(record, answers)
+        if row[0] in names and not (shown.problems and _rank(row) > 0)
+    ]
+
+
+def _names(plan: Plan, targets: Sequence[str]) -> set[str]:
+    """Returns the names of the processes that are meant. Raises ConfigError if one is unknown."""
+    names = set() if targets else {process.name for process in plan.processes}
+    for target in targets:
+        hosts = [node.name for node in plan.nodes if target in (node.name, node.ssh_host)]
+        found = {p.name for p in plan.processes if p.name == target or p.node in hosts}
+        if not found:
+            raise ConfigError(
+                f"{target}: no such process or machine; this run has "
+                f"{', '.join(overview.spans(p.name for p in plan.processes))} on "
+                f"{', '.join(node.name for node in plan.nodes)}"
+            )
+        names |= found
+    return names
+
+
+def _what_fits(record: Record, answers: Answers, console: Console, shown: Shown) -> Group:
+    """Returns sums and rows, without rows that the terminal has no lines for: most are fine."""
+    sums, rows = _sums(record, answers), _rows(record, answers, shown)
+    columns = max(1, shutil.get_terminal_size().columns)
     # A table that is wider than the terminal takes several lines a row.
-    lines_of_a_row = -(-console.width // max(1, shutil.get_terminal_size().columns))
-    fitting = (console.height - 1) // lines_of_a_row - 2  # the header, and the line below
+    lines_of_a_row = -(-console.width // columns)
+    lines = console.height - 1 - -(-len(sums) // columns)
+    fitting = lines // lines_of_a_row - 2  # the header, and the line below
     if len(rows) <= fitting + 1:
-        return _table_of(rows)
+        return Group(Text(sums), _table_of(rows))
     ordered = sorted(rows, key=_rank)
-    shown, rest = ordered[: max(fitting, 1)], ordered[max(fitting, 1) :]
-    words = Counter(row[2] for row in rest)
-    counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
-    return Group(_table_of(shown), Text(f"... and {len(rest)} more: {counts}"))
+    first, rest = ordered[: max(fitting, 1)], ordered[max(fitting, 1) :]
+    counts = _counts(Counter(row[2] for row in rest))
+    return Group(Text(sums), _table_of(first), Text(f"... and {len(rest)} more: {counts}"))
 
 
 def _rank(row: Sequence[str]) -> int:
@@ -210,158 +276,8 @@ def _rank(row: Sequence[str]) -> int:
 
 def _table_of(rows: Iterable[Sequence[str]]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
+    for column in COLUMNS:
         table.add_column(column, no_wrap=True)
     for row in rows:
         table.add_row(*map(Text, row), style=_STYLES.get(row[2]))  # not as markup
     return table
-
-
-def _rows(record: Record, answers: Answers) -> list[list[str]]:
-    """Returns the cells of every process."""
-    rates, contacts, troubles = _rates(answers), _contacts(answers), _actors_troubles(answers)
-    found = []
-    for process in record.plan.processes:
-        answer = answers[process.node]
-        if answer is None:
-            row = ["asking ...", "", "", "", "", "", ""]
-        elif isinstance(answer, ClusterError):
-            row = ["unknown", "", "", "", "", "", "unreachable"]
-        else:
-            row = _row(answer, process.name, rates, contacts)
-            row[-1] = row[-1] or troubles.get(process.name, "")
-        found.append([process.name, process.node, *row])
-    return found
-
-
-def _row(
-    seen: Look,
-    name: str,
-    rates: Mapping[str, tuple[str, str]],
-    contacts: Mapping[str, str],
-) -> list[str]:
-    state = seen.state.processes.get(name) if seen.state is not None else None
-    if state is None:
-        return ["not started", "", "", "", "", "", ""]
-    word = "lost" if seen.is_silent and state.state not in (*OVER, "left") else state.state
-    up_s = None
-    if word == "running" and state.started_unix_s is not None:
-        up_s = seen.now_unix_s - state.started_unix_s
-    row = [word, _duration(up_s), str(state.restarts)]
-    if word == "lost":
-        return [*row, "", "", "", "the machine has rebooted" if seen.has_rebooted
-                else "its supervisor is silent"]  # fmt: skip
-    if word != "running":
-        return [*row, "", "", "", state.detail]
-    detail = _trouble(seen, name) or state.detail
-    return [*row, *rates.get(name, ("", "")), contacts.get(name, ""), detail]
-
-
-def _trouble(seen: Look, name: str) -> str:
-    """Returns what a learner says is wrong."""
-    statuses = {f"learner-{rank}": status for rank, status in seen.statuses.items()}
-    status = statuses.get(name, {})
-    found = _away(status, seen.now_unix_s)
-    if since_s := status.get("starving_since_unix_s"):
-        found.append(f"starving for {_duration(seen.now_unix_s - since_s)}: no unrolls")
-    if refused := status.get("refused_actor"):
-        found.append(refused)
-    if trouble := status.get("storage_trouble"):
-        found.append(
-            f"{trouble['text']} (for {_duration(seen.now_unix_s - trouble['since_unix_s'])})"
-        )
-    return "; ".join(found)
-
-
-def _away(status: Status, now_unix_s: float) -> list[str]:
-    """Returns a line if learners of the run are away."""
-    away = status.get("away_learners") or []
-    if not away:
-        return []
-    here = status["num_learners"]
-    who = ", ".join(
-        f"learner-{each['learner']} (for {_duration(max(0.0, now_unix_s - each['since_unix_s']))})"
-        for each in away
-    )
-    return [f"training with {here} of {here + len(away)} learners; away: {who}"]
-
-
-def _actors_troubles(answers: Answers) -> dict[str, str]:
-    """Returns {name: what keeps an actor from acting}, as the learners say."""
-    return {
-        actor["name"]: actor.get("trouble", "")
-        for seen in _looks(answers)
-        for status in seen.statuses.values()
-        for actor in status["actors"]
-    }
-
-
-def _looks(answers: Answers) -> list[Look]:
-    return [each for each in answers.values() if isinstance(each, Look)]
-
-
-def _rates(answers: Answers) -> dict[str, tuple[str, str]]:
-    """Returns {name: (agent steps/s, parameter lag)}, as the learners say."""
-    found: dict[str, tuple[str, str]] = {}
-    for seen in _looks(answers):
-        for status in seen.statuses.values():
-            found.update(_rates_of(status))
-    return found
-
-
-def _rates_of(status: Status) -> dict[str, tuple[str, str]]:
-    """Learner 0 knows the rates of all learners."""
-    found = {
-        actor["name"]: (actor["agent_steps_per_s"], actor["parameter_lag"])
-        for actor in status["actors"]
-    }
-    row = status["row"]
-    for learner in status["learners"] or ([{"learner": 0, **row}] if row else []):
-        name = f"learner-{learner['learner']}"
-        found[name] = (learner["agent_steps_per_s"], learner["policy_lag_mean"])
-    return {
-        name: ("" if rate is None else f"{rate:,.0f}", "" if lag is None else f"{lag:.1f}")
-        for name, (rate, lag) in found.items()
-    }
-
-
-def _contacts(answers: Answers) -> dict[str, str]:
-    """Returns how long ago learners and actors were last heard from, in words."""
-    found = {}
-    for seen in _looks(answers):
-        for rank, status in seen.statuses.items():
-            heard = {actor["name"]: actor["last_contact_unix_s"] for actor in status["actors"]}
-            heard[f"learner-{rank}"] = status["updated_unix_s"]
-            for name, unix_s in heard.items():
-                found[name] = f"{_duration(max(0.0, seen.now_unix_s - unix_s))} ago"
-    return found
-
-
-def _orphans(record: Record, answers: Answers) -> int:
-    """Returns how many actors still run although every learner is over; 0 if that is not certain.
-
-    With --detach nothing stops them. An actor cannot tell a learner that is over from one that is
-    unreachable for a while, so it keeps waiting.
-    """
-    alive = 0
-    for process in record.plan.processes:
-        seen = answers[process.node]
-        if not isinstance(seen, Look):
-            return 0
-        state = seen.state.processes.get(process.name) if seen.state is not None else None
-        is_over = state is not None and state.state in OVER
-        if not process.is_learner:
-            alive += state is not None and not is_over and not seen.is_silent
-        elif not is_over:
-            return 0
-    return alive
-
-
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -263,6 +263,38 @@ def test_a_run_starts_with_those_who_are_there_and_takes_in_the_rest(run, one_is
     assert f"{NOBODY}: joined the run" in run.display.notes
 
 
+def test_status_sums_up_and_shows_only_what_is_asked_for(run, one_is_missing, capfd):
+    """Among the rows of hundreds of processes, the one that had failed was hard to find."""
+    assert run.launch(detach=True, min_actors=1) == 0
+    wait_until((run.logdir / "status.json").exists)
+
+    def rows(*words, status=1):
+        capfd.readouterr()
+        assert run.command("status", *words) == status
+        return {line.split("  ")[0] for line in capfd.readouterr().out.splitlines()[1:]}
+
+    everything = {"process", "learner-0", "actor-0", "actor-1", "actor-2"}
+    unreachable = f"{NOBODY}: nothing answers SSH at {NOBODY}:22"
+    assert rows() == {*everything, unreachable}
+    assert rows("--problems") == {"process", "actor-2", unreachable}
+    assert rows("actor-1", NOBODY) == {"process", "actor-1", "actor-2", unreachable}
+    assert rows("actor-1", "--problems") == {"no process needs attention", unreachable}
+    run.command("status", "actor-1")
+    assert capfd.readouterr().out.splitlines()[0] == (
+        "learners: 1 running; actors: 2 running, 1 unknown; 5,678 agent steps/s; "
+        "1 of 2 machine(s) answer"
+    )
+    assert run.command("status", "actor-1", "actor-7") == 2
+    assert capfd.readouterr().err == (
+        "actor-7: no such process or machine; this run has learner-0, actor-0 to actor-2 on "
+        f"this machine, {NOBODY}\n"
+    )
+    one_is_missing.touch()
+    assert run.command("restart", NOBODY) == 0
+    assert rows("--problems", status=0) == {"no process needs attention"}
+    run.command("stop")
+
+
 def test_a_machine_that_was_missing_can_be_started_later(run, one_is_missing, capfd):
     assert run.launch(detach=True, min_actors=1) == 0
     assert run.command("restart", NOBODY) == 1

@@ -69,6 +69,7 @@ def test_status_on_a_low_terminal_shows_what_needs_attention(launched):
     launched.command("stop", "actor-0")
     terminal = Terminal("status", "-f", f"--logdir={launched.logdir}", lines=4)
     terminal.wait_for(b"... and 2 more: 2 stopped")
+    assert b"learners: 1 stopped; actors: 1 running, 1 stopped; 1 of 1" in terminal.shown
     assert b"actor-1" in terminal.shown
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.process.wait(20) == 130

@@ -229,7 +229,10 @@ def test_machines_that_do_not_answer_are_named_and_delay_nobody(zoo, capfd):
         print(f"status with 10 of {MACHINES} machines lost: {time.monotonic() - began_s:.1f} s")
         shown = capfd.readouterr().out
         assert all(shown.count(f" {address} ") == ACTORS for address in lost)
-        assert shown.count(" running ") == (MACHINES - len(lost)) * ACTORS + 1
+        running, unknown = ACTORS * len(there), ACTORS * len(lost)
+        assert shown.count(" running ") == running + 1
+        assert shown.startswith(f"learners: 1 running; actors: {running} running, {unknown} unkno")
+        assert f" {len(there)} of {MACHINES} machine(s) answer\n" in shown
     for node in (frozen[0], cut[0]):
         assert main(["restart", "--logdir=runs", node.address]) == 0, capfd.readouterr().err
         assert run.running(node) == run.names(node)

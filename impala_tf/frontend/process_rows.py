@@ -1,0 +1,177 @@
+"""What `status` says about each process, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.look import Look, Status
+from impala_tf.frontend.record import Record
+from impala_tf.machine.supervision import OVER
+
+COLUMNS = ("process", "host", "state", "uptime", "restarts", "agent steps/s", "parameter lag",
+           "last contact", "detail")  # fmt: skip
+Answers = Mapping[str, Look | ClusterError | None]
+"""{name of a machine: what it says, why it says nothing, or None while it is being asked}."""
+
+
+def rows_of(record: Record, answers: Answers) -> list[list[str]]:
+    """Returns the cells of every process; see COLUMNS."""
+    rates, contacts, troubles = _rates(answers), _contacts(answers), _actors_troubles(answers)
+    found = []
+    for process in record.plan.processes:
+        answer = answers[process.node]
+        if answer is None:
+            row = ["asking ...", "", "", "", "", "", ""]
+        elif isinstance(answer, ClusterError):
+            row = ["unknown", "", "", "", "", "", "unreachable"]
+        else:
+            row = _row(answer, process.name, rates, contacts)
+            row[-1] = row[-1] or troubles.get(process.name, "")
+        found.append([process.name, process.node, *row])
+    return found
+
+
+def _row(
+    seen: Look,
+    name: str,
+    rates: Mapping[str, tuple[str, str]],
+    contacts: Mapping[str, str],
+) -> list[str]:
+    state = seen.state.processes.get(name) if seen.state is not None else None
+    if state is None:
+        return ["not started", "", "", "", "", "", ""]
+    word = "lost" if seen.is_silent and state.state not in (*OVER, "left") else state.state
+    up_s = None
+    if word == "running" and state.started_unix_s is not None:
+        up_s = seen.now_unix_s - state.started_unix_s
+    row = [word, _duration(up_s), str(state.restarts)]
+    if word == "lost":
+        return [*row, "", "", "", "the machine has rebooted" if seen.has_rebooted
+                else "its supervisor is silent"]  # fmt: skip
+    if word != "running":
+        return [*row, "", "", "", state.detail]
+    detail = _trouble(seen, name) or state.detail
+    return [*row, *rates.get(name, ("", "")), contacts.get(name, ""), detail]
+
+
+def _trouble(seen: Look, name: str) -> str:
+    """Returns what a learner says is wrong."""
+    statuses = {f"learner-{rank}": status for rank, status in seen.statuses.items()}
+    status = statuses.get(name, {})
+    found = _away(status, seen.now_unix_s)
+    if since_s := status.get("starving_since_unix_s"):
+        found.append(f"starving for {_duration(seen.now_unix_s - since_s)}: no unrolls")
+    if refused := status.get("refused_actor"):
+        found.append(refused)
+    if trouble := status.get("storage_trouble"):
+        found.append(
+            f"{trouble['text']} (for {_duration(seen.now_unix_s - trouble['since_unix_s'])})"
+        )
+    return "; ".join(found)
+
+
+def _away(status: Status, now_unix_s: float) -> list[str]:
+    """Returns a line if learners of the run are away."""
+    away = status.get("away_learners") or []
+    if not away:
+        return []
+    here = status["num_learners"]
+    who = ", ".join(
+        f"learner-{each['learner']} (for {_duration(max(0.0, now_unix_s - each['since_unix_s']))})"
+        for each in away
+    )
+    return [f"training with {here} of {here + len(away)} learners; away: {who}"]
+
+
+def _actors_troubles(answers: Answers) -> dict[str, str]:
+    """Returns {name: what keeps an actor from acting}, as the learners say."""
+    return {
+        actor["name"]: actor.get("trouble", "")
+        for seen in _looks(answers)
+        for status in seen.statuses.values()
+        for actor in status["actors"]
+    }
+
+
+def _looks(answers: Answers) -> list[Look]:
+    return [each for each in answers.values() if isinstance(each, Look)]
+
+
+def _rates(answers: Answers) -> dict[str, tuple[str, str]]:
+    """Returns {name: (agent steps/s, parameter lag)}, as the learners say."""
+    found: dict[str, tuple[str, str]] = {}
+    for seen in _looks(answers):
+        for status in seen.statuses.values():
+            found.update(_rates_of(status))
+    return found
+
+
+def _rates_of(status: Status) -> dict[str, tuple[str, str]]:
+    """Learner 0 knows the rates of all learners."""
+    found = {
+        actor["name"]: (actor["agent_steps_per_s"], actor["parameter_lag"])
+        for actor in status["actors"]
+    }
+    row = status["row"]
+    for learner in status["learners"] or ([{"learner": 0, **row}] if row else []):
+        name = f"learner-{learner['learner']}"
+        found[name] = (learner["agent_steps_per_s"], learner["policy_lag_mean"])
+    return {
+        name: ("" if rate is None else f"{rate:,.0f}", "" if lag is None else f"{lag:.1f}")
+        for name, (rate, lag) in found.items()
+    }
+
+
+def steps_per_s(record: Record, answers: Answers) -> float | None:
+    """Returns the agent steps a second of all learners, as learner 0 says; None: it does not."""
+    node = next(p.node for p in record.plan.processes if p.name == "learner-0")
+    seen = answers[node]
+    if not isinstance(seen, Look) or seen.state is None or seen.is_silent:
+        return None
+    row = seen.statuses.get(0, {}).get("row")
+    is_running = seen.state.processes["learner-0"].state == "running"
+    rate: float | None = row["agent_steps_per_s"] if row and is_running else None
+    return rate
+
+
+def _contacts(answers: Answers) -> dict[str, str]:
+    """Returns how long ago learners and actors were last heard from, in words."""
+    found = {}
+    for seen in _looks(answers):
+        for rank, status in seen.statuses.items():
+            heard = {actor["name"]: actor["last_contact_unix_s"] for actor in status["actors"]}
+            heard[f"learner-{rank}"] = status["updated_unix_s"]
+            for name, unix_s in heard.items():
+                found[name] = f"{_duration(max(0.0, seen.now_unix_s - unix_s))} ago"
+    return found
+
+
+def orphans(record: Record, answers: Answers) -> int:
+    """Returns how many actors still run although every learner is over; 0 if that is not certain.
+
+    With --detach nothing stops them. An actor cannot tell a learner that is over from one that is
+    unreachable for a while, so it keeps waiting.
+    """
+    alive = 0
+    for process in record.plan.processes:
+        seen = answers[process.node]
+        if not isinstance(seen, Look):
+            return 0
+        state = seen.state.processes.get(process.name) if seen.state is not None else None
+        is_over = state is not None and state.state in OVER
+        if not process.is_learner:
+            alive += state is not None and not is_over and not seen.is_silent
+        elif not is_over:
+            return 0
+    return alive
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
