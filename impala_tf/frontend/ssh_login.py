@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import shlex
 import socket
 import sys
 import threading
@@ -17,7 +16,8 @@ from impala_tf.frontend.host_keys import HostKeyError, HostKeys
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.plan import SSH_PORT, NodeSpec, host_port
 from impala_tf.frontend.ssh_authentication import Ask, Login, MoreIsWantedError, TooManyKeysError
-from impala_tf.frontend.ssh_settings import SshSettings, lookup, settings_of
+from impala_tf.frontend.ssh_proxy import JumpHosts, ProxySocket, is_terminal
+from impala_tf.frontend.ssh_settings import SshSettings, settings_of
 
 CONNECT_TIMEOUT_S = 15.0
 _KEEPALIVE_S = 15
@@ -26,7 +26,7 @@ _DEAD_PEER_MS = 30_000
 
 def ask_on_terminal(prompt: str) -> Secret | None:
     """Asks for a secret, if somebody can answer."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not is_terminal():
         return None
     return Secret(getpass.getpass(f"{prompt}: ", stream=sys.stderr))
 
@@ -58,8 +58,7 @@ class SshConnector:
         self._ask = ask
         self._asking = threading.Lock()
         self._answers: dict[str, Secret | None] = {}
-        self._jumping = threading.Lock()
-        self._jumps: dict[str, _Jump] = {}
+        self._jump_hosts = JumpHosts(accept_new_host_keys, known_hosts)
 
     def connect(self, node: NodeSpec) -> paramiko.SSHClient:
         """Logs in. Tries the CSV's key, the agent's, the user's in ~/.ssh, and then the password.
@@ -68,32 +67,9 @@ class SshConnector:
           ClusterError: with the reason in one line. For an unknown or changed host key, it includes
             the fingerprint.
         """
-        password = self._passwords.get(node.name)
-        return self._log_in(node.name, settings_of(node), node.host_key, password)
-
-    def close(self) -> None:
-        """Closes the connections to jump hosts."""
-        for jump in self._jumps.values():
-            if jump.client is not None:
-                jump.client.close()
-
-    def ask_once(self, prompt: str) -> Secret | None:
-        """Asks the user for a secret; the same question is asked only once."""
-        with self._asking:
-            if prompt not in self._answers:
-                self._answers[prompt] = self._ask(prompt)
-            return self._answers[prompt]
-
-    def ask_each(self, prompt: str) -> Secret | None:
-        """Asks the user for what is good for one login only."""
-        with self._asking:
-            return self._ask(prompt)
-
-    def _log_in(
-        self, name: str, settings: SshSettings, host_key: str | None, password: Secret | None
-    ) -> paramiko.SSHClient:
+        name, settings, password = node.name, settings_of(node), self._passwords.get(node.name)
         known = (self._known_hosts,) if self._known_hosts else settings.known_hosts
-        host_keys = HostKeys(known, settings.host_key_name, host_key, self._accept)
+        host_keys = HostKeys(known, settings.host_key_name, node.host_key, self._accept)
         login = Login(name, settings, password, self.ask_once, self.ask_each, host_keys)
         try:
             try:
@@ -112,15 +88,32 @@ class SshConnector:
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise ClusterError(f"{name}: {_why_not(settings, error)}") from None
 
+    def close(self) -> None:
+        """Closes the connections to jump hosts."""
+        self._jump_hosts.close()
+
+    def ask_once(self, prompt: str) -> Secret | None:
+        """Asks the user for a secret; the same question is asked only once."""
+        with self._asking:
+            if prompt not in self._answers:
+                self._answers[prompt] = self._ask(prompt)
+            return self._answers[prompt]
+
+    def ask_each(self, prompt: str) -> Secret | None:
+        """Asks the user for what is good for one login only."""
+        with self._asking:
+            return self._ask(prompt)
+
     def _open(self, settings: SshSettings, host_keys: HostKeys, login: Login) -> paramiko.SSHClient:
+        connection = self._socket(settings)
         client = paramiko.SSHClient()
-        host_keys.prepare(client)
         try:
+            host_keys.prepare(client)
             client.connect(
                 settings.host_key_name,
                 port=SSH_PORT,  # the name already has the real one, if it is another
                 username=settings.username,
-                sock=self._socket(settings),  # type: ignore[arg-type]
+                sock=connection,
                 timeout=CONNECT_TIMEOUT_S,
                 banner_timeout=CONNECT_TIMEOUT_S,
                 auth_timeout=CONNECT_TIMEOUT_S,
@@ -131,60 +124,30 @@ class SshConnector:
             if transport is not None:
                 transport.set_keepalive(_KEEPALIVE_S)
             return client
-        except BaseException:
+        except BaseException as error:
             client.close()
+            connection.close()
+            is_lost = type(error) in (paramiko.SSHException, EOFError) or isinstance(error, OSError)
+            if isinstance(connection, ProxySocket) and is_lost and (said := connection.said()):
+                raise paramiko.SSHException(said) from None
             raise
 
-    def _socket(self, settings: SshSettings) -> object:
-        """Returns what carries the connection: a TCP socket, a jump host's channel, a command."""
+    def _socket(self, settings: SshSettings) -> socket.socket:
+        """Returns what carries the connection: TCP, or a command."""
+        address = (settings.hostname, settings.port)
         if settings.proxy_command is not None:
             words = {"%h": settings.hostname, "%p": str(settings.port), "%r": settings.username}
             command = settings.proxy_command
             for token, value in words.items():
                 command = command.replace(token, value)
-            return paramiko.ProxyCommand(shlex.join(["sh", "-c", f"exec {command}"]))
+            return ProxySocket(["sh", "-c", f"exec {command}"], may_ask=True)
         if settings.proxy_jump is not None:
-            before, _, last = settings.proxy_jump.rpartition(",")
-            transport = self._jump(last, before).get_transport()
-            if transport is None:
-                raise paramiko.SSHException(f"the connection to {last} was lost")
-            there = (settings.hostname, settings.port)
-            return transport.open_channel(
-                "direct-tcpip", there, ("127.0.0.1", 0), timeout=CONNECT_TIMEOUT_S
-            )
-        address = (settings.hostname, settings.port)
+            jump = self._jump_hosts.command(settings.proxy_jump, host_port(*address))
+            return ProxySocket(jump, may_ask=False)
         connection = socket.create_connection(address, CONNECT_TIMEOUT_S)
         # Otherwise a command on a machine that was switched off waits for a quarter of an hour.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_MS)
         return connection
-
-    def _jump(self, hop: str, before: str) -> paramiko.SSHClient:
-        """Returns a connection to a jump host, shared by all machines behind it."""
-        with self._jumping:
-            jump = self._jumps.setdefault(f"{before},{hop}", _Jump())
-        with jump.lock:
-            transport = jump.client.get_transport() if jump.client is not None else None
-            if jump.client is None or transport is None or not transport.is_active():
-                user, _, address = hop.rpartition("@")
-                host, port = _split_port(address)
-                settings = lookup(host, port, user or None, hop)
-                if before:
-                    settings = settings._replace(proxy_jump=before)
-                jump.client = self._log_in(f"jump host {hop}", settings, None, None)
-            return jump.client
-
-
-class _Jump:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.client: paramiko.SSHClient | None = None
-
-
-def _split_port(address: str) -> tuple[str, int | None]:
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdigit() and (":" not in host or host.endswith("]")):
-        return host.strip("[]"), int(port)
-    return address.strip("[]"), None
 
 
 def _why_not(settings: SshSettings, error: Exception) -> str:
@@ -201,4 +164,5 @@ def _why_not(settings: SshSettings, error: Exception) -> str:
         return f"nothing answers SSH at {address}"
     if isinstance(error, TimeoutError):
         return f"no answer from SSH at {address} within {CONNECT_TIMEOUT_S:g} s"
-    return f"SSH at {address}: {error or 'the connection was closed'}"
+    way = f" by way of {settings.proxy_jump}" if settings.proxy_jump else ""
+    return f"SSH at {address}{way}: {error or 'the connection was closed'}"

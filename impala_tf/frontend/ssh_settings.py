@@ -17,6 +17,7 @@ from impala_tf.frontend.plan import SSH_PORT, NodeSpec
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _TOKEN = re.compile("%(.)")
 """In IdentityFile; `ssh -G` replaces the others' itself."""
+_PROXY = re.compile(r"^\s*(ProxyJump|ProxyCommand)\b", re.IGNORECASE | re.MULTILINE)
 _SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 
 
@@ -39,6 +40,10 @@ class SshSettings(NamedTuple):
     proxy_jump: str | None
     """[USER@]HOST[:PORT] of the hops before the machine, separated by commas."""
     proxy_command: str | None
+    control_path: str | None
+    """Of a connection that OpenSSH shares."""
+    control_persist: str
+    """Seconds, 'yes', or 'no'."""
 
 
 def settings_of(node: NodeSpec) -> SshSettings:
@@ -106,6 +111,8 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
         host_key_name=alias or (hostname if real_port == SSH_PORT else f"[{hostname}]:{real_port}"),
         proxy_jump=None if jump == "none" else jump,
         proxy_command=None if command == "none" else command,
+        control_path=first("controlpath", "none").replace("none", "") or None,
+        control_persist=first("controlpersist", "no"),
     )
 
 
@@ -122,18 +129,36 @@ def _agent_socket(setting: str) -> str | None:
     return str(Path(setting).expanduser())
 
 
+def openssh() -> list[str]:
+    """Returns `ssh`, told where the user's configuration is."""
+    if is_openssh_home():
+        return ["ssh"]
+    own = Path.home() / ".ssh" / "config"
+    return ["ssh", "-F", str(own) if own.is_file() else "/dev/null"]
+
+
+def is_openssh_home() -> bool:
+    """Returns whether the home folder is OpenSSH's, which ignores $HOME."""
+    return Path.home() == _home()
+
+
+def _home() -> Path:
+    return Path(pwd.getpwuid(os.geteuid()).pw_dir)
+
+
 def _ask_openssh(
     host: str, port: int | None, username: str | None, name: str
 ) -> dict[str, list[str]]:
     """Returns {option: its values} as `ssh -G` prints them; {} if OpenSSH is not installed."""
-    program = shutil.which("ssh")
-    if program is None:
+    if shutil.which("ssh") is None:
+        own = Path.home() / ".ssh" / "config"
+        if own.is_file() and (found := _PROXY.search(own.read_text(errors="replace"))):
+            raise ClusterError(
+                f"{name}: ~/.ssh/config has {found[1]}, which needs the command ssh, and there is "
+                "none here; install openssh-client"
+            )
         return {}
-    command = [program, "-G"]
-    home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
-    own = Path.home() / ".ssh" / "config"
-    if Path.home() != home:  # OpenSSH ignores $HOME.
-        command += ["-F", str(own) if own.is_file() else "/dev/null"]
+    command = [*openssh(), "-G"]
     command += ["-p", str(port)] if port else []
     command += ["-l", username] if username else []
     done = subprocess.run([*command, "--", host], capture_output=True, text=True, timeout=30)
@@ -144,8 +169,8 @@ def _ask_openssh(
     for line in done.stdout.splitlines():
         option, _, value = line.partition(" ")
         options.setdefault(option, []).append(value)
-    if Path.home() != home:
+    if not is_openssh_home():
         for option in ("userknownhostsfile", "identityagent"):
             values = options.get(option, [])
-            values[:] = [value.replace(str(home), str(Path.home()), 1) for value in values]
+            values[:] = [value.replace(str(_home()), str(Path.home()), 1) for value in values]
     return options

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import pty
 import subprocess
+import sys
 from typing import Any
 
 import paramiko
@@ -15,6 +17,7 @@ from impala_tf.frontend.ssh import SshRunner
 from impala_tf.frontend.ssh_authentication import Login
 from impala_tf.frontend.ssh_login import SshConnector
 from impala_tf.frontend.ssh_settings import lookup
+from tests.helpers.runs import PROJECT
 from tests.helpers.sshd import make_key, public_key, running_sshd
 from tests.helpers.waiting import wait_until
 
@@ -104,6 +107,36 @@ def test_a_person_is_asked_for_the_second_factor(two_factors, method):
     (prompt,) = asked
     assert "password" in prompt.lower()
     assert method == "password" or prompt.startswith("node1: ")
+
+
+def test_a_person_is_asked_for_the_second_factor_of_a_jump_host_once(
+    two_factors, strict, home, tmp_path
+):
+    """By ssh itself, on the terminal, whatever the jump host asks; two machines are behind it."""
+    jump = two_factors["keyboard-interactive"]
+    (home / "known_hosts").write_text(jump.known_hosts.read_text() + strict.known_hosts.read_text())
+    (home / "config").write_text(
+        f"Host jump\n  HostName 127.0.0.1\n  Port {jump.port}\n  IdentityFile {jump.user_key}\n"
+        f"Host in*\n  HostName 127.0.0.1\n  Port {strict.port}\n  ProxyJump jump\n"
+        f"  IdentityFile {strict.user_key}\nHost *\n  User root\n"
+    )
+    csv = tmp_path / "w.csv"
+    csv.write_text("job,ip,tf_port,ssh_host\nlearner,10.0.0.1,8001,in1\nactor,10.0.0.2,,in2\n")
+    ours, terminal = pty.openpty()
+    command = ["setsid", "--ctty", "--wait", sys.executable, "-m", "frontend", "exec",
+               f"--workers_csv_path={csv}", "--", "echo", "reached"]  # fmt: skip
+    process = subprocess.Popen(command, cwd=PROJECT, stdin=terminal, stdout=terminal,
+                               stderr=terminal)  # fmt: skip
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+        while data := os.read(ours, 65536):
+            shown += data
+            if data.rstrip().endswith(b"assword:"):
+                os.write(ours, f"{PASSWORD}\n".encode())
+    assert process.wait(20) == 0, shown
+    assert shown.count(b"assword:") == 1
+    assert {b"in1: reached", b"in2: reached"} <= set(shown.splitlines())
 
 
 def test_two_keys_can_be_the_two_factors(tmp_path, home):
