@@ -76,62 +76,46 @@ def run(given: Given) -> int:
 
         return actor_main.main(given)
     if given.cluster.workers_csv_path:
-        return launch(given)
+        return submit(given)
     from impala_tf.processes import local_run
 
     return local_run.main(given)
 
 
-def launch(given: Given) -> int:
-    """Launches a run on the machines of a workers CSV; returns the exit status."""
+def submit(given: Given) -> int:
+    """Hands a run to its engine, or prints what that would get; returns the exit status."""
     from impala_tf.checkpoint import targets
-    from impala_tf.frontend.launch import launch as launch_run
+    from impala_tf.frontend.engines import registry
+    from impala_tf.frontend.engines.engine import Hooks
+    from impala_tf.frontend.errors import ClusterError
     from impala_tf.learner import callbacks
     from impala_tf.monitoring.live_display import Display
     from impala_tf.processes import run_folder
-    from impala_tf.processes.common import logdir_of, resolve
 
-    # Resolved here, so that a wrong level or agent is reported before any machine is touched.
-    config, spec = resolve(given)
-    configs.check_own_network(config)
+    name = given["engine"] or registry.SSH
+    config, spec = _checked(given)
     callbacks.load(config.run)
-    run_folder.check_not_exported(logdir_of(config))
     if config.run.mirror:
-        targets.check(config.run.mirror)
+        if name not in configs.FAR_ENGINES:
+            targets.check(config.run.mirror)
         if config.run.fresh:
-            raise configs.ConfigError(
-                "--fresh: a launch does not rename the mirror; give another --mirror"
-            )
-    return launch_run(
-        given.replace(
-            logdir=config.run.logdir,
-            envs_per_actor=config.process.envs_per_actor,
-            acting=config.process.acting,
-            algorithm=config.loss.algorithm,
-        ),
-        make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
-        differences=lambda run, logdir: run_folder.differences(run, logdir, config, spec),
-    )
-
-
-def submit(given: Given) -> int:
-    """Submits a run to an engine, or prints what it would submit; returns the exit status."""
-    from impala_tf.frontend.engines import registry
-    from impala_tf.frontend.errors import ClusterError
-
-    config = _checked(given)
+            raise ConfigError("--fresh: a launch does not rename the mirror; give another --mirror")
     given = given.replace(
         logdir=config.run.logdir,
         envs_per_actor=config.process.envs_per_actor,
         acting=config.process.acting,
         algorithm=config.loss.algorithm,
     )
-    engine = registry.engine(given["engine"])
+    engine = registry.engine(name)
     if given.cluster.dry_run:
         print(engine.render(given), end="")
         return 0
+    hooks = Hooks(
+        make_display=lambda status: Display(status, interval_s=config.run.metrics_interval_s),
+        differences=lambda run, logdir: run_folder.differences(run, logdir, config, spec),
+    )
     try:
-        return engine.submit(given)
+        return engine.submit(given, hooks)
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1
@@ -141,20 +125,20 @@ def join(given: Given) -> int:
     """Runs this node's part of a job that an engine has started; returns the exit status."""
     from impala_tf.frontend.join import run_node
 
-    config = _checked(given)
+    config, _ = _checked(given)
     given = given.replace(logdir=config.run.logdir, acting=config.process.acting)
     return run_node(given, config)
 
 
-def _checked(given: Given) -> Config:
-    """Returns the config: wrong flags are reported before anything is started."""
+def _checked(given: Given) -> tuple[Config, Any]:
+    """Returns what `resolve` does: wrong flags are reported before anything is started."""
     from impala_tf.processes import run_folder
     from impala_tf.processes.common import logdir_of, resolve
 
-    config, _ = resolve(given)
+    config, spec = resolve(given)
     configs.check_own_network(config)
     run_folder.check_not_exported(logdir_of(config))
-    return config
+    return config, spec
 
 
 def _values(given: Given) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from impala_tf.config.defaults import (
     slug,
     sources,
 )
+from impala_tf.config.engine_limits import FAR_ENGINES
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import (
     BUILT_IN,
@@ -68,6 +69,7 @@ __all__ = [
     "BUILT_IN",
     "ENGINES",
     "ENGINE_FLAGS",
+    "FAR_ENGINES",
     "PRESETS",
     "Algorithm",
     "AgentComposition",

@@ -12,8 +12,8 @@ _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _IMAGE = r"[A-Za-z0-9][A-Za-z0-9._/:@-]*"
 _RESOURCE = rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
-# The run's folder is on a disk that the machine which submits does not have.
-_FAR = ("kubernetes", "skypilot")
+FAR_ENGINES = ("kubernetes", "skypilot")
+"""The run's folder is on a disk that the machine which submits does not have."""
 
 
 def problems(flags: dict[str, Any]) -> list[str]:
@@ -33,13 +33,19 @@ def problems(flags: dict[str, Any]) -> list[str]:
     found += [
         f"--{name}: --engine={engine} gives each process its part itself; leave the flag out"
         for name in ("job_name", "workers_csv_path", "join")
-        if flags[name]
+        if flags[name] and (engine, name) != ("ssh", "workers_csv_path")
     ]
     if flags["mode"] != "train":
         found.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
-    if engine in _FAR:
+    if engine in FAR_ENGINES:
         found += _far_problems(flags)
-    of = {"slurm": _slurm, "kubernetes": _kubernetes, "skypilot": _skypilot, "ray": _ray}
+    of = {
+        "ssh": _ssh,
+        "slurm": _slurm,
+        "kubernetes": _kubernetes,
+        "skypilot": _skypilot,
+        "ray": _ray,
+    }
     return found + of[engine](flags)
 
 
@@ -67,6 +73,12 @@ def _far_problems(flags: dict[str, Any]) -> list[str]:
     if flags["join_learners"]:
         found.append(f"--join_learners: with --engine={engine}, give --{engine}_learners")
     return found
+
+
+def _ssh(flags: dict[str, Any]) -> list[str]:
+    if flags["workers_csv_path"]:
+        return []
+    return ["--engine=ssh: name the machines with --workers_csv_path=FILE"]
 
 
 def _slurm(flags: dict[str, Any]) -> list[str]:

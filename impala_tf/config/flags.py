@@ -418,10 +418,11 @@ class ClusterConfig:
     Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
     actors_per_node: int | None = None
     """--join: actor processes of a node that is no learner. Default: one per core of that node."""
-    engine: Literal["", "slurm", "kubernetes", "skypilot", "ray"] = ""
-    """slurm, kubernetes: submit the run as a job that starts --join on each of its nodes
-    (docs/engines.md); skypilot: write the YAML of such a job; ray: let a Ray cluster place each
-    process, and make it again when its node is lost. --dry_run prints what they get."""
+    engine: Literal["", "ssh", "slurm", "kubernetes", "skypilot", "ray"] = ""
+    """ssh: launch the run on the machines of --workers_csv_path, which means this engine; slurm,
+    kubernetes: submit the run as a job that starts --join on each of its nodes (docs/engines.md);
+    skypilot: write the YAML of such a job; ray: let a Ray cluster place each process, and make it
+    again when its node is lost. --dry_run prints what they get."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,10 +40,10 @@ def launch(
       pace: how often the machines are looked at while the run is shown.
 
     Returns:
-      0: all learners finished or were stopped, the run was left running, or --dry_run. 1: a
-      machine that is needed cannot be used, or the logdir or tmux session is in use (standard
-      error has one line per problem), or a learner failed or another launch took over the logdir
-      (the display's final line says so).
+      0: all learners finished or were stopped, or the run was left running. 1: a machine that is
+      needed cannot be used, or the logdir or tmux session is in use (standard error has one line
+      per problem), or a learner failed or another launch took over the logdir (the display's final
+      line says so).
 
     Raises:
       ConfigError: if the workers CSV is unusable (no connection has been opened then, unless it
@@ -51,17 +51,10 @@ def launch(
         another run. Nothing was started.
     """
     plan, passwords, _ = plan_of(given, sys.executable)
-    if missing := [name for name in given.cluster.secret if name not in os.environ]:
-        raise ConfigError([f"--secret={name}: not set in this shell; export it first"
-                           for name in missing])  # fmt: skip
+    check_secrets(given)
     logdir = Path(given["logdir"]).resolve()
     for line in overview.warnings(plan):
         print(line, file=sys.stderr)
-    if given.cluster.dry_run:
-        console = overview.wide_console()
-        overview.show(plan, console)
-        overview.show_prediction(plan, given.cluster.speed_json, console)
-        return 0
     credentials = Path(given["credentials"] or logdir / "credentials")
     code = snapshot.take(project.own_names(given))
     plan = snapshot.with_code(plan, code.digest)
@@ -84,6 +77,13 @@ def launch(
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1
+
+
+def check_secrets(given: Given) -> None:
+    """Raises ConfigError if a variable of --secret is not set here."""
+    if missing := [name for name in given.cluster.secret if name not in os.environ]:
+        raise ConfigError([f"--secret={name}: not set in this shell; export it first"
+                           for name in missing])  # fmt: skip
 
 
 def _refuse_another_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -22,13 +23,12 @@ from impala_tf.frontend import (
     preflight,
     project,
     setup,
-    status,
 )
 from impala_tf.frontend.engines import registry
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import STOP_S, plan_of
 from impala_tf.frontend.parallel import connected
-from impala_tf.frontend.record import find, load
+from impala_tf.frontend.record import load
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
 _EXTRAS = ("worlds", "procgen", "retro", "wandb", "mirror", "tensorflow")
@@ -66,7 +66,7 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
         name: str, run: Callable[[argparse.Namespace], int], text: str
     ) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        command.set_defaults(run=run)
+        command.set_defaults(run=run, word=name)
         return command
 
     _add_machines(add("setup", _setup, "copy the project to every machine, install its packages"))
@@ -119,7 +119,7 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
         help="a process, such as actor-2, or a machine; default: the whole run",
     )  # fmt: skip
     commands.choices["stop"].add_argument(
-        "--timeout_s", type=float, default=STOP_S, help="how long to wait for the processes"
+        "--timeout_s", type=float, help=f"how long to wait for the processes; default: {STOP_S:g}"
     )
     commands.choices["restart"].add_argument(
         "target", metavar="NAME|HOST", help="a process, such as actor-2, or a machine"
@@ -232,8 +232,7 @@ def _setup(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     plan, passwords, _ = plan_of(_given(options), sys.executable)
-    console = overview.wide_console()
-    overview.show(plan, console)
+    print(overview.text(plan), end="")
     findings = preflight.examine(
         plan,
         passwords,
@@ -241,23 +240,54 @@ def _doctor(options: argparse.Namespace) -> int:
         _own_names(options),
         options.workers_csv_path,
     )
-    status = preflight.show(findings, console)
-    overview.show_prediction(plan, options.speed_json, console, preflight.cores(findings))
+    status = preflight.show(findings, overview.wide_console())
+    for line in overview.prediction(plan, options.speed_json, preflight.cores(findings)):
+        print(line)
     return status
 
 
 def _run_of(options: argparse.Namespace) -> Path:
-    return find(options.logdir, options.tmux_sess)
+    """Returns the logdir of a run over SSH, for commands that no other engine has."""
+    run = registry.found(options.logdir, options.tmux_sess)
+    if run.name != registry.SSH:
+        raise _only_over_ssh(options.word, run)
+    return Path(run.job)
+
+
+def _only_over_ssh(what: str, run: registry.Run) -> ConfigError:
+    return ConfigError(
+        f"{what}: only for runs over SSH; {run.job.logdir} has a run of --engine={run.name}"
+    )
+
+
+def _by_engine(
+    options: argparse.Namespace, verb: str, *words: object, **own: tuple[str, object]
+) -> int:
+    """Lets the engine that has the run do something.
+
+    Args:
+      options: they name the run.
+      verb: which function of `engine.Engine`.
+      words: what it gets after the job.
+      own: {argument: (option, value)}, for options that not every engine has.
+    """
+    run = registry.found(options.logdir, options.tmux_sess)
+    function = getattr(run.engine, verb)
+    given = {name: value for name, (_, value) in own.items()
+             if value is not None and value is not False}  # fmt: skip
+    for name in given.keys() - inspect.signature(function).parameters.keys():
+        raise _only_over_ssh(f"{options.word} {own[name][0]}", run)
+    return int(function(run.job, *words, **given))
 
 
 def _status(options: argparse.Namespace) -> int:
-    if found := registry.found(options.logdir):
-        engine, job = found
-        if options.targets or options.problems:
-            raise ConfigError("status: NAME, HOST and --problems need a run from a workers CSV")
-        return engine.show_status(job)
-    shown = status.Shown(tuple(options.targets), options.problems)
-    return status.show_status(_run_of(options), overview.wide_console(), options.follow, shown)
+    return _by_engine(
+        options,
+        "show_status",
+        follow=("--follow", options.follow),
+        targets=(" ".join(options.targets), tuple(options.targets) or None),
+        problems=("--problems", options.problems),
+    )
 
 
 def _watch(options: argparse.Namespace) -> int:
@@ -270,17 +300,13 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    if found := registry.found(options.logdir):
-        engine, job = found
-        return engine.follow_log(job, options.name, options.follow)
-    return status.follow_logs(_run_of(options), options.name, options.follow, options.host)
+    words = options.name, options.follow
+    return _by_engine(options, "follow_log", *words, host=("HOST", options.host))
 
 
 def _stop(options: argparse.Namespace) -> int:
-    if found := registry.found(options.logdir):
-        engine, job = found
-        return engine.stop(job, options.target)
-    return operate.stop(_run_of(options), options.timeout_s, options.target)
+    timeout = "--timeout_s", options.timeout_s
+    return _by_engine(options, "stop", options.target, timeout_s=timeout)
 
 
 def _restart(options: argparse.Namespace) -> int:

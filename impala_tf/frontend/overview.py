@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -23,8 +24,8 @@ def wide_console() -> Console:
     return Console(width=max(Console().width, _TABLE_WIDTH))
 
 
-def show(plan: Plan, console: Console) -> None:
-    """Prints a row per machine, and the sums. Opens no connection."""
+def text(plan: Plan) -> str:
+    """Returns a row per machine, and the sums, as wide on every terminal. Opens no connection."""
     table = Table(*_COLUMNS[:2], box=None, pad_edge=False)
     table.add_column(_COLUMNS[2], overflow="fold")
     for name in _COLUMNS[3:5]:
@@ -41,13 +42,17 @@ def show(plan: Plan, console: Console) -> None:
             ", ".join(_listens(plan, processes)) or "-",
         )
         table.add_row(*map(Text, cells))  # not as markup
-    console.print(table)
+    console = Console(file=io.StringIO(), width=_TABLE_WIDTH)
+    with console.capture() as capture:
+        console.print(table)
+    rows = [line.rstrip() for line in capture.get().splitlines()]
     learners = sum(process.is_learner for process in plan.processes)
     actors = len(plan.processes) - learners
-    console.print(
+    total = (
         f"{learners} learner(s) and {actors} actor(s) on {len(plan.nodes)} machine(s), "
         f"{_environments(plan.processes)} environments"
     )
+    return "".join(f"{line}\n" for line in (*rows, total))
 
 
 def warnings(plan: Plan) -> list[str]:
@@ -76,25 +81,23 @@ def warnings(plan: Plan) -> list[str]:
     return found
 
 
-def show_prediction(
-    plan: Plan, speed_json: str | None, console: Console, cores: Mapping[str, int] | None = None
-) -> None:
-    """Prints how fast the run would be, if there are measurements.
+def prediction(
+    plan: Plan, speed_json: str | None, cores: Mapping[str, int] | None = None
+) -> list[str]:
+    """Returns how fast the run would be, in lines, if there are measurements.
 
     Args:
       plan: the launch's.
       speed_json: file of the measurements.
-      console: to print on.
       cores: the machines', if they were asked.
 
     Raises:
       ConfigError: the file cannot be used.
     """
     if speed_json is None:
-        return
+        return []
     speed = cost_model.read_speed(Path(speed_json))
-    for line in cost_model.sentences(speed, cost_model.machines(plan, cores)):
-        console.print(line, highlight=False)
+    return cost_model.sentences(speed, cost_model.machines(plan, cores))
 
 
 def _login(node: NodeSpec) -> str:

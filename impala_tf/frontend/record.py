@@ -68,7 +68,7 @@ def load(logdir: Path) -> Record:
         raise ConfigError(f"{path}: not a record of a launch ({error})") from error
 
 
-def find(logdir: str | None, tmux_sess: str) -> Path:
+def find(logdir: str | Path | None, tmux_sess: str) -> Path:
     """Returns `logdir`, or if it is None, that of the newest run under runs/ in a tmux session.
 
     Raises:

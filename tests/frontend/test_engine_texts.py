@@ -51,13 +51,34 @@ def test_the_text_is_as_agreed(render: Callable[[Given], str], flags: Given, gol
 def test_every_engine_can_be_chosen_and_prints_without_touching_anything(
     name: str, tmp_path: Path, run_here: Callable[..., tuple[int, str, str]]
 ) -> None:
-    logdir = tmp_path / "run"
-    flags = (f"--engine={name}", "--level_name=CartPole-v1", f"--logdir={logdir}", "--dry_run")
+    logdir, csv = tmp_path / "run", tmp_path / "w.csv"
+    csv.write_text("job,ip,tf_port\nlearner,10.9.9.1,8001\nactor,10.9.9.2,\n")
+    flags = [f"--engine={name}", "--level_name=CartPole-v1", f"--logdir={logdir}", "--dry_run"]
+    flags += [f"--workers_csv_path={csv}"] if name == "ssh" else []
     status, out, err = run_here(*flags)
     assert (status, err) == (0, "")
-    assert "--level_name=CartPole-v1" in out
+    assert ("learner-0" if name == "ssh" else "--level_name=CartPole-v1") in out
     assert not logdir.exists()
-    assert registry.found(tmp_path) is None
+    assert registry.found(tmp_path).name == "ssh", "it says that there is no run"
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        *((words, "") for words in (["attach", "x"], ["exec", "--", "x"], ["fetch"],
+           ["restart", "x"], ["add"], ["revoke", "x"], ["stacks"], ["watch"])),
+        (["status", "--follow"], " --follow"), (["logs", "learner-0", "x"], " HOST"),
+        (["stop", "--timeout_s=0"], " --timeout_s"),
+    ],
+)  # fmt: skip
+def test_what_only_ssh_has_is_refused_for_others(
+    words: list[str], option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "slurm.json").write_text('{"job": 7}')
+    assert launcher.main([words[0], f"--logdir={tmp_path}", *words[1:]]) == 2
+    assert capsys.readouterr().err == (
+        f"{words[0]}{option}: only for runs over SSH; {tmp_path} has a run of --engine=slurm\n"
+    )
 
 
 def task(flags: Given) -> dict[str, Any]:
@@ -139,6 +160,11 @@ def test_what_skypilot_needs_is_written_and_its_commands_are_named(
         ({"engine": "kubernetes", "fresh": True}, "--fresh: the run's folder is with kubernetes"),
         ({"engine": "kubernetes", "join": True}, "--join: --engine=kubernetes gives"),
         ({"engine": "kubernetes", "mode": "test"}, "--engine=kubernetes: trains"),
+        ({"engine": "ssh"}, "--engine=ssh: name the machines with --workers_csv_path=FILE"),
+        (
+            {"engine": "ssh", "workers_csv_path": "w.csv", "slurm_actors": 2},
+            "--slurm_actors: only with --engine=slurm",
+        ),
         (
             {"engine": "skypilot", "join_learners": 2},
             "--join_learners: with --engine=skypilot, give --skypilot_learners",

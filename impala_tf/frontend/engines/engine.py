@@ -1,8 +1,8 @@
-"""What an engine is: it owns machines, and runs a job of ours on them.
+"""What an engine is: it has machines, and runs a job of ours on them.
 
 Every engine is a module of this package, named as --engine names it. `registry` imports it when it
-is chosen. It keeps what it must remember of a run in LOGDIR/ENGINE.json, on the machine where the
-run was submitted.
+is chosen. It keeps what it must remember of a run in LOGDIR/ENGINE.json (SSH: cluster.json), on the
+machine where the run was submitted.
 """
 
 from __future__ import annotations
@@ -10,16 +10,29 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from impala_tf.config import ConfigError, Given
+from impala_tf.frontend.launch import Differences
+from impala_tf.frontend.monitor import MakeDisplay
+
+
+class Hooks(NamedTuple):
+    """What higher packages do for an engine; see `impala_tf.frontend.launch.launch`."""
+
+    make_display: MakeDisplay
+    differences: Differences
+
 
 Job = TypeVar("Job")
 """What an engine remembers of a run that was submitted."""
 
 
 class Engine(Protocol[Job]):
-    """The functions of an engine's module. They print for people, and return an exit status."""
+    """The functions of an engine's module. They print for people, and return an exit status.
+
+    They may have more arguments, with defaults: options that not all engines have.
+    """
 
     def render(self, given: Given) -> str:
         """Returns what would be submitted, as text, and touches nothing.
@@ -31,11 +44,12 @@ class Engine(Protocol[Job]):
           ConfigError: flags that the engine cannot use.
         """
 
-    def submit(self, given: Given) -> int:
+    def submit(self, given: Given, hooks: Hooks | None) -> int:
         """Submits a run.
 
         Args:
           given: the flags; `logdir` is among them.
+          hooks: for engines that show the run themselves, until it ends.
 
         Raises:
           ConfigError: flags, a logdir or a machine that cannot be used. Nothing was submitted.

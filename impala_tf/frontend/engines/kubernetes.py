@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend.engines import kubernetes_manifests as manifests
 from impala_tf.frontend.engines.documents import yaml_text
-from impala_tf.frontend.engines.engine import read_record, record_path
+from impala_tf.frontend.engines.engine import Hooks, read_record, record_path
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.logdir import write_atomically
 from impala_tf.machine import certificates
@@ -56,7 +56,7 @@ def render(given: Given) -> str:
     return "---\n".join(texts)
 
 
-def submit(given: Given) -> int:
+def submit(given: Given, hooks: Hooks | None = None) -> int:
     """Makes the Secrets and applies the manifests; see `engine.Engine`."""
     if shutil.which("kubectl") is None:
         raise ConfigError("--engine=kubernetes: no kubectl here; install it, or give --dry_run")

@@ -23,7 +23,7 @@ from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.engine_limits import pairs
 from impala_tf.frontend import project
 from impala_tf.frontend.engines import ray_cluster
-from impala_tf.frontend.engines.engine import read_record, record_path
+from impala_tf.frontend.engines.engine import Hooks, read_record, record_path
 from impala_tf.frontend.engines.ray_cluster import Cluster
 from impala_tf.frontend.engines.ray_run import Run, Seen, end
 from impala_tf.frontend.errors import ClusterError
@@ -67,7 +67,7 @@ def render(given: Given) -> str:
     return "\n".join([*lines, f"flags of all, besides --learner_hosts: {shared}", ""])
 
 
-def submit(given: Given) -> int:
+def submit(given: Given, hooks: Hooks | None = None) -> int:
     """Hands a run to a Ray cluster; returns 0. See `engine.Engine`."""
     run = _run(given)
     logdir = Path(run.logdir)

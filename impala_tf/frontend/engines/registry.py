@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from impala_tf.config import ENGINES
+from impala_tf.config import ENGINES, ClusterConfig
 from impala_tf.frontend.engines.engine import Engine, record_path
+
+SSH = "ssh"
+"""The engine of runs with a workers CSV."""
+
+
+class Run(NamedTuple):
+    """A run, and who has it."""
+
+    name: str
+    """Of the engine."""
+    engine: Engine[Any]
+    job: Any
 
 
 def engine(name: str) -> Engine[Any]:
@@ -16,6 +28,10 @@ def engine(name: str) -> Engine[Any]:
       name: one of `ENGINES`.
     """
     match name:
+        case "ssh":
+            from impala_tf.frontend.engines import ssh
+
+            return ssh
         case "slurm":
             from impala_tf.frontend.engines import slurm
 
@@ -35,16 +51,20 @@ def engine(name: str) -> Engine[Any]:
     raise ValueError(f"no engine {name!r}")
 
 
-def found(logdir: str | Path | None) -> tuple[Engine[Any], Any] | None:
-    """Returns the engine that has the run of a logdir, and its job; None if none has it.
+def found(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) -> Run:
+    """Returns the run of a logdir. Where no other engine has one, SSH may have it.
+
+    Args:
+      logdir: None for the newest run over SSH.
+      tmux_sess: the session of that.
 
     Raises:
-      ConfigError: the record of the job is damaged.
+      ConfigError: the record of the run is damaged, or there is no run in that session.
     """
     for name in ENGINES:
-        if logdir is not None and record_path(logdir, name).exists():
+        if logdir is not None and name != SSH and record_path(logdir, name).exists():
             its = engine(name)
-            job = its.find(logdir)
-            if job is not None:
-                return its, job
-    return None
+            return Run(name, its, its.find(logdir))
+    from impala_tf.frontend.engines import ssh
+
+    return Run(SSH, ssh, ssh.find(logdir, tmux_sess))

@@ -15,7 +15,7 @@ from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.engine_limits import pairs
 from impala_tf.frontend.engines.documents import yaml_text
-from impala_tf.frontend.engines.engine import read_record, record_path
+from impala_tf.frontend.engines.engine import Hooks, read_record, record_path
 from impala_tf.frontend.engines.names import label
 from impala_tf.frontend.join import LEFT
 from impala_tf.logdir import write_atomically
@@ -63,7 +63,7 @@ def render(given: Given) -> str:
     return _HEAD.format(command=_command(given)) + yaml_text(_task(given))
 
 
-def submit(given: Given) -> int:
+def submit(given: Given, hooks: Hooks | None = None) -> int:
     """Writes the YAML and the run's certificates to the logdir, and says what to type."""
     logdir = Path(given["logdir"]).absolute()
     text = render(given)

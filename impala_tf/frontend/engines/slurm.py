@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
-from impala_tf.frontend.engines.engine import read_record, record_path
+from impala_tf.frontend.engines.engine import Hooks, read_record, record_path
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.node import state as files
@@ -108,16 +108,8 @@ def batch_script(given: Given, logdir: Path, workdir: Path, program: Sequence[st
     return head + "".join(components) + body
 
 
-def submit(given: Given) -> int:
-    """Submits a run; returns 0.
-
-    Args:
-      given: the flags; `logdir` is among them.
-
-    Raises:
-      ConfigError: flags or a logdir that cannot be used. Nothing was submitted.
-      ClusterError: Slurm refuses the job.
-    """
+def submit(given: Given, hooks: Hooks | None = None) -> int:
+    """Submits a run; returns 0. See `engine.Engine`."""
     logdir = Path(given["logdir"]).absolute()
     script = render(given)
     if shutil.which("sbatch") is None:
