@@ -12,14 +12,13 @@ import signal
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import Orders, ProcessSpec
 from impala_tf.frontend.node.supervisor import NodeSupervisor
-from impala_tf.frontend.plan import LAUNCH_ONLY, group_infos
+from impala_tf.frontend.plan import LAUNCH_ONLY, group_infos, sizes
 from impala_tf.machine import certificates
 
 LEFT = os.EX_TEMPFAIL
@@ -167,19 +166,17 @@ def tasks(given: Given) -> range:
     return range(node, node + nodes * each, nodes)
 
 
-def _sizes(given: Given, config: Config) -> dict[str, Any]:
+def _sizes(given: Given, config: Config) -> dict[str, int]:
     """Returns the flags that depend on how many actors the job has."""
     nodes = len(configs.hosts(given["actor_hosts"]))
     if not nodes:
         return {}
-    actors = nodes * _per_node(given)
-    flags: dict[str, Any] = {"num_actors": actors}
-    if configs.waits_for_updates(config) and given["batch_size"] is None:
-        if not given["actors_per_node"]:
-            raise ConfigError(
-                f"--actors_per_node: {config.loss.algorithm} needs it here: a batch is an unroll of"
-                " every environment, and this node does not know the cores of the others"
-            )
-        of_learner = max(1, actors // len(configs.hosts(given["learner_hosts"])))
-        flags["batch_size"] = of_learner * config.process.envs_per_actor
-    return flags
+    envs = [config.process.envs_per_actor] * nodes * _per_node(given)
+    learners = len(configs.hosts(given["learner_hosts"]))
+    found = sizes(given.replace(algorithm=config.loss.algorithm), learners, envs)
+    if "batch_size" in found and not given["actors_per_node"]:
+        raise ConfigError(
+            f"--actors_per_node: {config.loss.algorithm} needs it here: a batch is an unroll of"
+            " every environment, and this node does not know the cores of the others"
+        )
+    return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -136,13 +136,8 @@ def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
     learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
     # The number of actors and not their addresses: those of a hundred machines, given to each of a
     # hundred machines, would make large files.
-    shared: dict[str, Any] = {
-        "learner_hosts": ",".join(learner_hosts),
-        "num_actors": len(actors),
-    }
-    waits = configs.actors_wait(given["algorithm"], given["synchronization"])
-    if waits and given["batch_size"] is None:
-        shared["batch_size"] = _unrolls_of_all(given, len(learners), actors)
+    envs = [given["envs_per_actor"] if row.envs is None else row.envs for row in actors]
+    shared = {"learner_hosts": ",".join(learner_hosts), **sizes(given, len(learners), envs)}
     groups = group_infos(
         [row.ip for row in learners],
         [row.tf_port or 0 for row in learners],
@@ -171,6 +166,25 @@ def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
         processes=tuple(processes),
         learner_hosts=learner_hosts,
     )
+
+
+def sizes(given: Given, learners: int, envs: Sequence[int]) -> dict[str, int]:
+    """Returns the flags of all processes that follow from how many actors a run has.
+
+    Args:
+      given: the flags of the run.
+      learners: how many it has.
+      envs: how many environments each actor has.
+
+    Returns:
+      num_actors; batch_size, too, if the actors wait for updates and it was not given: what every
+      learner gets if each of its actors sends once.
+    """
+    flags = {"num_actors": len(envs)}
+    waits = configs.actors_wait(given["algorithm"], given["synchronization"])
+    if waits and given["batch_size"] is None:
+        flags["batch_size"] = max(1, min(sum(envs[rank::learners]) for rank in range(learners)))
+    return flags
 
 
 def group_infos(
@@ -308,7 +322,7 @@ LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys"
 
 
 def _arguments(
-    given: Given, shared: dict[str, Any], task: int, node: NodeSpec, row: Row
+    given: Given, shared: Mapping[str, Any], task: int, node: NodeSpec, row: Row
 ) -> tuple[str, ...]:
     own: dict[str, Any] = {
         **shared,
@@ -327,10 +341,3 @@ def _environment(row: Row) -> dict[str, str]:
     if row.cuda_visible_devices is None:
         return {}
     return {"CUDA_VISIBLE_DEVICES": row.cuda_visible_devices}
-
-
-def _unrolls_of_all(given: Given, num_learners: int, actors: list[Row]) -> int:
-    """Returns how many unrolls every learner gets if each of its actors sends once."""
-    usual: int = given["envs_per_actor"]
-    envs = [usual if row.envs is None else row.envs for row in actors]
-    return max(1, min(sum(envs[rank::num_learners]) for rank in range(num_learners)))

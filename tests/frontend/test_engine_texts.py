@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from impala_tf.config import ENGINES, ConfigError, Given, command_line, problems
 from impala_tf.frontend import main as launcher
-from impala_tf.frontend.engines import kubernetes, registry, skypilot
+from impala_tf.frontend.engines import kubernetes, ray, registry, skypilot
+from impala_tf.frontend.inventory import Row
+from impala_tf.frontend.plan import LocalNode, make_plan
 
 FOLDER = Path(__file__).parent
 FLAGS: dict[str, Any] = {
@@ -79,6 +81,23 @@ def test_what_only_ssh_has_is_refused_for_others(
     assert capsys.readouterr().err == (
         f"{words[0]}{option}: only for runs over SSH; {tmp_path} has a run of --engine=slurm\n"
     )
+
+
+def test_every_way_of_starting_a_run_gives_it_the_same_batch(tmp_path: Path) -> None:
+    """An unroll of every environment, of the learner that has the fewest actors."""
+    run = Given({"algorithm": "ppo", "envs_per_actor": 8, "logdir": str(tmp_path)})
+    rows = [
+        *(Row(2, "learner", f"10.9.9.{number}", 8001) for number in (1, 2)),
+        *(Row(9, "actor", "10.9.9.3") for _ in range(5)),
+    ]
+    plan = make_plan(run, rows, LocalNode(tmp_path, "p", tmp_path, lambda host: False))
+    pods = run.replace(kubernetes_learners=2, kubernetes_actors=5, actors_per_node=1)
+    for text in (
+        "\n".join(plan.processes[0].arguments),
+        ray.render(run.replace(ray_learners=2, ray_actors=5)),
+        kubernetes.render(pods),
+    ):
+        assert "--num_actors=5" in text and "--batch_size=16" in text
 
 
 def task(flags: Given) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from impala_tf.config import Given
 from impala_tf.config.engine_limits import pairs
 from impala_tf.frontend.engines.names import label
 from impala_tf.frontend.join import LEFT
+from impala_tf.frontend.plan import sizes
 from impala_tf.machine import certificates
 from impala_tf.machine.supervision import UNUSABLE_INPUT
 
@@ -297,11 +298,8 @@ def _flags(given: Given, role: str) -> list[str]:
         "logdir": logdir_there(given),
         "credentials": _CREDENTIALS,
         "actors_per_node": each,
-        "num_actors": actors,
+        **sizes(given, learners, [given["envs_per_actor"]] * actors),
     }
     if given["idle_exit_minutes"] is None:
         flags["idle_exit_minutes"] = _IDLE_EXIT_MINUTES
-    waits = configs.actors_wait(given["algorithm"], given["synchronization"])
-    if waits and given["batch_size"] is None:
-        flags["batch_size"] = max(1, actors // learners) * given["envs_per_actor"]
     return configs.to_flags(given.without(*_OF_THE_LAUNCH).replace(**flags))

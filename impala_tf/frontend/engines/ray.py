@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
@@ -29,7 +29,7 @@ from impala_tf.frontend.engines.ray_run import Run, Seen, end
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
-from impala_tf.frontend.plan import LAUNCH_ONLY
+from impala_tf.frontend.plan import LAUNCH_ONLY, sizes
 from impala_tf.logdir import moved_aside, write_atomically
 from impala_tf.machine.supervision import ProcessState
 
@@ -178,12 +178,8 @@ def stop(job: Job, target: str | None) -> int:
 def _run(given: Given) -> Run:
     logdir = Path(given["logdir"]).absolute()
     learners, actors = given["ray_learners"], given["ray_actors"]
-    sizes: dict[str, Any] = {"num_actors": actors}
-    waits = configs.actors_wait(given["algorithm"], given["synchronization"])
-    if waits and given["batch_size"] is None:
-        # An unroll of each environment of the learner that has the fewest actors.
-        sizes["batch_size"] = max(1, actors // learners) * given["envs_per_actor"]
-    shared = given.without(*LAUNCH_ONLY, "fresh").replace(logdir=str(logdir), **sizes)
+    own = sizes(given, learners, [given["envs_per_actor"]] * actors)
+    shared = given.without(*LAUNCH_ONLY, "fresh").replace(logdir=str(logdir), **own)
     return Run(
         namespace=f"impala-{secrets.token_hex(8)}",
         logdir=str(logdir),
