@@ -6,7 +6,7 @@ import argparse
 import inspect
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,6 +28,7 @@ from impala_tf.frontend.engines import registry
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import STOP_S, plan_of
 from impala_tf.frontend.parallel import connected
+from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import load
 
 _ABOUT = "Sets up machines for a run, and looks after the run."
@@ -39,15 +40,20 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see {self.prog} --help")
 
 
-def main(arguments: Sequence[str], prog: str = "") -> int:
+Predict = Callable[[Plan, str, Mapping[str, int]], list[str]]
+"""Takes the plan, --speed_json and the machines' cores; returns a prediction, in lines."""
+
+
+def main(arguments: Sequence[str], prog: str = "", predict: Predict | None = None) -> int:
     """Runs a subcommand. Returns 0, 1 for failures, or 2 for unusable flags or files.
 
     Args:
       arguments: its words.
       prog: what stands before them in messages; default: the command that a user types.
+      predict: predicts how fast a run would be, for `doctor --speed_json`.
     """
     try:
-        options = parser(prog).parse_args(arguments)
+        options = parser(prog).parse_args(arguments, argparse.Namespace(predict=predict))
         return int(options.run(options))
     except (ConfigError, ClusterError) as error:
         print(*error.problems, sep="\n", file=sys.stderr)
@@ -241,8 +247,8 @@ def _doctor(options: argparse.Namespace) -> int:
         options.workers_csv_path,
     )
     status = preflight.show(findings, overview.wide_console())
-    for line in overview.prediction(plan, options.speed_json, preflight.cores(findings)):
-        print(line)
+    if options.speed_json is not None:
+        print(*options.predict(plan, options.speed_json, preflight.cores(findings)), sep="\n")
     return status
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from impala_tf.frontend import cost_model
 from impala_tf.frontend.inventory import is_loopback
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.plan import NodeSpec, Plan
@@ -79,25 +77,6 @@ def warnings(plan: Plan) -> list[str]:
                 "(unless a tunnel of your own carries that port there)"
             )
     return found
-
-
-def prediction(
-    plan: Plan, speed_json: str | None, cores: Mapping[str, int] | None = None
-) -> list[str]:
-    """Returns how fast the run would be, in lines, if there are measurements.
-
-    Args:
-      plan: the launch's.
-      speed_json: file of the measurements.
-      cores: the machines', if they were asked.
-
-    Raises:
-      ConfigError: the file cannot be used.
-    """
-    if speed_json is None:
-        return []
-    speed = cost_model.read_speed(Path(speed_json))
-    return cost_model.sentences(speed, cost_model.machines(plan, cores))
 
 
 def _login(node: NodeSpec) -> str:

@@ -20,8 +20,7 @@ def render(given: Given) -> str:
     """Returns a row per machine: what it would run; see `engine.Engine`. Opens no connection."""
     plan, _, _ = plan_of(given, sys.executable)
     check_secrets(given)
-    lines = [*overview.warnings(plan), *overview.prediction(plan, given.cluster.speed_json)]
-    return overview.text(plan) + "".join(f"{line}\n" for line in lines)
+    return overview.text(plan) + "".join(f"{line}\n" for line in overview.warnings(plan))
 
 
 def submit(given: Given, hooks: Hooks | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import pytest
 
 from impala_tf.config import ConfigError, Given
-from impala_tf.frontend import cost_model
-from impala_tf.frontend.cost_model import Machine, Speed, predict, read_speed
-from impala_tf.frontend.engines import ssh
+from impala_tf.frontend import main as launcher
+from impala_tf.measure import cost_model
+from impala_tf.measure.cost_model import Machine, Speed, predict, read_speed
 
 # An actor makes 1,000 agent steps a second on a core, a learner learns 4,000 on one.
 SPEED = Speed("Pong", "Agent", 4, 1e-3, 2.5e-4, float("inf"), 100.0, 900.0, 1.0)
@@ -66,44 +67,57 @@ def test_a_gpu_learns_beside_the_cores() -> None:
     assert found.price == 4.5
 
 
+DryRun = Callable[[str, str], tuple[int, str, str]]
+
+
 @pytest.fixture
-def dry_run(tmp_path: Path) -> Callable[..., str]:
-    def run(rows: str, benchmark: str) -> str:
-        (tmp_path / "w.csv").write_text(rows)
-        (tmp_path / "speed.json").write_text(benchmark)
-        config = Given().replace(
-            workers_csv_path=str(tmp_path / "w.csv"),
-            speed_json=str(tmp_path / "speed.json"),
-            logdir=str(tmp_path / "logs"),
-            dry_run=True,
-        )
-        return ssh.render(config)
+def dry_run(tmp_path: Path, run_here: Callable[..., tuple[int, str, str]]) -> DryRun:
+    def run(rows: str, benchmark: str) -> tuple[int, str, str]:
+        csv, speed = tmp_path / "w.csv", tmp_path / "speed.json"
+        csv.write_text(rows)
+        speed.write_text(benchmark)
+        return run_here("--level_name=CartPole-v1", f"--workers_csv_path={csv}", "--dry_run",
+                        f"--speed_json={speed}", f"--logdir={tmp_path}/logs")  # fmt: skip
 
     return run
 
 
-def test_a_dry_run_predicts(
-    dry_run: Callable[..., str],
-) -> None:
+def test_a_dry_run_predicts(dry_run: DryRun) -> None:
     rows = (
         "job,ip,tf_port,cores,price\nlearner,10.9.9.1,8001,4,0.20\n"
         "actor,10.9.9.2,,2,0.05\nactor,10.9.9.2,,2,0.05\nactor,10.9.9.3,,,\n"
     )
-    out = dry_run(rows, json.dumps(BENCHMARK))
+    status, out, err = dry_run(rows, json.dumps(BENCHMARK))
+    assert (status, err) == (0, "")
+    assert "actor-0 to actor-1" in out
     # Three actors on a core each at 1,000 agent steps a second; whole runs reach 75 % of the sum.
     assert "predicted: 9,000 frames/s (2,250 agent steps/s) of Agent on Pong, limited by its" in out
     assert "a learner there can use 16.0 actors with a core each, and exchanges 2.2 MB/s" in out
     assert "0.25 an hour: 0.0077 for a million frames" in out
 
 
+def test_the_doctor_predicts_with_the_cores_of_the_machines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    csv, speed = tmp_path / "w.csv", tmp_path / "speed.json"
+    csv.write_text("job,ip,tf_port\nlearner,127.0.0.1,8001\nactor,127.0.0.1,\n")
+    speed.write_text(json.dumps({**BENCHMARK, "whole": 1.0, "ceiling": 1.0}))
+    command = ["doctor", f"--workers_csv_path={csv}", f"--speed_json={speed}"]
+    launcher.main(command, predict=cost_model.prediction)
+    cores = len(os.sched_getaffinity(0))
+    # One actor of 1 ms a step; each step also takes 0.25 ms of the learner.
+    steps = 1_000 if cores > 1 else 800
+    assert f"predicted: {4 * steps:,} frames/s ({steps:,} agent steps/s)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", "1", json.dumps({**BENCHMARK, "parts": BENCHMARK["parts"][:3]})]
 )
-def test_what_is_no_benchmark_is_refused_in_one_line(
-    dry_run: Callable[..., str], content: str
-) -> None:
+def test_what_is_no_benchmark_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "speed.json"
+    path.write_text(content)
     with pytest.raises(ConfigError, match="--speed_json=.*: must be what .*--mode=benchmark"):
-        dry_run("job,ip,tf_port\nlearner,10.9.9.1,8001\nactor,10.9.9.2,\n", content)
+        read_speed(path)
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -54,6 +54,20 @@ class Prediction(NamedTuple):
     price: float  # of all machines, an hour; 0: unknown
 
 
+def prediction(plan: Plan, speed_json: str, cores: Mapping[str, int] | None = None) -> list[str]:
+    """Returns how fast a launch would be and what it would cost, in lines.
+
+    Args:
+      plan: the launch's.
+      speed_json: file of the measurements.
+      cores: {name of the machine: its cores}, if the machines were asked.
+
+    Raises:
+      ConfigError: the file cannot be used.
+    """
+    return _sentences(read_speed(Path(speed_json)), machines(plan, cores))
+
+
 def read_speed(path: Path) -> Speed:
     """Returns a benchmark's result.
 
@@ -126,7 +140,7 @@ def predict(speed: Speed, cluster: Sequence[Machine]) -> Prediction:
     )
 
 
-def sentences(speed: Speed, cluster: Sequence[Machine]) -> list[str]:
+def _sentences(speed: Speed, cluster: Sequence[Machine]) -> list[str]:
     """Returns a prediction for people, line by line."""
     expected = predict(speed, cluster)
     lines = [
