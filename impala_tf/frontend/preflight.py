@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import ipaddress
 import json
 import secrets
@@ -22,8 +21,8 @@ from impala_tf.frontend.connection import CommandRunner, Stream, ask_agent, pyth
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.node import probe
-from impala_tf.frontend.parallel import connected, good, on_all
-from impala_tf.frontend.plan import NodeSpec, Plan, host_port, named_twice
+from impala_tf.frontend.parallel import connected, on_all
+from impala_tf.frontend.plan import Plan, host_port, named_twice
 
 _SOURCE = Path(probe.__file__).read_bytes()
 _GIB = 1 << 30
@@ -53,11 +52,11 @@ def examine(
 ) -> list[Finding]:
     """Returns the findings about every machine of a plan, machine by machine."""
     digests = project.digests(project.files(level_name))
+    ids: dict[str, str] = {}
     with connected(plan.nodes, known, accept_new_host_keys) as machines:
-        checked = on_all(machines.reached(), lambda runner: _check(plan, runner, digests))
+        checked = on_all(machines.reached(), lambda runner: _check(plan, runner, digests, ids))
         reached = _reach(plan, machines.reached(), checked)
         found = dict(machines.found)
-        ids = good(on_all(machines.reached(), functools.partial(_machine_id, plan)))
     findings = []
     for name, each in found.items():
         seen = each if isinstance(each, ClusterError) else checked[name]
@@ -108,11 +107,14 @@ def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]
     return [python_of(runner.node), "-c", read, task, json.dumps(question)]
 
 
-def _check(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> list[Finding]:
+def _check(
+    plan: Plan, runner: CommandRunner, digests: Mapping[str, str], ids: dict[str, str]
+) -> list[Finding]:
+    """Returns what is found on a machine; adds to `ids` what the machine says it is."""
     node, processes = runner.node, plan.on(runner.node)
-    verdicts: list[_Verdict] = []
+    verdicts = [_project(plan, runner, digests, ids)]
     if not node.is_local:
-        verdicts = [("SSH", "ok", "host key known, logged in"), _project(plan, runner, digests)]
+        verdicts = [("SSH", "ok", "host key known, logged in"), *verdicts]
     groups = [process.group for process in processes if process.group]
     pins = requirements.pinned(plan.role(node), with_horovod=bool(groups))
     before_s = time.time()
@@ -141,23 +143,18 @@ def _check(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> lis
     return [Finding(node.name, *verdict) for verdict in verdicts]
 
 
-def _question(plan: Plan, node: NodeSpec, digests: Mapping[str, str]) -> dict[str, Any]:
-    return {"manifest": digests, "tmux_sess": plan.tmux_sess, "logdir": node.logdir,
-            "addresses": [], "start_at_boot": False}  # fmt: skip
-
-
-def _machine_id(plan: Plan, runner: CommandRunner) -> str:
-    answer = ask_agent(runner, "check", _question(plan, runner.node, {}))
-    return str(answer.get("machine_id", ""))  # An earlier version of the project has none.
-
-
-def _project(plan: Plan, runner: CommandRunner, digests: Mapping[str, str]) -> _Verdict:
+def _project(
+    plan: Plan, runner: CommandRunner, digests: Mapping[str, str], ids: dict[str, str]
+) -> _Verdict:
     node = runner.node
+    question = {"manifest": {} if node.is_local else digests, "tmux_sess": plan.tmux_sess,
+                "logdir": node.logdir, "addresses": [], "start_at_boot": False}  # fmt: skip
     try:
-        answer = ask_agent(runner, "check", _question(plan, node, digests))
+        answer = ask_agent(runner, "check", question)
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
         return "project", "bad", f"{text}; run {_set_up()}"
+    ids[node.name] = answer.get("machine_id", "")  # An earlier version of the project has none.
     if answer["differing"]:
         text = f"{len(answer['differing'])} files differ, such as {answer['differing'][0]}"
         return "project", "warning", f"{text}; the launch will copy them"
