@@ -106,7 +106,7 @@ def submit(given: Given) -> int:
         acting=config.process.acting,
         algorithm=config.loss.algorithm,
     )
-    engine = registry.engine(name)
+    engine = registry.ENGINES[name]
     if given.cluster.dry_run:
         print(engine.render(given), end="")
         if given.cluster.speed_json is not None:

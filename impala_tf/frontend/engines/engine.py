@@ -1,8 +1,7 @@
 """What an engine is: it has machines, and runs a job of ours on them.
 
-Every engine is a module of this package, named as --engine names it. `registry` imports it when it
-is chosen. It keeps what it must remember of a run in LOGDIR/ENGINE.json (SSH: cluster.json), on the
-machine where the run was submitted.
+Every engine is a module of this package, named as --engine names it. It keeps what it must remember
+of a run in LOGDIR/ENGINE.json (SSH: cluster.json), on the machine where the run was submitted.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Engine(Protocol[Job]):
           ConfigError: flags that the engine cannot use.
         """
 
-    def submit(self, given: Given, hooks: Hooks | None) -> int:
+    def submit(self, given: Given, hooks: Hooks) -> int:
         """Submits a run.
 
         Args:

@@ -23,10 +23,8 @@ def render(given: Given) -> str:
     return overview.text(plan) + "".join(f"{line}\n" for line in overview.warnings(plan))
 
 
-def submit(given: Given, hooks: Hooks | None) -> int:
+def submit(given: Given, hooks: Hooks) -> int:
     """Launches a run and shows it until it ends; see `launch` and `engine.Engine`."""
-    if hooks is None:
-        raise ValueError("a launch shows the run")
     return launch(given, make_display=hooks.make_display, differences=hooks.differences)
 
 
