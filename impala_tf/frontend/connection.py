@@ -19,8 +19,6 @@ from impala_tf.frontend.plan import NodeSpec
 
 TIMEOUT_S = 60.0
 """How long a command may take by default."""
-NOT_FOUND = 127
-"""Exit status for a command that does not exist, as in a shell."""
 NO_WORKDIR = 125
 """Exit status if the folder to run in does not exist."""
 NO_CODE = 123

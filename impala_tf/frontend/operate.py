@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from impala_tf.config import ConfigError, Given, user_commands
-from impala_tf.frontend import snapshot
+from impala_tf.frontend import overview, snapshot
 from impala_tf.frontend.connection import (
     CommandRunner,
     Stream,
@@ -363,12 +363,8 @@ def _about(node: NodeSpec, **more: Any) -> dict[str, Any]:
 
 
 def _processes_called(plan: Plan, target: str) -> set[str]:
-    """Returns the names of the processes that `target` means: itself, or a machine's."""
-    hosts = [node.name for node in plan.nodes if target in (node.name, node.ssh_host)]
-    names = {p.name for p in plan.processes if p.name == target or p.node in hosts}
-    if not names:
-        known = [*(node.name for node in plan.nodes), *(p.name for p in plan.processes)]
-        raise ConfigError(f"{target}: no such machine or process; this run has {', '.join(known)}")
+    """Returns the names of the processes that are to stop or restart: of learners, all."""
+    names = overview.processes_called(plan, target)
     grouped = {p.name for p in plan.processes if p.group is not None}
     return names | grouped if names & grouped else names
 

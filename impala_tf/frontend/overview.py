@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from impala_tf.config import ConfigError
 from impala_tf.frontend.inventory import is_loopback
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.plan import NodeSpec, Plan
@@ -96,6 +97,23 @@ def spans(names: Iterable[str]) -> list[str]:
         else:
             spans.append([name])
     return [" to ".join(span) for span in spans]
+
+
+def processes_called(plan: Plan, target: str) -> set[str]:
+    """Returns the names of the processes that `target` means: itself, or all of a machine.
+
+    Raises:
+      ConfigError: there is no such process or machine.
+    """
+    hosts = [node.name for node in plan.nodes if target in (node.name, node.ssh_host)]
+    names = {p.name for p in plan.processes if p.name == target or p.node in hosts}
+    if not names:
+        raise ConfigError(
+            f"{target}: no such process or machine; this run has "
+            f"{', '.join(spans(process.name for process in plan.processes))} on "
+            f"{', '.join(node.name for node in plan.nodes)}"
+        )
+    return names
 
 
 def _environments(processes: Iterable[ProcessSpec]) -> str:

@@ -234,18 +234,9 @@ def _rows(record: Record, answers: Answers, shown: Shown) -> list[list[str]]:
 
 def _names(plan: Plan, targets: Sequence[str]) -> set[str]:
     """Returns the names of the processes that are meant. Raises ConfigError if one is unknown."""
-    names = set() if targets else {process.name for process in plan.processes}
-    for target in targets:
-        hosts = [node.name for node in plan.nodes if target in (node.name, node.ssh_host)]
-        found = {p.name for p in plan.processes if p.name == target or p.node in hosts}
-        if not found:
-            raise ConfigError(
-                f"{target}: no such process or machine; this run has "
-                f"{', '.join(overview.spans(p.name for p in plan.processes))} on "
-                f"{', '.join(node.name for node in plan.nodes)}"
-            )
-        names |= found
-    return names
+    if not targets:
+        return {process.name for process in plan.processes}
+    return set().union(*(overview.processes_called(plan, target) for target in targets))
 
 
 def _what_fits(record: Record, answers: Answers, console: Console, shown: Shown) -> Group:

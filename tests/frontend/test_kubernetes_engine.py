@@ -149,7 +149,7 @@ def test_status_shows_what_kubernetes_says_and_the_frames(
     assert "job.batch/pong-learner   Running" in out
     assert "training: 20,160 of 40,000 frames" in out
     assert launcher.main(["status", logdir, "--problems"]) == 2
-    assert "need a run from a workers CSV" in capsys.readouterr().err
+    assert "status --problems: only for runs over SSH" in capsys.readouterr().err
     assert kubectl.calls()[-1].endswith("-c=learner -- cat /runs/pong/status.json")
     kubectl.answers("get", "")
     assert launcher.main(["status", logdir]) == 0

@@ -56,7 +56,7 @@ def test_a_process_can_be_restarted(launched, capfd):
     assert launched.command("restart", "this machine") == 0
     wait_until(lambda: launched.state("learner-0").restarts == 1)
     assert launched.command("restart", "actor-9") == 2
-    assert capfd.readouterr().err.startswith("actor-9: no such machine or process; this run has ")
+    assert capfd.readouterr().err.startswith("actor-9: no such process or machine; this run has ")
 
 
 def test_rows_can_be_added_while_it_trains(launched, capfd):
@@ -148,7 +148,7 @@ def test_one_process_or_those_of_a_machine_can_be_stopped(launched, capfd):
     assert launched.command("stop", "this machine") == 0
     assert {each.state for each in launched.node().processes.values()} == {"stopped"}
     assert launched.command("stop", "actor-9") == 2
-    assert capfd.readouterr().err.startswith("actor-9: no such machine or process; this run has ")
+    assert capfd.readouterr().err.startswith("actor-9: no such process or machine; this run has ")
 
 
 def test_stacks_of_many_processes_take_no_longer_than_those_of_one(run, capfd):
