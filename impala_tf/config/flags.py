@@ -266,7 +266,7 @@ class OptimizerConfig:
     learning_rate_schedule: Derived[Literal["linear", "constant", "kl"]] = DERIVED
     """linear: to --learning_rate_end at --schedule_frames; constant; kl: divided by 1.5 while the
     KL divergence from the policy that acted is above 0.02 nats, multiplied by 1.5 while it is below
-    0.005, within a factor of 10 from --learning_rate. Default: preset."""
+    0.005; from a tenth of --learning_rate to all of it. Default: preset."""
     learning_rate_end: Derived[float] = DERIVED
     """linear: the learning rate from --schedule_frames on.
     Default: preset; if --learning_rate is given, the same share of it as in the preset."""

@@ -15,7 +15,7 @@ Optimizer: TypeAlias = snt.optimizers.RMSProp | snt.optimizers.Adam
 
 _KL_TARGET = 0.01  # nats
 _KL_FACTOR = 1.5  # as in rl_games
-_KL_RANGE = 10.0
+_KL_RANGE = 10.0  # how far the learning rate may fall
 
 
 def make_optimizer(
@@ -91,4 +91,6 @@ class Schedules:
         if kl > 2.0 * _KL_TARGET:
             self.kl_factor = max(self.kl_factor / _KL_FACTOR, 1.0 / _KL_RANGE)
         elif kl < 0.5 * _KL_TARGET:
-            self.kl_factor = min(self.kl_factor * _KL_FACTOR, _KL_RANGE)
+            # Not above 1: while a policy finds no rewards it hardly moves, and the learning rate
+            # would grow until it breaks the policy.
+            self.kl_factor = min(self.kl_factor * _KL_FACTOR, 1.0)

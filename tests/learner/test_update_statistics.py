@@ -111,7 +111,7 @@ def test_ppo_observes_every_step_of_a_batch_once() -> None:
 
 
 def test_an_update_without_any_batch_does_not_change_the_kl_schedule() -> None:
-    """No data is no small divergence: every stalled minute would raise the learning rate."""
+    """No data is no divergence: a stalled minute must not change the learning rate."""
     agent = make_agent("MLPAgent", SPEC)
     settings = config(learning_rate_schedule="kl")
     group = GroupOf(sent(agent, 1, scale=0.0))
