@@ -17,6 +17,16 @@ def sshd(tmp_path_factory):
 
 
 @pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty home folder; returns its .ssh."""
+    folder = tmp_path / "home" / ".ssh"
+    folder.mkdir(parents=True, mode=0o700)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return folder
+
+
+@pytest.fixture
 def remote(sshd, tmp_path, monkeypatch):
     """A run on a machine behind the sshd; stopped when the test ends."""
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -26,16 +26,6 @@ pytestmark = pytest.mark.slow
 PASSWORD = "right-7c1f"
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    """An empty home folder; returns its .ssh."""
-    folder = tmp_path / "home" / ".ssh"
-    folder.mkdir(parents=True, mode=0o700)
-    monkeypatch.setenv("HOME", str(folder.parent))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return folder
-
-
 def logged_in(sshd, password=None, ask=lambda prompt: None, **changes):
     """Logs in, and runs a command; returns what it prints."""
     passwords = {"node1": Secret(password)} if password else {}

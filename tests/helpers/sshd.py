@@ -9,7 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.plan import NodeSpec
+from impala_tf.frontend.ssh import SshRunner
+from impala_tf.frontend.ssh_login import SshConnector
 from tests.helpers.ports import free_port
 from tests.helpers.waiting import wait_until
 
@@ -113,3 +118,19 @@ def _with_pam(folder, password):
 def _listens(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def connect(
+    sshd, accept=False, password=None, known_hosts=None, ask=lambda prompt: None, **changes
+):
+    """Returns a runner for the server."""
+    passwords = {"node1": password} if password else {}
+    connector = SshConnector(passwords, accept, known_hosts or sshd.known_hosts, ask)
+    return SshRunner(sshd.node(**changes), connector)
+
+
+def refusal(sshd, **arguments):
+    """Returns why `connect` with these arguments is refused."""
+    with pytest.raises(ClusterError) as caught:
+        connect(sshd, **arguments)
+    return str(caught.value)
