@@ -41,12 +41,10 @@ from impala_tf.config.flags import (
     ClusterConfig,
     Config,
     EnvironmentConfig,
-    LossConfig,
-    OptimizerConfig,
     ProcessConfig,
-    ReplayConfig,
     RunConfig,
 )
+from impala_tf.config.learning_flags import LossConfig, OptimizerConfig, ReplayConfig
 from impala_tf.config.limits import (
     check_algorithm,
     check_batches,

@@ -1,7 +1,7 @@
 """What --help, --help_all and completion show: argparse lays it out.
 
 argparse does not read the command line of a run (see `words`). A flag's text is the docstring of
-its field in `flags` and `mode_flags`.
+its field in `flags` or a module named NAME_flags.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import Any, Literal, NamedTuple
 from impala_tf.config import words
 from impala_tf.config.flags import Config
 
-_FILES = tuple(f"impala_tf.config.{name}" for name in ("flags", "engine_flags", "mode_flags"))
+_FILES = tuple(
+    f"impala_tf.config.{name}" for name in ("flags", "learning_flags", "engine_flags", "mode_flags")
+)
 # Ends of texts that a shown default makes needless.
 _FROM_PRESET = re.compile(r"\s*Default: preset[^.]*\.")
 _WIDEST = 100

@@ -105,7 +105,7 @@ def _optional() -> frozenset[str]:
 
 @functools.cache
 def _derived() -> frozenset[str]:
-    """Returns the names of the flags whose default follows from others (see `flags.Derived`)."""
+    """Returns the names of the flags whose default follows from others (see `derived.Derived`)."""
     return frozenset(
         name
         for group in typing.get_type_hints(Config).values()
