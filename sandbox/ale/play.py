@@ -3,10 +3,10 @@
     A/bin/python sandbox/ale/play.py 200 > a.csv
     B/bin/python sandbox/ale/play.py 200 a.csv > b.csv
 
-A and B are environments with two builds of ale_py, 200 the steps of each of four games (default:
-500). Prints a row for each game: its name, a digest of all observations, rewards and ends, and the
-core's microseconds an agent step. The second command compares its rows with those of the first, and
-ends with status 1 if a digest differs.
+A and B are environments with two builds of ale_py; 200 is the number of steps that four copies of
+each game take (default: 500). Prints a row for each game: its name, a digest of all observations,
+rewards and ends, and the core's microseconds an agent step. The second command compares its rows
+with those of the first, and ends with status 1 if a digest differs.
 """
 
 from __future__ import annotations
