@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -43,8 +44,11 @@ class Terminal:
         except OSError:
             pass  # The process has closed its side.
 
-    def type(self, keys):
-        os.write(self._master, keys)
+    def type(self, *keys):
+        """Types as a person does: tmux takes keys within a millisecond for pasted text."""
+        for key in keys:
+            os.write(self._master, key)
+            time.sleep(0.1)
 
     def wait_for(self, text, times=1):
         wait_until(lambda: self.shown.count(text) >= times, explain=lambda: self.shown)
@@ -96,6 +100,6 @@ def test_watch_ends_with_the_run(launched):
 def test_attach_shows_the_windows_of_the_run(launched):
     terminal = Terminal("attach", f"--logdir={launched.logdir}", "this machine")
     terminal.wait_for(b"1:learner-0*")  # tmux marks the window that it shows.
-    terminal.type(b"\x02d")  # detaches
+    terminal.type(b"\x02", b"d")  # detaches
     assert terminal.process.wait(20) == 0
     assert launched.state("learner-0").state == "running"
