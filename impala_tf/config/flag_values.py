@@ -78,8 +78,8 @@ class Given:
     @property
     def defaults(self) -> Mapping[str, Any]:
         """{flag: value if it is not given}: that of `BUILT_IN`, or of --protocol."""
-        # A wrong one is found where all flags are checked.
-        changes = PROTOCOLS.get(self.flags.get("protocol", BUILT_IN["protocol"]))
+        # A wrong one is found where all flags are checked; one of a file can be of any type.
+        changes = PROTOCOLS.get(str(self.flags.get("protocol", BUILT_IN["protocol"])))
         return {**BUILT_IN, **changes} if changes else BUILT_IN
 
     def replace(self, **flags: Any) -> Given:

@@ -49,6 +49,8 @@ def assert_refused_or_read(folder: Path, content: bytes) -> None:
 @given(flags=FLAGS)
 @example(flags={"level_name": 7})
 @example(flags={"num_levels": [1]})
+@example(flags={"protocol": []})
+@example(flags={"protocol": {}})
 @example(flags={"mode": "train", "logdir": "/", "level_name": "os:Level-v0"})
 def test_any_flags_are_refused_or_read(tmp_path: Path, flags: dict[str, object]) -> None:
     assert_refused_or_read(tmp_path, json.dumps({"flags": flags}).encode())
