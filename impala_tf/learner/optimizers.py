@@ -55,7 +55,7 @@ def _rmsprop(config: OptimizerConfig, learning_rate: tf.Variable) -> Optimizer:
 
 
 class FusedAdam(snt.optimizers.Adam):
-    """Sonnet's Adam in one pass over memory. Sonnet itself takes twelve, a fifth of an update."""
+    """Sonnet's Adam in one pass over memory. Sonnet takes over a dozen, a fifth of an update."""
 
     def apply(self, updates: Sequence[tf.Tensor], parameters: Sequence[tf.Variable]) -> None:
         """Changes the parameters; dense float32 updates only."""
