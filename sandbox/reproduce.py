@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -132,13 +133,17 @@ def misses(curves: list[Curve], band: Band) -> list[str]:
     return found
 
 
-def table(level: str, flags: list[str], curves: list[Curve], band: Band | None) -> str:
+def table(
+    level: str, protocol: str, flags: list[str], curves: list[Curve], band: Band | None
+) -> str:
     """Returns the table in Markdown."""
     last = max(curve.agent_steps[-1] for curve in curves)
     steps = [s for s, _ in band.minima] if band else np.linspace(0, last, MILESTONES + 1)[1:]
     minima = dict(band.minima) if band else {}
     lines = [
         f"`{level}`, flags: `{' '.join(flags) or 'none'}`",
+        "",
+        protocol,
         "",
         f"{provenance.machine()}; commit {many_runs.commit()}",
         "",
@@ -217,7 +222,8 @@ def main(arguments: list[str]) -> int:
     if options.write_band:
         write_band(band_path, flags, curves)
         band = read_band(band_path)
-    text = table(options.level, flags, curves, band)
+    described = json.loads((folder / "seed-1" / "config.json").read_text(encoding="utf-8"))
+    text = table(options.level, described["protocol"], flags, curves, band)
     (folder / "table.md").write_text(text, encoding="utf-8")
     write_csv(folder / "curves.csv", curves)
     draw(folder / "curves.png", options.level, curves, band)
@@ -225,6 +231,8 @@ def main(arguments: list[str]) -> int:
     if band is None:
         print(f"there is no band for this level; --write_band keeps these seeds' in {band_path}")
         return 0
+    if flags != band.flags:
+        print(f"the band is that of other flags: {' '.join(band.flags) or 'none'}")
     found = misses(curves, band)
     print("\n".join(found) or "every seed is inside the band")
     return 1 if found else 0

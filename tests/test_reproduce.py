@@ -39,6 +39,7 @@ def test_seeds_are_trained_drawn_and_compared_with_a_band(tmp_path: Path) -> Non
     assert {row["seed"] for row in rows} == {"1", "2"}
     text = (tmp_path / "table.md").read_text()
     assert "| agent steps | seed 1 | seed 2 | band |" in text
+    assert "\nGymnasium CartPole-v1, " in text  # the protocol
     band = (tmp_path / "band.csv").read_text().splitlines()
     assert band[:2] == [f"# flags: {' '.join(FLAGS)}", "agent_steps,minimum_return"]
 

@@ -275,7 +275,7 @@ def _table(path: Path) -> Any:
 def _records(path: Path) -> np.ndarray:
     """Returns the rows of a CSV file as a record array; columns that hold text are objects."""
     with path.open(newline="", encoding="utf-8") as file:
-        names, *rows = list(csv.reader(file))
+        names, *rows = list(csv.reader(file)) or [[]]
     columns = [_column(cells) for cells in zip(*rows, strict=True)] or [np.zeros(0)] * len(names)
     types = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]
     table = np.empty(len(rows), types)

@@ -56,4 +56,5 @@ if __name__ == "__main__":
     sys.path.append(str(Path.cwd()))  # the level's module may be there
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     played = play(count, sys.argv[2] if len(sys.argv) > 2 else "sampled")
-    print(f"{len(played)} games: mean {np.mean(played):.2f}, returns {played}")
+    protocol = json.loads((FOLDER / "level.json").read_text())["protocol"]
+    print(f"{len(played)} games: mean {np.mean(played):.2f}, returns {played}; {protocol}")

@@ -115,51 +115,76 @@ def generalization_table(report: Summary) -> Table:
 
 
 def several_levels(
-    levels: Sequence[EnvironmentConfig], summaries: Sequence[Summary]
+    levels: Sequence[EnvironmentConfig],
+    summaries: Sequence[Summary],
+    unseen: Sequence[Summary | None] | None = None,
 ) -> dict[str, Any]:
     """Returns how an agent plays each of several levels, and all of them, JSON-able.
 
     Args:
       levels: the flags of each.
       summaries: the summary of the games on each.
+      unseen: the same of generated levels that training did not use; None: there are none.
 
     Returns:
-      {"levels": [{"level_name", "normalized_mean" if published, ...}], and, if all levels have
-      published scores, "normalized": {"mean", "median", "capped_mean", "capped_median"}}. Capped
+      {"levels": [{"level_name", "normalized_mean" if published, "unseen" if any: its summary,
+      ...}], and, if all levels have published scores, "normalized": {"mean", "median",
+      "capped_mean", "capped_median"}, and "normalized_unseen", the same of the unseen ones}. Capped
       scores count each level as 1 at most.
     """
     rows = [
         {"level_name": level.level_name, **with_normalized(level, played)}
         for level, played in zip(levels, summaries, strict=True)
     ]
-    report: dict[str, Any] = {"levels": rows}
+    others: list[dict[str, Any]] = []
+    for row, level, played in zip(rows, levels, unseen or [], strict=bool(unseen)):
+        if played is not None:
+            others.append(with_normalized(level, played))
+            row["unseen"] = others[-1]
+    report = {
+        "levels": rows,
+        "normalized": _over_levels(rows),
+        "normalized_unseen": _over_levels(others) if len(others) == len(rows) else None,
+    }
+    return {name: value for name, value in report.items() if value is not None}
+
+
+def _over_levels(rows: Sequence[Summary]) -> dict[str, float] | None:
+    """Returns figures over levels; None if a level has no published score."""
     scores = [row["normalized_mean"] for row in rows if "normalized_mean" in row]
-    if len(scores) == len(rows):
-        capped = [min(score, 1.0) for score in scores]
-        report["normalized"] = {
-            "mean": statistics.fmean(scores),
-            "median": statistics.median(scores),
-            "capped_mean": statistics.fmean(capped),
-            "capped_median": statistics.median(capped),
-        }
-    return report
+    if len(scores) < len(rows):
+        return None
+    capped = [min(score, 1.0) for score in scores]
+    return {
+        "mean": statistics.fmean(scores),
+        "median": statistics.median(scores),
+        "capped_mean": statistics.fmean(capped),
+        "capped_median": statistics.median(capped),
+    }
 
 
 def several_levels_table(report: dict[str, Any]) -> Table:
-    """Returns what `several_levels` returned as a table."""
+    """Returns what `several_levels` returned as a table: unseen levels have a row of their own."""
     table = Table(box=None)
     table.add_column("level")
     for name in ("games", "mean return", "median", "normalised"):
         table.add_column(name, justify="right")
     for row in report["levels"]:
-        normalized = row.get("normalized_mean")
-        table.add_row(
-            row["level_name"],
-            str(row["num_episodes"]),
-            f"{row['mean']:.2f}",
-            f"{row['median']:.2f}",
-            "" if normalized is None else f"{normalized:.3f}",
-        )
-    for name, value in report.get("normalized", {}).items():
-        table.add_row(f"{name.replace('_', ' ')} of all", "", "", "", f"{value:.3f}")
+        table.add_row(row["level_name"], *_cells(row))
+        if "unseen" in row:
+            table.add_row(f"{row['level_name']}, unseen levels", *_cells(row["unseen"]))
+    for key, where in (("normalized", ""), ("normalized_unseen", ", unseen levels")):
+        for name, value in report.get(key, {}).items():
+            title = f"{name.replace('_', ' ')} of all{where}"
+            table.add_row(title, "", "", "", f"{value:.3f}")
     return table
+
+
+def _cells(row: Summary) -> list[str]:
+    normalized = row.get("normalized_mean")
+    return [
+        str(row["num_episodes"]),
+        f"{row['mean']:.2f}",
+        f"{row['median']:.2f}",
+        "" if normalized is None else f"{normalized:.3f}",
+    ]

@@ -131,6 +131,9 @@ class Beside(Callback, abc.ABC):
         if self._is_last_wanted() and goes_on():
             self._begin()
             self._await(goes_on)
+        if self.is_wanted and may_wait():
+            minutes = self.work.longest_end_s / 60
+            self._complain(f"the last one was not complete {minutes:.0f} minutes after training")
         self._stop()
         self._starter.shutdown()
         self.tidy_up()

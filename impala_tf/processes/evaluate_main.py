@@ -130,11 +130,15 @@ def _levels(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
     """Plays each of several levels; returns what is found, and what to print."""
     environment = agent.environment
     levels = suites.levels(environment)
-    summaries = []
+    summaries, others = [], []
     for index, level in enumerate(levels):
         print(f"{level.level_name}:", flush=True)
         summaries.append(games.summary(play(agent, environment, index)))
-    report = games.several_levels(levels, summaries)
+        unseen = suites.unseen(environment, index)
+        if unseen is not None:
+            print(f"{level.level_name}, unseen levels:", flush=True)
+        others.append(None if unseen is None else games.summary(play(agent, unseen, index)))
+    report = games.several_levels(levels, summaries, others)
     return report, [games.several_levels_table(report)]
 
 

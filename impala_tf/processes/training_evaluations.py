@@ -13,7 +13,7 @@ from impala_tf.processes.beside import Beside, Work
 
 MODULE = "impala_tf.processes.eval_every_main"
 NAME = "evaluation"
-_LONGEST_END_S = 300.0
+_LONGEST_END_S = 900.0  # 50 games of Atari with a residual network take five minutes
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -64,10 +64,11 @@ class TrainingEvaluations(Beside):
         self._add(found.rows)
         for row in found.rows:
             _log.info(
-                "evaluation at %s frames: %s: mean return %.2f in %d games, %s",
+                "evaluation at %s frames: %s: mean return %.2f in %d games, %s; %s",
                 f"{found.environment_frames:,}",
                 row["level_name"],
                 row["return_mean"],
                 row["episodes"],
                 row["played"],
+                row["protocol"],
             )

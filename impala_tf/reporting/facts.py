@@ -15,6 +15,7 @@ from impala_tf.reporting.summary import (
     SettingSummary,
     Spread,
     agent_steps_per_s,
+    evaluated_alike,
     final_return,
     last_evaluation,
     leaders,
@@ -60,8 +61,12 @@ def headline(summary: LevelSummary) -> str:
     rows = [row for row in summary.rows if row.final_return is not None]
     if not rows:
         return "No game has finished yet."
+    is_finished = all(run.is_finished for run in summary.level.runs)
     if len(rows) == 1:
-        return f"{_label(rows[0])} ended with a mean return of {_final(rows[0])}."
+        verb = "ended with" if is_finished else "has so far"
+        return f"{_label(rows[0])} {verb} a mean return of {_final(rows[0])}."
+    if not is_finished:
+        return "No winner is named yet: not all runs have finished."
     found = leaders(rows, final_return)
     if len(found) == 1:
         text = f"{_label(found[0])} ended with the highest mean return: {_final(found[0])}."
@@ -81,12 +86,12 @@ def _undecided(found: Sequence[SettingSummary], rows: Sequence[SettingSummary]) 
     names = ", ".join(labels[:-1]) + f" and {labels[-1]}"
     final = [row.final_return for row in found if row.final_return is not None]
     if min(spread.seeds for spread in final) < FEWEST_SEEDS:
-        why = f"to tell {names} apart takes {FEWEST_SEEDS} seeds or more of each"
+        why = f"that needs {FEWEST_SEEDS} seeds or more of each of {names}"
     else:
         why = f"chance can explain the differences between {names}"
     others = len(rows) - len(found)
     behind = f" The other{'s' if others > 1 else ''} ended lower." if others else ""
-    return f"No winner: {why}.{behind}"
+    return f"No winner is named: {why}.{behind}"
 
 
 def _label(row: SettingSummary) -> str:
@@ -130,11 +135,21 @@ def notes(summary: LevelSummary) -> list[str]:
     ]
     if played := played_on(summary):
         lines.append(
-            f"Last evaluation: whole games of the newest policy, played on {played} (--eval_every),"
-            " unclipped; evaluation.csv of a run has their number."
+            "Last evaluation: whole games with the last checkpoint that --eval_every played with,"
+            f" on {played} in a run, unclipped. A run that has gone on for another --eval_every"
+            " frames since then is left out. Of several levels, it is the mean, of normalised"
+            " returns if each level has them."
         )
+        if not evaluated_alike(summary.level):
+            lines.append(
+                "Runs were evaluated in different ways, so their evaluations are not compared;"
+                " report.csv has them."
+            )
     if any(row.final_iqm is not None for row in summary.rows):
-        lines.append("IQM: interquartile mean, of the middle half of the seeds.")
+        lines.append(
+            "IQM: interquartile mean, of the middle half of the seeds. If their number is no"
+            " multiple of four, seeds count in part, where rliable counts them whole."
+        )
     if compared(summary):
         lines.append(
             "Probability of improvement: that a run of the first ends higher than one of the"
@@ -147,8 +162,17 @@ def notes(summary: LevelSummary) -> list[str]:
             f"Frames and minutes are those to a return of {target}: that is"
             f" {summary.target.reason}."
         )
-    if any(run.share < 1 for run in summary.level.runs):
-        lines.append("Runs that have not finished count with what they have so far.")
+    if not all(run.is_finished for run in summary.level.runs):
+        lines.append(
+            "Runs that have not finished count with what they have so far, so nothing is compared"
+            " yet."
+        )
+    if repeats := [run for setting in summary.level.settings for run in setting.repeats]:
+        folders = ", ".join(str(run.logdir) for run in repeats)
+        lines.append(
+            "A seed counts once, with the run that got furthest, or the newest of equal ones. These"
+            f" runs repeat a seed and are left out: {folders}."
+        )
     return lines
 
 
@@ -167,7 +191,7 @@ def facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
     ends = sorted(run.ended_unix_s for run in runs if run.ended_unix_s is not None)
     days = _unique(_day(moment) for moment in ends)
     return [
-        ("protocol", _joined(run.protocol for run in runs)),
+        *_protocols(runs),
         (
             "length",
             _joined(f"{run.flags['total_environment_frames']:,} frames a run" for run in runs),
@@ -175,6 +199,20 @@ def facts(runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("machine", _joined(run.machine for run in runs)),
         ("commit", _joined(run.commit[:12] + "+" * run.commit.endswith("+") for run in runs)),
         ("date", " to ".join([days[0], days[-1]][: len(days)]) if days else UNKNOWN),
+    ]
+
+
+def _protocols(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """Returns a pair for each protocol: it has punctuation of its own."""
+    found = _unique(run.protocol for run in runs)
+    if len(found) == 1:
+        return [("protocol", found[0])]
+    return [
+        (
+            f"protocol {number}",
+            f"{text} (of {', '.join(str(run.logdir) for run in runs if run.protocol == text)})",
+        )
+        for number, text in enumerate(found, start=1)
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,8 +50,9 @@ class Run:
       curve: its learning curve; without rows if no game has finished.
       agent_steps_per_s: mean rate after its first row; None before the second one.
       learner_memory_mb, actor_memory_mb: peaks, in MiB; None if not recorded.
-      evaluation: what --eval_every has found, of several levels the mean; without rows if nothing.
-      played: what its games were played on; '' if nothing.
+      evaluation: what --eval_every has found, of several levels the mean (of normalised returns if
+        each level has them); without rows if nothing.
+      played: what its games were played on, how many and how; '' if nothing.
     """
 
     logdir: Path
@@ -87,9 +89,25 @@ class Run:
         return min(1.0, self.frames / self.flags["total_environment_frames"])
 
     @property
+    def is_finished(self) -> bool:
+        """Whether it has ended as it was meant to: by its frames, or by --stop_at_return."""
+        return self.share >= 1 or self.state == "done"
+
+    @property
     def final_return(self) -> float | None:
         """Mean return of the last 100 games; None if no game has finished."""
         return self.curve.last_return
+
+    @property
+    def last_evaluation(self) -> float | None:
+        """Mean return of the games of --eval_every with the newest policy.
+
+        None if there are none, or if the run has gone on for another --eval_every frames since.
+        """
+        if not len(self.evaluation.frames):
+            return None
+        since = self.frames - self.evaluation.frames[-1]
+        return self.evaluation.last_return if since <= (self.flags["eval_every"] or 0) else None
 
     def reached(self, mean_return: float) -> tuple[float, float] | tuple[None, None]:
         """Returns (frames, minutes) at the first row with that mean return; None, None: no row."""
@@ -156,7 +174,7 @@ def read(path: Path) -> Run:
             learner_memory_mb=_maximum(rows, "learner_memory_mb"),
             actor_memory_mb=_maximum(rows, "actor_memory_mb"),
             evaluation=_evaluation(evaluations),
-            played=evaluations[-1]["played"] if evaluations else "",
+            played=_played(evaluations),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -234,6 +252,17 @@ def _rows(path: Path) -> list[dict[str, str]]:
     return [row for row in rows if None not in row.values()]
 
 
+def _played(rows: Sequence[Mapping[str, str]]) -> str:
+    """Returns such as "unseen levels (50 games, greedy actions)"; '' if there are no rows."""
+    if not rows:
+        return ""
+    last = rows[-1]
+    games = f"{int(float(last['episodes']))} games" if last.get("episodes") else ""
+    policy = f"{last['policy']} actions" if last.get("policy") else ""
+    details = ", ".join(filter(None, (games, policy)))
+    return f"{last['played']} ({details})" if details else last["played"]
+
+
 def _curve(rows: Sequence[Mapping[str, str]]) -> Curve:
     rows = [row for row in rows if row["episode_return_mean"]]
     columns = ("environment_frames", "wall_time_s", "episode_return_mean")
@@ -242,11 +271,23 @@ def _curve(rows: Sequence[Mapping[str, str]]) -> Curve:
 
 
 def _evaluation(rows: Sequence[Mapping[str, str]]) -> Curve:
-    """Returns the mean over the levels of each checkpoint."""
+    """Returns the mean over the levels of each checkpoint.
+
+    The returns of different levels have no common scale, so normalised ones are taken if each level
+    has them. A level whose return is no number (a broken reward) leaves its checkpoint out.
+    """
+    several = len({row["level_name"] for row in rows}) > 1
+    normalized = several and all(row.get("normalized_return_mean") for row in rows)
+    name = "normalized_return_mean" if normalized else "return_mean"
     checkpoints: dict[float, list[tuple[float, float]]] = {}
     for row in rows:
-        pair = float(row["wall_time_s"]) / 60, float(row["return_mean"])
+        pair = float(row["wall_time_s"]) / 60, float(row[name] or "nan")
         checkpoints.setdefault(float(row["environment_frames"]), []).append(pair)
+    checkpoints = {
+        frames: pairs
+        for frames, pairs in checkpoints.items()
+        if all(math.isfinite(value) for _, value in pairs)
+    }
     means = np.array([np.mean(pairs, axis=0) for pairs in checkpoints.values()]).reshape(-1, 2)
     return Curve(np.array(list(checkpoints)), means[:, 0], means[:, 1])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,8 @@ _NOT_OF_THE_RUN = {
 # What also changes nothing about how a run learns.
 _NOT_A_SETTING = {
     *_NOT_OF_THE_RUN, "seed", "checkpoint_interval_s", "metrics_interval_s", "device",
-    "video_every", "eval_every",
+    "video_every", "eval_every", "stop_at_return", "mirror", "config", "environment_processes",
+    "track_project", "track_group", "track_tags",
 }  # fmt: skip
 _NAMING = ("agent_name", "algorithm")
 
@@ -39,11 +41,14 @@ class Setting:
 
     Attributes:
       label: what tells it from the level's other settings, e.g. "ResNetAgent, ppo".
-      runs: ordered by seed; at least one.
+      runs: one for each seed, ordered by seed; at least one.
+      repeats: further runs of these seeds, which do not count: two runs of a seed are not two
+        seeds.
     """
 
     label: str
     runs: tuple[Run, ...]
+    repeats: tuple[Run, ...] = ()
 
     @property
     def agent_name(self) -> str:
@@ -76,9 +81,11 @@ def command(run: Run) -> list[str]:
     Level, agent and seed are named in any case.
     """
     shown = {"level_name": run.level_name, "agent_name": run.flags["agent_name"], "seed": run.seed}
+    of_evaluations = {"test_num_episodes", "test_policy"} if run.flags.get("eval_every") else set()
+    hidden = _NOT_OF_THE_RUN - of_evaluations
     for name, value in run.flags.items():
         given = run.sources[name] == "given" if name in run.sources else value != BUILT_IN.get(name)
-        if given and name not in _NOT_OF_THE_RUN and value is not None:
+        if given and name not in hidden and value is not None:
             shown[name] = value
     flags = [_as_flag(name, value) for name, value in {**shown, "logdir": run.logdir}.items()]
     return ["python", "run_experiment.py", *flags]
@@ -98,10 +105,20 @@ def _level(name: str, runs: Sequence[Run]) -> Level:
     return Level(
         name,
         tuple(
-            Setting(label, tuple(sorted(members, key=lambda run: run.seed)))
+            _setting(label, members)
             for label, members in zip(labels, grouped.values(), strict=True)
         ),
     )
+
+
+def _setting(label: str, members: Sequence[Run]) -> Setting:
+    """Keeps of each seed the run that got furthest, and of equal ones the newest."""
+    ordered = sorted(
+        members, key=lambda run: (run.seed, -run.frames, -(run.ended_unix_s or math.inf))
+    )
+    first = {run.seed: run for run in reversed(ordered)}
+    kept = tuple(run for run in ordered if first[run.seed] is run)
+    return Setting(label, kept, tuple(run for run in ordered if first[run.seed] is not run))
 
 
 def _identity(run: Run) -> tuple[tuple[str, str], ...]:

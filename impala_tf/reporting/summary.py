@@ -81,7 +81,14 @@ def summarize_level(
     """Returns everything about a level; `report_return` is the flag."""
     target = target_of(level, report_return)
     rows = [summarize(setting, target, exhibits[setting]) for setting in level.settings]
+    if not evaluated_alike(level):
+        rows = [row._replace(evaluation=None, evaluation_iqm=None) for row in rows]
     return LevelSummary(level, target, rows)
+
+
+def evaluated_alike(level: Level) -> bool:
+    """Tells whether the games of --eval_every were played in one way, so that they compare."""
+    return len({run.played for run in level.runs if run.played}) <= 1
 
 
 def target_of(level: Level, given: float | None) -> Target | None:
@@ -149,8 +156,8 @@ def final_return(run: Run) -> float | None:
 
 
 def last_evaluation(run: Run) -> float | None:
-    """Returns what a run's last games of --eval_every had as mean return."""
-    return run.evaluation.last_return
+    """Returns what a run's games of --eval_every at its end had as mean return."""
+    return run.last_evaluation
 
 
 def training_curve(run: Run) -> Curve:
@@ -188,11 +195,14 @@ def comparisons(
 ) -> list[tuple[str, str, Comparison]]:
     """Returns the setting with the highest mean of a figure against each of the others.
 
-    As (label, other label, comparison); only pairs in which both have three seeds or more.
+    As (label, other label, comparison); only pairs in which both have three seeds or more, and
+    none while a run has not finished.
     """
     rows = [row for row in summary.rows if values_of(row.setting.runs, figure)]
     first, *_ = [*leaders(rows, figure), None]
-    if first is None:
+    if first is None or not all(run.is_finished for run in summary.level.runs):
+        return []
+    if figure is last_evaluation and not evaluated_alike(summary.level):
         return []
     values = values_of(first.setting.runs, figure)
     return [
@@ -222,7 +232,7 @@ def mean_curve(
         return None
     xs = [getattr(curve(run), axis) for run in runs]
     ends = [x[-1] for x in xs]
-    going_on = [x[-1] for x, run in zip(xs, runs, strict=True) if run.share < 1]
+    going_on = [x[-1] for x, run in zip(xs, runs, strict=True) if not run.is_finished]
     end = min(ends) if axis == "frames" else min([max(ends), *going_on])
     start = min(x[0] for x in xs)
     if start >= end:

@@ -34,7 +34,12 @@ def table(summary: LevelSummary) -> tuple[list[str], list[list[str]]]:
 
 
 def best(summary: LevelSummary) -> SettingSummary | None:
-    """Returns the row that is better than all others; None if chance could have made that."""
+    """Returns the row that is better than all others.
+
+    None if chance could have made that, or while a run has not finished.
+    """
+    if not all(run.is_finished for run in summary.level.runs):
+        return None
     compared = [row for row in summary.rows if row.final_return is not None]
     found = leaders(compared, final_return)
     return found[0] if len(found) == 1 and len(compared) > 1 else None
@@ -57,9 +62,8 @@ def as_csv(summaries: Sequence[LevelSummary]) -> str:
 
 def _columns(target: Target | None) -> dict[str, Callable[[SettingSummary], str]]:
     """Returns {title: what a row has there}."""
-    reached = numbers.mean_return(target.mean_return) if target else ""
     count, whole = numbers.count, numbers.whole
-    return {
+    columns: dict[str, Callable[[SettingSummary], str]] = {
         "setting": lambda row: row.setting.label,
         "seeds": lambda row: _seeds(row.setting),
         "parameters": lambda row: numbers.optional(row.exhibit.parameters, count),
@@ -71,6 +75,11 @@ def _columns(target: Target | None) -> dict[str, Callable[[SettingSummary], str]
         "final return, IQM": lambda row: numbers.return_spread(row.final_iqm),
         "last evaluation": lambda row: numbers.return_spread(row.evaluation),
         "last evaluation, IQM": lambda row: numbers.return_spread(row.evaluation_iqm),
+    }
+    if target is None:
+        return columns
+    reached = numbers.mean_return(target.mean_return)
+    return columns | {
         f"frames to {reached}": lambda row: _reached(
             row, row.frames_to_target, numbers.count_spread
         ),
@@ -80,7 +89,7 @@ def _columns(target: Target | None) -> dict[str, Callable[[SettingSummary], str]
 
 def _seeds(setting: Setting) -> str:
     """Returns how many runs there are, and how far those are that have not finished."""
-    unfinished = [run for run in setting.runs if run.share < 1]
+    unfinished = [run for run in setting.runs if not run.is_finished]
     if not unfinished:
         return str(len(setting.runs))
     far = ", ".join(f"{int(100 * run.share)} %" for run in unfinished)
@@ -116,10 +125,12 @@ def _run_row(target: Target | None, row: SettingSummary, run: Run) -> dict[str, 
         "agent_steps_per_s": _rounded(run.agent_steps_per_s, 1),
         "final_return": _rounded(run.final_return, 4),
         "last_evaluation": _rounded(run.evaluation.last_return, 4),
+        "evaluation_frames": int(run.evaluation.frames[-1]) if len(run.evaluation.frames) else None,
         "evaluation_played": run.played or None,
         "target_return": _rounded(target.mean_return if target else None, 4),
         "frames_to_target": None if frames is None else int(frames),
         "minutes_to_target": _rounded(minutes, 2),
+        "protocol": run.protocol,
         "machine": run.machine,
         "git_commit": run.commit,
         "logdir": run.logdir,

@@ -89,6 +89,7 @@ def _front_matter(facts: Facts) -> dict[str, Any]:
                     "name": "mean_reward",
                     "value": f"{row['mean']:.2f} +/- {row['std']:.2f}",
                     "verified": False,
+                    "args": {"protocol": facts.evaluation["protocol"]},
                 }
             ],
         }
@@ -126,6 +127,14 @@ def _evaluation(facts: Facts) -> str:
             "",
             f"Levels that it was not trained on ({test['levels']}): mean return"
             f" {test['mean']:.2f} in {test['num_episodes']} games.",
+        ]
+    unseen = [row for row in _rows(facts) if "unseen" in row]
+    if unseen:
+        lines += ["", "Generated levels that it was not trained on:", ""]
+        lines += [
+            f"- {row['level_name']}: mean return {row['unseen']['mean']:.2f} in"
+            f" {row['unseen']['num_episodes']} games"
+            for row in unseen
         ]
     return "\n".join(lines)
 

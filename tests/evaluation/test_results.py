@@ -74,6 +74,22 @@ def test_capped_scores_count_no_level_as_more_than_1() -> None:
     )
 
 
+def test_several_generated_levels_have_unseen_ones_each() -> None:
+    """Scores on training levels alone would be quoted as if the agent had generalised."""
+    levels = [level("procgen:coinrun"), level("procgen:starpilot")]
+    report = games.several_levels(levels, [TRAIN, TRAIN], [TEST, TEST])
+    coinrun, starpilot = report["levels"]
+    assert (coinrun["mean"], coinrun["unseen"]["mean"]) == (TRAIN["mean"], TEST["mean"])
+    assert coinrun["unseen"]["normalized_mean"] == pytest.approx(0.5)
+    scores = [row["unseen"]["normalized_mean"] for row in (coinrun, starpilot)]
+    assert report["normalized_unseen"]["mean"] == pytest.approx(sum(scores) / 2)
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(games.several_levels_table(report))
+    assert "procgen:coinrun, unseen levels" in capture.get()
+    assert "mean of all, unseen levels" in capture.get()
+
+
 def test_a_level_without_published_scores_leaves_no_mean_over_levels() -> None:
     """It would be one of other levels than those that were played."""
     levels = [level("ALE/Pong-v5"), level("TetrisNoFrameskip-v4")]

@@ -33,7 +33,7 @@ LEARNING = rows((0, 0, -20), (1000, 1, -10), (2000, 2, 0), (4000, 4, 20))
 
 
 def write_run(path: Path, metrics: Sequence[Row] = LEARNING, **flags: Any) -> Path:
-    """Writes what a finished run on Pong leaves behind, without checkpoints.
+    """Writes what a run on Pong leaves behind, without checkpoints: it is done, or was stopped.
 
     Args:
       path: its logdir, which is made.
@@ -56,6 +56,8 @@ def write_run(path: Path, metrics: Sequence[Row] = LEARNING, **flags: Any) -> Pa
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(metrics)
-    status = {"state": "done", "updated_unix_s": 1_700_000_000.0}
+    frames = metrics[-1]["environment_frames"] if metrics else 0
+    is_done = frames >= config.run.total_environment_frames
+    status = {"state": "done" if is_done else "stopped", "updated_unix_s": 1_700_000_000.0}
     (path / "status.json").write_text(json.dumps(status))
     return path

@@ -22,7 +22,7 @@ from tests.helpers.waiting import wait_until
 PLAYS = """
 import json, pathlib, sys
 frames = int(pathlib.Path(sys.argv[1]).read_text())
-row = dict(level_name="L", return_mean=7.0, episodes=3, played="other seeds")
+row = dict(level_name="L", return_mean=7.0, episodes=3, played="other seeds", protocol="P")
 print("evaluation: " + json.dumps(dict(environment_frames=frames, rows=[row])))
 """
 HANGS = "import time; time.sleep(600)"
@@ -108,6 +108,21 @@ def test_a_run_that_is_stopped_waits_for_no_game(train: Callable[..., Training],
     assert not training.found
     assert process is None or process.returncode is not None
     assert not training.evaluations.is_wanted
+
+
+def test_a_last_evaluation_that_takes_too_long_is_not_lost_silently(
+    train: Callable[..., Training],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The newest figure would be taken for that of the end."""
+    training = train(HANGS)
+    for frames in (500, 900):
+        training.reach(frames)
+    work = training.evaluations.work._replace(longest_end_s=0.5)
+    monkeypatch.setattr(training.evaluations, "work", work)
+    training.evaluations.close(lambda: True)
+    assert "no evaluation: the last one was not complete 0 minutes after training" in caplog.text
 
 
 def test_a_game_without_end_does_not_keep_later_checkpoints_from_being_evaluated(

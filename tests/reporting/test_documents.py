@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.reporting import curves, documents, runs, settings, table
+from impala_tf.reporting import curves, documents, facts, runs, settings, table
 from impala_tf.reporting.summary import Exhibit, LevelSummary, summarize_level
 from tests.helpers.logdirs import rows, write_run
 
@@ -148,7 +149,7 @@ def test_games_while_training_have_a_picture_columns_and_statistics(tmp_path: Pa
     assert rows["ImpoolaAgent"]["last evaluation, IQM"].startswith("17.0 (")
     text = documents.markdown([found], {}, "", "")
     assert "in evaluation, ImpoolaAgent over ResNetAgent: probability of improvement 1.00" in text
-    assert "played on unseen levels (--eval_every)" in text
+    assert "played with, on unseen levels in a run" in text
     plain = csv.DictReader(io.StringIO(table.as_csv([found])))
     assert {row["last_evaluation"] for row in plain} == {
         "6.0", "7.0", "8.0", "16.0", "17.0", "18.0",
@@ -182,13 +183,15 @@ RESNET, IMPOOLA, NATURE = "ResNetAgent", "ImpoolaAgent", "NatureAgent"
     ("returns", "sentence"),
     [
         ({RESNET: [20, 19], IMPOOLA: [1, 2]},
-         "No winner: to tell ResNetAgent and ImpoolaAgent apart takes 3 seeds or more of each."),
+         "No winner is named: that needs 3 seeds or more of each of ResNetAgent and ImpoolaAgent."),
         ({RESNET: [20, 1, 9], IMPOOLA: [8, 15, 9]},
-         "No winner: chance can explain the differences between ImpoolaAgent and ResNetAgent."),
+         "No winner is named: chance can explain the differences between ImpoolaAgent and"
+         " ResNetAgent."),
         ({RESNET: [20, 19, 21], IMPOOLA: [1, 2, 3]}, "ResNetAgent ended with the highest mean"
          " return: 20.0 (95 % interval 19.0 to 21.0, 3 seeds)."),
         ({RESNET: [20, 19, 21], IMPOOLA: [1, 2, 3], NATURE: [20, 21, 22]},
-         "No winner: chance can explain the differences between NatureAgent and ResNetAgent."
+         "No winner is named: chance can explain the differences between NatureAgent and"
+         " ResNetAgent."
          " The other ended lower."),
     ],
 )  # fmt: skip
@@ -206,3 +209,73 @@ def test_no_winner_is_named_that_chance_could_have_made(
     assert sentence in text and sentence in page
     assert ('class="best"' in page) == ("No winner" not in sentence)
     assert ("probability of improvement" in text) == (len(returns[RESNET]) >= 3)
+
+
+def summarized(folder: Path) -> LevelSummary:
+    (level,) = settings.group(runs.find(str(folder)))
+    return summarize_level(level, {each: Exhibit() for each in level.settings}, None)
+
+
+def test_nothing_is_compared_before_all_runs_have_finished(tmp_path: Path) -> None:
+    """Three runs that have just begun lose against three that are complete."""
+    for seed in (1, 2, 3):
+        write_run(tmp_path / "a" / str(seed), agent_name=RESNET, seed=seed)
+        begun = rows((0, 0, -21), (400, 1, -20 - seed / 10))
+        write_run(tmp_path / "b" / str(seed), begun, agent_name=IMPOOLA, seed=seed)
+    found = [summarized(tmp_path)]
+    text, page = documents.markdown(found, {}, "", ""), documents.html(found, "", "")
+    assert "No winner is named yet: not all runs have finished." in text
+    assert "probability of improvement" not in text and 'class="best"' not in page
+    assert "so nothing is compared yet" in text
+
+
+def test_repeats_of_a_seed_are_named_and_do_not_count(tmp_path: Path) -> None:
+    write_run(tmp_path / "pong", seed=1)
+    write_run(tmp_path / "pong.1", rows((0, 0, -21), (400, 1, -21)), seed=1)
+    summary = summarized(tmp_path)
+    assert facts.headline(summary) == (
+        "ShallowConvNetAgent ended with a mean return of 20.0 (1 seed)."
+    )
+    assert any(
+        note.endswith(f"are left out: {tmp_path / 'pong.1'}.") for note in facts.notes(summary)
+    )
+
+
+def test_a_run_that_reached_its_return_has_finished(tmp_path: Path) -> None:
+    """--stop_at_return ends it before its frames."""
+    path = write_run(tmp_path, rows((0, 0, 0), (1000, 1, 20)), stop_at_return=20.0)
+    (path / "status.json").write_text(json.dumps({"state": "done"}))
+    titles, (cells,) = table.table(summarized(tmp_path))
+    assert dict(zip(titles, cells, strict=True))["seeds"] == "1"
+
+
+def test_a_single_run_has_no_columns_of_a_target(tmp_path: Path) -> None:
+    titles, _ = table.table(summarized(write_run(tmp_path)))
+    assert not [title for title in titles if title.startswith(("frames to", "minutes to"))]
+
+
+def test_evaluations_that_were_played_differently_are_not_averaged(tmp_path: Path) -> None:
+    """Greedy games are not those of a sampled policy."""
+    header = "wall_time_s,environment_frames,level_name,played,return_mean,episodes,policy"
+    for seed, policy in ((1, "greedy"), (2, "sampled"), (3, "sampled")):
+        path = write_run(tmp_path / str(seed), seed=seed, eval_every=1000)
+        line = f"240,4000,a,other seeds,{10 * seed},50,{policy}"
+        (path / "evaluation.csv").write_text(f"{header}\n{line}\n")
+    summary = summarized(tmp_path)
+    assert summary.rows[0].evaluation is None
+    assert any("evaluated in different ways" in note for note in facts.notes(summary))
+    plain = list(csv.DictReader(io.StringIO(table.as_csv([summary]))))
+    assert plain[0]["evaluation_played"] == "other seeds (50 games, greedy actions)"
+    assert [row["last_evaluation"] for row in plain] == ["10.0", "20.0", "30.0"]
+
+
+def test_each_protocol_stands_for_itself(tmp_path: Path) -> None:
+    """They have semicolons of their own."""
+    for seed, name in ((1, "classic"), (2, "sticky")):
+        path = write_run(tmp_path / name, seed=seed) / "config.json"
+        path.write_text(path.read_text().replace("the usual protocol", f"ALE; {name}"))
+    summary = summarized(tmp_path)
+    found = dict(facts.facts(summary.level.runs))
+    assert found["protocol 1"] == f"ALE; classic (of {tmp_path / 'classic'})"
+    plain = list(csv.DictReader(io.StringIO(table.as_csv([summary]))))
+    assert [row["protocol"] for row in plain] == ["ALE; classic", "ALE; sticky"]

@@ -76,3 +76,34 @@ def test_every_problem_has_its_line(tmp_path: Path) -> None:
     assert missing == f"--logdir={folders[0]}: holds no run (no config.json)"
     assert broken.startswith(f"{folders[1]}/config.json: cannot be read: ")
     assert strange.startswith(f"{folders[2]}: config.json, metrics.csv or evaluation.csv is not a")
+
+
+def evaluated(folder: Path, *lines: str) -> runs.Run:
+    path = write_run(folder, eval_every=1000)
+    header = "wall_time_s,environment_frames,level_name,played,return_mean,normalized_return_mean"
+    (path / "evaluation.csv").write_text("\n".join([header, *lines]) + "\n")
+    (run,) = runs.find(str(folder))
+    return run
+
+
+def test_an_old_evaluation_is_not_that_of_the_end(tmp_path: Path) -> None:
+    """The last one may have been killed, or its process have failed."""
+    old = evaluated(tmp_path / "old", "1,1000,a,other seeds,5,", "2,2000,a,other seeds,7,")
+    assert (old.evaluation.last_return, old.last_evaluation) == (7, None)
+    new = evaluated(tmp_path / "new", "1,1000,a,other seeds,5,", "3,3000,a,other seeds,7,")
+    assert new.last_evaluation == 7
+
+
+def test_games_of_several_levels_have_no_common_scale_but_a_normalised_one(tmp_path: Path) -> None:
+    run = evaluated(
+        tmp_path / "both", "4,4000,Pong,other seeds,20,1.1", "4,4000,Breakout,other seeds,300,0.9"
+    )
+    assert run.last_evaluation == pytest.approx(1.0)
+    run = evaluated(tmp_path / "raw", "4,4000,a,other seeds,20,", "4,4000,b,other seeds,30,")
+    assert run.last_evaluation == 25
+
+
+def test_an_evaluation_that_is_no_number_is_left_out(tmp_path: Path) -> None:
+    """A level may return NaN; its run can still be reported."""
+    lines = ("3,3000,a,other seeds,7,", "4,4000,a,other seeds,,", "4,4001,a,other seeds,nan,")
+    assert evaluated(tmp_path, *lines).evaluation.returns.tolist() == [7]

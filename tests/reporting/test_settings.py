@@ -7,7 +7,7 @@ from typing import Any
 
 from impala_tf.reporting import runs, settings
 from impala_tf.reporting.settings import Level
-from tests.helpers.logdirs import write_run
+from tests.helpers.logdirs import rows, write_run
 
 
 def levels(folder: Path, *flags: dict[str, Any]) -> list[Level]:
@@ -64,6 +64,28 @@ def test_the_number_of_actors_of_another_machine_makes_no_setting(tmp_path: Path
     write_run(tmp_path / "given", num_actors=actors + 7)
     (level,) = settings.group(runs.find(str(tmp_path)))
     assert len(level.settings) == 2
+
+
+def test_where_a_run_is_mirrored_or_tracked_makes_no_setting(tmp_path: Path) -> None:
+    """Each run needs a mirror of its own."""
+    found = labels(
+        tmp_path,
+        {"seed": 1, "mirror": "/mnt/1"},
+        {"seed": 2, "mirror": "/mnt/2", "stop_at_return": 18.0},
+        {"seed": 3, "track_tags": "night"},
+    )
+    assert found == [("ShallowConvNetAgent", [1, 2, 3])]
+
+
+def test_of_a_seeds_runs_the_one_that_got_furthest_counts(tmp_path: Path) -> None:
+    """--fresh leaves the old run beside the new one."""
+    write_run(tmp_path / "old", rows((0, 0, 0), (1000, 1, 1)), seed=1)
+    write_run(tmp_path / "new", seed=1)
+    write_run(tmp_path / "other", seed=2)
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    (setting,) = level.settings
+    assert [run.logdir.name for run in setting.runs] == ["new", "other"]
+    assert [run.logdir.name for run in setting.repeats] == ["old"]
 
 
 def test_levels_are_kept_apart(tmp_path: Path) -> None:
