@@ -17,6 +17,7 @@ from impala_tf.types import Kind
 
 _LONGEST_NAME = 100  # file systems allow 255 bytes
 _GRADIENTS = 2  # that wait: each is as large as all parameters, and is stale soon
+_STEPS_OF_A_PART = 128  # see docs/speed.md: with 32, an update takes 1.4 times as long
 # The end of a schedule, and where it starts.
 _SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy_cost"}
 
@@ -116,13 +117,17 @@ def slug(level_name: str) -> str:
 
 
 def _micro_batches(flags: Mapping[str, Any]) -> int:
-    """Returns the most parts, up to 4, that a batch can be split into, if activations are large."""
+    """Returns the most parts, up to 4, that a batch can be split into, if activations are large.
+
+    A part has at least so many steps that its operations are longer than what starts them.
+    """
     is_deep = composition(flags["agent_name"]).torso.is_residual
     splits = algorithm(flags["algorithm"]).splits_batches
     # Where advantages are scaled by those of the batch, a part would be scaled by its own.
     if not is_deep or not splits or flags["advantage_scaling"] == "batch":
         return 1
-    return max(parts for parts in (1, 2, 3, 4) if flags["batch_size"] % parts == 0)
+    most = max(1, min(4, flags["batch_size"] * flags["unroll_length"] // _STEPS_OF_A_PART))
+    return max(parts for parts in range(1, most + 1) if flags["batch_size"] % parts == 0)
 
 
 def _unrolls_of_all_environments(flags: Mapping[str, Any]) -> int:

@@ -77,7 +77,7 @@ class OptimizerConfig:
     micro_batches: Derived[int] = DERIVED
     """Parts of a batch whose gradients are computed one after another and added up: the same
     update, but the activations of one part in memory. dqn, pqn: no effect.
-    Default: at most 4 for the residual networks, else 1."""
+    Default: at most 4 for the residual networks, of 128 steps or more each; else 1."""
     optimizer: Derived[Literal["rmsprop", "adam"]] = DERIVED
     """The optimizer. Default: preset."""
     learning_rate: Derived[float] = DERIVED

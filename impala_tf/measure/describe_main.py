@@ -124,7 +124,8 @@ def _of_gradient_step(config: Config, spec: EnvironmentSpec, agent: Agent) -> di
     learned = math.ceil(config.optimizer.batch_size / parts)
     length = config.optimizer.unroll_length
     size = activation_bytes(agent, spec, length, learned)
-    return {f"activations of a gradient step on {learned} unrolls": size}
+    unrolls = f"{learned} unroll{'s' if learned > 1 else ''}"
+    return {f"activations of a gradient step on {unrolls}": size}
 
 
 def _speed_table(config: Config, spec: EnvironmentSpec, console: Console) -> Table:

@@ -70,9 +70,12 @@ def test_only_networks_with_large_activations_learn_in_parts_by_default() -> Non
         return configs.resolve(Given().replace(**flags), "atari").optimizer.micro_batches
 
     assert parts() == parts(agent_name="SimpleConvNetAgent") == 1
-    assert parts(agent_name="ResNetAgent") == parts(agent_name="ImpoolaLSTMAgent") == 4
-    assert parts(agent_name="ResNetAgent", batch_size=6) == 3
-    assert parts(agent_name="ResNetAgent", batch_size=7) == 1
+    for agent in ("ResNetAgent", "ImpoolaLSTMAgent"):
+        assert parts(agent_name=agent, batch_size=32) == parts(agent_name=agent, batch_size=16) == 4
+    assert parts(agent_name="ResNetAgent", batch_size=12) == 3
+    assert parts(agent_name="ResNetAgent", batch_size=13) == 1
+    # The default on Atari, which has few activations: parts of it would be slow.
+    assert parts(agent_name="ResNetAgent") == 1
     for algorithm in ("ppo", "dqn", "pqn"):
         assert parts(agent_name="ResNetAgent", algorithm=algorithm) == 1
 
