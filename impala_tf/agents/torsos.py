@@ -195,10 +195,15 @@ class ResNetTorso(snt.Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
+        conv_init = w_init
+        if isinstance(w_init, snt.initializers.Orthogonal):
+            # The gain for ReLU, the square root of 2, would double the variance with each block and
+            # section: features of 40 and first values of 20, where returns may be 1.
+            conv_init = snt.initializers.Orthogonal(1.0)
         self._sections = [
             (
-                snt.Conv2D(width, 3, w_init=w_init),
-                [ResidualBlock(width, w_init) for _ in range(2)],
+                snt.Conv2D(width, 3, w_init=conv_init),
+                [ResidualBlock(width, conv_init) for _ in range(2)],
             )
             for width in channels
         ]

@@ -183,6 +183,16 @@ def test_a_convolution_is_the_same_in_every_dtype(
         np.testing.assert_allclose(single, double, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("initialization", ["orthogonal", "default"])
+@pytest.mark.parametrize("torso", ["shallow", "nature", "impala", "impoola"])
+def test_features_begin_with_the_size_of_their_inputs(torso: str, initialization: str) -> None:
+    """Larger ones begin with values far from any return, which take long to unlearn."""
+    tf.random.set_seed(1)
+    made = torsos.TORSOS[torso](torsos.initialization(initialization).hidden, 1)
+    features = made(tf.random.normal([4, 64, 64, 3]))
+    assert 0.1 < float(tf.sqrt(tf.reduce_mean(features**2))) < 10.0
+
+
 def test_a_linear_layer_is_the_same_in_every_dtype() -> None:
     layer = snt.Linear(5)
     inputs = tf.constant(np.random.default_rng(0).normal(size=(4, 7)), tf.float32)
