@@ -172,8 +172,8 @@ class AgentConfig:
     channel of images, taken from the first 50,000 agent steps, or of each component of vectors,
     taken from all steps so far. Default: preset."""
     initialization: Derived[Literal["default", "orthogonal"]] = DERIVED
-    """orthogonal: gain sqrt(2), 1 for the baseline and 0.01 for the policy head, which starts
-    almost uniform; default: each layer's usual one. Default: preset."""
+    """orthogonal: gain sqrt(2), 1 for residual convolutions and the baseline, and 0.01 for the
+    policy head, which starts almost uniform; default: each layer's usual one. Default: preset."""
     layer_norm: Derived[bool] = DERIVED
     """LayerNorm (arXiv 1607.06450) before each activation of the torso; of residual networks, only
     after their linear layer. Default: on for pqn, else off."""
