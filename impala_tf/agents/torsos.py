@@ -198,7 +198,7 @@ class ResNetTorso(snt.Module):
         conv_init = w_init
         if isinstance(w_init, snt.initializers.Orthogonal):
             # The gain for ReLU, the square root of 2, would double the variance with each block and
-            # section: features of 40 and first values of 20, where returns may be 1.
+            # section: on random pixels, features of 40 and first values of 20. Returns may be 1.
             conv_init = snt.initializers.Orthogonal(1.0)
         self._sections = [
             (

@@ -137,7 +137,7 @@ def several_levels(
         for level, played in zip(levels, summaries, strict=True)
     ]
     others: list[dict[str, Any]] = []
-    for row, level, played in zip(rows, levels, unseen or [], strict=bool(unseen)):
+    for row, level, played in zip(rows, levels, unseen or [None] * len(rows), strict=True):
         if played is not None:
             others.append(with_normalized(level, played))
             row["unseen"] = others[-1]

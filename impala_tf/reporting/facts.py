@@ -61,11 +61,10 @@ def headline(summary: LevelSummary) -> str:
     rows = [row for row in summary.rows if row.final_return is not None]
     if not rows:
         return "No game has finished yet."
-    is_finished = all(run.is_finished for run in summary.level.runs)
     if len(rows) == 1:
-        verb = "ended with" if is_finished else "has so far"
+        verb = "ended with" if summary.level.is_finished else "has so far"
         return f"{_label(rows[0])} {verb} a mean return of {_final(rows[0])}."
-    if not is_finished:
+    if not summary.level.is_finished:
         return "No winner is named yet: not all runs have finished."
     found = leaders(rows, final_return)
     if len(found) == 1:
@@ -135,10 +134,10 @@ def notes(summary: LevelSummary) -> list[str]:
     ]
     if played := played_on(summary):
         lines.append(
-            "Last evaluation: whole games with the last checkpoint that --eval_every played with,"
-            f" on {played} in a run, unclipped. A run that has gone on for another --eval_every"
-            " frames since then is left out. Of several levels, it is the mean, of normalised"
-            " returns if each level has them."
+            "Last evaluation: mean unclipped return of the last checkpoint that --eval_every"
+            f" evaluated, in whole games on {played}. A run that has trained for more than another"
+            " --eval_every frames since then is left out. With several levels, this is the mean"
+            " over the levels, of normalised returns if each level has them."
         )
         if not evaluated_alike(summary.level):
             lines.append(
@@ -162,7 +161,7 @@ def notes(summary: LevelSummary) -> list[str]:
             f"Frames and minutes are those to a return of {target}: that is"
             f" {summary.target.reason}."
         )
-    if not all(run.is_finished for run in summary.level.runs):
+    if not summary.level.is_finished:
         lines.append(
             "Runs that have not finished count with what they have so far, so nothing is compared"
             " yet."

@@ -68,6 +68,11 @@ class Level:
         """The runs of all settings."""
         return [run for setting in self.settings for run in setting.runs]
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether all runs have finished, so that they can be compared."""
+        return all(run.is_finished for run in self.runs)
+
 
 def group(runs: Sequence[Run]) -> list[Level]:
     """Returns the levels, each with its settings and their runs."""

@@ -200,7 +200,7 @@ def comparisons(
     """
     rows = [row for row in summary.rows if values_of(row.setting.runs, figure)]
     first, *_ = [*leaders(rows, figure), None]
-    if first is None or not all(run.is_finished for run in summary.level.runs):
+    if first is None or not summary.level.is_finished:
         return []
     if figure is last_evaluation and not evaluated_alike(summary.level):
         return []

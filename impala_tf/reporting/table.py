@@ -38,7 +38,7 @@ def best(summary: LevelSummary) -> SettingSummary | None:
 
     None if chance could have made that, or while a run has not finished.
     """
-    if not all(run.is_finished for run in summary.level.runs):
+    if not summary.level.is_finished:
         return None
     compared = [row for row in summary.rows if row.final_return is not None]
     found = leaders(compared, final_return)

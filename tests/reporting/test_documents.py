@@ -149,7 +149,7 @@ def test_games_while_training_have_a_picture_columns_and_statistics(tmp_path: Pa
     assert rows["ImpoolaAgent"]["last evaluation, IQM"].startswith("17.0 (")
     text = documents.markdown([found], {}, "", "")
     assert "in evaluation, ImpoolaAgent over ResNetAgent: probability of improvement 1.00" in text
-    assert "played with, on unseen levels in a run" in text
+    assert "evaluated, in whole games on unseen levels." in text
     plain = csv.DictReader(io.StringIO(table.as_csv([found])))
     assert {row["last_evaluation"] for row in plain} == {
         "6.0", "7.0", "8.0", "16.0", "17.0", "18.0",
