@@ -17,6 +17,7 @@ from impala_tf.frontend.errors import ClusterError
 
 ANSWER_S = 5.0
 """A Ray actor that does not answer within this time waits for room, or its node is lost."""
+_REMOVER = "remover"
 _THREADS = 8  # of a Ray actor, so that it answers several others at once
 _OWN_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
@@ -121,6 +122,21 @@ class Cluster:
             return  # somebody else has done so
         ray.util.remove_placement_group(group)
 
+    def leave(self, name: str) -> None:
+        """Ends the Ray actor that calls this for good, and gives back the room of its group.
+
+        It could not do both by itself: whichever it does first may end it. So a Ray actor outside
+        the group does them, even if this one is lost as soon as this has returned.
+
+        Args:
+          name: of the Ray actor that calls this, the last of the run.
+        """
+        import ray
+
+        ray.remote(_Remover).options(
+            name=_REMOVER, namespace=self.namespace, lifetime="detached", num_cpus=0
+        ).remote(self.namespace, name)
+
     def _handle(self, name: str) -> Any:
         import ray
 
@@ -130,6 +146,16 @@ class Cluster:
             except ValueError:
                 return None
         return self._handles[name]
+
+
+class _Remover:
+    """The Ray actor that removes the last one of a run, its room, and itself."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        cluster = Cluster(namespace)
+        cluster.remove([name])
+        cluster.release()
+        cluster.remove([_REMOVER])
 
 
 def connect(address: str, code: Path | None = None) -> str:

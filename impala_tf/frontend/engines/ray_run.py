@@ -79,9 +79,10 @@ def end(cluster: Cluster, run: Run, patience_s: float, itself: str = "") -> None
     cluster.ask(there, "stop")
     _wait_until_over(cluster, there, STOP_TIMEOUT_S)
     cluster.remove(others)
-    cluster.release()
     if itself:
-        cluster.remove([itself])
+        cluster.leave(itself)
+    else:
+        cluster.release()
 
 
 def _wait_until_over(cluster: Cluster, names: Iterable[str], timeout_s: float) -> None:
