@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import itertools
 import os
 from collections.abc import Iterator
@@ -100,6 +101,18 @@ class Logdir:
     def credentials(self) -> Path:
         """Folder of the run's certificates, mode 0700, its files 0600."""
         return self.path / "credentials"
+
+
+def in_use(metrics: Path) -> bool:
+    """Tells whether another process trains in a logdir: a learner keeps its metrics.csv locked."""
+    try:
+        with metrics.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def moved_aside(path: Path) -> Path | None:

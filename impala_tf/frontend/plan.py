@@ -86,14 +86,6 @@ class Plan(NamedTuple):
         """Returns how much memory the processes of a machine need at least."""
         return sum(map(_memory_gib, self.on(node)))
 
-    def without(self, names: Iterable[str]) -> Plan:
-        """Returns the plan without the nodes called `names`."""
-        left_out = set(names)
-        return self._replace(
-            nodes=tuple(node for node in self.nodes if node.name not in left_out),
-            processes=tuple(each for each in self.processes if each.node not in left_out),
-        )
-
 
 @dataclasses.dataclass(frozen=True)
 class LocalNode:

@@ -162,18 +162,6 @@ def _cell(value: float | int | str | None) -> str:
     return str(int(value)) if isinstance(value, numbers.Integral) else f"{float(value):.8g}"
 
 
-def in_use(path: Path) -> bool:
-    """Tells whether another process is writing this metrics.csv."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
-
-
 class TensorBoardWriter:
     """The same rows as TensorBoard curves over environment_frames, named by TENSORBOARD_TAGS."""
 

@@ -20,9 +20,8 @@ from impala_tf.checkpoint.files import DamagedError
 from impala_tf.checkpoint.mirror import Mirror, Snapshot, StrangerError
 from impala_tf.checkpoint.targets import Folder, Target
 from impala_tf.config import Config, ConfigError
-from impala_tf.logdir import Logdir
+from impala_tf.logdir import Logdir, in_use
 from impala_tf.monitoring.storage import StorageWatch
-from impala_tf.monitoring.writers import in_use
 from impala_tf.processes import provenance, run_folder
 from impala_tf.types import EnvironmentSpec
 

@@ -13,8 +13,7 @@ from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
-from impala_tf.logdir import Logdir, moved_aside
-from impala_tf.monitoring.writers import in_use
+from impala_tf.logdir import Logdir, in_use, moved_aside
 from impala_tf.processes import provenance
 from impala_tf.processes.common import resume_message
 from impala_tf.types import EnvironmentSpec

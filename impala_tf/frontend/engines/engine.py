@@ -7,13 +7,19 @@ of a run in LOGDIR/ENGINE.json (SSH: cluster.json), on the machine where the run
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from impala_tf.config import ConfigError, Given
+from impala_tf.config import ENGINE_FLAGS, ConfigError, Given
+from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launch import Differences
 from impala_tf.frontend.monitor import MakeDisplay
+from impala_tf.machine.supervision import ProcessState
+
+OF_THE_LAUNCH = (*ENGINE_FLAGS, "fresh", "dry_run", "detach")
+"""The flags of a submission, which the processes of the run do not get."""
 
 
 class Hooks(NamedTuple):
@@ -88,6 +94,50 @@ class Engine(Protocol[Job]):
           ConfigError: a target that cannot be stopped alone.
           ClusterError: the engine does not do it.
         """
+
+
+def called(name: str, command: Sequence[str], timeout_s: float, text: str | None = None) -> str:
+    """Returns what a command of the engine's own tool prints.
+
+    Args:
+      name: what errors call the command.
+      command: the command.
+      timeout_s: how long it may take.
+      text: its input.
+
+    Raises:
+      ClusterError: it cannot be run, or it fails; with the last line that it prints then.
+    """
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=timeout_s
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ClusterError(f"{name}: {error}") from None
+    if done.returncode:
+        raise ClusterError(f"{name}: {done.stderr.strip().rpartition(chr(10))[2]}")
+    return done.stdout
+
+
+def print_frames(status: str) -> None:
+    """Prints how far a run is.
+
+    Args:
+      status: the text of learner 0's status.json.
+
+    Raises:
+      ValueError, KeyError: it is something else.
+    """
+    now = json.loads(status)
+    frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
+    print(f"{now['state']}: {frames} frames")
+
+
+def print_process(state: ProcessState, host: str = "") -> None:
+    """Prints the state of a process, and where it is."""
+    again = f"{state.restarts} restarts" if state.restarts else ""
+    at = f"{host:15} " if host else ""
+    print(f"{state.name:12} {state.state:10} {at}{again} {state.detail}".rstrip())
 
 
 def record_path(logdir: str | Path, engine: str) -> Path:

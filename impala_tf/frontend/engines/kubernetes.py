@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend.engines import kubernetes_manifests as manifests
 from impala_tf.frontend.engines.documents import yaml_text
-from impala_tf.frontend.engines.engine import Hooks, read_record, record_path
+from impala_tf.frontend.engines.engine import (
+    Hooks,
+    called,
+    print_frames,
+    read_record,
+    record_path,
+)
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.logdir import write_atomically
 from impala_tf.machine import certificates
@@ -109,9 +115,7 @@ def show_status(job: Job) -> int:
         return 0
     path = f"{job.logdir_there}/status.json"
     try:
-        now = json.loads(_kubectl(job, "exec", pods[0], "-c=learner", "--", "cat", path))
-        frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
-        print(f"{now['state']}: {frames} frames")
+        print_frames(_kubectl(job, "exec", pods[0], "-c=learner", "--", "cat", path))
     except (ClusterError, ValueError, KeyError):
         print("learner-0 has not written its status yet")
     return 0
@@ -194,16 +198,4 @@ def _command(job: Job, *words: str) -> list[str]:
 
 
 def _kubectl(job: Job, *words: str, text: str | None = None) -> str:
-    try:
-        done = subprocess.run(
-            _command(job, *words), input=text, capture_output=True, text=True, timeout=_COMMAND_S
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ClusterError(f"kubectl {words[0]}: {error}") from None
-    if done.returncode:
-        raise ClusterError(f"kubectl {words[0]}: {_last_line(done.stderr)}")
-    return done.stdout
-
-
-def _last_line(text: str) -> str:
-    return text.strip().rpartition("\n")[2]
+    return called(f"kubectl {words[0]}", _command(job, *words), _COMMAND_S, text)

@@ -12,6 +12,7 @@ from typing import Any
 from impala_tf import config as configs
 from impala_tf.config import Given
 from impala_tf.config.engine_limits import pairs
+from impala_tf.frontend.engines.engine import OF_THE_LAUNCH
 from impala_tf.frontend.engines.names import label
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.plan import sizes
@@ -21,8 +22,7 @@ from impala_tf.machine.supervision import UNUSABLE_INPUT
 RUN_LABEL, ROLE_LABEL = "impala-tf/run", "app.kubernetes.io/name"
 FILES = {"learner": certificates.LEARNER_FILES, "actor": certificates.ACTOR_FILES}
 """{role: the files of its Secret}."""
-_OF_THE_LAUNCH = (*configs.ENGINE_FLAGS, "fresh", "dry_run", "detach", "task", "actor_hosts",
-                  "join_port")  # fmt: skip
+_LEFT_OUT = (*OF_THE_LAUNCH, "task", "actor_hosts", "join_port")
 _PORT = 8001
 _IDLE_EXIT_MINUTES = 60.0
 _GRACE_S = 120
@@ -302,4 +302,4 @@ def _flags(given: Given, role: str) -> list[str]:
     }
     if given["idle_exit_minutes"] is None:
         flags["idle_exit_minutes"] = _IDLE_EXIT_MINUTES
-    return configs.to_flags(given.without(*_OF_THE_LAUNCH).replace(**flags))
+    return configs.to_flags(given.without(*_LEFT_OUT).replace(**flags))

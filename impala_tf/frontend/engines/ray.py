@@ -23,7 +23,13 @@ from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.engine_limits import pairs
 from impala_tf.frontend import project
 from impala_tf.frontend.engines import ray_cluster
-from impala_tf.frontend.engines.engine import Hooks, read_record, record_path
+from impala_tf.frontend.engines.engine import (
+    Hooks,
+    print_frames,
+    print_process,
+    read_record,
+    record_path,
+)
 from impala_tf.frontend.engines.ray_cluster import Cluster
 from impala_tf.frontend.engines.ray_run import Run, Seen, end
 from impala_tf.frontend.errors import ClusterError
@@ -111,9 +117,7 @@ def show_status(job: Job) -> int:
     if not is_there:
         print("the run has left Ray; what its processes have written in the logdir:")
     if "learner-0" in seen and seen["learner-0"].status:
-        now = json.loads(seen["learner-0"].status)
-        frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
-        print(f"{now['state']}: {frames} frames")
+        print_frames(seen["learner-0"].status)
     for name in job.run.names:
         if is_there:
             _print_process(name, seen.get(name))
@@ -247,9 +251,7 @@ def _print_process(name: str, seen: Seen | None) -> None:
     if seen is None:
         print(f"{name:12} waits for room, or its node was lost")
         return
-    state = seen.state
-    again = f"{state.restarts} restarts" if state.restarts else ""
-    print(f"{name:12} {state.state:10} {seen.host:15} {again} {state.detail}".rstrip())
+    print_process(seen.state, seen.host)
 
 
 def _last_state(job: Job, name: str) -> ProcessState | None:

@@ -7,7 +7,6 @@ are, and starts its process again with the new addresses when one of them has mo
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import random
 import shutil
@@ -27,7 +26,7 @@ from impala_tf.frontend.engines.ray_run import FAREWELL_S, Run, Seen, end
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.group import Membership
 from impala_tf.frontend.plan import group_infos, host_port
-from impala_tf.logdir import Logdir
+from impala_tf.logdir import Logdir, in_use
 from impala_tf.machine import certificates
 from impala_tf.machine.node import TICK_S, Node
 from impala_tf.machine.supervision import (
@@ -279,7 +278,7 @@ class Member:
         path = Logdir(Path(self._run.logdir)).metrics
         until_s = time.monotonic() + STOP_TIMEOUT_S
         while self._task == 0 and not stopping() and time.monotonic() < until_s:
-            if not _is_locked(path):
+            if not in_use(path):
                 break
             time.sleep(TICK_S)
         return not stopping()
@@ -312,15 +311,3 @@ def _free_port() -> int:
             probe.bind(("", port))
             return port
     raise OSError("no port from 20000 to 32767 is free")
-
-
-def _is_locked(path: Path) -> bool:
-    """Tells whether a learner is writing this metrics.csv."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False

@@ -15,14 +15,13 @@ from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.engine_limits import pairs
 from impala_tf.frontend.engines.documents import yaml_text
-from impala_tf.frontend.engines.engine import Hooks, read_record, record_path
+from impala_tf.frontend.engines.engine import OF_THE_LAUNCH, Hooks, read_record, record_path
 from impala_tf.frontend.engines.names import label
 from impala_tf.frontend.join import LEFT
 from impala_tf.logdir import write_atomically
 from impala_tf.machine import certificates
 
 _NAME, _TEXT = "skypilot", "skypilot.yaml"
-_OF_THE_LAUNCH = (*configs.ENGINE_FLAGS, "fresh", "dry_run", "detach")
 _CREDENTIALS = "impala_tf-credentials"  # in the home folder, as the runs
 _RUNS = "impala_tf-runs"
 _HEAD = """\
@@ -128,7 +127,7 @@ def _task(given: Given) -> dict[str, Any]:
     import yaml
 
     learners, actors = given["skypilot_learners"], given["skypilot_actors"]
-    flags = given.without(*_OF_THE_LAUNCH, "logdir", "credentials").replace(
+    flags = given.without(*OF_THE_LAUNCH, "logdir", "credentials").replace(
         join=True, join_learners=learners
     )
     own = pairs(given["skypilot_resources"]).items()

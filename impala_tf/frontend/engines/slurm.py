@@ -19,8 +19,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from impala_tf import config as configs
-from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
-from impala_tf.frontend.engines.engine import Hooks, read_record, record_path
+from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.frontend.engines.engine import (
+    OF_THE_LAUNCH,
+    Hooks,
+    called,
+    print_frames,
+    print_process,
+    read_record,
+    record_path,
+)
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.node import state as files
@@ -29,7 +37,6 @@ from impala_tf.logdir import Logdir, moved_aside, write_atomically
 _NAME, _SCRIPT = "slurm", "slurm.sh"
 _COMMAND_S = 60.0
 _TAIL_BYTES = "20000"
-_OF_THE_LAUNCH = (*ENGINE_FLAGS, "fresh", "dry_run", "detach")
 _HEAD = """\
 #!/bin/bash
 #SBATCH --job-name={name}
@@ -91,7 +98,7 @@ def batch_script(given: Given, logdir: Path, workdir: Path, program: Sequence[st
     Raises:
       ConfigError: options that no shell can read.
     """
-    flags = given.without(*_OF_THE_LAUNCH).replace(join=True, logdir=str(logdir))
+    flags = given.without(*OF_THE_LAUNCH).replace(join=True, logdir=str(logdir))
     components = [_component(given, given["slurm_learners"], "slurm_learner_options")]
     if given["slurm_actors"]:
         actors = _component(given, given["slurm_actors"], "slurm_actor_options")
@@ -147,14 +154,11 @@ def show_status(job: Job) -> int:
     lines = [f"job {line}" for line in _queue(job, "%i %T, %M of %l, %D node(s) %R")]
     print(*(lines or [f"job {job.number} is not in the queue any more"]), sep="\n")
     with contextlib.suppress(FileNotFoundError):
-        now = json.loads(Logdir(job.logdir).status().read_text())
-        frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
-        print(f"{now['state']}: {frames} frames")
+        print_frames(Logdir(job.logdir).status().read_text())
     for path in sorted(files.processes_folder(job.logdir).glob("node-*.state.json")):
         found = files.read_state(path)
         for process in found.processes.values() if found else ():
-            again = f"{process.restarts} restarts" if process.restarts else ""
-            print(f"{process.name:12} {process.state:10} {again} {process.detail}".rstrip())
+            print_process(process)
     return 0
 
 
@@ -236,10 +240,4 @@ def _queue(job: Job, form: str) -> list[str]:
 
 
 def _slurm(*command: str) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ClusterError(f"{command[0]}: {error}") from None
-    if done.returncode:
-        raise ClusterError(f"{command[0]}: {done.stderr.strip()}")
-    return done.stdout
+    return called(command[0], command, _COMMAND_S)
