@@ -18,6 +18,7 @@ class Scales(NamedTuple):
 
     entropy_cost: tf.Tensor | float
     advantage_rms: tf.Tensor | float = 1.0  # advantages are divided by it if scaled by "rms"
+    advantage_unit: tf.Tensor | float = 1.0  # and before that by this; scalar or [B]
     value_std: tf.Tensor | float = 1.0  # value errors are divided by it; scalar or [B]
     # Sums of value targets are of their differences from these, so that float32 keeps the digits.
     value_mean: tf.Tensor | float = 0.0  # scalar or [B]
@@ -42,7 +43,7 @@ class Losses(NamedTuple):
     surrogate_clip_fraction: tf.Tensor  # fraction of the steps without a policy gradient
     value_error: tf.Tensor  # mean squared difference of the value targets and V(x)
     steps: tf.Tensor  # number of valid steps
-    squared_advantages: tf.Tensor  # sum over the valid steps, before scaling
+    squared_advantages: tf.Tensor  # sum over the valid steps, in the scale's advantage_unit
     # How many value targets, the sum of their differences from a field of Scales, that of squares.
     value_sums: tf.Tensor  # float32 [3, B]: from value_mean
     target_sums: tf.Tensor  # float32 [3]: from value_center
@@ -75,9 +76,8 @@ def compute(
     record = algorithm(config.algorithm)
     assert record.estimate is not None and record.objective is not None
     estimates = record.estimate(steps, config) if prepared is None else prepared[0]
-    advantages = _scaled(
-        estimates.advantages, weight, config.advantage_scaling, scales.advantage_rms
-    )
+    unscaled = estimates.advantages / scales.advantage_unit
+    advantages = _scaled(unscaled, weight, config.advantage_scaling, scales.advantage_rms)
     objective = record.objective(steps, advantages, config)
     targets = estimates.value_targets
     errors = _squared_value_errors(steps, targets, config, scales, prepared)
@@ -102,7 +102,7 @@ def compute(
         surrogate_clip_fraction=mean(objective.clipped),
         value_error=mean(tf.square(targets - steps.values)),
         steps=own_steps,
-        squared_advantages=tf.reduce_sum(weight * tf.square(estimates.advantages)),
+        squared_advantages=tf.reduce_sum(weight * tf.square(unscaled)),
         value_sums=_sums(weight, targets - scales.value_mean),
         target_sums=tf.reduce_sum(_sums(weight, targets - scales.value_center), axis=1),
     )

@@ -32,7 +32,7 @@ class PolicyStats(NamedTuple):
     entropy: tf.Tensor  # nats, mean over steps
     kl: tf.Tensor  # nats, mean over steps: from the policy that acted
     explained_variance: tf.Tensor  # of the value targets
-    advantage_rms: tf.Tensor  # before scaling
+    advantage_rms: tf.Tensor  # before scaling; of several levels, in their values' std
     rho_clip_fraction: tf.Tensor
     c_clip_fraction: tf.Tensor
     surrogate_clip_fraction: tf.Tensor
@@ -146,10 +146,14 @@ class PolicyGradients:
 
     def _scales(self, level: tf.Tensor) -> Scales:
         unit = self._agent.policy_heads.unit
+        value_std = self._of_level(unit.std, level)
         return Scales(
             entropy_cost=self._entropy_cost,
             advantage_rms=1.0 if self._advantages is None else self._advantages.rms,
-            value_std=self._of_level(unit.std, level),
+            # Else levels with large returns would teach the policy, and the others would not
+            # (Hessel et al., 2018, arXiv 1809.04474, section 3).
+            advantage_unit=value_std if self._agent.num_levels > 1 else 1.0,
+            value_std=value_std,
             value_mean=self._of_level(unit.mean, level),
             value_center=tf.reduce_mean(unit.mean),
         )

@@ -10,8 +10,11 @@ from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.agents.networks import Heads
 from impala_tf.config import Given
+from impala_tf.environments.observations import layout_of
 from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.policy import PolicyGradients
 from impala_tf.learner.statistics import RunningMoments
+from impala_tf.learner.transitions import Minibatch
 from impala_tf.learner.update import Learner
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
 from tests.helpers.unrolls import random_unrolls
@@ -75,6 +78,28 @@ def test_values_of_each_level_are_normalised_by_its_own_statistics(algorithm: st
     # The targets come from V-trace or GAE; with ratios near 1, they are near the rewards.
     np.testing.assert_allclose(unit.mean, [1.0, 0.0, 100.0], rtol=0.05)
     np.testing.assert_allclose(unit.std, [0.163, 1.0, 16.3], rtol=0.1)
+
+
+def test_a_level_teaches_the_policy_as_much_as_one_with_smaller_rewards() -> None:
+    """Rewards of one are 100 times those of the other, and its values are normalised so, too."""
+    one = learner(value_normalization="running")
+    config = configs.resolve(Given().replace(batch_size=B, unroll_length=T), "vector")
+    for variable in one.agent.policy_heads.variables:
+        if "baseline" in variable.name:
+            variable.assign(tf.zeros_like(variable))
+    one.agent.policy_heads.unit.assign(tf.zeros(3), tf.constant([1.0, 1.0, 100.0]))
+    small = batch(one.agent, np.linspace(-1.0, 1.0, B), [0] * B)
+    reward = 100.0 * small.env_outputs.reward
+    large = small._replace(
+        env_outputs=small.env_outputs._replace(reward=reward), level=tf.fill([B], 2)
+    )
+    policy = PolicyGradients(one.agent, layout_of(SPEC), config, 0.0)
+    index = next(
+        k for k, each in enumerate(one.agent.trainable_variables) if each.shape[1:] == (4,)
+    )
+    found = [policy.of_batch(Minibatch(each))[0][index].numpy() for each in (small, large)]
+    assert np.abs(found[0]).max() > 1e-3
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-7)
 
 
 def test_an_update_changes_only_the_baselines_of_the_levels_in_the_batch() -> None:
