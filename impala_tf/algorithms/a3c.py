@@ -89,7 +89,7 @@ ALGORITHM = Algorithm(
         "batch_size": None,
         "envs_per_actor": 4,
     },
-    image_defaults={"learning_rate": 1e-3},
+    image_defaults={"reward_clipping": "abs_one", "learning_rate": 1e-3},
     # Measured, see sandbox/cartpole.md.
     vector_defaults={
         "initialization": "orthogonal",

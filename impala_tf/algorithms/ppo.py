@@ -104,6 +104,16 @@ ALGORITHM = Algorithm(
         "gradients_clipping": 0.5,
         "batch_size": None,
     },
+    # Measured, see sandbox/continuous.md.
+    continuous_defaults={
+        "agent_name": "SeparateMLPAgent",
+        "total_environment_frames": 2_000_000,
+        "envs_per_actor": 8,
+        "updates_per_batch": 10,
+        "minibatches": 8,
+        "learning_rate": 3e-4,
+        "learning_rate_end": 0.0,
+    },
     actors_wait=True,
     splits_batches=False,
 )

@@ -49,7 +49,12 @@ ALGORITHM = Algorithm(
         "learning_rate_end": 5e-5,
         "gradients_clipping": 10.0,
     },
-    image_defaults={"batch_size": 16, "minibatches": 4},
+    image_defaults={
+        "reward_clipping": "abs_one",
+        "value_normalization": "none",
+        "batch_size": 16,
+        "minibatches": 4,
+    },
     vector_defaults={
         "batch_size": 16,
         "minibatches": 4,

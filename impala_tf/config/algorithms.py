@@ -77,6 +77,7 @@ class Algorithm:
       estimates_once: whether estimates are made before a batch's first step, for all of its steps.
       defaults: values of flags that are not given, in place of the preset's.
       image_defaults, vector_defaults: the same, on levels of these kinds.
+      continuous_defaults: the same, on vectors with continuous actions.
       problems: takes (config, spec); returns one line for everything that cannot be learned, or
         not with these flags.
       check_machine: takes (config, spec); returns what it needs of this machine, in words, or ''.
@@ -97,6 +98,7 @@ class Algorithm:
     defaults: Flags = dataclasses.field(default_factory=dict)
     image_defaults: Flags = dataclasses.field(default_factory=dict)
     vector_defaults: Flags = dataclasses.field(default_factory=dict)
+    continuous_defaults: Flags = dataclasses.field(default_factory=dict)
     problems: Callable[[Config, EnvironmentSpec], list[str]] = learns_a_policy
     check_machine: Callable[[Config, EnvironmentSpec], str] = lambda config, spec: ""
     actors_wait: bool = False
@@ -105,10 +107,11 @@ class Algorithm:
     replays: bool = False
     splits_batches: bool = True
 
-    def defaults_on(self, kind: Kind) -> dict[str, Any]:
-        """Returns the defaults on a kind of level."""
+    def defaults_on(self, kind: Kind, continuous: bool) -> dict[str, Any]:
+        """Returns the defaults on a kind of level, whose actions may be continuous."""
         of_kind = {"image": self.image_defaults, "vector": self.vector_defaults}
-        return {**self.defaults, **of_kind.get(kind, {})}
+        of_robots = self.continuous_defaults if kind == "vector" and continuous else {}
+        return {**self.defaults, **of_kind.get(kind, {}), **of_robots}
 
 
 @functools.cache

@@ -108,6 +108,9 @@ PRESETS: dict[str, dict[Kind, Flags]] = {
             **_TUNED,
             "total_environment_frames": 10_000_000,
             "schedule_frames": 2_000_000,
+            # Nothing is known of the size of their rewards: those of Procgen reach 10.
+            "reward_clipping": "none",
+            "value_normalization": "running",
         },
         "vector": {**_TUNED, **_TUNED_VECTOR},
     },
@@ -137,9 +140,6 @@ SMALL_BATCHES: Flags = {
 MANY_ACTORS actors for each learner."""
 MANY_ACTORS = 16
 """Each gradient step has a fixed cost, so small ones would slow down a learner of many actors."""
-# Nothing is known of the size of their rewards: those of Procgen reach 10. See sandbox/images.md.
-TUNED_IMAGES: Flags = {"reward_clipping": "none", "value_normalization": "running"}
-"""{flag: value} of images that are not Atari's, with the tuned preset's own algorithm."""
 # Measured on HalfCheetah, Hopper and Walker2d, see sandbox/continuous.md. A robot's step is cheap,
 # so a gradient step for every 64 of them pays.
 TUNED_ROBOTS: Flags = {
@@ -178,12 +178,10 @@ def values(
         preset_values.update(FOR_CONTINUOUS)
     if is_tuned and kind == "vector" and continuous:
         preset_values.update(TUNED_ROBOTS)
-    if is_tuned and kind == "image":
-        preset_values.update(TUNED_IMAGES)
     if is_tuned and kind != "vector" and actors < MANY_ACTORS:
         preset_values.update(SMALL_BATCHES)
     if name is not None:
-        preset_values.update(algorithm(name).defaults_on(kind), algorithm=name)
+        preset_values.update(algorithm(name).defaults_on(kind, continuous), algorithm=name)
     return preset_values
 
 
@@ -198,9 +196,8 @@ def algorithms() -> str:
         *(f"--algorithm={name}: {_described(algorithm(name))}." for name in ALGORITHMS),
         f"Continuous actions change: {_listed(FOR_CONTINUOUS)}; with vectors and"
         f" --preset=tuned, also: {_listed(TUNED_ROBOTS)}.",
-        "--preset=tuned with its own algorithm changes, on images that are not Atari's:"
-        f" {_listed(TUNED_IMAGES)}; on Atari and other images, with fewer than {MANY_ACTORS} actors"
-        f" for each learner: {_listed(SMALL_BATCHES)}.",
+        "--preset=tuned with its own algorithm changes, on Atari and other images with fewer than"
+        f" {MANY_ACTORS} actors for each learner: {_listed(SMALL_BATCHES)}.",
     ]
     return "\n".join(line for each in notes for line in textwrap.wrap(each, 100))
 
@@ -210,6 +207,7 @@ def _described(record: Algorithm) -> str:
         "changes": record.defaults,
         "with images": record.image_defaults,
         "with vectors": record.vector_defaults,
+        "with vectors and continuous actions": record.continuous_defaults,
     }
     said = [f"{when}: {_listed(flags)}" for when, flags in changes.items() if flags]
     return "; ".join([record.about, *said])

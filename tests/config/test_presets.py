@@ -182,6 +182,27 @@ def test_robots_take_many_steps_on_small_batches_unless_another_algorithm_is_ask
     assert configs.resolve(Given(), "image", continuous=True).optimizer.updates_per_batch < 8
 
 
+def test_ppo_takes_many_steps_on_robots_too() -> None:
+    """With those of CartPole, a rate of 2.5e-3 among them, a robot does not learn to run."""
+    robots = configs.resolve(changed(algorithm="ppo", num_actors=2), "vector", continuous=True)
+    assert (robots.optimizer.updates_per_batch, robots.optimizer.minibatches) == (10, 8)
+    assert (robots.optimizer.learning_rate, robots.optimizer.batch_size) == (3e-4, 16)
+    assert robots.agent.agent_name == "SeparateMLPAgent"
+    cartpole = configs.resolve(changed(algorithm="ppo"), "vector")
+    assert cartpole.agent.agent_name == "MLPAgent"
+
+
+@pytest.mark.parametrize("algorithm", [None, *ALGORITHMS])
+def test_who_learns_a_policy_sees_whole_rewards_where_their_size_is_unknown(
+    algorithm: str | None,
+) -> None:
+    """Those of Procgen reach 10. Algorithms that were not tried with them clip them."""
+    for kind, whole in (("image", {None, "appo", "impala", "ppo"}), ("atari", set())):
+        loss = configs.resolve(changed(algorithm=algorithm), kind).loss  # type: ignore[arg-type]
+        found = loss.reward_clipping, loss.value_normalization
+        assert found == (("none", "running") if algorithm in whole else ("abs_one", "none"))
+
+
 def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:
     """Its actors wait for each other: a larger batch would never be complete."""
     given = changed(algorithm="ppo", num_actors=3, envs_per_actor=8)

@@ -90,7 +90,7 @@ ALGORITHM = Algorithm(
         "gradients_clipping": 10.0,
         "target_update_interval": 250,
     },
-    image_defaults={"replay_start_steps": 5_000},
+    image_defaults={"reward_clipping": "abs_one", "replay_start_steps": 5_000},
     vector_defaults={
         "heads": "dueling",
         "observation_normalization": "elementwise",
