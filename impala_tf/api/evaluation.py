@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from impala_tf.api.agent import given_for
 from impala_tf.environments import suites
-from impala_tf.processes import evaluate_main
+from impala_tf.processes import evaluate_main, players
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ def evaluate(
     """
     of_test = {"test_num_episodes": num_episodes, "test_policy": policy}
     given = given_for(logdir, checkpoint, trust_level_module, {**flags, **of_test})
-    trained = evaluate_main.trained(given)
+    trained = players.load(given, choose_device=True)
     evaluate_main.check_one_level(trained)
     result, _ = evaluate_main.played(trained)
     if not trained.is_exported:

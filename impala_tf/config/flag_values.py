@@ -146,13 +146,16 @@ def to_flags(given: Given) -> list[str]:
         value = given[name]
         if value == default:
             continue
-        if isinstance(value, bool):
-            flags.append(f"--{name}" if value else f"--no_{name}")
-        elif isinstance(value, (tuple, list)):
-            flags += [f"--{name}={each}" for each in value]
-        else:
-            flags.append(f"--{name}={value}")
+        each = value if isinstance(value, (tuple, list)) else (value,)
+        flags += [to_flag(name, one) for one in each]
     return flags
+
+
+def to_flag(name: str, value: Any) -> str:
+    """Returns a flag as it is typed."""
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no_{name}"
+    return f"--{name}={value}"
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def main(given: Given) -> int:
     """
     if given.evaluation.video:
         _check_video()
-    agent = trained(given)
+    agent = players.load(given, choose_device=True)
     frames, spec = agent.environment_frames, agent.spec
     print(f"{agent.source} at {frames:,} frames; {spec.protocol}", flush=True)
     result, shown = played(agent)
@@ -68,15 +68,6 @@ def _check_video() -> None:
             "--video: needs the package av, which is in the extra 'learner':"
             f" {user_commands.install_extra('learner')}"
         )
-
-
-def trained(given: Given) -> Player:
-    """Returns the agent of a run, or of an exported folder.
-
-    Raises:
-      ConfigError: as `main`.
-    """
-    return players.load(given, choose_device=True)
 
 
 def check_one_level(agent: Player) -> None:

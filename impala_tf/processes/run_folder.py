@@ -153,18 +153,13 @@ def differences(
     differing = configs.differences(flags, sources, config, provenance.sources(config, spec))
     if not differing:
         return []
+    flag_of = configs.to_flag
     lines = [
-        f"{_shown(name, value)}, but {where} was trained with {_shown(name, before)}"
+        f"{flag_of(name, value)}, but {where} was trained with {flag_of(name, before)}"
         for name, (before, value) in differing.items()
     ]
-    theirs = " ".join(_shown(name, before) for name, (before, _) in differing.items())
+    theirs = " ".join(flag_of(name, before) for name, (before, _) in differing.items())
     out = "give another --logdir, or --fresh to move that run aside and start a new one"
     if flag != "logdir":
         out = f"give another --{flag}"
     return [*lines, f"--{flag}={where}: holds a run with {theirs}; {out}"]
-
-
-def _shown(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"--{name}" if value else f"--no_{name}"
-    return f"--{name}={value}"

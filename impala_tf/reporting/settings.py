@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from impala_tf.config import (
     BUILT_IN,
@@ -14,6 +13,7 @@ from impala_tf.config import (
     EvaluationConfig,
     ExportConfig,
     ReportConfig,
+    to_flag,
 )
 from impala_tf.reporting.runs import Run
 
@@ -92,14 +92,8 @@ def command(run: Run) -> list[str]:
         given = run.sources[name] == "given" if name in run.sources else value != BUILT_IN.get(name)
         if given and name not in hidden and value is not None:
             shown[name] = value
-    flags = [_as_flag(name, value) for name, value in {**shown, "logdir": run.logdir}.items()]
+    flags = [to_flag(name, value) for name, value in {**shown, "logdir": run.logdir}.items()]
     return ["python", "run_experiment.py", *flags]
-
-
-def _as_flag(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"--{name}" if value else f"--no_{name}"
-    return f"--{name}={value}"
 
 
 def _level(name: str, runs: Sequence[Run]) -> Level:
