@@ -33,7 +33,7 @@ from typing import Any, Literal, NamedTuple
 Array = Any
 Nest = Any
 
-Kind = Literal["atari", "image", "vector"]
+Kind = Literal["atari", "procgen", "image", "vector"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -109,9 +109,13 @@ class Algorithm:
 
     def defaults_on(self, kind: Kind, continuous: bool) -> dict[str, Any]:
         """Returns the defaults on a kind of level, whose actions may be continuous."""
-        of_kind = {"image": self.image_defaults, "vector": self.vector_defaults}
-        of_robots = self.continuous_defaults if kind == "vector" and continuous else {}
-        return {**self.defaults, **of_kind.get(kind, {}), **of_robots}
+        found = dict(self.defaults)
+        if kind in ("image", "procgen"):
+            found.update(self.image_defaults)
+        elif kind == "vector":
+            found.update(self.vector_defaults)
+            found.update(self.continuous_defaults if continuous else {})
+        return found
 
 
 @functools.cache

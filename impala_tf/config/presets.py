@@ -83,6 +83,14 @@ _TUNED: Flags = {
     "epsilon": 1e-5,
     "gradients_clipping": 1.0,
 }
+_TUNED_IMAGE: Flags = {
+    **_TUNED,
+    "total_environment_frames": 10_000_000,
+    "schedule_frames": 2_000_000,
+    # Nothing is known of the size of their rewards: those of Procgen reach 10.
+    "reward_clipping": "none",
+    "value_normalization": "running",
+}
 _TUNED_VECTOR: Flags = {
     "agent_name": "MLPAgent",
     "total_environment_frames": 1_500_000,
@@ -104,18 +112,17 @@ PRESETS: dict[str, dict[Kind, Flags]] = {
             "schedule_frames": 8_000_000,
             "envs_per_actor": 16,
         },
-        "image": {
-            **_TUNED,
-            "total_environment_frames": 10_000_000,
-            "schedule_frames": 2_000_000,
-            # Nothing is known of the size of their rewards: those of Procgen reach 10.
-            "reward_clipping": "none",
-            "value_normalization": "running",
+        "procgen": {
+            **_TUNED_IMAGE,
+            "agent_name": "ResNetAgent",
+            "total_environment_frames": 2_000_000,
         },
+        "image": _TUNED_IMAGE,
         "vector": {**_TUNED, **_TUNED_VECTOR},
     },
     "paper": {
         "atari": {**_PAPER, "total_environment_frames": 200_000_000, "envs_per_actor": 32},
+        "procgen": _PAPER,
         "image": _PAPER,
         "vector": {**_PAPER, **_PAPER_VECTOR},
     },

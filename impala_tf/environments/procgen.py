@@ -48,7 +48,7 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     _check_engine(env.level_name)
     return EnvironmentSpec(
         level_name=env.level_name,
-        kind="image",
+        kind="procgen",
         observation=ObservationSpec("image", (_PIXELS, _PIXELS, 3)),
         actions=ActionSpec("discrete", (_NUM_ACTIONS,)),
         stacked_frames=0,

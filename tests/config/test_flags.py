@@ -26,7 +26,7 @@ from tests.helpers.flags import DEFAULTS, TYPES
 
 FLOATS = [name for name, hint in TYPES.items() if hint in (float, float | None)]
 NUMBERS = [*FLOATS, *(name for name, hint in TYPES.items() if hint in (int, int | None))]
-KINDS: list[Kind] = ["atari", "image", "vector"]
+KINDS: list[Kind] = ["atari", "procgen", "image", "vector"]
 
 # The flags that the project promises by name.
 CONTRACT = (

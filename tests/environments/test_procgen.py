@@ -26,7 +26,7 @@ def test_spec_of_a_procgen_level() -> None:
     env = level("procgen:fruitbot", distribution_mode="hard", num_levels=500, start_level=7)
     assert suites.spec(env) == EnvironmentSpec(
         level_name="procgen:fruitbot",
-        kind="image",
+        kind="procgen",
         observation=ObservationSpec("image", (64, 64, 3)),
         actions=ActionSpec("discrete", (15,)),
         stacked_frames=0,
