@@ -146,8 +146,8 @@ def to_flags(given: Given) -> list[str]:
         value = given[name]
         if value == default:
             continue
-        each = value if isinstance(value, (tuple, list)) else (value,)
-        flags += [to_flag(name, one) for one in each]
+        values = value if isinstance(value, (tuple, list)) else (value,)
+        flags += [to_flag(name, each) for each in values]
     return flags
 
 

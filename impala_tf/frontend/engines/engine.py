@@ -115,7 +115,8 @@ def called(name: str, command: Sequence[str], timeout_s: float, text: str | None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ClusterError(f"{name}: {error}") from None
     if done.returncode:
-        raise ClusterError(f"{name}: {done.stderr.strip().rpartition(chr(10))[2]}")
+        said = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+        raise ClusterError(f"{name}: {said[-1]}")
     return done.stdout
 
 
