@@ -150,8 +150,8 @@ class PolicyGradients:
         return Scales(
             entropy_cost=self._entropy_cost,
             advantage_rms=1.0 if self._advantages is None else self._advantages.rms,
-            # Else levels with large returns would teach the policy, and the others would not
-            # (Hessel et al., 2018, arXiv 1809.04474, section 3).
+            # Otherwise levels with large returns would drown the others in the policy's gradient
+            # (Hessel et al., 2018, arXiv 1809.04474).
             advantage_unit=value_std if self._agent.num_levels > 1 else 1.0,
             value_std=value_std,
             value_mean=self._of_level(unit.mean, level),

@@ -127,7 +127,7 @@ def print_frames(status: str) -> None:
       status: the text of learner 0's status.json.
 
     Raises:
-      ValueError, KeyError: it is something else.
+      ValueError, KeyError: the text is no status.
     """
     now = json.loads(status)
     frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
