@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import itertools
 import os
@@ -13,71 +12,25 @@ from pathlib import Path
 _OF_A_RUN = ("config.json", "metrics.csv", "checkpoints", "processes", "cluster.json")
 
 
-@dataclasses.dataclass(frozen=True)
 class Logdir:
     """The paths of a run. Creates nothing."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """Every resolved flag, versions, protocol (JSON)."""
-        return self.path / "config.json"
-
-    @property
-    def config_file(self) -> Path:
-        """The flags that repeat the run (YAML)."""
-        return self.path / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """One row per interval (CSV)."""
-        return self.path / "metrics.csv"
-
-    @property
-    def learner_metrics(self) -> Path:
-        """One row per learner and interval (CSV), if there are several learners."""
-        return self.path / "metrics-learners.csv"
-
-    @property
-    def level_metrics(self) -> Path:
-        """One row per level and interval (CSV), if the agent learns several."""
-        return self.path / "metrics-levels.csv"
-
-    @property
-    def tensorboard(self) -> Path:
-        """Folder of the same metrics as TensorBoard events."""
-        return self.path / "tensorboard"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the last checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        """Folder of the checkpoint with the best mean return."""
-        return self.path / "best"
-
-    @property
-    def videos(self) -> Path:
-        """Folder of the videos of --video_every."""
-        return self.path / "videos"
-
-    @property
-    def evaluations(self) -> Path:
-        """The results of --eval_every (CSV): a row for each level and checkpoint."""
-        return self.path / "evaluation.csv"
-
-    @property
-    def callback_metrics(self) -> Path:
-        """The metrics that callbacks return (CSV)."""
-        return self.path / "callback_metrics.csv"
-
-    @property
-    def agent(self) -> Path:
-        """What a folder that --to wrote has in place of config.json (JSON)."""
-        return self.path / "agent.json"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"  # every resolved flag, versions, protocol
+        self.config_file = path / "config.yaml"  # the flags that repeat the run
+        self.metrics = path / "metrics.csv"  # one row per interval
+        self.learner_metrics = path / "metrics-learners.csv"  # and learner, if there are several
+        self.level_metrics = path / "metrics-levels.csv"  # and level, if the agent learns several
+        self.tensorboard = path / "tensorboard"  # folder of the same metrics as TensorBoard events
+        self.checkpoints = path / "checkpoints"  # folder of the last checkpoints
+        self.best = path / "best"  # folder of the checkpoint with the best mean return
+        self.videos = path / "videos"  # folder of the videos of --video_every
+        self.evaluations = path / "evaluation.csv"  # --eval_every: a row per level and checkpoint
+        self.callback_metrics = path / "callback_metrics.csv"  # what callbacks return
+        self.agent = path / "agent.json"  # in place of config.json, in a folder that --to wrote
+        self.processes = path / "processes"  # folder of the processes' logs
+        self.credentials = path / "credentials"  # folder of the certificates, 0700, its files 0600
 
     @property
     def is_exported(self) -> bool:
@@ -91,16 +44,6 @@ class Logdir:
     def status(self, learner: int = 0) -> Path:
         """What a learner is doing now (JSON); learner 0's describes the whole run."""
         return self.path / ("status.json" if learner == 0 else f"status-{learner}.json")
-
-    @property
-    def processes(self) -> Path:
-        """Folder of the processes' logs."""
-        return self.path / "processes"
-
-    @property
-    def credentials(self) -> Path:
-        """Folder of the run's certificates, mode 0700, its files 0600."""
-        return self.path / "credentials"
 
 
 def in_use(metrics: Path) -> bool:
