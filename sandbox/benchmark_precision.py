@@ -28,7 +28,7 @@ import tensorflow as tf  # noqa: E402
 
 from impala_tf import config as configs  # noqa: E402
 from impala_tf.agents import precision  # noqa: E402
-from impala_tf.agents.agent import make_agent  # noqa: E402
+from impala_tf.agents.agent import agent_of  # noqa: E402
 from impala_tf.config import Given  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
 from impala_tf.measure import learning  # noqa: E402
@@ -44,7 +44,7 @@ def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[]
     given = Given().replace(preset="paper", agent_name=agent_name, precision=kind)
     config = configs.resolve(given, "atari")
     spec = suites.spec(config.environment)
-    agent = make_agent(agent_name, spec, precision.torso_dtype(config.agent))
+    agent = agent_of(config.agent, spec, precision.torso_dtype(config.agent))
     return learning.updates(agent, spec, config), learning.answers(agent, spec, config)
 
 

@@ -16,7 +16,6 @@ from impala_tf.config import (
     AgentComposition,
     AgentConfig,
     Config,
-    CoreName,
     HeadsName,
     check_observation,
     composition,
@@ -222,39 +221,27 @@ def _normalizer(part: ObservationSpec) -> ObservationNormalizer | None:
     return None if part.kind == "text" else ObservationNormalizer(part.shape, part.dtype)
 
 
-def make_agent(
-    agent_name: str,
-    spec: EnvironmentSpec,
-    torso_dtype: str = "float32",
-    observation_normalization: str = "none",
-    initialization: str = "default",
-    width_scale: int = 1,
-    core: CoreName | None = None,
-    heads: HeadsName = "policy",
-    layer_norm: bool = False,
-) -> Agent:
-    """Returns the named agent with its variables made.
+def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "float32") -> Agent:
+    """Returns the agent that a config describes, with its variables made.
 
     Args:
-      agent_name: a key of `config.AGENTS`, or module:Class.
+      config: its flags.
       spec: the level's specification.
       torso_dtype: what the torso computes in on images; see `agents.precision`.
-      observation_normalization, initialization, width_scale, core, heads, layer_norm: as these
-        flags say.
 
     Raises:
       ConfigError: the agent cannot take the level's observations.
     """
-    check_observation(agent_name, spec)
+    check_observation(config.agent_name, spec)
     agent = Agent(
-        composition(agent_name).with_core(core),
+        composition(config.agent_name).with_core(config.core),
         spec,
-        torsos.initialization(initialization),
-        observation_normalization == "elementwise",
-        width_scale,
-        heads,
-        layer_norm,
-        name=re.sub(r"\W", "_", agent_name),
+        torsos.initialization(config.initialization),
+        config.observation_normalization == "elementwise",
+        config.width_scale,
+        config.heads,
+        config.layer_norm,
+        name=re.sub(r"\W", "_", config.agent_name),
     )
     zeros = tf.nest.map_structure(
         lambda t: tf.zeros(t.shape, t.dtype), layout_of(spec).network_specs(1)
@@ -262,21 +249,6 @@ def make_agent(
     agent.step(zeros, agent.initial_state(1))
     agent.set_torso_dtype(tf.as_dtype(torso_dtype))
     return agent
-
-
-def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "float32") -> Agent:
-    """Returns the agent that a config describes, with its variables made."""
-    return make_agent(
-        config.agent_name,
-        spec,
-        torso_dtype,
-        config.observation_normalization,
-        config.initialization,
-        config.width_scale,
-        config.core,
-        config.heads,
-        config.layer_norm,
-    )
 
 
 def parameter_specs(agent: Agent, config: Config) -> list[tuple[str, tuple[int, ...], str]]:

@@ -16,7 +16,7 @@ import tree
 from impala_tf.actor.acting import OwnActing
 from impala_tf.actor.actor import Actor
 from impala_tf.agents import inputs
-from impala_tf.agents.agent import Agent, make_agent
+from impala_tf.agents.agent import Agent
 from impala_tf.agents.policy import OwnNetwork
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
@@ -24,6 +24,7 @@ from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.transport import RunOver
 from impala_tf.types import ActorReport, EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
+from tests.helpers.agents import make_agent
 
 pytestmark = pytest.mark.xdist_group("actor")
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import AGENTS, ConfigError
 from impala_tf.types import EnvironmentSpec, EnvOutput, Nest, NetworkOutput
-from tests.helpers.agents import ATARI, NETWORKS, VECTORS, spec_for
+from tests.helpers.agents import ATARI, NETWORKS, VECTORS, make_agent, spec_for
 from tests.helpers.samples import image_spec, steps
 
 

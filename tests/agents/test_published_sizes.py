@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from impala_tf.agents.agent import make_agent
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import image_spec
 
 # Mnih et al. (2015): 8x8 stride 4, 4x4 stride 2 and 3x3 stride 1 with 32, 64 and 64 channels leave

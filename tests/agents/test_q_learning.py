@@ -7,10 +7,11 @@ import pytest
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.agents.agent import unroll_specs
 from impala_tf.agents.networks import QHeads
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.types import Episode
+from tests.helpers.agents import make_agent
 from tests.helpers.formulas import n_step_return
 from tests.helpers.samples import randomize, resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tree
 
 from impala_tf import config as configs
-from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config, ConfigError
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.learner.group import GroupOfOne
@@ -18,6 +18,7 @@ from impala_tf.learner.inspection import Inspector
 from impala_tf.learner.update import Learner
 from impala_tf.transport import NestCodec, RefusedUnroll
 from impala_tf.types import ActorGradient, ActorReport, Episode, Sent, Unroll
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
 

@@ -11,13 +11,14 @@ import pytest
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents.agent import agent_of, make_agent
+from impala_tf.agents.agent import agent_of
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.learner.group import GroupOfOne
 from impala_tf.learner.statistics import Moments, PartStatistics
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import image_spec, resolved_config, vector_spec
 
 # Variables as commit 9e2dd4a wrote them. The order is that of the optimizer's slots, which are

@@ -14,12 +14,12 @@ import pytest
 import tensorflow as tf
 from gymnasium.spaces import Box
 
-from impala_tf.agents.agent import make_agent
 from impala_tf.agents.inputs import to_network
 from impala_tf.environments import spaces, suites
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.evaluation.export import export, input_names, to_environment
 from impala_tf.types import EnvOutput
+from tests.helpers.agents import make_agent
 from tests.helpers.games import WORLDS, environment_of, level, pong
 from tests.helpers.runs import PROJECT
 

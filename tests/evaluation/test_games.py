@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from impala_tf.agents.agent import make_agent
 from impala_tf.agents.inputs import to_network
 from impala_tf.agents.policy import compile_policy
 from impala_tf.config import EnvironmentConfig
@@ -19,6 +18,7 @@ from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.evaluation.games import play, summary
 from impala_tf.types import AgentOutput, EnvOutput, Episode, Nest
+from tests.helpers.agents import make_agent
 
 CARTPOLE = EnvironmentConfig(level_name="CartPole-v1")
 PONG = EnvironmentConfig(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from impala_tf.config import AGENTS
+from impala_tf.agents.agent import Agent, agent_of
+from impala_tf.config import AGENTS, AgentConfig
 from impala_tf.types import EnvironmentSpec
 from tests.helpers.samples import image_spec, vector_spec
 
@@ -27,3 +29,14 @@ NETWORKS: list[dict[str, Any]] = [
     {"agent_name": "NatureAgent", "core": "lstm"},
     {"agent_name": "ShallowConvNetAgent", "width_scale": 2},
 ]
+_PLAIN = AgentConfig(
+    observation_normalization="none", initialization="default", heads="policy", layer_norm=False
+)
+
+
+def make_agent(
+    agent_name: str, spec: EnvironmentSpec, torso_dtype: str = "float32", **flags: Any
+) -> Agent:
+    """Returns a named agent whose other flags are those of no preset."""
+    config = dataclasses.replace(_PLAIN, agent_name=agent_name, **flags)
+    return agent_of(config, spec, torso_dtype)

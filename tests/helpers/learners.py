@@ -8,11 +8,12 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config
 from impala_tf.learner.group import GroupOfOne
 from impala_tf.learner.update import Learner
 from impala_tf.types import Unroll
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
 

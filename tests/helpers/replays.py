@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.agents.agent import unroll_specs
 from impala_tf.config import Config
 from impala_tf.types import EnvironmentSpec, Unroll
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import resolved_config
 from tests.helpers.unrolls import random_unrolls
 

@@ -9,13 +9,13 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.actor.network import ActingModel, LiteRtPolicy
-from impala_tf.agents.agent import Agent, make_agent
+from impala_tf.agents.agent import Agent
 from impala_tf.agents.sampling import sampler_of
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.conversion import ConversionError, NetworkService, convert
 from impala_tf.transport import NoNetwork, quantize
 from impala_tf.types import ActionSpec, EnvironmentSpec, EnvOutput, Nest, ObservationSpec
-from tests.helpers.agents import NETWORKS, spec_for
+from tests.helpers.agents import NETWORKS, make_agent, spec_for
 from tests.helpers.samples import image_spec, randomize, vector_spec
 from tests.helpers.unrolls import random_array
 

@@ -11,12 +11,13 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.actor.acting import Codecs, LearnerActing
-from impala_tf.agents.agent import Agent, make_agent, unroll_specs
+from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.agents.policy import compile_policy
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.inference import InferenceService
 from impala_tf.transport import DecodeError, ParameterStore, QueueClosed, RefusedUnroll
 from impala_tf.types import EnvOutput, Nest, ObservationSpec
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import image_spec, vector_spec
 from tests.helpers.unrolls import random_array
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import tree
 
-from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.agents.agent import unroll_specs
 from impala_tf.environments.spaces import WORD_BUCKETS
 from impala_tf.learner.inspection import Inspector
 from impala_tf.transport import RefusedUnroll
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec, Unroll
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import vector_spec
 from tests.helpers.unrolls import random_unrolls
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from impala_tf.agents.agent import make_agent
 from impala_tf.agents.distributions import Categorical
 from impala_tf.learner.group import GroupOfOne
 from impala_tf.learner.update import Learner
 from impala_tf.types import AgentOutput, EnvOutput, Unroll
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import resolved_config, vector_spec
 
 T = 4

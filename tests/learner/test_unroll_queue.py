@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.agents.agent import unroll_specs
 from impala_tf.learner.unroll_queue import Batches, UnrollQueue
 from impala_tf.transport import QueueClosed
 from impala_tf.types import Unroll
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import image_spec, vector_spec
 from tests.helpers.unrolls import random_unrolls
 from tests.helpers.waiting import wait_until

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf.agents.agent import Agent, make_agent
+from impala_tf.agents.agent import Agent
 from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.group import GroupOfOne
@@ -22,6 +22,7 @@ from impala_tf.learner.policy import time_major
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvOutput, Unroll
+from tests.helpers.agents import make_agent
 from tests.helpers.learners import SPEC, B, GroupOf, T, batch, config, make, sent
 from tests.helpers.losses import compute
 

@@ -10,12 +10,13 @@ import pytest
 import tensorflow as tf
 import tree
 
-from impala_tf.agents.agent import make_agent, unroll_specs
+from impala_tf.agents.agent import unroll_specs
 from impala_tf.agents.policy import compile_policy
 from impala_tf.learner.group import GroupOfOne
 from impala_tf.learner.update import Learner
 from impala_tf.monitoring.metrics import METRICS
 from impala_tf.monitoring.writers import TensorBoardWriter
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import resolved_config, steps, vector_spec
 from tests.helpers.unrolls import random_unrolls
 from tests.helpers.used_memory import used_memory

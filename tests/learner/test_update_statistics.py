@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from impala_tf.agents.agent import agent_of, make_agent
+from impala_tf.agents.agent import agent_of
 from impala_tf.learner.group import GroupOfOne
 from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
+from tests.helpers.agents import make_agent
 from tests.helpers.learners import SPEC, GroupOf, batch, config, make, sent
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,10 @@ import pytest
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents.agent import make_agent
 from impala_tf.config import AGENTS
 from impala_tf.measure.layers import Layer, activation_bytes, layers_of
 from impala_tf.types import EnvironmentSpec
+from tests.helpers.agents import make_agent
 from tests.helpers.samples import image_spec, vector_spec
 
 ATARI = image_spec((84, 84, 4), stacked_frames=4, num_actions=6)
