@@ -33,7 +33,7 @@ from impala_tf.agents.policy import OwnNetwork  # noqa: E402
 from impala_tf.config import Config, Given, command_line  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
 from impala_tf.environments.batched import BatchedEnvironment  # noqa: E402
-from impala_tf.learner.group import GroupOfOne  # noqa: E402
+from impala_tf.learner.group import LearnerGroup  # noqa: E402
 from impala_tf.learner.update import Learner  # noqa: E402
 from impala_tf.processes.common import resolve  # noqa: E402
 from impala_tf.transport import RunOver  # noqa: E402
@@ -83,7 +83,7 @@ def train(given: Given) -> float:
     """Trains to the end of the run's frames; returns the mean return of the last 100 episodes."""
     config, spec = resolve(given)
     tf.random.set_seed(config.run.seed)
-    learner = Learner(agent_of(config.agent, spec), spec, config, GroupOfOne())
+    learner = Learner(agent_of(config.agent, spec), spec, config, LearnerGroup())
     mailbox = Mailbox()
     mailbox.parameters = (learner.parameter_version, learner.parameters())
     actors = [

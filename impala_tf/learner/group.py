@@ -1,4 +1,4 @@
-"""The group of learners and its all-reduce: the interface, a group of one, and Horovod's.
+"""The group of learners and its all-reduce: a group of one, and Horovod's.
 
 The only file that imports Horovod, and only if there is more than one learner.
 """
@@ -6,8 +6,8 @@ The only file that imports Horovod, and only if there is more than one learner.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,38 +20,19 @@ class LostPeerError(Exception):
     """Another learner of the group ended or became unreachable; the message names it."""
 
 
-class LearnerGroup(Protocol):
-    """Collective operations; all learners must make the same calls in the same order."""
+class LearnerGroup:
+    """Learners with collective operations, here one alone; `HorovodGroup` has several.
 
-    rank: int  # rank 0 writes checkpoints and metrics
-    size: int  # learners in the group
-    members: Sequence[int]  # numbers of its learners among all of the run, by rank
-    away_since_unix_s: Mapping[int, float]  # of the run's other learners, by number
-
-    def sum(self, nest: Nest, name: str) -> Nest:
-        """Returns a nest of tensors, added up over all learners.
-
-        Calls with one name have equal shapes. May be called inside a graph.
-        """
-
-    def broadcast(self, variables: list[tf.Variable]) -> None:
-        """Gives every learner rank 0's values."""
-
-    def gather(self, value: Any) -> list[Any]:
-        """Returns every learner's JSON-able value, by rank."""
-
-    def is_lost_peer(self, error: BaseException) -> bool:
-        """Whether `error`, raised by any of these operations, means that a peer was lost."""
-
-    def close(self) -> None:
-        """Leaves the group, which ends it for all learners."""
-
-
-class GroupOfOne:
-    """A group of one.
+    All learners must make the same calls in the same order.
 
     Args:
       told: who it is, if the run has more learners, which are away.
+
+    Attributes:
+      rank: rank 0 writes checkpoints and metrics.
+      size: learners in the group.
+      members: numbers of its learners among all of the run, by rank.
+      away_since_unix_s: of the run's other learners, by number.
     """
 
     rank = 0
@@ -62,25 +43,28 @@ class GroupOfOne:
         self.away_since_unix_s = {} if told is None else told.away_since_unix_s
 
     def sum(self, nest: Nest, name: str) -> Nest:
-        """Returns the nest."""
+        """Returns a nest of tensors, added up over all learners.
+
+        Calls with one name have equal shapes. May be called inside a graph.
+        """
         return nest
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
-        """Does nothing."""
+        """Gives every learner rank 0's values."""
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns [value]."""
+        """Returns every learner's JSON-able value, by rank."""
         return [value]
 
     def is_lost_peer(self, error: BaseException) -> bool:
-        """Returns False: there are no peers."""
+        """Whether `error`, raised by any of these operations, means that a peer was lost."""
         return False
 
     def close(self) -> None:
-        """Does nothing."""
+        """Leaves the group, which ends it for all learners."""
 
 
-class HorovodGroup:
+class HorovodGroup(LearnerGroup):
     """The learners that horovodrun, mpirun or supervisors started as one group.
 
     Args:
@@ -93,12 +77,12 @@ class HorovodGroup:
     def __init__(self, told: Members | None = None) -> None:
         import horovod.tensorflow as hvd
 
+        super().__init__(told)
         self._hvd = hvd
         hvd.init()
-        self.rank: int = hvd.rank()
-        self.size: int = hvd.size()
-        self.members: Sequence[int] = range(self.size) if told is None else told.numbers
-        self.away_since_unix_s = {} if told is None else told.away_since_unix_s
+        self.rank, self.size = hvd.rank(), hvd.size()
+        if told is None:
+            self.members = range(self.size)
 
     def sum(self, nest: Nest, name: str) -> Nest:
         """Returns the sums, from one fused all-reduce."""

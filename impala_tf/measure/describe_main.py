@@ -13,7 +13,7 @@ from impala_tf.agents import precision
 from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.config import Config, Given
 from impala_tf.learner.actor_gradients import sent_specs
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.measure.in_processes import What, console_of, measure_each
 from impala_tf.measure.layers import Layer, activation_bytes, layers_of
@@ -89,7 +89,7 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
     length = config.optimizer.unroll_length
     batch_size = config.optimizer.batch_size
     unroll = _size(unroll_specs(agent, spec, length))
-    learner = Learner(agent, spec, config, GroupOfOne())
+    learner = Learner(agent, spec, config, LearnerGroup())
     sizes = {
         f"an unroll of {length} steps, as it is sent": unroll,
         f"a batch of {batch_size} unrolls": batch_size * unroll,

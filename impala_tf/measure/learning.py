@@ -33,7 +33,7 @@ from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.actor_gradients import gradient_specs, sent_specs
 from impala_tf.learner.conversion import ConversionError, convert
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
 from impala_tf.machine import certificates
 from impala_tf.measure.acting import ONE_THREAD, Measured, noise, peak_memory_mb, rate
@@ -143,7 +143,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
 
 def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """Measures checkpoints: how many a second, in `steps_per_s`. Arguments as of `inference`."""
-    learner = Learner(_agent(config, spec), spec, config, GroupOfOne())
+    learner = Learner(_agent(config, spec), spec, config, LearnerGroup())
     with tempfile.TemporaryDirectory() as folder:
         checkpointer = Checkpointer(Path(folder) / "checkpoints", learner.trackables())
         numbers = itertools.count()
@@ -186,7 +186,7 @@ def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
     if configs.algorithm(config.loss.algorithm).actors_send == "gradients":
         config = configs.replace(config, algorithm="impala")
     config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
-    learner = Learner(agent, spec, config, GroupOfOne())
+    learner = Learner(agent, spec, config, LearnerGroup())
     # Only a run's first updates add images to the statistics of observations.
     learner.agent_steps = OBSERVED_AGENT_STEPS
     specs = unroll_specs(agent, spec, config.optimizer.unroll_length)

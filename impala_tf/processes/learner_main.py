@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.config import Config, ConfigError, Given, config_file
-from impala_tf.learner.group import GroupOfOne, HorovodGroup, LearnerGroup, LostPeerError
+from impala_tf.learner.group import HorovodGroup, LearnerGroup, LostPeerError
 from impala_tf.learner.peers import Peers
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.unroll_queue import Batches
@@ -190,7 +190,7 @@ def _join_group(config: Config, told: Members | None) -> LearnerGroup:
         names = ", ".join(f"learner-{number}" for number in away)
         _log.warning("training with %d of %d learners, without %s", expected, learners, names)
     if expected == 1:
-        return GroupOfOne(told)
+        return LearnerGroup(told)
     _log.info("waiting for the other learners; %d in all", expected)
     try:
         group = HorovodGroup(told)

@@ -13,7 +13,7 @@ from impala_tf import config as configs
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config, ConfigError
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inspection import Inspector
 from impala_tf.learner.update import Learner
 from impala_tf.transport import NestCodec, RefusedUnroll
@@ -76,7 +76,7 @@ def test_a_gradient_moves_the_learner_like_the_unrolls_it_comes_from(name: str) 
     """And its statistics reach the curves under their own names."""
     agent = make_agent(name, SPEC)
     learners = [
-        Learner(copy_of(agent, name), SPEC, config(algorithm=each, batch_size=N), GroupOfOne())
+        Learner(copy_of(agent, name), SPEC, config(algorithm=each, batch_size=N), LearnerGroup())
         for each in ("impala", "a3c")
     ]
     made = unrolls(agent)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.policy import time_major
 from impala_tf.learner.q_values import UnrollQStep
 from impala_tf.learner.transitions import Minibatch
@@ -31,7 +31,7 @@ def step_of(**flags: Any) -> UnrollQStep:
     config = resolved_config(**{**USUAL, **flags})
     agent = agent_of(config.agent, SPEC)
     randomize(agent)
-    return UnrollQStep(agent, layout_of(SPEC), config, GroupOfOne())
+    return UnrollQStep(agent, layout_of(SPEC), config, LearnerGroup())
 
 
 def unrolls_of(step: UnrollQStep, seed: int) -> Unroll:
@@ -129,7 +129,7 @@ def test_it_learns_which_action_is_rewarded(agent_name: str) -> None:
         **{**USUAL, "agent_name": agent_name, "learning_rate": 0.01, "discounting": 0.0}
     )
     tf.random.set_seed(0)
-    learner = Learner(agent_of(config.agent, SPEC), SPEC, config, GroupOfOne())
+    learner = Learner(agent_of(config.agent, SPEC), SPEC, config, LearnerGroup())
     rng, specs = np.random.default_rng(0), unroll_specs(learner.agent, SPEC, T)
     for seed in range(30):
         unrolls = random_unrolls(specs, B, seed)

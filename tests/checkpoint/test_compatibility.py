@@ -14,7 +14,7 @@ import tensorflow as tf
 from impala_tf.agents.agent import agent_of
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.checkpoint.checkpointer import Checkpointer
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.statistics import Moments, PartStatistics
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec
@@ -143,7 +143,7 @@ def test_a_run_with_statistics_of_an_earlier_version_resumes(tmp_path: Path) -> 
         observation_normalization="elementwise", advantage_scaling="rms", optimizer="adam"
     )
     spec = vector_spec()
-    made = [Learner(agent_of(settings.agent, spec), spec, settings, GroupOfOne()) for _ in "12"]
+    made = [Learner(agent_of(settings.agent, spec), spec, settings, LearnerGroup()) for _ in "12"]
     first, second = made
     normalizer = first.agent.observation_normalizer
     seen = np.random.default_rng(0).normal(3, 2, size=(100, 3)).astype(np.float32)

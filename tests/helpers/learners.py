@@ -10,7 +10,7 @@ import tree
 
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.types import Unroll
 from tests.helpers.agents import make_agent
@@ -40,7 +40,7 @@ def batch(agent: Agent, seed: int = 0) -> Unroll:
 
 def make(agent_name: str = "MLPLSTMAgent", **flags: Any) -> tuple[Learner, Agent]:
     agent = make_agent(agent_name, SPEC)
-    return Learner(agent, SPEC, config(**flags), GroupOfOne()), agent
+    return Learner(agent, SPEC, config(**flags), LearnerGroup()), agent
 
 
 class GroupOf:

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from impala_tf.agents.distributions import Categorical
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.types import AgentOutput, EnvOutput, Unroll
 from tests.helpers.agents import make_agent
@@ -27,7 +27,7 @@ def test_the_agent_learns_which_action_is_rewarded() -> None:
     )
     tf.random.set_seed(0)
     agent = make_agent("MLPAgent", spec)
-    learner = Learner(agent, spec, settings, GroupOfOne())
+    learner = Learner(agent, spec, settings, LearnerGroup())
     rng = np.random.default_rng(0)
     unroll = tf.function(agent.unroll)
     generator = tf.random.Generator.from_seed(1)

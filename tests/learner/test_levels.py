@@ -11,7 +11,7 @@ from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.agents.networks import Heads
 from impala_tf.config import Given
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.policy import PolicyGradients
 from impala_tf.learner.statistics import RunningMoments
 from impala_tf.learner.transitions import Minibatch
@@ -29,7 +29,7 @@ B, T = 6, 5
 def learner(**flags: object) -> Learner:
     given = {"batch_size": B, "unroll_length": T, "ring_batches": 1, "updates_per_batch": 1}
     config = configs.resolve(Given().replace(**{**given, **flags}), "vector")
-    return Learner(agent_of(config.agent, SPEC), SPEC, config, GroupOfOne())
+    return Learner(agent_of(config.agent, SPEC), SPEC, config, LearnerGroup())
 
 
 def batch(agent: object, rewards: np.ndarray, levels: list[int]) -> Unroll:

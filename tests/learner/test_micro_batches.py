@@ -11,7 +11,7 @@ import tensorflow as tf
 from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.config import ConfigError, Given
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.policy import PolicyStats
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec
@@ -30,7 +30,7 @@ def updated(
     given = {"batch_size": B, "unroll_length": T, "micro_batches": parts, **flags}
     config = configs.resolve(Given().replace(**given), spec.kind)
     tf.random.set_seed(1)
-    learner = Learner(agent_of(config.agent, spec), spec, config, GroupOfOne())
+    learner = Learner(agent_of(config.agent, spec), spec, config, LearnerGroup())
     specs = unroll_specs(learner.agent, spec, T)
     stats = []
     for seed in range(3):

@@ -14,7 +14,7 @@ from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.agents.distributions import DiagonalGaussian
 from impala_tf.algorithms import impala
 from impala_tf.config import Given
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.losses import transitions
 from impala_tf.learner.update import Learner
 from impala_tf.types import (
@@ -60,7 +60,7 @@ def test_an_update_changes_every_variable(world: str, algorithm: str, core: str)
     given = Given().replace(core=core, entropy_cost=0.01, minibatches=1, **flags)
     config = configs.resolve(given, kind, actions.kind == "continuous")
     agent = agent_of(config.agent, spec)
-    learner = Learner(agent, spec, config, GroupOfOne())
+    learner = Learner(agent, spec, config, LearnerGroup())
     before = [variable.numpy() for variable in agent.trainable_variables]
     unrolls = random_unrolls(unroll_specs(agent, spec, 5), 4)
     for _ in range(3):
@@ -124,7 +124,7 @@ def test_a_deviation_beyond_its_range_comes_back(
     given = Given().replace(entropy_cost=entropy_cost, updates_per_batch=1, **flags)
     config = configs.resolve(given, "vector", True)
     agent = agent_of(config.agent, spec)
-    learner = Learner(agent, spec, config, GroupOfOne())
+    learner = Learner(agent, spec, config, LearnerGroup())
     (log_std,) = (each for each in agent.trainable_variables if "log_std" in each.name)
     log_std.assign(tf.fill(log_std.shape, outside))
     unrolls = tf.nest.map_structure(tf.constant, random_unrolls(unroll_specs(agent, spec, 5), 4))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.peers import ControlFlags, exchange
 
 
@@ -54,4 +54,4 @@ def test_a_flag_of_one_learner_is_set_for_all(
 @pytest.mark.parametrize("has_batch", [True, False])
 def test_a_learner_alone_agrees_with_itself(has_batch: bool) -> None:
     flags = ControlFlags(stop=True, write_row=False, checkpoint=True)
-    assert exchange(GroupOfOne(), flags, has_batch) == (flags, [has_batch])
+    assert exchange(LearnerGroup(), flags, has_batch) == (flags, [has_batch])

@@ -12,7 +12,7 @@ from impala_tf.agents.agent import Agent, agent_of, unroll_specs
 from impala_tf.agents.torsos import LanguageTorso
 from impala_tf.config import Config
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.transport import NestCodec
 from impala_tf.types import ActorGradient, ActorReport, Episode, ObservationSpec, Unroll
@@ -93,7 +93,7 @@ def test_the_norm_is_that_of_the_whole_gradient(micro_batches: int) -> None:
     agent, unrolls = agent_and_unrolls()
     settings = config(micro_batches=micro_batches)
     norm = np.sqrt(sum(np.square(each).sum() for each in whole_gradient(agent, unrolls, settings)))
-    learner = Learner(agent, SPEC, settings, GroupOfOne())
+    learner = Learner(agent, SPEC, settings, LearnerGroup())
     stats = learner.update(tf.nest.map_structure(tf.constant, unrolls))
     assert stats is not None
     assert stats.gradient_norm == pytest.approx(norm, rel=1e-4)

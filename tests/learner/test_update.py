@@ -15,7 +15,7 @@ import tree
 from impala_tf.agents.agent import Agent
 from impala_tf.config import Config
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.losses import explained_variance
 from impala_tf.learner.peers import Peers
 from impala_tf.learner.policy import time_major
@@ -285,7 +285,7 @@ def test_a_real_learner_and_the_training_loop_complete_a_run() -> None:
         lambda version, arrays: versions.append(version),
         recorder,
         lambda: saves.append(learner.environment_frames),
-        Peers(GroupOfOne(), ["127.0.0.1:1"]),
+        Peers(LearnerGroup(), ["127.0.0.1:1"]),
         checkpoint_interval_s=1e9,
     )
     seeds = itertools.count()

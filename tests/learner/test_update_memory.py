@@ -12,7 +12,7 @@ import tree
 
 from impala_tf.agents.agent import unroll_specs
 from impala_tf.agents.policy import compile_policy
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.monitoring.metrics import METRICS
 from impala_tf.monitoring.writers import TensorBoardWriter
@@ -51,7 +51,7 @@ def test_an_update_leaves_nothing_behind(algorithm: str, times: int) -> None:
     settings = resolved_config(
         algorithm=algorithm, batch_size=4, unroll_length=4, total_environment_frames=10**9
     )
-    learner = Learner(agent, spec, settings, GroupOfOne())
+    learner = Learner(agent, spec, settings, LearnerGroup())
     unrolls = tree.map_structure(tf.constant, random_unrolls(unroll_specs(agent, spec, 4), 4, 0))
     assert kept_bytes(lambda: learner.update(unrolls), times) < BYTES_PER_CALL
 

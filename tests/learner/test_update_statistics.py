@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from impala_tf.agents.agent import agent_of
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
 from tests.helpers.agents import make_agent
 from tests.helpers.learners import SPEC, GroupOf, batch, config, make, sent
@@ -40,7 +40,7 @@ def test_a_run_with_all_statistics_continues_from_its_variables_and_counters(
         **flags,
     }
     settings = config(agent_name=agent_name, **everything)
-    first = Learner(agent_of(settings.agent, SPEC), SPEC, settings, GroupOfOne())
+    first = Learner(agent_of(settings.agent, SPEC), SPEC, settings, LearnerGroup())
     unrolls = [batch(first.agent, seed=k) for k in range(6)]
     for each in unrolls[:3]:
         stats = first.update(each)
@@ -48,7 +48,7 @@ def test_a_run_with_all_statistics_continues_from_its_variables_and_counters(
     normalizer = first.agent.observation_normalizer
     assert normalizer is not None
     assert np.abs(normalizer.mean).max() > 0
-    second = Learner(agent_of(settings.agent, SPEC), SPEC, settings, GroupOfOne())
+    second = Learner(agent_of(settings.agent, SPEC), SPEC, settings, LearnerGroup())
     pairs = zip(first.parameters_and_slots(), second.parameters_and_slots(), strict=True)
     for mine, theirs in pairs:
         theirs.assign(mine)
@@ -80,7 +80,7 @@ def test_appo_with_one_use_and_no_clip_updates_as_impala_does() -> None:
 def test_vectors_are_counted_once_each_to_the_end_of_a_run() -> None:
     """A robot that has learned to run meets speeds that it never had at the start."""
     settings = config(observation_normalization="elementwise", updates_per_batch=2)
-    learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, GroupOfOne())
+    learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, LearnerGroup())
     unrolls = batch(learner.agent)
     learner.update(unrolls)
     seen = unrolls.env_outputs.observation.numpy()[:, :-1].reshape(-1, 3)
@@ -102,7 +102,7 @@ def test_ppo_observes_every_step_of_a_batch_once() -> None:
     settings = config(
         algorithm="ppo", observation_normalization="elementwise", updates_per_batch=2, minibatches=3
     )
-    learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, GroupOfOne())
+    learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, LearnerGroup())
     unrolls = batch(learner.agent)
     learner.update(unrolls)
     seen = unrolls.env_outputs.observation.numpy()[:, :-1].reshape(-1, 3)

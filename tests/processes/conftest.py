@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from impala_tf.config import Given
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.processes import learner_parts
 from impala_tf.processes.common import logdir_of, resolve
 from impala_tf.processes.learner_parts import LearnerParts
@@ -36,7 +36,7 @@ def build(tmp_path: Path) -> Iterator[Callable[..., LearnerParts]]:
             **more,
         )
         config, spec = resolve(flags)
-        made.append(learner_parts.build(config, spec, logdir_of(config), GroupOfOne()))
+        made.append(learner_parts.build(config, spec, logdir_of(config), LearnerGroup()))
         return made[-1]
 
     yield make

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.peers import Peers
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.monitoring.status import read_status
@@ -24,7 +24,7 @@ def state(parts: LearnerParts) -> str | None:
 
 
 def reporter(parts: LearnerParts) -> StatusReporter:
-    peers = Peers(GroupOfOne(), ["h:1"])
+    peers = Peers(LearnerGroup(), ["h:1"])
     return StatusReporter(parts, StopRequest(), peers, interval_s=0.02)
 
 

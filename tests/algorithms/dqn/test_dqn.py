@@ -12,7 +12,7 @@ from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.algorithms.dqn import targets as dqn
 from impala_tf.algorithms.dqn.buffer import Sample
 from impala_tf.algorithms.dqn.step import QStats
-from impala_tf.learner.group import GroupOfOne
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from tests.helpers.samples import resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
@@ -29,7 +29,7 @@ def learner_of(**flags: Any) -> Learner:
     }  # fmt: skip
     config = resolved_config(**{**usual, **flags})
     tf.random.set_seed(0)
-    return Learner(agent_of(config.agent, SPEC), SPEC, config, GroupOfOne())
+    return Learner(agent_of(config.agent, SPEC), SPEC, config, LearnerGroup())
 
 
 def arrive(learner: Learner, seed: int) -> QStats | None:
