@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,15 @@ from impala_tf.reporting.statistics import Comparison, Interval
 
 _SHARE = 0.8
 _POINTS = 200
+
+Figure = Callable[[Run], float | None]
+final_return: Figure = operator.attrgetter("final_return")
+"""What settings are compared by."""
+last_evaluation: Figure = operator.attrgetter("last_evaluation")
+agent_steps_per_s: Figure = operator.attrgetter("agent_steps_per_s")
+training_curve: Callable[[Run], Curve] = operator.attrgetter("curve")
+evaluation_curve: Callable[[Run], Curve] = operator.attrgetter("evaluation")
+"""What --eval_every has found."""
 
 
 class Spread(NamedTuple):
@@ -127,7 +137,7 @@ def summarize(setting: Setting, target: Target | None, exhibit: Exhibit) -> Sett
         exhibit=exhibit,
         final_return=spread_of(runs, final_return),
         final_iqm=_iqm(values_of(runs, final_return)),
-        agent_steps_per_s=spread_of(runs, lambda run: run.agent_steps_per_s),
+        agent_steps_per_s=spread_of(runs, agent_steps_per_s),
         evaluation=spread_of(runs, last_evaluation),
         evaluation_iqm=_iqm(values_of(runs, last_evaluation)),
         frames_to_target=spread_of(runs, lambda run: run.reached(mean_return)[0]),
@@ -137,7 +147,7 @@ def summarize(setting: Setting, target: Target | None, exhibit: Exhibit) -> Sett
     )
 
 
-def spread_of(runs: Iterable[Run], figure: Callable[[Run], float | None]) -> Spread | None:
+def spread_of(runs: Iterable[Run], figure: Figure) -> Spread | None:
     """Returns the mean of a figure over the runs that have it, with its interval."""
     values = values_of(runs, figure)
     if not values:
@@ -145,39 +155,12 @@ def spread_of(runs: Iterable[Run], figure: Callable[[Run], float | None]) -> Spr
     return Spread(float(np.mean(values)), statistics.mean_interval(values), len(values))
 
 
-def values_of(runs: Iterable[Run], figure: Callable[[Run], float | None]) -> list[float]:
+def values_of(runs: Iterable[Run], figure: Figure) -> list[float]:
     """Returns a figure of the runs that have it."""
     return [value for run in runs if (value := figure(run)) is not None]
 
 
-def final_return(run: Run) -> float | None:
-    """Returns a run's final return: what settings are compared by."""
-    return run.final_return
-
-
-def last_evaluation(run: Run) -> float | None:
-    """Returns what a run's games of --eval_every at its end had as mean return."""
-    return run.last_evaluation
-
-
-def training_curve(run: Run) -> Curve:
-    """Returns a run's learning curve."""
-    return run.curve
-
-
-def evaluation_curve(run: Run) -> Curve:
-    """Returns what --eval_every has found in a run."""
-    return run.evaluation
-
-
-def agent_steps_per_s(run: Run) -> float | None:
-    """Returns a run's rate."""
-    return run.agent_steps_per_s
-
-
-def leaders(
-    rows: Sequence[SettingSummary], figure: Callable[[Run], float | None]
-) -> list[SettingSummary]:
+def leaders(rows: Sequence[SettingSummary], figure: Figure) -> list[SettingSummary]:
     """Returns the settings that may be the best; the one with the highest mean is the first.
 
     More than one means that chance could have made the differences between them. Settings of which
@@ -191,7 +174,7 @@ def leaders(
 
 
 def comparisons(
-    summary: LevelSummary, figure: Callable[[Run], float | None] = final_return
+    summary: LevelSummary, figure: Figure = final_return
 ) -> list[tuple[str, str, Comparison]]:
     """Returns the setting with the highest mean of a figure against each of the others.
 
