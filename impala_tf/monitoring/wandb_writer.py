@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,9 @@ class WandbWriter:
         """Adds other metrics, at the frames of the last row: W&B drops what is older."""
         self._opened().log(dict(values), step=environment_frames)
 
-    def add_video(self, name: str, path: Path, caption: str, environment_frames: int) -> None:
+    def add_video(
+        self, name: str, path: Path, environment_frames: int, caption: str | None = None
+    ) -> None:
         """Adds an mp4 file, at the frames of the last row: W&B drops what is older."""
         import wandb
 
@@ -72,29 +74,6 @@ class WandbWriter:
         if self._run is None:
             self._run = _start(self._logdir, self._flags)
         return self._run
-
-
-def log_videos(
-    logdir: Path, videos: Iterable[Path], environment_frames: int, flags: Mapping[str, Any]
-) -> None:
-    """Adds mp4 files to the run of a logdir; evaluation.mp4 becomes evaluation/video.
-
-    Args:
-      logdir: the run's folder.
-      videos: the files.
-      environment_frames: when they were made.
-      flags: --track_project, --track_group and --track_tags of the run.
-
-    Raises:
-      ConfigError: as `WandbWriter.rewind`.
-    """
-    check_installed()
-    import wandb
-
-    run = _start(logdir, flags)
-    films = {f"{path.stem}/video": wandb.Video(str(path), format="mp4") for path in videos}
-    run.log(films, step=environment_frames)
-    run.finish()
 
 
 def check_installed() -> None:

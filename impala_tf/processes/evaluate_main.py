@@ -18,7 +18,7 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.evaluation import games
 from impala_tf.logdir import write_atomically
-from impala_tf.monitoring import wandb_writer
+from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.processes import players
 from impala_tf.processes.common import seed_of
 from impala_tf.processes.players import Player
@@ -146,8 +146,10 @@ def _write_films(agent: Player) -> None:
             video.write_mp4(path, pictures, fps)
         print(f"written to {path}", flush=True)
     if agent.flags["track"] == "wandb" and not agent.is_exported:
-        folder, frames = agent.logdir.path, agent.environment_frames
-        wandb_writer.log_videos(folder, paths, frames, agent.flags)
+        writer = WandbWriter(agent.logdir.path, agent.flags)
+        for path in paths:
+            writer.add_video(f"{path.stem}/video", path, agent.environment_frames)
+        writer.close()
 
 
 def play(

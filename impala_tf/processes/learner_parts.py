@@ -313,7 +313,7 @@ def _publisher(
         tensorboard.add_gif("video/game", gif, size, film.environment_frames)
         if wandb is not None:
             caption = f"{film.environment_frames:,} frames"
-            wandb.add_video("video/game", Path(film.video), caption, environment_frames)
+            wandb.add_video("video/game", Path(film.video), environment_frames, caption)
 
     return publish
 

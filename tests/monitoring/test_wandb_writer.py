@@ -12,7 +12,7 @@ import pytest
 
 from impala_tf.evaluation.video import write_mp4
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
-from impala_tf.monitoring.wandb_writer import WandbWriter, log_videos
+from impala_tf.monitoring.wandb_writer import WandbWriter
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -84,5 +84,8 @@ def test_videos_of_several_levels_have_names_of_their_own(tmp_path: Path) -> Non
     paths = [tmp_path / f"evaluation-{name}.mp4" for name in ("first", "second")]
     for path in paths:
         write_mp4(path, [np.zeros((16, 16, 3), np.uint8)] * 4, 30.0)
-    log_videos(tmp_path, paths, 400, {})
+    writer = WandbWriter(tmp_path, {})
+    for path in paths:
+        writer.add_video(f"{path.stem}/video", path, 400)
+    writer.close()
     wait_until(lambda: all(path.stem.encode() in kept(tmp_path)[0] for path in paths))
