@@ -98,6 +98,7 @@ def make(
     num_threads: int = 1,
     actor: int = 0,
     num_actors: int = 1,
+    index: int | None = None,
 ) -> VectorEnv[Any, Any, Any]:
     """Returns N environments for a `BatchedEnvironment`.
 
@@ -111,6 +112,7 @@ def make(
       num_threads: threads of environments that run natively; one is best if there are as many
         actors as cores.
       actor, num_actors: who asks, and how many there are (0: unknown, so each has one level).
+      index: the only level to make, of several, with the actions of all; None: an actor's.
 
     Raises:
       ConfigError: as `spec`, or there are fewer environments than levels to divide them among.
@@ -118,7 +120,7 @@ def make(
     listed = levels(env)
     if len(listed) == 1:
         return Seeded(suite_of(env).make(listed[0], num_envs, num_threads), seed)
-    mine = assigned(len(listed), actor, num_actors)
+    mine = assigned(len(listed), actor, num_actors) if index is None else [index]
     if num_envs < len(mine):
         raise ConfigError(
             f"--envs_per_actor={num_envs}: an actor has {len(mine)} of the {len(listed)} "
@@ -129,15 +131,6 @@ def make(
         for k, index in enumerate(mine)
     ]
     return Seeded(ManyLevels(parts, mine, spec(env).actions), seed)
-
-
-def make_one(
-    env: EnvironmentConfig, index: int, num_envs: int, seed: int, *, num_threads: int = 1
-) -> VectorEnv[Any, Any, Any]:
-    """Returns N environments of one of several levels, with the actions of all; see `make`."""
-    level = levels(env)[index]
-    part = suite_of(level).make(level, num_envs, num_threads)
-    return Seeded(ManyLevels([part], [index], spec(env).actions), seed)
 
 
 def assigned(count: int, actor: int, num_actors: int) -> list[int]:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.evaluation import games
 from impala_tf.processes import beside_main, evaluate_main
@@ -47,8 +46,7 @@ def _row(player: Player, index: int) -> Mapping[str, Any]:
     unseen = suites.unseen(player.environment, index)
     env = unseen or player.environment
     began_at = time.monotonic()
-    several = len(player.spec.levels) > 1
-    episodes = evaluate_main.play(player, env, index if several else None, num_threads=1)
+    episodes = evaluate_main.play(player, env, index, num_threads=1)
     found = games.summary(episodes)
     return {
         "level_name": level.level_name,
@@ -59,12 +57,8 @@ def _row(player: Player, index: int) -> Mapping[str, Any]:
         "normalized_return_mean": suites.normalized(level, found["mean"]),
         "policy": player.evaluation.test_policy,
         "evaluation_s": time.monotonic() - began_at,
-        "protocol": _protocol(env, index),
+        "protocol": suites.spec(suites.levels(env)[index]).protocol,
     }
-
-
-def _protocol(env: EnvironmentConfig, index: int) -> str:
-    return suites.spec(suites.levels(env)[index]).protocol
 
 
 if __name__ == "__main__":

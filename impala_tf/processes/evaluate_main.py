@@ -153,7 +153,7 @@ def _write_films(agent: Player) -> None:
 
 
 def play(
-    agent: Player, env: EnvironmentConfig, index: int | None = None, num_threads: int = 0
+    agent: Player, env: EnvironmentConfig, index: int = 0, num_threads: int = 0
 ) -> list[Episode]:
     """Plays whole games in the environments of `env`.
 
@@ -169,11 +169,7 @@ def play(
     num_envs = min(wanted, _MAX_ENVS)
     seed = seed_of(agent.flags["seed"], "test")
     policy = agent.policy(num_envs, seed, agent.evaluation.test_policy)
-    made = (
-        suites.make(env, num_envs, seed, num_threads=num_threads)
-        if index is None
-        else suites.make_one(env, index, num_envs, seed, num_threads=num_threads)
-    )
+    made = suites.make(env, num_envs, seed, num_threads=num_threads, index=index)
     environment = BatchedEnvironment(made)
     episodes: list[Episode] = []
     printed_at = time.monotonic()

@@ -104,7 +104,7 @@ def test_each_level_gets_an_action_in_its_own_units(
     env = level(",".join(f"{WORLDS}:{name}Echo-v0" for name in names))
     actions = suites.spec(env).actions
     together = BatchedEnvironment(suites.make(env, 2, seed=1))
-    each = [BatchedEnvironment(suites.make_one(env, k, 1, seed=1)) for k in range(2)]
+    each = [BatchedEnvironment(suites.make(env, 1, seed=1, index=k)) for k in range(2)]
     for environment in (together, *each):
         environment.reset()
     given = np.array([action, action], actions.dtype)
@@ -160,6 +160,6 @@ def test_games_of_atari_play_side_by_side() -> None:
     assert step.observation[0].any() and step.observation[2].any()
     assert not np.array_equal(step.observation[0], step.observation[2])
     together.close()
-    one = BatchedEnvironment(suites.make_one(level(GAMES), 1, 2, seed=1))
+    one = BatchedEnvironment(suites.make(level(GAMES), 2, seed=1, index=1))
     assert one.level_indices.tolist() == [1, 1]
     one.close()
