@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import signal
 import sys
@@ -30,56 +31,38 @@ from impala_tf.machine.process_lifetime import (
 _HELP = ("-h", "--help")
 
 
+# Imported where needed: the parent process of a local run does not load TensorFlow, and actors
+# decide for themselves.
+_MAINS = {
+    "train": "processes.local_run",
+    "learner": "processes.learner_main",
+    "actor": "processes.actor_main",
+    "test": "processes.evaluate_main",
+    "report": "reporting.report_main",
+    "export": "processes.export_main",
+    "describe": "measure.describe_main",
+    "benchmark": "measure.benchmark_main",
+}
+"""{--job_name of a run, or --mode: the module that does it}."""
+
+
 def run(given: Given) -> int:
     """Does what the flags ask for; returns the exit status."""
-    # Imported where needed: the parent process of a local run does not load TensorFlow, and actors
-    # decide for themselves.
-    mode, job_name = given["mode"], given["job_name"]
+    what = given["mode"]
+    if what == "train" and given["job_name"]:
+        what = given["job_name"]
     if given["join"]:
         return join(given)
-    if given["engine"]:
+    if given["engine"] or (what == "train" and given.cluster.workers_csv_path):
         return submit(given)
-    if mode not in ("train", "test") or job_name == "learner":
+    if what not in ("train", "actor", "test"):
         from impala_tf.processes import tensorflow_startup
 
         tensorflow_startup.import_tensorflow()
-    if mode == "test":
-        from impala_tf.processes import evaluate_main
-
-        return evaluate_main.main(given)
-    if mode == "report":
-        from impala_tf.reporting import report_main
-
-        return report_main.main(given)
-    if mode == "export":
-        if given["to"] is not None:
-            from impala_tf.sharing import share_main
-
-            return share_main.main(given)
-        from impala_tf.processes import export_main
-
-        return export_main.main(given)
-    if mode == "describe":
-        from impala_tf.measure import describe_main
-
-        return describe_main.main(given)
-    if mode == "benchmark":
-        from impala_tf.measure import benchmark_main
-
-        return benchmark_main.main(given)
-    if job_name == "learner":
-        from impala_tf.processes import learner_main
-
-        return learner_main.main(given)
-    if job_name == "actor":
-        from impala_tf.processes import actor_main
-
-        return actor_main.main(given)
-    if given.cluster.workers_csv_path:
-        return submit(given)
-    from impala_tf.processes import local_run
-
-    return local_run.main(given)
+    shares = what == "export" and given["to"] is not None
+    name = "sharing.share_main" if shares else _MAINS[what]
+    status: int = importlib.import_module(f"impala_tf.{name}").main(given)
+    return status
 
 
 def submit(given: Given) -> int:

@@ -54,24 +54,11 @@ class Suite:
 
 # Packages that only some levels need: {package, as Python imports it: extra in pyproject.toml}.
 _EXTRAS = {
-    **dict.fromkeys(
-        (
-            "Box2D",
-            "box2d",
-            "gym",
-            "imageio",
-            "minatar",
-            "minigrid",
-            "mujoco",
-            "pygame",
-            "seaborn",
-            "shimmy",
-        ),  # fmt: skip
-        "worlds",
-    ),
+    **dict.fromkeys(("Box2D", "box2d", "gym", "imageio", "minatar", "minigrid", "mujoco", "pygame",
+                     "seaborn", "shimmy"), "worlds"),
     "envpool": "procgen",
     "stable_retro": "retro",
-}
+}  # fmt: skip
 
 
 def missing_package(level_name: str, package: str) -> str:
