@@ -49,10 +49,9 @@ from impala_tf.config.learning_flags import LossConfig, OptimizerConfig, ReplayC
 from impala_tf.config.limits import (
     check_algorithm,
     check_batches,
-    check_layer_norm,
+    check_network,
     check_observation,
     check_own_network,
-    check_width_scale,
     problems,
     valid_host_port,
 )

@@ -110,22 +110,24 @@ def check_algorithm(config: Config, spec: EnvironmentSpec) -> None:
         raise ConfigError(found)
 
 
-def check_width_scale(config: Config) -> None:
-    """Raises ConfigError if --width_scale would change nothing.
-
-    Args:
-      config: the run's.
-    """
+def check_network(config: Config) -> None:
+    """Raises ConfigError if --width_scale or --layer_norm would not change the network."""
     agent = config.agent
-    if agent.width_scale != 1 and plug_ins.is_own(agent.agent_name):
+    is_own, is_scaled = plug_ins.is_own(agent.agent_name), agent.width_scale != 1
+    if is_scaled and is_own:
         raise ConfigError(
             f"--width_scale={agent.width_scale}: {agent.agent_name} is a network of yours, which"
             " the flag does not change; leave it out"
         )
-    if agent.width_scale != 1 and composition(agent.agent_name).torso.takes != "images":
+    if is_scaled and composition(agent.agent_name).torso.takes != "images":
         raise ConfigError(
             f"--width_scale={agent.width_scale}: {agent.agent_name} has no convolutions that it"
             " changes; leave the flag out"
+        )
+    if agent.layer_norm and is_own:
+        raise ConfigError(
+            f"--layer_norm: {agent.agent_name} has layers of its own; normalise in these, and give"
+            " --no_layer_norm"
         )
 
 
@@ -137,20 +139,6 @@ def check_own_network(config: Config) -> None:
     """
     if plug_ins.is_own(config.agent.agent_name):
         plug_in_files.check("agent_name", config.agent.agent_name)
-
-
-def check_layer_norm(config: Config) -> None:
-    """Raises ConfigError if --layer_norm names a network that it cannot change.
-
-    Args:
-      config: the run's.
-    """
-    agent = config.agent
-    if agent.layer_norm and plug_ins.is_own(agent.agent_name):
-        raise ConfigError(
-            f"--layer_norm: {agent.agent_name} has layers of its own; normalise in these, and give"
-            " --no_layer_norm"
-        )
 
 
 def check_batches(config: Config) -> None:

@@ -39,8 +39,7 @@ def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
     spec = suites.spec(given.environment)
     config = configs.resolve(given, spec.kind, spec.actions.kind == "continuous")
     configs.check_observation(config.agent.agent_name, spec)
-    configs.check_width_scale(config)
-    configs.check_layer_norm(config)
+    configs.check_network(config)
     configs.check_algorithm(config, spec)
     return config, spec
 

@@ -97,12 +97,12 @@ def test_a_core_does_not_change_what_an_agent_sees() -> None:
 
 def test_scaling_a_network_without_convolutions_is_refused() -> None:
     """It would be the same network, compared with itself."""
-    configs.check_width_scale(configs.resolve(changed(width_scale=2), "atari"))
-    configs.check_width_scale(configs.resolve(changed(), "vector"))
+    configs.check_network(configs.resolve(changed(width_scale=2), "atari"))
+    configs.check_network(configs.resolve(changed(), "vector"))
     with pytest.raises(
         ConfigError, match="^--width_scale=2: MLPAgent has no convolutions that it changes; leave"
     ):
-        configs.check_width_scale(configs.resolve(changed(width_scale=2), "vector"))
+        configs.check_network(configs.resolve(changed(width_scale=2), "vector"))
 
 
 def test_layer_norm_is_pqns_default_and_cannot_change_an_own_torso() -> None:
@@ -111,8 +111,8 @@ def test_layer_norm_is_pqns_default_and_cannot_change_an_own_torso() -> None:
         assert configs.resolve(changed(algorithm=name), "atari").agent.layer_norm is (name == "pqn")
     own = changed(algorithm="pqn", agent_name="my_module:MyTorso")
     with pytest.raises(ConfigError, match="^--layer_norm: my_module:MyTorso has layers of its own"):
-        configs.check_layer_norm(configs.resolve(own, "atari"))
-    configs.check_layer_norm(configs.resolve(own.replace(layer_norm=False), "atari"))
+        configs.check_network(configs.resolve(own, "atari"))
+    configs.check_network(configs.resolve(own.replace(layer_norm=False), "atari"))
 
 
 def test_resolving_twice_changes_nothing() -> None:
