@@ -128,7 +128,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
         def exchange() -> None:
             version = next(versions)
             store.publish(version, arrays)
-            client.fetch_quantized(version - 1, quantized)
+            client.fetch_parameters(version - 1, quantized)
             client.push(sent)
 
         per_s, cores = rate(exchange, seconds)

@@ -202,8 +202,8 @@ def _acting(
         return OwnActing(network, client.fetch_parameters, waits)
     sampler = sampler_of(spec.actions, np.random.default_rng(seed))
     policy = LiteRtPolicy(model, layout_of(spec), sampler)
-    fetch = functools.partial(client.fetch_quantized, quantized=model.quantized)
-    return OwnActing(policy, fetch if model.quantized else client.fetch_parameters, waits)
+    fetch = functools.partial(client.fetch_parameters, quantized=model.quantized)
+    return OwnActing(policy, fetch, waits)
 
 
 def _litert_model(config: Config, client: ActorClient) -> ActingModel:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 
 from impala_tf.machine import certificates
 from impala_tf.machine.process_memory import PeakMemory
 from impala_tf.transport import credentials, impala_pb2, wire
 from impala_tf.transport.backoff import Backoff, RetryTimes
-from impala_tf.transport.codec import NamedSpec, NestCodec, decode, decode_all
+from impala_tf.transport.codec import NamedSpec, NestCodec, decode
 from impala_tf.transport.errors import (
     ClientClosed,
     DecodeError,
@@ -29,7 +28,7 @@ from impala_tf.transport.errors import (
     TransportError,
 )
 from impala_tf.transport.handshake import PROTOCOL_VERSION, spec_messages, specs_from_messages
-from impala_tf.transport.quantization import Parameter, decode_quantized
+from impala_tf.transport.quantization import decode_quantized
 from impala_tf.transport.route import Route
 from impala_tf.types import ActorReport, Episode, Nest
 
@@ -142,7 +141,9 @@ class ActorClient:
         if not self._attendant.is_alive():
             self._attendant.start()
 
-    def fetch_parameters(self, known_version: int) -> tuple[int, list[np.ndarray]] | None:
+    def fetch_parameters(
+        self, known_version: int, quantized: Sequence[int] = ()
+    ) -> tuple[int, list[Any]] | None:
         """Returns (parameter_version, read-only tensors), or None if the actor is up to date.
 
         Waits until the learner can use another unroll, which the next push should have.
@@ -150,33 +151,11 @@ class ActorClient:
         Args:
           known_version: the parameter_version that the actor has; -1 if it has none. Then this
             waits until the learner has published its first parameters.
+          quantized: indices of those to get as int8 (`Quantized`), ascending.
 
         Raises: RunOver, ClientClosed, HandshakeRefused after a restart of the learner;
           TransportError on a failure that no retry would fix.
         """
-        reply = self._fetch(known_version, ())
-        if reply is None:
-            return None
-        return reply.parameter_version, decode_all(self._parameter_specs, reply.tensors)
-
-    def fetch_quantized(
-        self, known_version: int, quantized: Sequence[int]
-    ) -> tuple[int, list[Parameter]] | None:
-        """Returns what `fetch_parameters` does, but the parameters at ascending indices as int8."""
-        reply = self._fetch(known_version, quantized)
-        if reply is None:
-            return None
-        specs = self._parameter_specs
-        if len(reply.tensors) != len(specs):
-            raise DecodeError(f"expected {len(specs)} tensors, got {len(reply.tensors)}")
-        found: list[Parameter] = [
-            decode_quantized(spec, data) if index in set(quantized) else decode(spec, data)
-            for index, (spec, data) in enumerate(zip(specs, reply.tensors, strict=True))
-        ]
-        return reply.parameter_version, found
-
-    def _fetch(self, known_version: int, quantized: Sequence[int]) -> Any:
-        """Returns a GetParametersReply, or None if the actor is up to date."""
         request = impala_pb2.GetParametersRequest(
             known_version=known_version, sequence=self._next_sequence, quantized=quantized
         )
@@ -187,7 +166,14 @@ class ActorClient:
         self._fetching_s += time.monotonic() - started
         if reply.outcome == impala_pb2.UNCHANGED:
             return None
-        return reply
+        specs = self._parameter_specs
+        if len(reply.tensors) != len(specs):
+            raise DecodeError(f"expected {len(specs)} tensors, got {len(reply.tensors)}")
+        found = [
+            decode_quantized(spec, data) if index in quantized else decode(spec, data)
+            for index, (spec, data) in enumerate(zip(specs, reply.tensors, strict=True))
+        ]
+        return reply.parameter_version, found
 
     def fetch_network(self, num_environments: int, int8: bool = False) -> bytes:
         """Returns the network for N environments: an encoded `actor.network.ActingModel`.

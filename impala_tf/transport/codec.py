@@ -124,15 +124,6 @@ def _decompress(spec: NamedSpec, data: bytes, expected: int) -> bytes:
         raise DecodeError(f"{spec.name}: expected {expected} bytes, got {error}") from error
 
 
-def decode_all(
-    specs: Sequence[NamedSpec], tensors: Sequence[bytes], leading: tuple[int, ...] = ()
-) -> list[np.ndarray]:
-    """Decodes a list of tensors; DecodeError also if their number differs."""
-    if len(tensors) != len(specs):
-        raise DecodeError(f"expected {len(specs)} tensors, got {len(tensors)}")
-    return [decode(spec, data, leading) for spec, data in zip(specs, tensors, strict=True)]
-
-
 class NestCodec:
     """Encodes and decodes nests of one structure; all tensors share a leading dimension N.
 
@@ -170,4 +161,7 @@ class NestCodec:
         """Returns a nest of read-only arrays [N, ...]; DecodeError names what does not fit."""
         if n < 1:
             raise DecodeError(f"expected unrolls of 1 environment or more, got {n}")
-        return tree.unflatten_as(self._structure, decode_all(self.specs, tensors, (n,)))
+        if len(tensors) != len(self.specs):
+            raise DecodeError(f"expected {len(self.specs)} tensors, got {len(tensors)}")
+        arrays = [decode(s, data, (n,)) for s, data in zip(self.specs, tensors, strict=True)]
+        return tree.unflatten_as(self._structure, arrays)

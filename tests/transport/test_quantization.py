@@ -57,7 +57,7 @@ def test_an_actor_gets_weights_as_int8_and_others_the_same_version_as_float32(
     one = serve(learner)
     learner.parameters.publish(3, make_parameters(0.5))
     actor, other = connect(one.port), connect(one.port, "actor-1")
-    found = actor.fetch_quantized(-1, [0])
+    found = actor.fetch_parameters(-1, [0])
     assert found is not None and found[0] == 3
     matrix, vector = found[1]
     assert isinstance(matrix, Quantized) and isinstance(vector, np.ndarray)
@@ -66,7 +66,7 @@ def test_an_actor_gets_weights_as_int8_and_others_the_same_version_as_float32(
     assert plain is not None
     for got, wanted in zip(plain[1], make_parameters(0.5), strict=True):
         np.testing.assert_array_equal(got, wanted)
-    assert actor.fetch_quantized(3, [0]) is None
+    assert actor.fetch_parameters(3, [0]) is None
 
 
 @pytest.mark.parametrize("index", [-1, 1, 2, 2**31 - 1])
@@ -78,5 +78,5 @@ def test_what_are_no_weights_of_a_layer_is_not_sent_as_int8(
     one = serve(learner)
     learner.parameters.publish(3, make_parameters(0.5))
     with pytest.raises(TransportError, match=f"parameter {index} cannot be sent as int8"):
-        connect(one.port).fetch_quantized(-1, [index])
+        connect(one.port).fetch_parameters(-1, [index])
     assert connect(one.port, "actor-1").fetch_parameters(-1) is not None
