@@ -49,7 +49,9 @@ def write_state(folder: Path, state: Mapping[str, Any], learner_updates: int) ->
 
 def write_manifest(folder: Path) -> None:
     """Writes manifest.json for the files in the folder."""
-    prints = {path.name: _fingerprint(path) for path in sorted(folder.iterdir())}
+    prints = {
+        path.name: fingerprint(path, path.stat().st_size) for path in sorted(folder.iterdir())
+    }
     (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "files": prints}, indent=1))
 
 
@@ -62,13 +64,9 @@ def read_state(checkpoint: Path) -> Any:
     """
     for name, written in _read_json(checkpoint / "manifest.json", "files").items():
         try:
-            now = _fingerprint(checkpoint / name)
+            compare(checkpoint / name, name, written)
         except OSError as error:
             raise DamagedError(f"{name}: {error.strerror}") from error
-        if now["size"] != written["size"]:
-            raise DamagedError(f"{name} has {now['size']:,} bytes, not {written['size']:,}")
-        if now["sha256"] != written["sha256"]:
-            raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
     return _read_json(checkpoint / "state.json", "state")
 
 
@@ -157,10 +155,22 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _fingerprint(path: Path) -> dict[str, Any]:
+def compare(path: Path, name: str, written: Mapping[str, Any]) -> None:
+    """Raises DamagedError if a file is not as its `fingerprint` says; OSError if unreadable."""
+    if (size := path.stat().st_size) != written["size"]:
+        raise DamagedError(f"{name} has {size:,} bytes, not {written['size']:,}")
+    if fingerprint(path, size) != written:
+        raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
+
+
+def fingerprint(path: Path, size: int) -> dict[str, Any]:
+    """Returns what a manifest says about the first `size` bytes of a file."""
+    digest, left = hashlib.sha256(), size
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"size": path.stat().st_size, "sha256": digest}
+        while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+            digest.update(chunk)
+            left -= len(chunk)
+    return {"size": size, "sha256": digest.hexdigest()}
 
 
 def _read_json(path: Path, key: str) -> Any:

@@ -9,7 +9,6 @@ be longer than it says: what follows belongs to later checkpoints.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from impala_tf.config import ConfigError
 from impala_tf.logdir import Logdir, write_atomically
 
 FORMAT = 1
+_KEPT = 3  # checkpoints
 _NOTES = "mirrored"
 _ASIDE = ".mirror-"  # how folders in the logdir begin that hold what is being copied
 # Replaced as a whole now and then, so older checkpoints must not depend on the newest one's.
@@ -120,13 +120,11 @@ class Mirror:
     Args:
       name: the value of --mirror, for messages.
       target: the place.
-      keep: how many checkpoints are kept.
     """
 
-    def __init__(self, name: str, target: Target, keep: int = 3) -> None:
+    def __init__(self, name: str, target: Target) -> None:
         self.name = name
         self._target = target
-        self._keep = keep
         self._kept: list[Manifest] | None = None  # that are there, oldest first
         self._notes: set[str] = set()  # all that were there, or that this process has written
 
@@ -198,7 +196,7 @@ class Mirror:
         self._notes.add(new.note)
         self._put_text(json.dumps({"format": FORMAT, **new._asdict()}), new.note)
         past = [each for each in kept if each.learner_updates < new.learner_updates]
-        self._kept = [*past, new][-self._keep :]
+        self._kept = [*past, new][-_KEPT:]
         self._remove_unneeded(there)
         for name, text in taken.texts.items():  # for readers of the folder; not for a resume
             self._put_text(text, name)
@@ -222,13 +220,8 @@ class Mirror:
                 self._target.get(name, path)
             except FileNotFoundError:
                 raise DamagedError(f"{name} is missing") from None
-            if path.stat().st_size < wanted["size"]:
-                raise DamagedError(
-                    f"{name} has {path.stat().st_size:,} bytes, not {wanted['size']:,}"
-                )
-            os.truncate(path, wanted["size"])
-            if _sha256(path, wanted["size"]) != wanted["sha256"]:
-                raise DamagedError(f"{name} has changed since it was written: its SHA-256 differs")
+            os.truncate(path, min(path.stat().st_size, wanted["size"]))
+            files.compare(path, name, wanted)
         for name, text in manifest.texts.items():
             write_atomically(folder / name, text)
 
@@ -250,7 +243,7 @@ class Mirror:
             environment_frames=int(state["counters"]["environment_frames"]),
             run_id=state["run_id"],
             texts=taken.texts,
-            files={name: self._fingerprint(*source) for name, source in taken.sources.items()},
+            files={name: files.fingerprint(*source) for name, source in taken.sources.items()},
         )
 
     def _remove_unneeded(self, there: Iterable[str]) -> None:
@@ -267,10 +260,6 @@ class Mirror:
             path = Path(folder, "text")
             path.write_text(text, encoding="utf-8")
             self._target.put(path, name)
-
-    @staticmethod
-    def _fingerprint(path: Path, size: int) -> dict[str, Any]:
-        return {"size": size, "sha256": _sha256(path, size)}
 
 
 def bring_back(mirror: Mirror, logdir: Logdir, say: Callable[[str], None]) -> None:
@@ -376,13 +365,3 @@ def _updates(checkpoint: Path) -> int:
 
 def _notes(names: Iterable[str]) -> set[str]:
     return {name for name in names if name.startswith(f"{_NOTES}/") and name.endswith(".json")}
-
-
-def _sha256(path: Path, size: int) -> str:
-    """Returns the digest of the first `size` bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while size > 0 and (chunk := file.read(min(size, 1 << 20))):
-            digest.update(chunk)
-            size -= len(chunk)
-    return digest.hexdigest()
