@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from impala_tf.algorithms import impala
-from impala_tf.config import Config, flat_items
+from impala_tf.config import Config, to_dict
 from impala_tf.config.algorithms import Algorithm, learns_a_policy
 from impala_tf.learner.transitions import BatchUses
 from impala_tf.types import ActorGradient, EnvironmentSpec
@@ -34,7 +34,7 @@ def _step(*arguments: Any) -> Any:
 
 
 def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
-    process, flags = config.process, dict(flat_items(config))
+    process, flags = config.process, to_dict(config)
     found = learns_a_policy(config, spec)
     if process.synchronization != "none":
         found.append(

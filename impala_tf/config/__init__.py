@@ -27,7 +27,6 @@ from impala_tf.config.flag_values import (
     Given,
     actors_use_tensorflow,
     actors_wait,
-    flat_items,
     hosts,
     info_metrics,
     replace,

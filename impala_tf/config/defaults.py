@@ -11,7 +11,7 @@ from typing import Any
 from impala_tf.config import presets
 from impala_tf.config.algorithms import algorithm
 from impala_tf.config.compositions import composition
-from impala_tf.config.flag_values import BUILT_IN, Given, flat_items, hosts, replace
+from impala_tf.config.flag_values import BUILT_IN, Given, to_dict, hosts, replace
 from impala_tf.config.flags import Config
 from impala_tf.types import Kind
 
@@ -70,7 +70,7 @@ def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, s
       {flag: "given", "preset", "default" (the same for every run), or "derived" (from other flags
       or the machine)}. A given flag that changes nothing does not count as given.
     """
-    values = dict(flat_items(config))
+    values = to_dict(config)
     everything = Given.of(config)
     few, many = (
         presets.values(values["preset"], kind, values["algorithm"], continuous, actors)
@@ -79,7 +79,7 @@ def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, s
 
     def source(name: str) -> str:
         otherwise = resolve(everything.without(name), kind, continuous)
-        if dict(flat_items(otherwise))[name] != values[name]:
+        if to_dict(otherwise)[name] != values[name]:
             return "given"
         if values[name] == BUILT_IN[name]:
             return "default"

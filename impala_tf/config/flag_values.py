@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from impala_tf.config import plug_ins
@@ -23,15 +23,17 @@ from impala_tf.config.protocols import PROTOCOLS
 Group = TypeVar("Group")
 
 
-def flat_items(config: Config) -> Iterator[tuple[str, Any]]:
-    """Yields (flag name, value) of every flag. No name is in two groups."""
-    for group in dataclasses.fields(config):
-        values = getattr(config, group.name)
-        for field in dataclasses.fields(values):
-            yield field.name, getattr(values, field.name)
+def to_dict(config: Config) -> dict[str, Any]:
+    """Returns {flag: value} of every flag, JSON-ready. No name is in two groups."""
+    groups = [getattr(config, group.name) for group in dataclasses.fields(config)]
+    return {
+        field.name: getattr(group, field.name)
+        for group in groups
+        for field in dataclasses.fields(group)
+    }
 
 
-BUILT_IN: Mapping[str, Any] = dict(flat_items(Config()))
+BUILT_IN: Mapping[str, Any] = to_dict(Config())
 """{flag: default}; None if it depends on other flags, or stands for "none"."""
 ENGINES = tuple(
     name for name in typing.get_args(typing.get_type_hints(ClusterConfig)["engine"]) if name
@@ -62,7 +64,7 @@ class Given:
     @classmethod
     def of(cls, config: Config) -> Given:
         """Returns all flags of a config, as if they had been given."""
-        return cls(dict(flat_items(config)))
+        return cls(to_dict(config))
 
     def __contains__(self, name: str) -> bool:
         return name in self.flags
@@ -156,11 +158,6 @@ def to_flag(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no_{name}"
     return f"--{name}={value}"
-
-
-def to_dict(config: Config) -> dict[str, Any]:
-    """Returns {flag: value}, JSON-ready."""
-    return dict(flat_items(config))
 
 
 def info_metrics(text: str) -> tuple[str, ...]:

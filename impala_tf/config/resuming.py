@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from impala_tf.config import presets
-from impala_tf.config.flag_values import ENGINE_FLAGS, flat_items
+from impala_tf.config.flag_values import ENGINE_FLAGS, to_dict
 from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
@@ -55,7 +55,7 @@ def differences(
       {flag: (value of the run, value of the config)}. A value that neither gives, and that follows
       from flags that may change, such as ppo's batch size from the number of actors, may differ.
     """
-    values = {name: value for name, value in flat_items(config) if name not in MAY_CHANGE}
+    values = {name: value for name, value in to_dict(config).items() if name not in MAY_CHANGE}
     found = {
         name: (saved[name], value)
         for name, value in values.items()

@@ -18,7 +18,7 @@ from impala_tf.config import (
     EnvironmentConfig,
     Given,
     command_line,
-    flat_items,
+    to_dict,
 )
 from impala_tf.config.presets import PRESETS
 from impala_tf.types import Kind
@@ -146,7 +146,8 @@ def test_a_protocol_sets_what_is_not_given() -> None:
 
 def test_no_flag_is_in_two_groups() -> None:
     """On the command line, a flag has no group, so one of the two could not be set."""
-    names = [name for name, _ in flat_items(Config())]
+    groups = [getattr(Config(), group.name) for group in dataclasses.fields(Config)]
+    names = [field.name for group in groups for field in dataclasses.fields(group)]
     assert sorted(names) == sorted(set(names))
 
 
@@ -375,7 +376,7 @@ def another(name: str) -> Any:
     """Returns a value that differs from the default."""
     if name == "algorithm":
         return "ppo"
-    default = dict(flat_items(RESOLVED))[name]
+    default = to_dict(RESOLVED)[name]
     if isinstance(default, tuple):
         return ("x",)
     if isinstance(default, bool):
@@ -410,6 +411,6 @@ def test_given_flags_are_told_apart_from_those_that_were_not_given() -> None:
 def test_everything_is_resolved() -> None:
     """Readers of a config know no flag that depends on others: each has its value."""
     for kind, name in itertools.product(KINDS, ALGORITHMS):
-        flags = dict(flat_items(configs.resolve(Given({"algorithm": name}), kind)))
+        flags = to_dict(configs.resolve(Given({"algorithm": name}), kind))
         derived = {*PRESETS["tuned"][kind], "logdir", "core", "num_actors", "queue_capacity"}
         assert not [flag for flag in derived if flags[flag] is None]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from impala_tf import config as configs
-from impala_tf.config import AGENTS, ALGORITHMS, PRESETS, ConfigError, Given, flat_items
+from impala_tf.config import AGENTS, ALGORITHMS, PRESETS, ConfigError, Given, to_dict
 from impala_tf.types import ActionSpec, EnvironmentSpec, Kind, ObservationSpec
 from tests.helpers.flags import DEFAULTS
 
@@ -25,7 +25,7 @@ def changed(**flags: Any) -> Given:
 def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind: Kind) -> None:
     """A flag that is still None would crash where it is first used."""
     before = changed(level_name="ALE/Pong-v5", envs_per_actor=70, preset=preset, num_actors=2)
-    resolved = dict(flat_items(configs.resolve(before, kind)))
+    resolved = to_dict(configs.resolve(before, kind))
     expected = configs.presets.values(preset, kind, None, actors=2)
     expected["schedule_frames"] = (
         expected["schedule_frames"] or expected["total_environment_frames"]
@@ -70,7 +70,7 @@ def test_given_flags_are_kept(preset: str, kind: Kind) -> None:
     fixed = {n: v for n, v in DEFAULTS.items() if v not in (None, "auto") and n != "preset"}
     for flags in (*others, zeros):
         given = {**flags, **DERIVED}
-        resolved = dict(flat_items(configs.resolve(changed(**given, preset=preset), kind)))
+        resolved = to_dict(configs.resolve(changed(**given, preset=preset), kind))
         expected = {**fixed, **given}
         assert {name: resolved[name] for name in expected} == expected
 
@@ -127,7 +127,7 @@ def test_resolving_twice_changes_nothing() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_preset_paper_is_table_g1_of_the_paper(kind: Kind) -> None:
     """Results with it are compared with the paper's."""
-    flags = dict(flat_items(configs.resolve(changed(preset="paper"), kind)))
+    flags = to_dict(configs.resolve(changed(preset="paper"), kind))
     common = {
         "algorithm": "impala",
         "batch_size": 32,
@@ -163,9 +163,9 @@ def test_all_presets_hold_the_same_flags() -> None:
 
 def test_schedules_end_at_the_presets_share_of_a_given_start() -> None:
     """A small learning rate must not rise to the preset's end."""
-    usual = dict(flat_items(configs.resolve(Given(), "atari")))
+    usual = to_dict(configs.resolve(Given(), "atari"))
     given = changed(learning_rate=usual["learning_rate"] / 100, entropy_cost=0.5)
-    flags = dict(flat_items(configs.resolve(given, "atari")))
+    flags = to_dict(configs.resolve(given, "atari"))
     for end, start in (
         ("learning_rate_end", "learning_rate"),
         ("entropy_cost_end", "entropy_cost"),

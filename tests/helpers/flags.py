@@ -8,10 +8,10 @@ from typing import Any
 
 from impala_tf.config import (
     Config,
-    flat_items,
+    to_dict,
 )
 
-DEFAULTS = dict(flat_items(Config()))
+DEFAULTS = to_dict(Config())
 TYPES: dict[str, Any] = {
     name: hint
     for group in dataclasses.fields(Config)

@@ -22,7 +22,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
     max_leaves=5,
 )
-FLAGS = st.dictionaries(st.sampled_from([name for name, _ in configs.flat_items(Config())]), JSON)
+FLAGS = st.dictionaries(st.sampled_from(list(configs.to_dict(Config()))), JSON)
 QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
