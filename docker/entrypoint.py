@@ -78,7 +78,7 @@ def _learner_command(arguments: Sequence[str]) -> list[str]:
             "--logdir: name a folder on a volume, or the run is lost with its container"
         )
     logdir, task = Logdir(Path(given["logdir"])), given["task"]
-    hosts = configs.hosts(given["learner_hosts"])
+    hosts = configs.split(given["learner_hosts"])
     authority = Path(given["credentials"] or logdir.credentials) / "ca.pem"
     _leave(
         health.learner_note(logdir.status(task), hosts[task], authority, certificates.LEARNER_NAME)
@@ -113,7 +113,7 @@ def _join_command(arguments: Sequence[str]) -> list[str]:
         _leave(health.node_note(supervisor, beats))
     else:
         authority = Path(given["credentials"] or logdir.credentials) / "ca.pem"
-        address = configs.hosts(given["learner_hosts"])[task]
+        address = configs.split(given["learner_hosts"])[task]
         learner = health.learner_note(
             logdir.status(task), address, authority, certificates.LEARNER_NAME
         )

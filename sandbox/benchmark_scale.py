@@ -132,7 +132,7 @@ def stand_ins(
     unroll = played_unroll(config, spec, agent)
     num_envs = len(unroll.parameter_version)
     pause_s = num_envs * length / steps_per_s
-    address = configs.hosts(config.process.learner_hosts)[0]
+    address = configs.split(config.process.learner_hosts)[0]
 
     def close_when_told(client: ActorClient) -> None:
         stop.wait()

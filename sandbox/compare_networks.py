@@ -67,12 +67,12 @@ def plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
     """
     names = [flag.partition("=")[0].lstrip("-") for flag in flags]
     problems = [f"--{n}: give --{_OWN[n]} instead" for n in names if n in _OWN]
-    agents = list(dict.fromkeys(configs.hosts(options.agent_names)))
+    agents = list(dict.fromkeys(configs.split(options.agent_names)))
     if not agents:
         problems.append("--agent_names: name at least one agent")
     if options.seeds < 1:
         problems.append(f"--seeds={options.seeds}: must be 1 or more")
-    algorithms = list(dict.fromkeys(configs.hosts(options.algorithms)))
+    algorithms = list(dict.fromkeys(configs.split(options.algorithms)))
     if algorithms and "algorithm" in names:
         problems.append("--algorithm: give it, or --algorithms, and not both")
     if problems:

@@ -27,8 +27,6 @@ from impala_tf.config.flag_values import (
     Given,
     actors_use_tensorflow,
     actors_wait,
-    hosts,
-    info_metrics,
     replace,
     to_dict,
     to_flag,
@@ -56,6 +54,7 @@ from impala_tf.config.limits import (
 )
 from impala_tf.config.memory import replay_bytes, replay_slots
 from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig, ReportConfig
+from impala_tf.config.plug_ins import split
 from impala_tf.config.presets import PRESETS
 from impala_tf.config.resuming import differences
 from impala_tf.config.schedule import linear, schedule_change, schedule_line

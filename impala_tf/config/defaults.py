@@ -11,8 +11,9 @@ from typing import Any
 from impala_tf.config import presets
 from impala_tf.config.algorithms import algorithm
 from impala_tf.config.compositions import composition
-from impala_tf.config.flag_values import BUILT_IN, Given, to_dict, hosts, replace
+from impala_tf.config.flag_values import BUILT_IN, Given, replace, to_dict
 from impala_tf.config.flags import Config
+from impala_tf.config.plug_ins import split
 from impala_tf.types import Kind
 
 _LONGEST_NAME = 100  # file systems allow 255 bytes
@@ -137,8 +138,8 @@ def _unrolls_of_all_environments(flags: Mapping[str, Any]) -> int:
 
 
 def _actors_of_a_learner(flags: Mapping[str, Any]) -> int:
-    actors = len(hosts(flags["actor_hosts"])) or _num_actors(flags)
-    learners = len(hosts(flags["learner_hosts"])) or 1
+    actors = len(split(flags["actor_hosts"])) or _num_actors(flags)
+    learners = len(split(flags["learner_hosts"])) or 1
     return max(1, actors // learners)
 
 

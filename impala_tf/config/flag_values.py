@@ -160,16 +160,6 @@ def to_flag(name: str, value: Any) -> str:
     return f"--{name}={value}"
 
 
-def info_metrics(text: str) -> tuple[str, ...]:
-    """Splits --info_metrics; '' gives ()."""
-    return hosts(text)
-
-
-def hosts(text: str) -> tuple[str, ...]:
-    """Splits a comma-separated flag such as --learner_hosts; '' gives ()."""
-    return tuple(part.strip() for part in text.split(",")) if text.strip() else ()
-
-
 def waits_for_updates(config: Config) -> bool:
     """Returns whether actors wait for the update that uses their last unroll."""
     waits = algorithm(config.loss.algorithm).actors_wait

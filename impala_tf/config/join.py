@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from impala_tf.config.errors import ConfigError
-from impala_tf.config.flag_values import Given, hosts
+from impala_tf.config.flag_values import Given
+from impala_tf.config.plug_ins import split
 from impala_tf.config.slurm_nodes import slurm_hosts
 
 SERVICE = "IMPALA_TF_SERVICE"
@@ -69,7 +70,7 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
     if given["mode"] != "train":
         raise ConfigError(f"--join: trains; leave it out with --mode={given['mode']}")
     place = _place(environment)
-    named = hosts(given["learner_hosts"])
+    named = split(given["learner_hosts"])
     learners: int = given["join_learners"] or len(named) or place.learners
     if place.size == 1 and learners == 1:
         return given.without("join", "join_learners", "join_port", "actors_per_node")

@@ -14,8 +14,6 @@ from impala_tf.config.flag_values import (
     Given,
     actors_use_tensorflow,
     actors_wait,
-    hosts,
-    info_metrics,
     waits_for_updates,
 )
 from impala_tf.config.flags import Config
@@ -193,7 +191,7 @@ def _level_problems(flags: dict[str, Any]) -> list[str]:
 
 
 def _info_problems(text: str) -> list[str]:
-    names = info_metrics(text)
+    names = plug_ins.split(text)
     found = [
         f"--info_metrics={text}: '{name}' is not a NAME or dictionary/NAME in the level's info"
         for name in names
@@ -228,11 +226,11 @@ def _name_problems(flags: dict[str, Any]) -> list[str]:
 def _role_problems(flags: dict[str, Any]) -> list[str]:
     found = [
         f"--learner_hosts: '{host}' is not host:port"
-        for host in hosts(flags["learner_hosts"])
+        for host in plug_ins.split(flags["learner_hosts"])
         if not valid_host_port(host)
     ]
     job, task = flags["job_name"], flags["task"]
-    learners, actors = hosts(flags["learner_hosts"]), hosts(flags["actor_hosts"])
+    learners, actors = plug_ins.split(flags["learner_hosts"]), plug_ins.split(flags["actor_hosts"])
     synchronization = flags["synchronization"]
     # --join gives each process what it needs, once it has the role of its node.
     alone = job == "learner" and not (actors or flags["batch_size"] or flags["join"])

@@ -1,13 +1,11 @@
-"""The text of --level_kwargs and --level_wrappers, and what may be wrong with it."""
+"""The text of --level_kwargs, and what may be wrong with it."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-_WRAPPER = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _EXAMPLE = """--level_kwargs='{"size": 8}'"""
 
 
@@ -36,25 +34,13 @@ def kwargs_text(kwargs: Mapping[str, Any]) -> str:
     return json.dumps(kwargs, sort_keys=True) if kwargs else ""
 
 
-def wrapper_names(text: str) -> list[str]:
-    """Returns each module:name of --level_wrappers."""
-    return [part.strip() for part in text.split(",")] if text.strip() else []
-
-
 def own_level_problems(flags: Mapping[str, Any]) -> list[str]:
-    """Returns one line for each of the two flags that cannot be read."""
-    found = []
+    """Returns one line if --level_kwargs cannot be read."""
     try:
         level_kwargs(flags["level_kwargs"])
     except ValueError as error:
-        found.append(f"--level_kwargs={flags['level_kwargs']}: {error}")
-    for name in wrapper_names(flags["level_wrappers"]):
-        if _WRAPPER.fullmatch(name) is None:
-            found.append(
-                f"--level_wrappers={flags['level_wrappers']}: '{name}' is not module:name, such as"
-                " my_levels:MyWrapper"
-            )
-    return found
+        return [f"--level_kwargs={flags['level_kwargs']}: {error}"]
+    return []
 
 
 def _refuse(constant: str) -> NoReturn:

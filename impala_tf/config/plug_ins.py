@@ -38,18 +38,21 @@ def modules(flags: Mapping[str, Any]) -> list[str]:
 
 
 def problems(flags: Mapping[str, Any]) -> list[str]:
-    """Returns one line for each --callbacks that is not module:Class. Imports nothing."""
-    text = flags["callbacks"]
+    """Returns one line for each callback or wrapper of another form. Imports nothing."""
     return [
-        f"--callbacks={text}: '{name}' is not module:Class, such as my_module:MyCallback"
-        for name in split(text)
+        f"--{flag}={flags[flag]}: '{name}' is not {form}"
+        for flag, form in (
+            ("callbacks", "module:Class, such as my_module:MyCallback"),
+            ("level_wrappers", "module:name, such as my_levels:MyWrapper"),
+        )
+        for name in split(flags[flag])
         if _FORM.fullmatch(name) is None
     ]
 
 
-def split(text: str) -> list[str]:
-    """Returns the parts of a comma separated list; '' has none."""
-    return [part.strip() for part in text.split(",")] if text.strip() else []
+def split(text: str) -> tuple[str, ...]:
+    """Returns the parts of a comma separated flag, such as --learner_hosts; '' has none."""
+    return tuple(part.strip() for part in text.split(",")) if text.strip() else ()
 
 
 def parts(flag: str, name: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
-from impala_tf.config.own_levels import level_kwargs, wrapper_names
+from impala_tf.config.own_levels import level_kwargs
 from impala_tf.environments.suite import explained
 
 Environment = gymnasium.Env[Any, Any]
@@ -67,18 +67,18 @@ def make_vector(
 
 def wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
     """Returns --level_wrappers, each of which may raise ConfigError when it is applied."""
-    return [functools.partial(_wrapped, name) for name in wrapper_names(env.level_wrappers)]
+    return [functools.partial(_wrapped, name) for name in plug_ins.split(env.level_wrappers)]
 
 
 def modules_of_wrappers(env: EnvironmentConfig) -> set[str]:
     """Returns the modules that --level_wrappers names."""
-    return {name.rpartition(":")[0] for name in wrapper_names(env.level_wrappers)}
+    return {name.rpartition(":")[0] for name in plug_ins.split(env.level_wrappers)}
 
 
 def described(env: EnvironmentConfig) -> str:
     """Returns a level's name with its arguments and wrappers, as the protocol has it."""
     kwargs = f" {env.level_kwargs}" if env.level_kwargs else ""
-    names = " and ".join(wrapper_names(env.level_wrappers))
+    names = " and ".join(plug_ins.split(env.level_wrappers))
     return f"{env.level_name}{kwargs}" + (f" wrapped by {names}" if names else "")
 
 

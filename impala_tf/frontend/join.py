@@ -45,7 +45,7 @@ def run_node(given: Given, config: Config) -> int:
     # Waiting ends at once on a signal; the supervisor has handlers of its own.
     is_learner = given["job_name"] == "learner"
     _prepare(logdir, credentials, is_first=is_learner and given["task"] == 0)
-    learners = configs.hosts(given["learner_hosts"])
+    learners = configs.split(given["learner_hosts"])
     if is_learner:
         _await_name(learners[given["task"]])
     node = node_name(given)
@@ -159,7 +159,7 @@ def _per_node(given: Given) -> int:
 
 def tasks(given: Given) -> range:
     """Returns the numbers of this node's actors."""
-    each, node, nodes = _per_node(given), given["task"], len(configs.hosts(given["actor_hosts"]))
+    each, node, nodes = _per_node(given), given["task"], len(configs.split(given["actor_hosts"]))
     if not nodes:
         return range(node * each, (node + 1) * each)
     # In turn over all nodes: numbers differ even where nodes have different numbers of cores.
@@ -168,11 +168,11 @@ def tasks(given: Given) -> range:
 
 def _sizes(given: Given, config: Config) -> dict[str, int]:
     """Returns the flags that depend on how many actors the job has."""
-    nodes = len(configs.hosts(given["actor_hosts"]))
+    nodes = len(configs.split(given["actor_hosts"]))
     if not nodes:
         return {}
     envs = [config.process.envs_per_actor] * nodes * _per_node(given)
-    learners = len(configs.hosts(given["learner_hosts"]))
+    learners = len(configs.split(given["learner_hosts"]))
     found = sizes(given.replace(algorithm=config.loss.algorithm), learners, envs)
     if "batch_size" in found and not given["actors_per_node"]:
         raise ConfigError(

@@ -68,7 +68,7 @@ def main(given: Given) -> int:
     patience.on_end = client.close
     stop.on_request(client.close)
 
-    names = configs.info_metrics(config.run.info_metrics)
+    names = configs.split(config.run.info_metrics)
     infos = InfoMetrics(names, spec.level_name, warns=task == 0)
 
     def seed() -> int:  # once there was a handshake
@@ -146,7 +146,7 @@ def _num_actors(given: Given) -> int:
 
     By default, --num_actors is the number of this machine's cores, which says nothing here.
     """
-    return len(configs.hosts(given["actor_hosts"])) or given["num_actors"] or 0
+    return len(configs.split(given["actor_hosts"])) or given["num_actors"] or 0
 
 
 class _Patience:
@@ -248,7 +248,7 @@ def _connect(config: Config, specs: Sent, patience: _Patience) -> ActorClient:
     num_sent = configs.sent_per_push(config)
     max_environments(specs, num_sent)  # raises if so many cannot be sent
     return ActorClient(
-        _route(task, configs.hosts(config.process.learner_hosts)),
+        _route(task, configs.split(config.process.learner_hosts)),
         credentials_dir(config),
         f"actor-{task}",
         specs,

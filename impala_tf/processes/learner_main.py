@@ -103,7 +103,7 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
         _announce(parts)
         with parts.storage.attempt("a checkpoint"):
             parts.run_state.save()  # from now on, there is always something to resume from
-    hosts = configs.hosts(config.process.learner_hosts)
+    hosts = configs.split(config.process.learner_hosts)
     peers = Peers(group, [hosts[number] for number in group.members])
     loop = TrainingLoop(
         learner,
@@ -184,7 +184,7 @@ def _digest(learner: Learner) -> str:
 
 
 def _join_group(config: Config, told: Members | None) -> LearnerGroup:
-    learners = len(configs.hosts(config.process.learner_hosts))
+    learners = len(configs.split(config.process.learner_hosts))
     expected = learners if told is None else len(told.numbers)
     if away := {} if told is None else told.away_since_unix_s:
         names = ", ".join(f"learner-{number}" for number in away)

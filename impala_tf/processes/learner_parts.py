@@ -147,7 +147,7 @@ def build(
         number=config.process.task,
         members=group.members,
     )
-    address = configs.hosts(config.process.learner_hosts)[config.process.task]
+    address = configs.split(config.process.learner_hosts)[config.process.task]
     server = LearnerServer(address, credentials_dir(config), service)
     if inference is not None and config.process.synchronization == "step":
         inference.wait_for(service.num_acting)
@@ -253,7 +253,7 @@ def _recorder(
     uploads: MirrorUploads | None,
 ) -> tuple[RunRecorder, _Told]:
     writers: dict[str, Writer] = {}
-    names = configs.info_metrics(config.run.info_metrics)
+    names = configs.split(config.run.info_metrics)
     learners_writer = level_rows = wandb = None
     told = _Told()
     if group.rank == 0:
@@ -349,5 +349,5 @@ def _terms(
         max_environments=max_environments(specs, configs.sent_per_push(config)),
         most_episodes=_most_episodes(config),
         num_levels=len(spec.levels),
-        num_infos=len(configs.info_metrics(config.run.info_metrics)),
+        num_infos=len(configs.split(config.run.info_metrics)),
     )

@@ -295,7 +295,7 @@ def _learner_address(config: Config) -> str:
         if not config.process.learner_hosts:
             probe.bind(("127.0.0.1", 0))
             return f"127.0.0.1:{probe.getsockname()[1]}"
-        address = configs.hosts(config.process.learner_hosts)[0]
+        address = configs.split(config.process.learner_hosts)[0]
         host, _, port = address.rpartition(":")
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

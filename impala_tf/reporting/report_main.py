@@ -63,7 +63,7 @@ def main(given: Given) -> int:
 
 
 def _folder(given: Given) -> Path:
-    logdirs = configs.hosts(given["logdir"])
+    logdirs = configs.split(given["logdir"])
     default = logdirs[0] if len(logdirs) == 1 else _SEVERAL
     folder = Path(given.report.report_folder or default)
     try:

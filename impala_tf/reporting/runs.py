@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from impala_tf.config import BUILT_IN, ConfigError, hosts
+from impala_tf.config import BUILT_IN, ConfigError, split
 from impala_tf.logdir import Logdir
 
 UNKNOWN = "not recorded"
@@ -81,7 +81,7 @@ class Run:
     @property
     def learners(self) -> int:
         """How many learners it had."""
-        return max(1, len(hosts(self.flags.get("learner_hosts") or "")))
+        return max(1, len(split(self.flags.get("learner_hosts") or "")))
 
     @property
     def share(self) -> float:
@@ -128,7 +128,7 @@ def find(logdirs: str) -> list[Run]:
     """
     folders: dict[Path, Path] = {}  # {absolute: as given}
     problems = []
-    for text in hosts(logdirs):
+    for text in split(logdirs):
         paths = _logdirs_in(Path(text))
         if not paths:
             problems.append(f"--logdir={text}: holds no run (no config.json)")

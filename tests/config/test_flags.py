@@ -301,7 +301,7 @@ def test_replace_changes_the_named_flags_and_refuses_unknown_ones() -> None:
     ],
 )
 def test_hosts_are_comma_separated(text: str, expected: tuple[str, ...]) -> None:
-    assert configs.hosts(text) == expected
+    assert configs.split(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -421,7 +421,7 @@ def given_to(name: str) -> configs.Given:
 def test_the_flags_of_every_service_are_valid(name):
     given = given_to(name)
     assert given["level_name"] == environment()["LEVEL_NAME"]
-    for host in configs.hosts(given["learner_hosts"]):
+    for host in configs.split(given["learner_hosts"]):
         assert host.partition(":")[0] in SERVICES
 
 
@@ -438,7 +438,7 @@ def test_every_learner_of_a_profile_has_actors_and_one_profile_is_the_default(pr
     assert hosts == {f"{name}:8001" for name in learners}
     for name in learners:
         given = given_to(name)
-        assert configs.hosts(given["learner_hosts"])[given["task"]] == f"{name}:8001"
+        assert configs.split(given["learner_hosts"])[given["task"]] == f"{name}:8001"
     assert environment()["COMPOSE_PROFILES"] == "one-learner"
 
 
