@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from impala_tf.config import (
 )
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
+from impala_tf.processes import provenance
 
 # What a run's flags say about its own processes, and what only the user at the terminal decides:
 # someone else's config.json must not say that its code is trusted.
@@ -55,8 +55,11 @@ def as_trained(given: Given) -> Given:
             f"--logdir={logdir.path}: holds an exported agent, which plays with --mode=test; to"
             f" {given['mode']}, give the logdir of its run"
         )
+    described = provenance.read(logdir)
+    if not described:
+        raise ConfigError(f"--logdir={logdir.path}: holds no run (no config.json)")
     # Runs from before there were presets are of the paper's.
-    flags = {"preset": "paper", **_flags_in(logdir)}
+    flags = {"preset": "paper", **described["flags"]}
     kept = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
     return _trusted(given, Given({**_checked(kept, logdir.config).flags, **given.flags}))
 
@@ -93,18 +96,6 @@ def _trusted(given: Given, merged: Given) -> Given:
     if any((folder / f"{module}.py").is_file() for module in suites.modules(merged.environment)):
         sys.path.append(str(folder))  # `impala_tf.train` wrote it there, from a notebook
     return merged
-
-
-def _flags_in(logdir: Logdir) -> dict[str, Any]:
-    try:
-        flags = json.loads(logdir.config.read_text())["flags"]
-    except FileNotFoundError:
-        raise ConfigError(f"--logdir={logdir.path}: holds no run (no config.json)") from None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{logdir.config}: is not a run's config.json ({error})") from None
-    if not isinstance(flags, dict):
-        raise ConfigError(f"{logdir.config}: is not a run's config.json (flags: no dictionary)")
-    return flags
 
 
 def _checked(flags: dict[str, Any], file: Path) -> Given:

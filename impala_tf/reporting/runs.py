@@ -15,6 +15,7 @@ import numpy as np
 
 from impala_tf.config import BUILT_IN, ConfigError, split
 from impala_tf.logdir import Logdir
+from impala_tf.processes import provenance
 
 UNKNOWN = "not recorded"
 
@@ -151,7 +152,7 @@ def read(path: Path) -> Run:
       ConfigError: config.json, metrics.csv or evaluation.csv cannot be read.
     """
     logdir = Logdir(path)
-    described, status = _json(logdir.config), _status(logdir.status())
+    described, status = provenance.read(logdir), _status(logdir.status())
     try:
         # An older version's run has the flags of today at their defaults. Runs from before there
         # were presets are of the paper's.
@@ -223,16 +224,6 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     """Sorts seed-10 after seed-9."""
     parts = re.split(r"(\d+)", str(path))
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        described = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    if not isinstance(described, dict) or not isinstance(described.get("flags"), dict):
-        raise ConfigError(f"{path}: is not a run's config.json (no flags)")
-    return described
 
 
 def _status(path: Path) -> dict[str, Any]:

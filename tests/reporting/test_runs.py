@@ -74,7 +74,7 @@ def test_every_problem_has_its_line(tmp_path: Path) -> None:
         runs.find(",".join(folders))
     missing, broken, strange = caught.value.problems
     assert missing == f"--logdir={folders[0]}: holds no run (no config.json)"
-    assert broken.startswith(f"{folders[1]}/config.json: cannot be read: ")
+    assert broken.startswith(f"{folders[1]}/config.json: is not a run's config.json (")
     assert strange.startswith(f"{folders[2]}: config.json, metrics.csv or evaluation.csv is not a")
 
 
