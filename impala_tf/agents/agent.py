@@ -7,7 +7,7 @@ import re
 import sonnet as snt
 import tensorflow as tf
 
-from impala_tf.agents import networks, torsos
+from impala_tf.agents import networks, precision, torsos
 from impala_tf.agents.distributions import Distribution, EpsilonGreedy, distribution_of
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.interface import array_specs, interface_of
@@ -249,6 +249,13 @@ def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "flo
     agent.step(zeros, agent.initial_state(1))
     agent.set_torso_dtype(tf.as_dtype(torso_dtype))
     return agent
+
+
+def agent_here(config: AgentConfig, spec: EnvironmentSpec) -> Agent:
+    """Returns `agent_of` a config, computing in what suits this machine (see `precision`)."""
+    dtype = precision.torso_dtype(config)
+    precision.disable_failing_fusion(config)
+    return agent_of(config, spec, dtype)
 
 
 def parameter_specs(agent: Agent, config: Config) -> list[tuple[str, tuple[int, ...], str]]:

@@ -11,7 +11,7 @@ _BYTES_PER_WORD = 4  # of uint32
 
 
 def tensor_specs(specs: Nest) -> Nest:
-    """Returns a nest of ArraySpec as a nest of tf.TensorSpec."""
+    """Returns a nest of ArraySpec, or of tensors, as a nest of tf.TensorSpec."""
     return tf.nest.map_structure(lambda spec: tf.TensorSpec(spec.shape, spec.dtype), specs)
 
 

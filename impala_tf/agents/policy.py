@@ -38,11 +38,9 @@ def compile_policy(
     means = agent.distribution if distribution is None else distribution
     generator = tf.random.Generator.from_seed(seed)
     seen = tensor_specs(layout.step_specs(num_envs))
-    state_specs = tf.nest.map_structure(
-        lambda t: tf.TensorSpec(t.shape, t.dtype), agent.initial_state(num_envs)
-    )
+    state = tensor_specs(agent.initial_state(num_envs))
 
-    @tf.function(input_signature=(seen, state_specs), autograph=False)
+    @tf.function(input_signature=(seen, state), autograph=False)
     def act(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         outputs, core_state = agent.step(to_network(layout, env_output), core_state)
         logits = outputs.policy_logits

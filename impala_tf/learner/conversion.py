@@ -115,10 +115,8 @@ def _labels(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 def _inputs(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> tuple[Nest, Nest]:
     """Returns the specs of an EnvOutput as the network sees it, and of the core state."""
-    state = tf.nest.map_structure(
-        lambda t: tf.TensorSpec(t.shape, t.dtype), agent.initial_state(num_envs)
-    )
-    return tensor_specs(layout_of(spec).network_specs(num_envs)), state
+    seen = layout_of(spec).network_specs(num_envs)
+    return tensor_specs(seen), tensor_specs(agent.initial_state(num_envs))
 
 
 def _file(

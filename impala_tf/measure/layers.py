@@ -90,7 +90,7 @@ def activation_bytes(
 
     graph = gradients.get_concrete_function(
         tensor_specs(layout_of(spec).network_specs(unroll_length + 1, batch_size)),
-        _state_specs(agent, batch_size),
+        tensor_specs(agent.initial_state(batch_size)),
     ).graph
     kept: dict[str, tf.Tensor] = {}
     for op in graph.get_operations():
@@ -105,14 +105,8 @@ def activation_bytes(
 def _step_graph(agent: Agent, spec: EnvironmentSpec) -> tf.Graph:
     step = tf.function(agent.step, autograph=False)
     return step.get_concrete_function(
-        tensor_specs(layout_of(spec).network_specs(1)), _state_specs(agent, 1)
+        tensor_specs(layout_of(spec).network_specs(1)), tensor_specs(agent.initial_state(1))
     ).graph
-
-
-def _state_specs(agent: Agent, batch_size: int) -> Nest:
-    return tf.nest.map_structure(
-        lambda part: tf.TensorSpec(part.shape, part.dtype), agent.initial_state(batch_size)
-    )
 
 
 def _owners(agent: Agent) -> dict[int, snt.Module]:

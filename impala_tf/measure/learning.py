@@ -21,8 +21,7 @@ from impala_tf import config as configs
 from impala_tf.actor.acting import OwnActing
 from impala_tf.actor.actor import Actor
 from impala_tf.actor.network import ActingModel
-from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, agent_of, parameter_specs, unroll_specs
+from impala_tf.agents.agent import Agent, agent_here, agent_of, parameter_specs, unroll_specs
 from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.policy import OwnNetwork, compile_policy
 from impala_tf.agents.q_learning import QLearning
@@ -197,9 +196,7 @@ def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
 
 def _agent(config: Config, spec: EnvironmentSpec) -> Agent:
     tensorflow_startup.start_xla()
-    dtype = precision.torso_dtype(config.agent)
-    precision.disable_failing_fusion(config.agent)
-    return agent_of(config.agent, spec, dtype)
+    return agent_here(config.agent, spec)
 
 
 def _sent(config: Config, spec: EnvironmentSpec, agent: Agent) -> Sent:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from impala_tf import config as configs
-from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, agent_of, parameter_specs
+from impala_tf.agents.agent import Agent, agent_here, agent_of, parameter_specs
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import signature_of
 from impala_tf.config import Config, ConfigError
@@ -104,9 +103,7 @@ def build(
         run_folder.check_same_run(config, spec, logdir)
         training_videos.check(config)
     tf.random.set_seed(seed_of(config.run.seed, "learner"))
-    dtype = precision.torso_dtype(config.agent)
-    precision.disable_failing_fusion(config.agent)
-    agent = agent_of(config.agent, spec, dtype)
+    agent = agent_here(config.agent, spec)
     specs = sent_specs(agent, spec, config)
     if needs := configs.algorithm(config.loss.algorithm).check_machine(config, spec):
         _log.info("%s", needs)
@@ -129,7 +126,7 @@ def build(
     _copy_from_rank_0(run_state, learner, group)
     store = ParameterStore()
     store.publish(learner.parameter_version, learner.parameters())
-    inference = _inference(config, spec, dtype, store)
+    inference = _inference(config, spec, agent.torso_dtype, store)
     networks = _networks(config, spec)
     pushes = Pushes(
         _terms(config, spec, specs, agent, run_state.run_id),

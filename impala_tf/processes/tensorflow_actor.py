@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from impala_tf.actor.actor import Push
-from impala_tf.agents import precision
-from impala_tf.agents.agent import agent_of
+from impala_tf.agents.agent import agent_here
 from impala_tf.agents.policy import OwnNetwork
 from impala_tf.config import Config, algorithm
 from impala_tf.learner.actor_gradients import GradientSender, sent_specs
@@ -29,11 +28,9 @@ class TensorFlowActor:
     def __init__(self, config: Config, spec: EnvironmentSpec) -> None:
         use_one_cpu_thread()
         start_xla()
-        dtype = precision.torso_dtype(config.agent)
-        precision.disable_failing_fusion(config.agent)
         self._config = config
         self._spec = spec
-        self._agent = agent_of(config.agent, spec, dtype)
+        self._agent = agent_here(config.agent, spec)
         self.sent_specs = sent_specs(self._agent, spec, config)
 
     def network(self, seed: int, epsilons: np.ndarray | None) -> OwnNetwork:

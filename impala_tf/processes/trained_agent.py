@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from impala_tf.agents import precision
-from impala_tf.agents.agent import Agent, agent_of
+from impala_tf.agents.agent import Agent, agent_here
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
@@ -34,9 +33,7 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
     Raises:
       ConfigError: no whole checkpoint, or one of another level or network.
     """
-    dtype = precision.torso_dtype(config.agent)
-    precision.disable_failing_fusion(config.agent)
-    agent = agent_of(config.agent, spec, dtype)
+    agent = agent_here(config.agent, spec)
     logdir = logdir_of(config)
     is_best = config.evaluation.checkpoint == "best"
     folder = logdir.best if is_best else logdir.checkpoints
