@@ -167,7 +167,7 @@ class Run:
     def _watch(self) -> None:
         """Runs in a thread of its own until the run is over."""
         training = self._training
-        display = self._display() if self._show else None
+        display = display_of(training) if self._show else None
         note: Callable[[str], None] = display.note if display else lambda text: None
         try:
             try:
@@ -185,11 +185,6 @@ class Run:
         finally:
             atexit.unregister(self._end)
             self._over.set()
-
-    def _display(self) -> Display:
-        display = display_of(self._training)
-        display.start()
-        return display
 
     def _tick(self, display: Display | None, note: Callable[[str], None]) -> None:
         training = self._training

@@ -95,7 +95,7 @@ class Status(TypedDict):
     refused_actor: NotRequired[str]  # who was refused in the last minute, and why; '': nobody
     replay: NotRequired[ReplayStatus | None]  # None: the algorithm has none
     evaluation: NotRequired[EvaluationStatus | None]  # None: --eval_every has no result yet
-    pid: NotRequired[int]  # StatusWriter fills in these three
+    pid: NotRequired[int]  # `write_status` fills in these three
     updated_unix_s: NotRequired[float]
     updated_uptime_s: NotRequired[float]  # on this machine's monotonic clock, which is never set
 
@@ -103,29 +103,26 @@ class Status(TypedDict):
 _BLOCK, _SPARE = 4096, 512
 
 
-class StatusWriter:
-    """Replaces status.json as a whole, so that it can be read at any time."""
+def write_status(path: Path, status: Status) -> None:
+    """Replaces status.json as a whole, so that it can be read at any time.
 
-    def __init__(self, path: Path) -> None:
-        self._path = Path(path)
-
-    def write(self, status: Status) -> None:
-        """Writes `status` with this process's id and the time."""
-        stamped = {
-            **status,
-            "pid": os.getpid(),
-            "updated_unix_s": time.time(),
-            "updated_uptime_s": time.monotonic(),
-        }
-        text = json.dumps(stamped, default=float)
-        # Padded to whole blocks: on a full disk, it is written over the old one, into its blocks.
-        text = text.ljust(_BLOCK * ((len(text) + _SPARE) // _BLOCK + 1) - 1) + "\n"
-        try:
-            write_atomically(self._path, text)
-        except OSError:
-            with self._path.open("r+", encoding="utf-8") as file:
-                file.write(text)
-                file.truncate()
+    Adds this process's id and the time.
+    """
+    stamped = {
+        **status,
+        "pid": os.getpid(),
+        "updated_unix_s": time.time(),
+        "updated_uptime_s": time.monotonic(),
+    }
+    text = json.dumps(stamped, default=float)
+    # Padded to whole blocks: on a full disk, it is written over the old one, into its blocks.
+    text = text.ljust(_BLOCK * ((len(text) + _SPARE) // _BLOCK + 1) - 1) + "\n"
+    try:
+        write_atomically(path, text)
+    except OSError:
+        with path.open("r+", encoding="utf-8") as file:
+            file.write(text)
+            file.truncate()
 
 
 def read_status(path: Path) -> Status | None:

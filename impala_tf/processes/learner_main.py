@@ -76,7 +76,7 @@ def main(given: Given) -> int:
         return 1 if told is None else REGROUP
     finally:
         group.close()
-    if parts.callbacks is not None and parts.callbacks.failure:
+    if parts.callbacks.failure:
         _log.error("%s; the last good checkpoint is %s", parts.callbacks.failure, _newest(logdir))
         return UNUSABLE_INPUT  # it would raise again after a restart
     if trouble := parts.storage.trouble():
@@ -96,8 +96,7 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
 
     def save() -> None:
         parts.run_state.save()
-        if callbacks is not None:
-            callbacks.on_checkpoint(parts.run_state.latest_checkpoint)
+        callbacks.on_checkpoint(parts.run_state.latest_checkpoint)
 
     if group.rank == 0:
         _announce(parts)
@@ -113,11 +112,11 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
         peers,
         config.run.checkpoint_interval_s,
         parts.storage.attempt,
-        on_update=(lambda stats: None) if callbacks is None else callbacks.on_update,
+        on_update=callbacks.on_update,
     )
 
     def stop_requested() -> bool:
-        return stop() or (callbacks is not None and callbacks.stopping)
+        return stop() or callbacks.stopping
 
     def learn() -> None:
         parts.server.start()
@@ -125,10 +124,9 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
         parts.recorder.begin(learner.agent_steps, learner.environment_frames)
         batches = Batches(parts.queue, configs.sent_per_batch(config))
         loop.run(batches, stop_requested, regroup_requested)
-        if any(group.gather(callbacks is not None and callbacks.stopping)):
+        if any(group.gather(callbacks.stopping)):
             learner.finish()
-        if callbacks is not None:
-            callbacks.on_end()
+        callbacks.on_end()
         if group.size > 1:  # for comparison: all learners must end with the same parameters
             number = config.process.task
             _log.info("learner-%d: final parameters %s", number, _digest(learner))

@@ -79,7 +79,7 @@ class LearnerParts(NamedTuple):
     server: LearnerServer
     inference: InferenceService | None  # for --inference=learner
     storage: StorageWatch
-    callbacks: Callbacks | None  # of rank 0
+    callbacks: Callbacks  # empty but in rank 0
     beside: Sequence[Beside]  # of rank 0, with --video_every and --eval_every
     evaluations: EvaluationRows | None  # of rank 0, with --eval_every
     uploads: MirrorUploads | None  # of rank 0, with --mirror
@@ -235,7 +235,7 @@ def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup
 class _Told(NamedTuple):
     """Who is told of rows and checkpoints, in rank 0."""
 
-    callbacks: Callbacks | None = None
+    callbacks: Callbacks
     beside: Sequence[Beside] = ()
     evaluations: EvaluationRows | None = None
 
@@ -252,7 +252,7 @@ def _recorder(
     writers: dict[str, Writer] = {}
     names = configs.split(config.run.info_metrics)
     learners_writer = level_rows = wandb = None
-    told = _Told()
+    told = _Told(Callbacks([], [], logdir))
     if group.rank == 0:
         if len(spec.levels) > 1:
             levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
@@ -266,8 +266,7 @@ def _recorder(
         told = _told(config, logdir, tensorboard, wandb, uploads)
         if told.evaluations is not None:
             writers["evaluations"] = told.evaluations
-        if told.callbacks is not None:
-            writers["callbacks"] = told.callbacks
+        writers["callbacks"] = told.callbacks
     recorder = RunRecorder(
         writers,
         queue.size,

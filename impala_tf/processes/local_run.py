@@ -39,12 +39,14 @@ def main(given: Given) -> int:
 
 
 def display_of(training: LocalTraining) -> Display:
-    """Returns what shows a run while it trains, and prints what it trains on."""
+    """Prints what a run trains on; returns what shows it while it trains, started."""
     print(f"{training.spec.level_name}: {training.spec.protocol}")
     print(configs.schedule_line(training.config), flush=True)
     path = training.logdir.status()
     interval_s = training.config.run.metrics_interval_s
-    return Display(lambda: status.read_status(path), interval_s=interval_s)
+    display = Display(lambda: status.read_status(path), interval_s=interval_s)
+    display.start()
+    return display
 
 
 def _train(training: LocalTraining) -> int:
@@ -53,7 +55,6 @@ def _train(training: LocalTraining) -> int:
     stop.install()
     training.start()
     display = display_of(training)
-    display.start()
     try:
         while not training.over:
             if stop() and not training.stopping:

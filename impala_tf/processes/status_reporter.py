@@ -40,7 +40,7 @@ class StatusReporter:
         self._stop = stop
         self._peers = peers
         self._interval_s = interval_s
-        self._writer = status.StatusWriter(parts.logdir.status(parts.config.process.task))
+        self._path = parts.logdir.status(parts.config.process.task)
         self._updates = parts.learner.learner_updates
         self._last_update_at: float | None = None  # monotonic
         self._finished = threading.Event()
@@ -66,12 +66,12 @@ class StatusReporter:
     def write_end(self) -> None:
         """Writes how the run ended, and what has been found since."""
         with self._parts.storage.attempt("status.json"):
-            self._writer.write(self._status(self._end))
+            status.write_status(self._path, self._status(self._end))
 
     def _run(self) -> None:
         while not self._finished.wait(self._interval_s):
             with self._parts.storage.attempt("status.json"):
-                self._writer.write(self._status(self._state()))
+                status.write_status(self._path, self._status(self._state()))
             self._peers.warn([actor.actor_id for actor in self._parts.server.service.actors()])
             if message := self._peers.hung():
                 self._end_hung(message)
@@ -81,7 +81,7 @@ class StatusReporter:
         _log.error("%s; exiting, a restart resumes from the last checkpoint", message)
         faulthandler.dump_traceback(STDERR)
         with self._parts.storage.attempt("status.json"):
-            self._writer.write(self._status("failed"))
+            status.write_status(self._path, self._status("failed"))
         os._exit(1)
 
     def _state(self) -> status.State:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from impala_tf.monitoring.live_display import Display, FrameRate
 from impala_tf.monitoring.render import duration, panel, plain_line, troubles
-from impala_tf.monitoring.status import ActorStatus, Status, StatusWriter, read_status
+from impala_tf.monitoring.status import ActorStatus, Status, read_status, write_status
 from tests.helpers.clock import Clock
 
 NOW_S = 1_800_000_000.0
@@ -345,10 +345,9 @@ def test_on_a_terminal_notes_stay_above_the_panel_and_the_last_line_is_below(mon
 def test_a_reader_never_sees_half_a_status_and_a_missing_one_is_no_error(tmp_path):
     path = tmp_path / "logdir" / "status.json"
     assert read_status(path) is None
-    writer = StatusWriter(path)
-    writer.write(a_status())
+    write_status(path, a_status())
     reader = path.open()  # it keeps the file that it opened
-    writer.write(a_status(state="done", environment_frames=np.int64(7)))
+    write_status(path, a_status(state="done", environment_frames=np.int64(7)))
     with reader:
         assert json.load(reader)["state"] == "training"
     found = read_status(path)

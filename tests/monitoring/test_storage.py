@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from impala_tf.monitoring import status as statuses
-from impala_tf.monitoring.status import StatusWriter, read_status
+from impala_tf.monitoring.status import read_status, write_status
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.monitoring.writers import CsvWriter
 
@@ -65,15 +65,14 @@ def test_the_status_is_written_over_the_old_one_if_there_is_no_room_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "status.json"
-    writer = StatusWriter(path)
-    writer.write({"state": "training", "agent_steps": 1})  # type: ignore[typeddict-item]
+    write_status(path, {"state": "training", "agent_steps": 1})  # type: ignore[typeddict-item]
     blocks = path.stat().st_size
 
     def no_room(path: Path, text: str) -> None:
         raise full(str(path))
 
     monkeypatch.setattr(statuses, "write_atomically", no_room)
-    writer.write({"state": "training", "agent_steps": 22})  # type: ignore[typeddict-item]
+    write_status(path, {"state": "training", "agent_steps": 22})  # type: ignore[typeddict-item]
     found = read_status(path)
     assert found is not None and found["agent_steps"] == 22
     assert path.stat().st_size == blocks
