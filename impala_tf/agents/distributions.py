@@ -55,12 +55,12 @@ class Categorical:
 
     def entropy(self, logits: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
-        log_policy = tf.nn.log_softmax(logits)
+        log_policy = self._log_probs(logits)
         return -tf.reduce_sum(tf.exp(log_policy) * log_policy, axis=-1)
 
     def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
-        log_p, log_q = tf.nn.log_softmax(logits), tf.nn.log_softmax(other)
+        log_p, log_q = self._log_probs(logits), self._log_probs(other)
         return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1)
 
     def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
@@ -75,6 +75,9 @@ class Categorical:
     def features(self, actions: tf.Tensor) -> tf.Tensor:
         """Returns one-hot vectors."""
         return tf.one_hot(actions, self.num_logits)
+
+    def _log_probs(self, logits: tf.Tensor) -> tf.Tensor:
+        return tf.nn.log_softmax(logits)
 
 
 class EpsilonGreedy(Categorical):
@@ -93,16 +96,6 @@ class EpsilonGreedy(Categorical):
         """See `Distribution`."""
         chosen = tf.one_hot(actions, self.num_logits)
         return tf.reduce_sum(chosen * self._log_probs(logits), axis=-1)
-
-    def entropy(self, logits: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
-        log_policy = self._log_probs(logits)
-        return -tf.reduce_sum(tf.exp(log_policy) * log_policy, axis=-1)
-
-    def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        """See `Distribution`."""
-        log_p, log_q = self._log_probs(logits), self._log_probs(other)
-        return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1)
 
     def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
         """See `Distribution`."""

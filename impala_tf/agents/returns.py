@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,17 +54,22 @@ def n_step_returns(
     return NStepReturns(returns, discounts, bootstrap, valid)
 
 
-def clip_rewards(rewards: np.ndarray, clipping: str) -> np.ndarray:
+def clip_rewards(rewards: Any, clipping: str, xp: Any = np) -> Any:
     """Returns the rewards that losses use (paper, section 5.3.2 and figure D.1), float32.
+
+    Args:
+      rewards: float32, of any shape.
+      clipping: --reward_clipping.
+      xp: TensorFlow, if the rewards are its tensors.
 
     Raises:
       ValueError: `clipping` is not one of abs_one, soft_asymmetric, none.
     """
     if clipping == "abs_one":
-        return np.clip(rewards, -1.0, 1.0)
+        return xp.maximum(xp.minimum(rewards, 1.0), -1.0)
     if clipping == "soft_asymmetric":
-        squeezed = np.tanh(rewards / 5.0)
-        return np.where(rewards < 0.0, 0.3 * squeezed, squeezed) * 5.0
+        squeezed = xp.tanh(rewards / 5.0)
+        return xp.where(rewards < 0.0, 0.3 * squeezed, squeezed) * 5.0
     if clipping == "none":
         return rewards
     raise ValueError(f"unknown reward clipping {clipping!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import sonnet as snt
 import tensorflow as tf
@@ -93,13 +93,9 @@ class LayerNorm(snt.Module):
         self.offset = tf.Variable(tf.zeros(channels), name="offset")
 
 
-def _as_they_are(features: tf.Tensor) -> tf.Tensor:
-    return features
-
-
 def _norms(layer_norm: bool, count: int) -> list[Callable[[tf.Tensor], tf.Tensor]]:
     """Returns what stands before each of `count` activations."""
-    return [LayerNorm() if layer_norm else _as_they_are for _ in range(count)]
+    return [LayerNorm() if layer_norm else lambda features: features for _ in range(count)]
 
 
 class ConvTorso(snt.Module):
@@ -294,23 +290,9 @@ class LanguageTorso(snt.Module):
         return tf.gather(self(tf.ensure_shape(distinct, (None, words.shape[1]))), which)
 
 
-class MakeTorso(Protocol):
-    """Makes a torso."""
-
-    def __call__(
-        self, init: snt.initializers.Initializer | None, k: int, norm: bool = False, /
-    ) -> snt.Module:
-        """Returns the torso.
-
-        Args:
-          init: the initial weights of its layers; None: the usual ones.
-          k: --width_scale, multiplies the channels of convolutions. As in Impoola's code, the
-            linear layer keeps its units. The MLP has no channels.
-          norm: --layer_norm.
-        """
-
-
-TORSOS: dict[str, MakeTorso] = {
+# Of: the initial weights of its layers (None: the usual ones); --width_scale, which multiplies the
+# channels of convolutions, but not, as in Impoola's code, the linear layer; and --layer_norm.
+TORSOS: dict[str, Callable[..., snt.Module]] = {
     "shallow": lambda init, k, norm=False: ConvTorso(
         ((16 * k, 8, 4), (32 * k, 4, 2)), 256, init, norm, "shallow"
     ),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from impala_tf.agents.distributions import Distribution
+from impala_tf.agents.returns import clip_rewards
 from impala_tf.config import LossConfig, algorithm
 from impala_tf.learner import vtrace
 from impala_tf.learner.transitions import Estimates, Transitions
@@ -194,7 +195,7 @@ def transitions(
     logits = policy_logits[:-1]
     behaviour_logits, actions = agent_outputs.policy_logits, agent_outputs.action
     return Transitions(
-        rewards=clip_rewards(env_outputs.reward[1:], config.reward_clipping),
+        rewards=clip_rewards(env_outputs.reward[1:], config.reward_clipping, tf),
         discounts=config.discounting * (1.0 - tf.cast(env_outputs.terminated[1:], tf.float32)),
         valid=tf.logical_not(env_outputs.autoreset[1:]),
         entropy=distribution.entropy(logits),
@@ -204,19 +205,3 @@ def transitions(
         values=values[:-1],
         bootstrap_value=values[-1],
     )
-
-
-def clip_rewards(rewards: tf.Tensor, clipping: str) -> tf.Tensor:
-    """Returns `returns.clip_rewards` of tensors.
-
-    Raises:
-      ValueError: `clipping` is not one of abs_one, soft_asymmetric, none.
-    """
-    if clipping == "abs_one":
-        return tf.clip_by_value(rewards, -1.0, 1.0)
-    if clipping == "soft_asymmetric":
-        squeezed = tf.tanh(rewards / 5.0)
-        return tf.where(rewards < 0.0, 0.3 * squeezed, squeezed) * 5.0
-    if clipping == "none":
-        return rewards
-    raise ValueError(f"unknown reward clipping {clipping!r}")

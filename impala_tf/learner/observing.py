@@ -30,7 +30,7 @@ class Observer:
         self._layout = layout
         self._group = group
         self._moments = tf.function(self._moments_of, autograph=False)
-        self._add_moments = tf.function(self._add, autograph=False)
+        self._add_moments = tf.function(statistics.add, autograph=False)
 
     def compile(self, unrolls: Unroll) -> None:
         """Makes the graph now; `unrolls` [B, ...] of tf.TensorSpec."""
@@ -55,6 +55,3 @@ class Observer:
         seen = inputs.time_major(self._layout, env_outputs).observation
         # The last step of an unroll is the first of the next one.
         return self._statistics.moments(tf.nest.map_structure(lambda part: part[:-1], seen))
-
-    def _add(self, everyones: list[Moments]) -> None:
-        self._statistics.add(everyones)

@@ -28,8 +28,13 @@ def make_optimizer(
       learning_rate: read at every update.
       variables: what it will be applied to, in this order.
     """
-    make = _adam if config.optimizer == "adam" else _rmsprop
-    optimizer = make(config, learning_rate)
+    optimizer: Optimizer = (
+        FusedAdam(learning_rate, epsilon=config.epsilon, name="adam")
+        if config.optimizer == "adam"
+        else FusedRMSProp(
+            learning_rate, config.decay, config.momentum, config.epsilon, name="rmsprop"
+        )
+    )
     # A checkpoint can only be restored into slots that exist; Sonnet makes them at the first step.
     optimizer._initialize(variables)
     if config.optimizer == "rmsprop":
@@ -38,20 +43,6 @@ def make_optimizer(
         for mean_square in optimizer.ms:
             mean_square.assign(tf.ones_like(mean_square))
     return optimizer
-
-
-def _adam(config: OptimizerConfig, learning_rate: tf.Variable) -> Optimizer:
-    return FusedAdam(learning_rate, epsilon=config.epsilon, name="adam")
-
-
-def _rmsprop(config: OptimizerConfig, learning_rate: tf.Variable) -> Optimizer:
-    return FusedRMSProp(
-        learning_rate,
-        decay=config.decay,
-        momentum=config.momentum,
-        epsilon=config.epsilon,
-        name="rmsprop",
-    )
 
 
 class FusedAdam(snt.optimizers.Adam):

@@ -36,9 +36,10 @@ class PolicyStats(NamedTuple):
     rho_clip_fraction: tf.Tensor
     c_clip_fraction: tf.Tensor
     surrogate_clip_fraction: tf.Tensor
-    gradient_norm: tf.Tensor  # global norm before clipping
-    policy_lag_mean: tf.Tensor  # learner updates since the acting parameters, mean over the batch
-    policy_lag_max: tf.Tensor
+    # The step fills these in:
+    gradient_norm: tf.Tensor = 0.0  # global norm before clipping
+    policy_lag_mean: tf.Tensor = 0.0  # learner updates since the acting parameters, mean
+    policy_lag_max: tf.Tensor = 0.0
 
 
 class PolicyGradients:
@@ -268,7 +269,6 @@ def _prepared(minibatch: Minibatch) -> tuple[Estimates, tf.Tensor] | None:
 
 def policy_stats(loss: Losses) -> PolicyStats:
     """Returns the statistics of a gradient step; norm and lags are 0."""
-    zero = tf.constant(0.0)
     return PolicyStats(
         loss_total=loss.total,
         loss_policy_gradient=loss.policy_gradient,
@@ -280,7 +280,4 @@ def policy_stats(loss: Losses) -> PolicyStats:
         rho_clip_fraction=loss.rho_clip_fraction,
         c_clip_fraction=loss.c_clip_fraction,
         surrogate_clip_fraction=loss.surrogate_clip_fraction,
-        gradient_norm=zero,
-        policy_lag_mean=zero,
-        policy_lag_max=zero,
     )

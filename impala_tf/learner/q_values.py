@@ -27,9 +27,10 @@ class QStats(NamedTuple):
     loss_total: tf.Tensor  # mean over the steps, weighted by dqn; in the values' unit
     q_mean: tf.Tensor  # of the actions that were taken
     td_error_mean: tf.Tensor  # of their sizes
-    gradient_norm: tf.Tensor  # global norm before clipping
-    policy_lag_mean: tf.Tensor  # learner updates since the parameters that acted, mean
-    policy_lag_max: tf.Tensor
+    # The step fills these in:
+    gradient_norm: tf.Tensor = 0.0  # global norm before clipping
+    policy_lag_mean: tf.Tensor = 0.0  # learner updates since the parameters that acted, mean
+    policy_lag_max: tf.Tensor = 0.0
 
 
 class QValueStep(GradientStep):
@@ -142,14 +143,10 @@ class UnrollQStep(QValueStep):
             errors = targets - q_values
             loss = 0.5 * tf.reduce_sum(weight * tf.square(errors / unit)) / count
         gradients = dense_gradients(tape, loss, self.agent.trainable_variables)
-        zero = tf.constant(0.0)
         stats = QStats(
             loss_total=loss,
             q_mean=tf.reduce_sum(weight * q_values) / count,
             td_error_mean=tf.reduce_sum(weight * tf.abs(errors)) / count,
-            gradient_norm=zero,
-            policy_lag_mean=zero,
-            policy_lag_max=zero,
         )
         sums = self._sums_of(targets, steps.valid)
         return Learned(gradients, stats, minibatch.unrolls.parameter_version, sums)

@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.distributions import Categorical
+from impala_tf.agents.returns import clip_rewards
 from impala_tf.learner import vtrace
-from impala_tf.learner.losses import Losses, clip_rewards
+from impala_tf.learner.losses import Losses
 from impala_tf.types import AgentOutput, EnvOutput, NetworkOutput
 from tests.helpers.losses import compute, loss_config
 
@@ -167,5 +168,5 @@ def test_the_clip_fraction_is_the_share_of_ratios_above_rho_bar():
     ],
 )
 def test_rewards_are_clipped_as_the_flag_says(clipping, expected):
-    clipped = clip_rewards(tf.constant([-10.0, -0.5, 0.0, 10.0]), clipping)
+    clipped = clip_rewards(tf.constant([-10.0, -0.5, 0.0, 10.0]), clipping, tf)
     np.testing.assert_allclose(clipped, expected, rtol=1e-6)

@@ -54,14 +54,10 @@ class QStep(QValueStep):
             errors = targets - dqn.of_actions(q_values, minibatch.action)
             loss = tf.reduce_mean(minibatch.weights * dqn.huber(errors / unit))
         gradients = dense_gradients(tape, loss, self.agent.trainable_variables)
-        zero = tf.constant(0.0)
         stats = QStats(
             loss_total=loss,
             q_mean=tf.reduce_mean(dqn.of_actions(q_values, minibatch.action)),
             td_error_mean=tf.reduce_mean(tf.abs(errors)),
-            gradient_norm=zero,
-            policy_lag_mean=zero,
-            policy_lag_max=zero,
         )
         sums = self._sums_of(targets, minibatch.weights > 0.0)
         return Learned(gradients, stats, minibatch.parameter_version, sums, errors)
