@@ -168,7 +168,8 @@ def _command(arguments: list[str]) -> int:
 
         return listings.main(name, rest)
     if name not in help_pages.COMMANDS:
-        near = difflib.get_close_matches(name, help_pages.all_commands(), 1)
+        known = [*help_pages.COMMANDS, *help_pages.OTHER_COMMANDS]
+        near = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean {near[0]}?" if near else "; see impala --help"
         raise ConfigError(f"{name}: no such command{hint}")
     if modes := [word for word in rest if word.partition("=")[0] == "--mode"]:

@@ -38,8 +38,8 @@ class FeedForwardCore(snt.Module):
 class LSTMCore(snt.Module):
     """An LSTM whose state is reset to zero wherever an episode starts."""
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(name=name)
+    def __init__(self) -> None:
+        super().__init__()
         self._lstm = snt.LSTM(LSTM_SIZE)
 
     def initial_state(self, batch_size: int | tf.Tensor) -> Nest:
@@ -89,13 +89,9 @@ class QHeads(snt.Module):
     """
 
     def __init__(
-        self,
-        num_actions: int,
-        dueling: bool,
-        init: Initialization = USUAL_INITIALIZATION,
-        name: str | None = None,
+        self, num_actions: int, dueling: bool, init: Initialization = USUAL_INITIALIZATION
     ) -> None:
-        super().__init__(name=name)
+        super().__init__()
 
         def stream(last: snt.Linear) -> snt.Module:
             if not dueling:
@@ -188,9 +184,8 @@ class Heads(snt.Module):
         num_logits: int,
         init: Initialization = USUAL_INITIALIZATION,
         num_levels: int = 1,
-        name: str | None = None,
     ) -> None:
-        super().__init__(name=name)
+        super().__init__()
         self._log_std = None
         if actions.kind == "continuous":
             num_logits //= 2

@@ -31,8 +31,8 @@ class ObservationNormalizer(snt.Module):
         learns to reach new places. Pixels stay in their range, and take longer to add up.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: str, name: str | None = None) -> None:
-        super().__init__(name=name)
+    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+        super().__init__()
         self._unit = 255.0 if dtype == "uint8" else 1.0
         self._limit = _VECTOR_LIMIT
         if dtype == "uint8":

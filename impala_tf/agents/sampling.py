@@ -46,21 +46,13 @@ def greedy_of(actions: ActionSpec) -> Sampler:
     return _largest
 
 
-def epsilon_greedy_of(
-    actions: ActionSpec, rng: np.random.Generator, epsilon: float = EVALUATION_EPSILON
-) -> Sampler:
-    """Returns what takes the action of the highest Q-value, or any one with probability epsilon.
-
-    Args:
-      actions: the level's actions, discrete.
-      rng: where chance comes from.
-      epsilon: from 0 to 1.
-    """
+def epsilon_greedy_of(actions: ActionSpec, rng: np.random.Generator) -> Sampler:
+    """Returns what takes the action of the highest Q-value, or seldom (EVALUATION_EPSILON) any."""
 
     def sample(q_values: np.ndarray) -> np.ndarray:
         num = len(q_values)
         any_action = rng.integers(0, actions.sizes[0], num, np.int32)
-        return np.where(rng.random(num) < epsilon, any_action, _largest(q_values))
+        return np.where(rng.random(num) < EVALUATION_EPSILON, any_action, _largest(q_values))
 
     return sample
 

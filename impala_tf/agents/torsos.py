@@ -156,13 +156,8 @@ class ConvTorso(snt.Module):
 class ResidualBlock(snt.Module):
     """x + conv(relu(conv(relu(x)))), 3x3 convolutions (paper, figure 3)."""
 
-    def __init__(
-        self,
-        channels: int,
-        w_init: snt.initializers.Initializer | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(name=name)
+    def __init__(self, channels: int, w_init: snt.initializers.Initializer | None) -> None:
+        super().__init__()
         self._convs = [snt.Conv2D(channels, 3, w_init=w_init) for _ in range(2)]
 
     def __call__(self, features: tf.Tensor) -> tf.Tensor:
@@ -262,8 +257,8 @@ class LanguageTorso(snt.Module):
     1000 buckets, embeddings of 20, LSTM of 64 units.
     """
 
-    def __init__(self, name: str | None = None) -> None:
-        super().__init__(name=name)
+    def __init__(self) -> None:
+        super().__init__()
         self._embed = snt.Embed(WORD_BUCKETS + 1, 20)
         self._lstm = snt.LSTM(64)
 

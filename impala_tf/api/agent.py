@@ -81,7 +81,7 @@ class Agent:
         """
         batch = tree.map_structure(lambda part: np.asarray(part)[None], observation)
         begins = state is None
-        before = self._initial() if state is None else state
+        before = state or State(self._player.initial_state(1), self._no_action)
         flags = {"terminated": False, "truncated": False, "autoreset": begins}
         step = EnvOutput(
             reward=np.array([reward], np.float32),
@@ -97,9 +97,6 @@ class Agent:
     def make_env(self) -> VectorEnv[Any, Any, Any]:
         """Returns one environment of the level, as agents see it: a vector of length 1."""
         return suites.make(self._player.environment, 1, seed=_seed(self._player))
-
-    def _initial(self) -> State:
-        return State(self._player.initial_state(1), self._no_action)
 
     def _policy(self, choice: Literal["sampled", "greedy"]) -> Policy:
         if choice not in self._policies:

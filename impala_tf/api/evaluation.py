@@ -7,6 +7,7 @@ import os
 from typing import Any, Literal
 
 from impala_tf.api.agent import given_for
+from impala_tf.config import ConfigError
 from impala_tf.environments import suites
 from impala_tf.processes import evaluate_main, players
 
@@ -59,7 +60,9 @@ def evaluate(
     of_test = {"test_num_episodes": num_episodes, "test_policy": policy}
     given = given_for(logdir, checkpoint, trust_level_module, {**flags, **of_test})
     trained = players.load(given, choose_device=True)
-    evaluate_main.check_one_level(trained)
+    if len(trained.spec.levels) > 1:
+        raise ConfigError(f"--logdir={trained.flags['logdir']}: it learned several levels; play"
+                          " them with --mode=test")  # fmt: skip
     result, _ = evaluate_main.played(trained)
     if not trained.is_exported:
         evaluate_main.write(trained, result)

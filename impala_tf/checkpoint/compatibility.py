@@ -62,7 +62,8 @@ def check_compatible(
       logdir: the run's folder, for the message.
     """
     where = "--logdir" if logdir is None else f"--logdir={logdir}"
-    saved = {**_BEFORE, "core": _own_core(saved.get("agent_name")), **saved}
+    name = saved.get("agent_name")  # before --core, all of its checkpoints had its own core
+    saved = {**_BEFORE, "core": AGENTS[name].core if name in AGENTS else None, **saved}
     problems = [
         f"{where}: holds a run with {label} {_as_json(saved.get(name))}, but this run has {label}"
         f" {_as_json(current.get(name))}; choose another --logdir"
@@ -71,11 +72,6 @@ def check_compatible(
     ]
     if problems:
         raise ConfigError(problems)
-
-
-def _own_core(agent_name: str | None) -> str | None:
-    """Returns the core of a named agent, which all of its checkpoints had before --core."""
-    return AGENTS[agent_name].core if agent_name in AGENTS else None
 
 
 def _as_json(value: Any) -> Any:

@@ -12,12 +12,7 @@ from typing import Any, TypeVar
 from impala_tf.config import plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.flags import ClusterConfig, Config, EnvironmentConfig
-from impala_tf.config.mode_flags import (
-    BenchmarkConfig,
-    EvaluationConfig,
-    ExportConfig,
-    ReportConfig,
-)
+from impala_tf.config.mode_flags import EvaluationConfig
 from impala_tf.config.protocols import PROTOCOLS
 
 Group = TypeVar("Group")
@@ -108,21 +103,6 @@ class Given:
     def evaluation(self) -> EvaluationConfig:
         """What --mode=test needs."""
         return self._group(EvaluationConfig)
-
-    @property
-    def report(self) -> ReportConfig:
-        """What --mode=report needs."""
-        return self._group(ReportConfig)
-
-    @property
-    def export(self) -> ExportConfig:
-        """What --mode=export needs."""
-        return self._group(ExportConfig)
-
-    @property
-    def benchmark(self) -> BenchmarkConfig:
-        """What --mode=benchmark needs."""
-        return self._group(BenchmarkConfig)
 
     def _group(self, group: type[Group]) -> Group:
         fields = dataclasses.fields(group)  # type: ignore[arg-type]

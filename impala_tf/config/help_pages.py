@@ -79,11 +79,6 @@ OTHER_COMMANDS = {
 """{name: what it does}, those that are no --mode."""
 
 
-def all_commands() -> list[str]:
-    """Returns the names of all subcommands."""
-    return [*COMMANDS, *OTHER_COMMANDS]
-
-
 def overview(prog: str) -> str:
     """Returns what `impala --help` prints: the commands."""
     rows = {name: command.about for name, command in COMMANDS.items()} | OTHER_COMMANDS
@@ -115,7 +110,7 @@ def page(
     )  # fmt: skip
     if everything:
         for name, hint in typing.get_type_hints(Config).items():
-            _add(parser.add_argument_group(name, hint.__doc__), _names(hint), values)
+            _add(parser.add_argument_group(name, hint.__doc__), typing.get_type_hints(hint), values)
     else:
         group = parser.add_argument_group("flags that matter most")
         _add(group, COMMANDS[command].flags, values, in_short=True)
@@ -171,10 +166,6 @@ def _docstrings(node: ast.ClassDef) -> Iterable[tuple[str, str]]:
         if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
             assert isinstance(field.target, ast.Name) and isinstance(below.value, ast.Constant)
             yield field.target.id, " ".join(str(below.value.value).split())
-
-
-def _names(group: type) -> list[str]:
-    return list(typing.get_type_hints(group))
 
 
 def _add(

@@ -96,12 +96,8 @@ def in_current_folder(path: Path) -> str:
 def _command(program: Path, words: tuple[str, ...] | list[str]) -> str:
     """Returns a command; the program's name alone stands only for what the shell finds."""
     found = shutil.which(program.name)
-    if found is not None and _same_folder(Path(found), program):
+    # Comparing the files would not do: virtual environments link to the same interpreter.
+    if found is not None and Path(found).parent.resolve() == program.parent.resolve():
         return shlex.join([program.name, *words])
     shown = in_current_folder(program)
     return shlex.join([shown if os.sep in shown else f"./{shown}", *words])
-
-
-def _same_folder(one: Path, other: Path) -> bool:
-    # Comparing the files would not do: virtual environments link to the same interpreter.
-    return one.parent.resolve() == other.parent.resolve()

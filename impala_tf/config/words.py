@@ -74,7 +74,7 @@ def given(arguments: Sequence[str]) -> dict[str, Any]:
         elif typing.get_origin(kind) is tuple:
             flags[word.name] = (*flags.get(word.name, ()), word.value)
         elif kind is bool:
-            flags[word.name] = not _is_negated(word)
+            flags[word.name] = word.text.lstrip("-").replace("-", "_") != f"no_{word.name}"
         elif word.value == "None" and word.name in _optional():
             flags[word.name] = None
         else:
@@ -86,10 +86,6 @@ def _asks_for_default(word: Word) -> bool:
     if word.name == "logdir":  # a folder may have any name
         return False
     return word.value in _DEFAULTS and word.name in _derived()
-
-
-def _is_negated(word: Word) -> bool:
-    return word.text.lstrip("-").replace("-", "_") == f"no_{word.name}"
 
 
 @functools.cache
@@ -122,7 +118,7 @@ def problems(arguments: Sequence[str]) -> list[str]:
 def _problem(word: Word) -> str | None:
     """Returns what is wrong with a word, and what would be right; None if nothing is."""
     if not word.text.startswith("--") or word.name not in types():
-        return _no_such_flag(word.text.partition("=")[0], word.name)
+        return unknown(word.name, word.text.partition("=")[0])
     if _is_switch(word.name):
         if word.value is None:
             return None
@@ -135,13 +131,9 @@ def _problem(word: Word) -> str | None:
     return wrong and f"--{word.name}={word.value}: must be {wrong}"
 
 
-def unknown(name: str) -> str:
+def unknown(name: str, typed: str = "") -> str:
     """Returns the line that says that there is no such flag, and which one may be meant."""
-    return _no_such_flag(f"--{name}", name)
-
-
-def _no_such_flag(shown: str, name: str) -> str:
-    return f"{shown}: no such flag{_hint(name)}"
+    return f"{typed or f'--{name}'}: no such flag{_hint(name)}"
 
 
 def may_be_none(name: str) -> bool:

@@ -217,11 +217,6 @@ def _settings(env: EnvironmentConfig) -> dict[str, Any]:
     }
 
 
-def _with_all_actions(env: EnvironmentConfig) -> EnvironmentConfig:
-    """Returns the flags of a game that is learned beside others: they have all 18 actions alike."""
-    return dataclasses.replace(env, full_action_space=True)
-
-
 def installed() -> list[str]:
     """Returns the names of ALE's games."""
     return [f"{name}NoFrameskip-v4" for name in sorted(_roms_by_name())]
@@ -236,6 +231,7 @@ SUITE = Suite(
     make_rendered=lambda env: Twin(make(env, num_envs=1, num_threads=1), render_twin(env)),
     recipe=recipe,
     lists={"atari57": ATARI57},
-    flags_beside_others=_with_all_actions,
+    # They have all 18 actions alike.
+    flags_beside_others=lambda env: dataclasses.replace(env, full_action_space=True),
     score_range=lambda env: ATARI_SCORES.get(rom_of(env.level_name) or ""),
 )

@@ -145,16 +145,12 @@ class ExportedAgent:
         zeros = tree.map_structure(
             lambda each: np.zeros(each.shape, each.dtype), self._layout.step_specs(1)
         )
-        logits, state = self._compute(zeros, self.initial_state(1))
+        logits, state = self._compute(zeros, self.interface.initial_state(1))
         wanted = [(1, self.interface.num_logits)]
         wanted += [(1, *each.shape) for each in self.interface.core_state]
         got = [each.shape for each in (logits, *state)]
         if got != wanted:
             raise ValueError(f"its outputs are {got}, not {wanted}")
-
-    def initial_state(self, num_envs: int) -> Nest:
-        """Returns the core state of N environments before their first step, float32 [N, ...]."""
-        return self.interface.initial_state(num_envs)
 
     def policy(self, num_envs: int, seed: int, choice: Literal["sampled", "greedy"]) -> Policy:
         """Returns the policy for N environments, which are computed one after another.

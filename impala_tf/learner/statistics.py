@@ -25,8 +25,8 @@ class RunningMoments(snt.Module):
         there is one.
     """
 
-    def __init__(self, decay: float, size: int = 1, name: str | None = None) -> None:
-        super().__init__(name=name)
+    def __init__(self, decay: float, size: int = 1) -> None:
+        super().__init__()
         self._decay = decay
         shape = () if size == 1 else (size,)
         self._weight, self._mean, self._variance = (
@@ -109,8 +109,8 @@ class PartStatistics(snt.Module):
       lasting: the normaliser's.
     """
 
-    def __init__(self, normalizer: ObservationNormalizer, name: str | None = None) -> None:
-        super().__init__(name=name)
+    def __init__(self, normalizer: ObservationNormalizer) -> None:
+        super().__init__()
         self.lasting = normalizer.lasting
         self._normalizer = normalizer
         shape = normalizer.mean.shape
@@ -170,8 +170,8 @@ class DictStatistics(snt.Module):
       parts: {part of the observation: its statistics}.
     """
 
-    def __init__(self, parts: dict[str, PartStatistics], name: str | None = None) -> None:
-        super().__init__(name=name)
+    def __init__(self, parts: dict[str, PartStatistics]) -> None:
+        super().__init__()
         self._parts = parts
 
     def moments(self, observations: dict[str, tf.Tensor]) -> list[Moments]:

@@ -126,7 +126,8 @@ def of_machine(directory: Path, machine: str) -> dict[str, str]:
             folder = directory
         elif not (folder / "actor.key").exists():
             _sign_machine(directory, machine, folder)
-        return {name: _at(directory, folder, name).read_text() for name in ACTOR_FILES}
+        folders = {"ca.pem": directory}
+        return {name: (folders.get(name, folder) / name).read_text() for name in ACTOR_FILES}
     except OSError as error:
         raise ConfigError(f"{folder}: {error.strerror}; restart the run") from error
 
@@ -177,10 +178,6 @@ def _write_private(path: Path, content: bytes) -> None:
 
 def _folder_of(directory: Path, machine: str) -> Path:
     return directory / _MACHINES / urllib.parse.quote(machine, safe="").replace(".", "%2E")
-
-
-def _at(directory: Path, folder: Path, name: str) -> Path:
-    return (directory if name == "ca.pem" else folder) / name
 
 
 def _sign_machine(directory: Path, machine: str, folder: Path) -> None:

@@ -177,7 +177,8 @@ class TensorBoardWriter:
         """
         import tensorflow as tf
 
-        if self._writer is not None and self._newest_size() > _LARGEST_EVENTS:
+        newest = self._event_files()[-1:]
+        if self._writer is not None and newest and newest[0].stat().st_size > _LARGEST_EVENTS:
             self.close()  # a complete file is copied to --mirror only once
         try:
             if self._writer is None:
@@ -261,9 +262,6 @@ class TensorBoardWriter:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-    def _newest_size(self) -> int:
-        return max((file.stat().st_size for file in self._event_files()[-1:]), default=0)
 
     def _event_files(self) -> list[Path]:
         return sorted(self._directory.glob("events.out.tfevents.*"))

@@ -70,13 +70,6 @@ def _check_video() -> None:
         )
 
 
-def check_one_level(agent: Player) -> None:
-    """Raises ConfigError if an agent learned several levels."""
-    if len(agent.spec.levels) > 1:
-        raise ConfigError(f"--logdir={agent.flags['logdir']}: it learned several levels; play"
-                          " them with --mode=test")  # fmt: skip
-
-
 def played(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
     """Plays whole games; returns what evaluation.json holds, and what to print."""
     found, shown = _levels(agent) if len(agent.spec.levels) > 1 else _level(agent)

@@ -73,7 +73,6 @@ class LocalTraining:
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._held = contextlib.ExitStack()
         self._node: Node | None = None
-        self._is_late = False
 
     def claim(self) -> None:
         """Takes the run's folder, so that no other run of this machine can use it until `close`.

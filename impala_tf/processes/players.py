@@ -98,7 +98,7 @@ def of_exported(given: Given) -> Player:
         source=folder / exported.MODEL,
         environment_frames=about.environment_frames,
         is_exported=True,
-        initial_state=agent.initial_state,
+        initial_state=agent.interface.initial_state,
         policy=agent.policy,
     )
 

@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from types import TracebackType
-from typing import overload
 
 from impala_tf.learner.peers import Peers
 from impala_tf.machine.process_lifetime import STDERR, StopRequest
@@ -108,6 +107,7 @@ class StatusReporter:
         updates = self._parts.learner.learner_updates
         if updates != self._updates:
             self._updates, self._last_update_at = updates, time.monotonic()
+        updated_at = self._last_update_at
         starving_since = self._starving_since(state)
         parts, learner, config = self._parts, self._parts.learner, self._parts.config
         checkpoint = parts.run_state.latest_checkpoint
@@ -123,7 +123,7 @@ class StatusReporter:
             frames_per_step=parts.spec.frames_per_step,
             queue_capacity=config.process.queue_capacity,
             row=self._row(starving_since is not None),
-            last_update_unix_s=_unix_s(self._last_update_at),
+            last_update_unix_s=None if updated_at is None else _unix_s(updated_at),
             starving_since_unix_s=starving_since,
             storage_trouble=parts.storage.trouble(),
             num_learners=parts.group.size,
@@ -180,10 +180,6 @@ class StatusReporter:
         )
 
 
-@overload
-def _unix_s(monotonic_s: float) -> float: ...
-@overload
-def _unix_s(monotonic_s: None) -> None: ...
-def _unix_s(monotonic_s: float | None) -> float | None:
+def _unix_s(monotonic_s: float) -> float:
     """Returns the time of day of a monotonic moment, by the clock as it is set now."""
-    return None if monotonic_s is None else time.time() - time.monotonic() + monotonic_s
+    return time.time() - time.monotonic() + monotonic_s

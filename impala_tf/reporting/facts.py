@@ -63,25 +63,25 @@ def headline(summary: LevelSummary) -> str:
         return "No game has finished yet."
     if len(rows) == 1:
         verb = "ended with" if summary.level.is_finished else "has so far"
-        return f"{_label(rows[0])} {verb} a mean return of {_final(rows[0])}."
+        return f"{rows[0].setting.label} {verb} a mean return of {_final(rows[0])}."
     if not summary.level.is_finished:
         return "No winner is named yet: not all runs have finished."
     found = leaders(rows, final_return)
     if len(found) == 1:
-        text = f"{_label(found[0])} ended with the highest mean return: {_final(found[0])}."
+        text = f"{found[0].setting.label} ended with the highest mean return: {_final(found[0])}."
     else:
         text = _undecided(found, rows)
     timed = [row for row in rows if row.agent_steps_per_s is not None]
     fastest = leaders(timed, agent_steps_per_s)
     if len(timed) > 1 and len(fastest) == 1:
         speed = numbers.spread(fastest[0].agent_steps_per_s, numbers.whole)
-        text += f" {_label(fastest[0])} was the fastest: {speed} agent steps/s."
+        text += f" {fastest[0].setting.label} was the fastest: {speed} agent steps/s."
     return text
 
 
 def _undecided(found: Sequence[SettingSummary], rows: Sequence[SettingSummary]) -> str:
     """Returns the sentence for several settings that may all be the best of `rows`."""
-    labels = [_label(row) for row in found]
+    labels = [row.setting.label for row in found]
     names = ", ".join(labels[:-1]) + f" and {labels[-1]}"
     final = [row.final_return for row in found if row.final_return is not None]
     if min(spread.seeds for spread in final) < FEWEST_SEEDS:
@@ -91,10 +91,6 @@ def _undecided(found: Sequence[SettingSummary], rows: Sequence[SettingSummary]) 
     others = len(rows) - len(found)
     behind = f" The other{'s' if others > 1 else ''} ended lower." if others else ""
     return f"No winner is named: {why}.{behind}"
-
-
-def _label(row: SettingSummary) -> str:
-    return row.setting.label
 
 
 def _final(row: SettingSummary) -> str:

@@ -39,7 +39,7 @@ def main(given: Given) -> int:
       ConfigError: there is no run, or one that cannot be read, the folder cannot be written, or a
         package is missing.
     """
-    if given.report.report_videos and importlib.util.find_spec("av") is None:
+    if given["report_videos"] and importlib.util.find_spec("av") is None:
         raise ConfigError(
             "--mode=report: videos need the package av, which is in the extra 'learner':"
             f" {user_commands.install_extra('learner')}, or give --no_report_videos"
@@ -52,7 +52,7 @@ def main(given: Given) -> int:
         summarize_level(
             level,
             {setting: _exhibit(given, setting) for setting in level.settings},
-            given.report.report_return,
+            given["report_return"],
         )
         for level in levels
     ]
@@ -65,7 +65,7 @@ def main(given: Given) -> int:
 def _folder(given: Given) -> Path:
     logdirs = configs.split(given["logdir"])
     default = logdirs[0] if len(logdirs) == 1 else _SEVERAL
-    folder = Path(given.report.report_folder or default)
+    folder = Path(given["report_folder"] or default)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -82,21 +82,17 @@ def _exhibit(given: Given, setting: Setting) -> Exhibit:
     run = max(setting.runs, key=lambda run: run.share)  # of several, the one with the first seed
     print(f"{run.level_name}: {setting.label}", flush=True)
     try:
-        trained = _load(given, run)
+        of_run = given.replace(logdir=str(run.logdir), seed=run.seed)
+        trained = trained_agent.load(*resolve(as_trained(of_run)))
     except ConfigError as error:
         print(f"  {error.problems[0]}", flush=True)
-        return Exhibit(caption=f"no video: {error.problems[0]}" * given.report.report_videos)
+        return Exhibit(caption=f"no video: {error.problems[0]}" * given["report_videos"])
     layers = layers_of(trained.agent, trained.spec)
     exhibit = Exhibit(
         parameters=sum(layer.parameters for layer in layers),
         multiply_adds=sum(layer.multiply_adds for layer in layers),
     )
-    return _filmed(exhibit, trained, run) if given.report.report_videos else exhibit
-
-
-def _load(given: Given, run: Run) -> TrainedAgent:
-    of_run = given.replace(logdir=str(run.logdir), seed=run.seed)
-    return trained_agent.load(*resolve(as_trained(of_run)))
+    return _filmed(exhibit, trained, run) if given["report_videos"] else exhibit
 
 
 def _filmed(exhibit: Exhibit, trained: TrainedAgent, run: Run) -> Exhibit:

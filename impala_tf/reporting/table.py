@@ -83,7 +83,9 @@ def _columns(target: Target | None) -> dict[str, Callable[[SettingSummary], str]
         f"frames to {reached}": lambda row: _reached(
             row, row.frames_to_target, numbers.count_spread
         ),
-        f"minutes to {reached}": lambda row: _reached(row, row.minutes_to_target, _minutes),
+        f"minutes to {reached}": lambda row: _reached(
+            row, row.minutes_to_target, lambda value: numbers.spread(value, numbers.tenths)
+        ),
     }
 
 
@@ -101,10 +103,6 @@ def _reached(row: SettingSummary, value: Spread | None, shown: Callable[[Spread]
         return numbers.NOTHING if row.final_return is None else "not reached"
     of = len(row.setting.runs)
     return shown(value) if value.seeds == of else f"{shown(value)} ({value.seeds} of {of} seeds)"
-
-
-def _minutes(value: Spread) -> str:
-    return numbers.spread(value, numbers.tenths)
 
 
 def _run_row(target: Target | None, row: SettingSummary, run: Run) -> dict[str, Any]:

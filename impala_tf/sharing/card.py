@@ -45,7 +45,7 @@ def text(facts: Facts) -> str:
     """Returns the content of README.md."""
     parts = [
         f"---\n{yaml.safe_dump(_front_matter(facts), sort_keys=False, allow_unicode=True)}---",
-        f"# {_title(facts)}",
+        f"# {facts.about.agent_name} on {_levels_text(facts)}",
         f"A trained reinforcement learning agent: {facts.about.agent_name}, trained with"
         f" {facts.about.algorithm} on {_levels_text(facts)} for"
         f" {facts.about.environment_frames:,} environment frames by impala_tf.",
@@ -59,10 +59,6 @@ def text(facts: Facts) -> str:
         _files(facts),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _title(facts: Facts) -> str:
-    return f"{facts.about.agent_name} on {_levels_text(facts)}"
 
 
 def _levels_text(facts: Facts) -> str:

@@ -96,7 +96,7 @@ def _made_aside(target: Path) -> Iterator[Path]:
 
 def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
     """Writes all files."""
-    config, spec, precision = trained.config, trained.spec, given.export.export_precision
+    config, spec, precision = trained.config, trained.spec, given["export_precision"]
     about = _about(trained, precision)
     (folder / Logdir(folder).agent.name).write_text(exported.text_of(about), encoding="utf-8")
     try:

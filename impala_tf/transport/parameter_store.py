@@ -46,15 +46,14 @@ class Snapshot:
 
 
 class ParameterStore:
-    """Holds the newest snapshot. Thread-safe: readers always see one whole version."""
+    """Holds the newest snapshot. Thread-safe: readers always see one whole version.
+
+    Attributes:
+      latest: the newest snapshot; None before the first `publish`.
+    """
 
     def __init__(self) -> None:
-        self._snapshot: Snapshot | None = None
-
-    @property
-    def latest(self) -> Snapshot | None:
-        """The newest snapshot; None before the first `publish`."""
-        return self._snapshot
+        self.latest: Snapshot | None = None
 
     def publish(self, parameter_version: int, tensors: Sequence[np.ndarray]) -> None:
         """Makes this the newest version and takes over its arrays.
@@ -64,4 +63,4 @@ class ParameterStore:
         """
         for tensor in tensors:
             tensor.setflags(write=False)
-        self._snapshot = Snapshot(parameter_version, tensors)  # one assignment, so it is atomic
+        self.latest = Snapshot(parameter_version, tensors)  # one assignment, so it is atomic

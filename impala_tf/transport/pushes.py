@@ -80,7 +80,8 @@ class Pushes:
         self._put = put
         self._on_refused = on_refused
         self._workers = futures.ThreadPoolExecutor(_WORKERS, thread_name_prefix="put")
-        self._most_waiting_bytes = most_waiting_bytes or _share_of_memory()
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._most_waiting_bytes = most_waiting_bytes or int(_WAITING_SHARE * memory)
         self._waiting_bytes = 0
 
     def close(self) -> None:
@@ -256,7 +257,3 @@ def _report(request: impala_pb2.PushUnrollRequest, sent: Nest, num_infos: int) -
         ],
         actor=ActorReport(*(getattr(request, name) for name in ActorReport._fields)),
     )
-
-
-def _share_of_memory() -> int:
-    return int(_WAITING_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
