@@ -254,51 +254,45 @@ def _vectorize(
 def _unchecked(
     env: EnvironmentConfig, num_envs: int, mode: str, **settings: Any
 ) -> VectorEnv[Any, Any, Any]:
+    make: Callable[[], VectorEnv[Any, Any, Any]]
     if own_levels.is_own(env.level_name):
-        try:
-            return own_levels.make_vector(
-                env, num_envs, mode, _wrappers(env), settings.get("render_mode")
-            )
-        except ConfigError:  # it is a ValueError, too
-            raise
-        except ValueError as error:  # of `spaces`
-            raise ConfigError(f"--level_name={env.level_name}: {error}") from error
-    registered = find(env.level_name)
-    native = mode == "vector_entry_point"
-    if not native and registered.entry_point is None:
-        raise ConfigError(
-            f"--level_name={env.level_name}: has only a vector environment, which can neither "
-            "repeat actions, nor take arguments or wrappers, nor be rendered; leave out"
-            " --num_action_repeats, --level_kwargs, --level_wrappers and --video"
-        )
-    if not native:
-        settings["wrappers"] = _wrappers(env)
-        settings |= own_levels.registered_kwargs(env, registered)
+        wrappers, render_mode = _wrappers(env), settings.get("render_mode")
+        make = functools.partial(own_levels.make_vector, env, num_envs, mode, wrappers, render_mode)
+    else:
+        registered = find(env.level_name)
+        if mode != "vector_entry_point":
+            if registered.entry_point is None:
+                raise ConfigError(
+                    f"--level_name={env.level_name}: has only a vector environment, which can"
+                    " neither repeat actions, nor take arguments or wrappers, nor be rendered;"
+                    " leave out --num_action_repeats, --level_kwargs, --level_wrappers and --video"
+                )
+            settings["wrappers"] = _wrappers(env)
+            settings |= own_levels.registered_kwargs(env, registered)
+        settings["vectorization_mode"] = mode
+        make = functools.partial(gymnasium.make_vec, registered, num_envs, **settings)
     try:
-        return gymnasium.make_vec(registered, num_envs, vectorization_mode=mode, **settings)
+        return make()
     except ConfigError:  # of a wrapper; it is a ValueError, too
         raise
-    except ValueError as error:
-        if env.level_kwargs:  # the level's own, most likely
-            raise _unmakeable(env, error) from error
-        raise ConfigError(f"--level_name={env.level_name}: {error}") from error  # of `spaces`
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            explained(env.level_name, error)
-            or f"--level_name={env.level_name}: a package that it needs is not installed: {reason}"
-        ) from error
     except Exception as error:
-        if not env.level_kwargs:
-            raise
-        raise _unmakeable(env, error) from error
+        if problem := _problem(env, error):
+            raise ConfigError(problem) from error
+        raise
 
 
-def _unmakeable(env: EnvironmentConfig, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"--level_name={env.level_name} with --level_kwargs={env.level_kwargs}: raised"
-        f" {plug_ins.raised(error)}"
-    )
+def _problem(env: EnvironmentConfig, error: Exception) -> str | None:
+    """Returns the line for the user about a level that cannot be made; None: raise the error."""
+    flag, is_own = f"--level_name={env.level_name}", own_levels.is_own(env.level_name)
+    if isinstance(error, ValueError) and (is_own or not env.level_kwargs):  # of `spaces`
+        return f"{flag}: {error}"
+    if not is_own and isinstance(error, (gymnasium.error.DependencyNotInstalled, ImportError)):
+        reason = " ".join(str(error).split())
+        missing = explained(env.level_name, error)
+        return missing or f"{flag}: a package that it needs is not installed: {reason}"
+    if not is_own and env.level_kwargs:  # the level's own error, most likely
+        return f"{flag} with --level_kwargs={env.level_kwargs}: raised {plug_ins.raised(error)}"
+    return None
 
 
 def _check(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:

@@ -77,13 +77,14 @@ def _own(info: Info, number: int) -> tuple[Info, int]:
 
 
 def _number(info: Info, path: Sequence[str], number: int) -> float | None:
-    name, *rest = path
-    mask = info.get(f"_{name}")
-    if name not in info or (isinstance(mask, np.ndarray) and not mask[number]):
-        return None
-    value = info[name]
-    if rest or isinstance(value, Mapping):
-        return _number(value, rest, number) if rest and isinstance(value, Mapping) else None
+    value: Any = info
+    for name in path:
+        if not isinstance(value, Mapping) or name not in value:
+            return None
+        mask = value.get(f"_{name}")
+        if isinstance(mask, np.ndarray) and not mask[number]:
+            return None
+        value = value[name]
     return _finite(value, number)
 
 

@@ -190,11 +190,14 @@ def _time_left(status: Status, frames_per_s: float) -> str:
     return duration(max(0.0, left / frames_per_s))
 
 
+def _mean(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}"
+
+
 def _return(row: Mapping[str, Any]) -> str:
     episodes = min(row["episodes"], 100)
-    mean = row["episode_return_mean"]
-    text = f"{mean:.2f}" if abs(mean) < 10 else f"{mean:,.1f}"
-    return f"{text} (last {episodes} episode{'' if episodes == 1 else 's'})"
+    of = f"last {episodes} episode{'' if episodes == 1 else 's'}"
+    return f"{_mean(row['episode_return_mean'])} ({of})"
 
 
 def evaluation(status: Status) -> str:
@@ -204,9 +207,8 @@ def evaluation(status: Status) -> str:
         return ""
     parts = []
     if (mean := last["return_mean"]) is not None:
-        text = f"{mean:.2f}" if abs(mean) < 10 else f"{mean:,.1f}"
         games = f"{last['episodes']} games, {last['played']}"
-        parts.append(f"{text} ({games}, at {last['environment_frames']:,} frames)")
+        parts.append(f"{_mean(mean)} ({games}, at {last['environment_frames']:,} frames)")
     if last["awaited"]:
         parts.append("now with the last checkpoint (Ctrl-C skips that)")
     return "; ".join(parts)
@@ -237,14 +239,15 @@ def _numbers(status: Status) -> Table:
         "frames": f"{status['environment_frames']:,} of {status['total_environment_frames']:,}"
         f" (1 agent step = {repeats} frame{'s' if repeats > 1 else ''})",
         **_row_lines(status),
-        **({"evaluation": text} if (text := evaluation(status)) else {}),
+        "evaluation": evaluation(status),
         "checkpoint": f"{Path(checkpoint['path']).name}"
         f" at {checkpoint['environment_frames']:,} frames"
         if checkpoint
         else "none yet",
     }
     for label, text in lines.items():
-        grid.add_row(label, Text(text, no_wrap=True, overflow="ellipsis"))
+        if text:
+            grid.add_row(label, Text(text, no_wrap=True, overflow="ellipsis"))
     return grid
 
 
@@ -262,8 +265,8 @@ def _row_lines(status: Status) -> dict[str, str]:
         else "no episode finished yet",
         "policy lag": f"mean {number('policy_lag_mean', '.1f')},"
         f" max {number('policy_lag_max', '.0f')} updates",
-        **({"replay": "{steps:,} of {capacity:,} agent steps".format(**replay)} if replay else {}),
-        **({"limited by": f"{limit[0]} ({limit[1]})"} if limit else {}),
+        "replay": "{steps:,} of {capacity:,} agent steps".format(**replay) if replay else "",
+        "limited by": "{} ({})".format(*limit) if limit else "",
         "learner": f"idle {number('learner_idle_fraction', '.0%')},"
         f" queue {number('queue_size', '.0f')} of {status['queue_capacity']} unrolls",
     }

@@ -19,7 +19,6 @@ from impala_tf.reporting.summary import (
     Target,
     evaluation_curve,
     mean_curve,
-    training_curve,
 )
 
 _WIDTH, _HEIGHT = 480, 320  # of a chart's coordinates, not pixels
@@ -50,18 +49,17 @@ def charts(summary: LevelSummary) -> list[str]:
 def _evaluations(summary: LevelSummary) -> list[str]:
     """Returns an <svg> of what --eval_every has found beside the curves of training; or []."""
     axis, label, tick = _AXES[0]
-    lines = [
-        _Line(setting.label, number, curve, faint)
-        for which, faint in ((training_curve, True), (evaluation_curve, False))
-        for number, setting in enumerate(summary.level.settings)
-        if (evaluated := mean_curve(setting, axis, evaluation_curve)) is not None
-        and (curve := evaluated if which is evaluation_curve else mean_curve(setting, axis, which))
-    ]
+    pale, lines = [], []
+    for number, setting in enumerate(summary.level.settings):
+        if (curve := mean_curve(setting, axis, evaluation_curve)) is not None:
+            lines.append(_Line(setting.label, number, curve))
+            if (trained := mean_curve(setting, axis)) is not None:
+                pale.append(_Line(setting.label, number, trained, faint=True))
     if not lines:
         return []
     played = facts.played_on(summary)
     description = f"{summary.level.name}: evaluations on {played} over {label}, beside training."
-    return [_chart(lines, label, tick, None, description, f"mean return on {played}")]
+    return [_chart([*pale, *lines], label, tick, None, description, f"mean return on {played}")]
 
 
 def key(number: int) -> str:
