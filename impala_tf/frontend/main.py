@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -83,19 +83,7 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
         metavar="FILE",
         help="what --mode=benchmark --json printed, for a prediction",
     )
-    for name, run, text in (
-        ("status", _status, "show the state of every process of a run"),
-        ("watch", _watch, "show a run until it ends, as the terminal that launched it does"),
-        ("logs", _logs, "print the output of a process"),
-        ("stop", _stop, "stop the processes of a run, and nothing else"),
-        ("restart", _restart, "restart a process, or all processes of a machine"),
-        ("add", _add, "start the actors of rows that were appended to the workers CSV"),
-        ("revoke", _revoke, "shut a machine out of a run: learners refuse its certificate"),
-        ("exec", _exec, "run a command in the project's folder on every machine"),
-        ("fetch", _fetch, "copy the run's files from its machines to this one"),
-        ("attach", _attach, "attach this terminal to the tmux session on a machine"),
-        ("stacks", _stacks, "print the Python stacks of the processes: where do they hang?"),
-    ):
+    for name, run, text in _OF_A_RUN:
         command = add(name, run, text)
         command.add_argument(
             "--logdir", help="logdir of the run; default: the newest run in the session"
@@ -103,51 +91,34 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
         command.add_argument(
             "--tmux_sess", default=ClusterConfig.tmux_sess, help="tmux session of the run"
         )
+
+    def option(name: str, *words: str, **settings: Any) -> None:
+        commands.choices[name].add_argument(*words, **settings)
+
     for name in ("status", "logs"):
-        commands.choices[name].add_argument(
-            "-f", "--follow", action="store_true", help="keep showing what is new"
-        )
-    commands.choices["status"].add_argument(
-        "targets", metavar="NAME|HOST", nargs="*",
-        help="processes, such as actor-2, or machines; default: all",
-    )  # fmt: skip
-    commands.choices["status"].add_argument(
-        "--problems", action="store_true", help="only processes that need attention"
-    )
-    commands.choices["logs"].add_argument(
-        "name", metavar="NAME", help="a process, such as actor-2, or supervisor"
-    )
-    commands.choices["logs"].add_argument(
-        "host", metavar="HOST", nargs="?", help="the machine of the supervisor"
-    )
-    commands.choices["stop"].add_argument(
-        "target", metavar="NAME|HOST", nargs="?",
-        help="a process, such as actor-2, or a machine; default: the whole run",
-    )  # fmt: skip
-    commands.choices["stop"].add_argument(
-        "--timeout_s", type=float, help=f"how long to wait for the processes; default: {STOP_S:g}"
-    )
-    commands.choices["restart"].add_argument(
-        "target", metavar="NAME|HOST", help="a process, such as actor-2, or a machine"
-    )
-    commands.choices["revoke"].add_argument("host", metavar="HOST", help="a machine with actors")
-    commands.choices["exec"].add_argument(
-        "command", metavar="-- CMD", nargs=argparse.REMAINDER, help="such as -- nvidia-smi -L"
-    )
-    commands.choices["exec"].add_argument(
-        "--workers_csv_path", metavar="FILE",
-        help="run it on the machines of a CSV, in the home folder: before a launch, or a setup",
-    )  # fmt: skip
-    commands.choices["exec"].add_argument(
-        "--accept_new_host_keys", action="store_true", help="trust machines unknown to SSH"
-    )
-    commands.choices["fetch"].add_argument(
-        "--to", type=Path, metavar="FOLDER", help="default: the logdir here"
-    )
-    commands.choices["attach"].add_argument("host", metavar="HOST", help="a machine of the run")
-    commands.choices["stacks"].add_argument(
-        "names", metavar="NAME", nargs="*", help="default: all processes"
-    )
+        option(name, "-f", "--follow", action="store_true", help="keep showing what is new")
+    option("status", "targets", metavar="NAME|HOST", nargs="*",
+           help="processes, such as actor-2, or machines; default: all")  # fmt: skip
+    option("status", "--problems", action="store_true", help="only processes that need attention")
+    option("logs", "name", metavar="NAME", help="a process, such as actor-2, or supervisor")
+    option("logs", "host", metavar="HOST", nargs="?", help="the machine of the supervisor")
+    option("stop", "target", metavar="NAME|HOST", nargs="?",
+           help="a process, such as actor-2, or a machine; default: the whole run")  # fmt: skip
+    option("stop", "--timeout_s", type=float,
+           help=f"how long to wait for the processes; default: {STOP_S:g}")  # fmt: skip
+    option("restart", "target", metavar="NAME|HOST",
+           help="a process, such as actor-2, or a machine")  # fmt: skip
+    option("revoke", "host", metavar="HOST", help="a machine with actors")
+    option("exec", "command", metavar="-- CMD", nargs=argparse.REMAINDER,
+           help="such as -- nvidia-smi -L")  # fmt: skip
+    option("exec", "--workers_csv_path", metavar="FILE",
+           help="run it on the machines of a CSV, in the home folder: before a launch, or a "
+           "setup")  # fmt: skip
+    option("exec", "--accept_new_host_keys", action="store_true",
+           help="trust machines unknown to SSH")  # fmt: skip
+    option("fetch", "--to", type=Path, metavar="FOLDER", help="default: the logdir here")
+    option("attach", "host", metavar="HOST", help="a machine of the run")
+    option("stacks", "names", metavar="NAME", nargs="*", help="default: all processes")
     _add_workers(commands.add_parser("workers", help="write a workers CSV", allow_abbrev=False))
     return parser
 
@@ -210,13 +181,10 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
     command.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
 
 
-_SOME_LOGDIR = "runs"
-
-
 def _given(options: argparse.Namespace) -> Given:
     names = ("workers_csv_path", "accept_new_host_keys", "rendezvous_port")
     flags = {name: getattr(options, name) for name in names if hasattr(options, name)}
-    return Given({**flags, "logdir": options.logdir or _SOME_LOGDIR})
+    return Given({**flags, "logdir": options.logdir or "runs"})
 
 
 def _own_names(options: argparse.Namespace) -> str:
@@ -315,18 +283,6 @@ def _stop(options: argparse.Namespace) -> int:
     return _by_engine(options, "stop", options.target, timeout_s=timeout)
 
 
-def _restart(options: argparse.Namespace) -> int:
-    return operate.restart(_run_of(options), options.target)
-
-
-def _revoke(options: argparse.Namespace) -> int:
-    return operate.revoke(_run_of(options), options.host)
-
-
-def _add(options: argparse.Namespace) -> int:
-    return operate.add(_run_of(options), command_line.parse)
-
-
 def _exec(options: argparse.Namespace) -> int:
     words = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not words:
@@ -342,14 +298,6 @@ def _exec(options: argparse.Namespace) -> int:
 def _fetch(options: argparse.Namespace) -> int:
     logdir = _run_of(options)
     return operate.fetch(logdir, options.to or logdir, Console(stderr=True))
-
-
-def _attach(options: argparse.Namespace) -> int:
-    return operate.attach(_run_of(options), options.host)
-
-
-def _stacks(options: argparse.Namespace) -> int:
-    return operate.stacks(_run_of(options), options.names)
 
 
 def _workers(options: argparse.Namespace) -> int:
@@ -375,3 +323,24 @@ def _workers(options: argparse.Namespace) -> int:
         raise ConfigError(f"--output={options.output}: {error.strerror}") from error
     print(f"{options.output}: {rows} processes")
     return 0
+
+
+_OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
+    ("status", _status, "show the state of every process of a run"),
+    ("watch", _watch, "show a run until it ends, as the terminal that launched it does"),
+    ("logs", _logs, "print the output of a process"),
+    ("stop", _stop, "stop the processes of a run, and nothing else"),
+    ("restart", lambda o: operate.restart(_run_of(o), o.target),
+     "restart a process, or all processes of a machine"),
+    ("add", lambda o: operate.add(_run_of(o), command_line.parse),
+     "start the actors of rows that were appended to the workers CSV"),
+    ("revoke", lambda o: operate.revoke(_run_of(o), o.host),
+     "shut a machine out of a run: learners refuse its certificate"),
+    ("exec", _exec, "run a command in the project's folder on every machine"),
+    ("fetch", _fetch, "copy the run's files from its machines to this one"),
+    ("attach", lambda o: operate.attach(_run_of(o), o.host),
+     "attach this terminal to the tmux session on a machine"),
+    ("stacks", lambda o: operate.stacks(_run_of(o), o.names),
+     "print the Python stacks of the processes: where do they hang?"),
+)  # fmt: skip
+"""The commands that look after a run: name, what does it, and what it is for."""
