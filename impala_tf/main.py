@@ -110,7 +110,7 @@ def _prediction(given: Given) -> list[str]:
     from impala_tf.frontend.launcher import plan_of
     from impala_tf.measure import cost_model
 
-    plan, _, _ = plan_of(given, sys.executable)
+    plan, _ = plan_of(given, sys.executable)
     return cost_model.prediction(plan, str(given.cluster.speed_json))
 
 

@@ -50,7 +50,7 @@ def launch(
         names one machine in two ways, which only the machine can tell), or if the logdir holds
         another run. Nothing was started.
     """
-    plan, passwords, _ = plan_of(given, sys.executable)
+    plan, passwords = plan_of(given, sys.executable)
     check_secrets(given)
     logdir = Path(given["logdir"]).resolve()
     for line in overview.warnings(plan):

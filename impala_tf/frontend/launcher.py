@@ -16,7 +16,7 @@ from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError, NoCodeError
-from impala_tf.frontend.inventory import Row, Secret, read_workers
+from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.node.state import NodeState, Orders
 from impala_tf.frontend.parallel import Machines, good, on_all, problems
@@ -53,10 +53,8 @@ class Checked(NamedTuple):
         return {"workdir": self.workdir, "logdir": self.logdir, "machine_id": self.machine_id}
 
 
-def plan_of(given: Given, python: str) -> tuple[Plan, dict[str, Secret], list[Row]]:
-    """Returns the plan of a launch, {name of the node: password}, and the CSV's rows.
-
-    Opens no connection.
+def plan_of(given: Given, python: str) -> tuple[Plan, dict[str, Secret]]:
+    """Returns the plan of a launch, and {name of the node: password}. Opens no connection.
 
     Args:
       given: the flags of the launch; `workers_csv_path` and `logdir` are among them.
@@ -71,7 +69,7 @@ def plan_of(given: Given, python: str) -> tuple[Plan, dict[str, Secret], list[Ro
     workdir = project.ROOT if user_commands.IS_CHECKOUT else Path.cwd()
     local = LocalNode(workdir, python, Path(given["logdir"]).resolve(), is_here)
     plan = make_plan(given, rows, local)
-    return plan, passwords(plan, rows), rows
+    return plan, passwords(plan, rows)
 
 
 def new_record(plan: Plan, given: Given) -> Record:

@@ -197,7 +197,7 @@ def _setup(options: argparse.Namespace) -> int:
     for name in extras:
         if name not in _EXTRAS:
             raise ConfigError(f"--extras={name}: must be some of {', '.join(_EXTRAS)}")
-    plan, passwords, _ = plan_of(_given(options), sys.executable)
+    plan, passwords = plan_of(_given(options), sys.executable)
     settings = bootstrap.SetupOptions(extras, options.wheelhouse, options.install_python)
     return setup.set_up(
         plan, passwords, options.accept_new_host_keys, Console(), settings, _own_names(options)
@@ -205,7 +205,7 @@ def _setup(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    plan, passwords, _ = plan_of(_given(options), sys.executable)
+    plan, passwords = plan_of(_given(options), sys.executable)
     print(overview.text(plan), end="")
     findings = preflight.examine(
         plan,
@@ -279,8 +279,8 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    timeout = "--timeout_s", options.timeout_s
-    return _by_engine(options, "stop", options.target, timeout_s=timeout)
+    target, timeout = (options.target, options.target), ("--timeout_s", options.timeout_s)
+    return _by_engine(options, "stop", target=target, timeout_s=timeout)
 
 
 def _exec(options: argparse.Namespace) -> int:
@@ -288,7 +288,7 @@ def _exec(options: argparse.Namespace) -> int:
     if not words:
         raise ConfigError("exec: name a command, such as -- nvidia-smi -L")
     if options.workers_csv_path:
-        plan, passwords, _ = plan_of(_given(options), sys.executable)
+        plan, passwords = plan_of(_given(options), sys.executable)
         machines = connected(plan.nodes, passwords, options.accept_new_host_keys)
         return operate.execute(machines, words, in_workdir=False)
     record = load(_run_of(options))

@@ -47,15 +47,15 @@ _CREDENTIALS = "credentials"
 _REVOKED_AFTER_S = 5  # see impala_tf.transport.credentials.Revoked
 
 
-def stop(logdir: Path, timeout_s: float, target: str | None = None) -> int:
+def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> int:
     """Stops the processes of a run, and nothing else.
 
     Learners of a group stop together.
 
     Args:
       logdir: the run's, on this machine.
-      timeout_s: how long to wait for the learners, and then for all.
       target: a process, or a machine whose processes are meant. Default: all.
+      timeout_s: how long to wait for the learners, and then for all.
 
     Returns:
       1 if a process still runs or had to be killed, or if a machine is unreachable, else 0.
@@ -120,7 +120,7 @@ def add(logdir: Path, parse: Callable[[Sequence[str]], Given]) -> int:
       parse: reads the command line of the launch's flags.
     """
     record = load(logdir)
-    plan, passwords, _ = plan_of(parse(record.flags), sys.executable)
+    plan, passwords = plan_of(parse(record.flags), sys.executable)
     new = _new_actors(record, plan)
     nodes = {node.name: node for node in record.plan.nodes}
     plan = snapshot.with_code(plan, snapshot.load(logdir, record.level_name).digest)

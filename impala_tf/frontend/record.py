@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from impala_tf.config import ConfigError, user_commands
+from impala_tf.config import ClusterConfig, ConfigError, user_commands
 from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.node.state import replace_file
@@ -68,7 +68,7 @@ def load(logdir: Path) -> Record:
         raise ConfigError(f"{path}: not a record of a launch ({error})") from error
 
 
-def find(logdir: str | Path | None, tmux_sess: str) -> Path:
+def find(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) -> Path:
     """Returns `logdir`, or if it is None, that of the newest run under runs/ in a tmux session.
 
     Raises:

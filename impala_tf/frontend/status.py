@@ -46,16 +46,23 @@ class Shown(NamedTuple):
     """Whether to show only what somebody has to look at."""
 
 
-def show_status(logdir: Path, console: Console, follow: bool, shown: Shown) -> int:
+def show_status(
+    logdir: Path, follow: bool = False, targets: tuple[str, ...] = (), problems: bool = False
+) -> int:
     """Prints sums and the state of processes; returns 1 if a machine is unreachable, else 0.
 
     On a terminal, the rows of machines that answer are shown before the slow ones have answered.
-    With `follow`, shows it again and again until Ctrl-C.
+
+    Args:
+      logdir: the run's, on this machine.
+      follow: whether to show it again and again, until Ctrl-C.
+      targets: as in `Shown`.
+      problems: as in `Shown`.
 
     Raises:
       ConfigError: a target is not of this run.
     """
-    record = load(logdir)
+    record, console, shown = load(logdir), overview.wide_console(), Shown(targets, problems)
     _names(record.plan, shown.targets)
     machines = Machines(SshConnector(record.passwords(), False))
     with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -114,7 +121,7 @@ def _ask_all(
     return _answers(asked, before)
 
 
-def follow_logs(logdir: Path, name: str, follow: bool, host: str | None = None) -> int:
+def follow_log(logdir: Path, name: str, follow: bool, host: str | None = None) -> int:
     """Prints the end of a log. With `follow`, also what is added until the process is over.
 
     Args:

@@ -198,7 +198,7 @@ def test_stop_takes_the_jobs_away_and_waits_for_the_checkpoint(
     ("words", "status", "line"),
     [
         (["logs", "supervisor"], 1, "supervisor: no process of a run"),
-        (["stop", "actor-1"], 2, "stop actor-1: stops whole runs in Kubernetes"),
+        (["stop", "actor-1"], 2, "stop actor-1: only for runs over SSH"),
     ],
 )
 def test_what_it_cannot_do_is_said_in_one_line(

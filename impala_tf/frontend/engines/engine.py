@@ -61,21 +61,21 @@ class Engine(Protocol[Job]):
           ClusterError: the engine refuses the run.
         """
 
-    def find(self, logdir: str | Path | None) -> Job | None:
+    def find(self, logdir: str | Path | None, /) -> Job | None:
         """Returns the job that was submitted with a logdir; None if there is none.
 
         Raises:
           ConfigError: its record is damaged.
         """
 
-    def show_status(self, job: Job) -> int:
+    def show_status(self, job: Job, /) -> int:
         """Prints what the engine says of the job, and the state of its processes.
 
         Raises:
           ClusterError: the engine does not answer.
         """
 
-    def follow_log(self, job: Job, name: str, follow: bool) -> int:
+    def follow_log(self, job: Job, name: str, follow: bool, /) -> int:
         """Prints the end of a process's output.
 
         Args:
@@ -87,11 +87,10 @@ class Engine(Protocol[Job]):
           ClusterError: there is none.
         """
 
-    def stop(self, job: Job, target: str | None) -> int:
-        """Stops the whole run, with a checkpoint; or what `target` names, if the engine can.
+    def stop(self, job: Job, /) -> int:
+        """Stops the whole run, with a checkpoint.
 
         Raises:
-          ConfigError: a target that cannot be stopped alone.
           ClusterError: the engine does not do it.
         """
 

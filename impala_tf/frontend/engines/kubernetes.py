@@ -132,10 +132,8 @@ def follow_log(job: Job, name: str, follow: bool) -> int:
     return subprocess.run(_command(job, *command, *(["-f"] if follow else []))).returncode
 
 
-def stop(job: Job, target: str | None) -> int:
+def stop(job: Job) -> int:
     """Deletes the run's Jobs, so that its learners write a checkpoint; see `engine.Engine`."""
-    if target is not None:
-        raise ConfigError(f"stop {target}: stops whole runs in Kubernetes; leave {target} out")
     if not _jobs(job, "-o=name"):
         print(f"{job.name} has no Jobs in Kubernetes any more")
         return 0

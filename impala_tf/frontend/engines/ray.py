@@ -157,14 +157,8 @@ def follow_log(job: Job, name: str, follow: bool) -> int:
             answer = cluster.ask([name], "log", offset).get(name, (0, b""))
 
 
-def stop(job: Job, target: str | None) -> int:
-    """Stops the whole run, with a checkpoint; returns 0.
-
-    Raises:
-      ConfigError: a target.
-    """
-    if target is not None:
-        raise ConfigError(f"stop {target}: stops whole runs on Ray; leave {target} out")
+def stop(job: Job) -> int:
+    """Stops the whole run, with a checkpoint; returns 0."""
     with _connected(job.address):
         cluster = Cluster(job.run.namespace)
         if not cluster.has("learner-0"):

@@ -99,7 +99,7 @@ def follow_log(job: Job, name: str, follow: bool) -> int:
     raise ConfigError(_ask(job, f"sky jobs logs -n {job.name}", f"sky logs {job.name}"))
 
 
-def stop(job: Job, target: str | None) -> int:
+def stop(job: Job) -> int:
     """As `show_status`."""
     raise ConfigError(_ask(job, f"sky jobs cancel -n {job.name}", f"sky cancel -a {job.name}"))
 

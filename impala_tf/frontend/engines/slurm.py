@@ -181,14 +181,8 @@ def follow_log(job: Job, name: str, follow: bool) -> int:
     return subprocess.run(["tail", "-c", _TAIL_BYTES, *more, "--", str(path)]).returncode
 
 
-def stop(job: Job, target: str | None) -> int:
-    """Stops the whole run, with a checkpoint, or takes it out of the queue; returns 0.
-
-    Raises:
-      ConfigError: a target.
-    """
-    if target is not None:
-        raise ConfigError(f"stop {target}: stops whole jobs of Slurm; leave {target} out")
+def stop(job: Job) -> int:
+    """Stops the whole run, with a checkpoint, or takes it out of the queue; returns 0."""
     states = _queue(job, "%T")
     if not states:
         print(f"job {job.number} is not in the queue any more")
