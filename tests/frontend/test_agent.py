@@ -13,8 +13,8 @@ import pytest
 from impala_tf.frontend.node import agent
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain
-from impala_tf.frontend.node.state import NodeState
-from impala_tf.frontend.node.tmux import RunSession, TmuxError
+from impala_tf.frontend.node.state import AgentError, NodeState
+from impala_tf.frontend.node.tmux import RunSession
 from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
 from tests.helpers.node import Node
 from tests.helpers.waiting import wait_until
@@ -70,7 +70,7 @@ def test_closing_a_run_leaves_other_windows_and_sessions_open(session):
 
 def test_a_machine_without_tmux_says_so(private_tmux, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(TmuxError, match="tmux is missing; on Debian: apt-get install tmux"):
+    with pytest.raises(AgentError, match="tmux is missing; on Debian: apt-get install tmux"):
         RunSession("impala").windows()
 
 

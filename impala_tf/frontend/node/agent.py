@@ -22,10 +22,9 @@ from typing import Any
 from impala_tf.frontend import project
 from impala_tf.frontend.node import boot, code_folders, recovery, run_folder
 from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.orders_file import AgentError, changed_orders, locked
+from impala_tf.frontend.node.orders_file import changed_orders, locked
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.node.private import (
-    PrivateError,
     check_owner,
     remove_secrets,
     renew_secrets,
@@ -33,8 +32,8 @@ from impala_tf.frontend.node.private import (
     write_secrets,
 )
 from impala_tf.frontend.node.stacks import stacks
-from impala_tf.frontend.node.state import NodeState, Orders
-from impala_tf.frontend.node.tmux import RunSession, TmuxError, Window
+from impala_tf.frontend.node.state import AgentError, NodeState, Orders
+from impala_tf.frontend.node.tmux import RunSession, Window
 from impala_tf.frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
 from impala_tf.machine.addresses import is_here
 from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
@@ -379,7 +378,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         answer = TASKS[arguments[0]](json.load(sys.stdin))
-    except (AgentError, PrivateError, TmuxError, boot.CronError, OSError) as error:
+    except (AgentError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     print(json.dumps(answer))

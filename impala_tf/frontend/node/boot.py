@@ -7,15 +7,11 @@ import shlex
 import subprocess
 import sys
 
-from impala_tf.frontend.node.state import Orders
-
-
-class CronError(Exception):
-    """cron cannot be used; the message says why."""
+from impala_tf.frontend.node.state import AgentError, Orders
 
 
 def check() -> None:
-    """Raises CronError if there is no cron on this machine."""
+    """Raises AgentError if there is no cron on this machine."""
     _crontab()
 
 
@@ -33,7 +29,7 @@ def remove(orders: Orders) -> None:
     """Removes what `install` added, if that is there."""
     try:
         lines = _crontab()
-    except CronError:
+    except AgentError:
         return
     kept = [line for line in lines if _mark(orders) not in line]
     if kept != lines:
@@ -48,11 +44,11 @@ def _crontab() -> list[str]:
     try:
         done = subprocess.run(["crontab", "-l"], capture_output=True, text=True)
     except FileNotFoundError as error:
-        raise CronError("--start_at_boot: cron is missing; on Debian: apt-get install cron") from (
+        raise AgentError("--start_at_boot: cron is missing; on Debian: apt-get install cron") from (
             error
         )
     if done.returncode != 0 and "no crontab" not in done.stderr:
-        raise CronError(f"--start_at_boot: crontab: {done.stderr.strip()}")
+        raise AgentError(f"--start_at_boot: crontab: {done.stderr.strip()}")
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 
@@ -60,4 +56,4 @@ def _replace(lines: list[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     done = subprocess.run(["crontab", "-"], input=text, capture_output=True, text=True)
     if done.returncode != 0:
-        raise CronError(f"--start_at_boot: crontab: {done.stderr.strip()}")
+        raise AgentError(f"--start_at_boot: crontab: {done.stderr.strip()}")

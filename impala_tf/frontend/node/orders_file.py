@@ -8,11 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.state import Orders
-
-
-class AgentError(Exception):
-    """The task cannot be done; the message says why."""
+from impala_tf.frontend.node.state import AgentError, Orders
 
 
 @contextlib.contextmanager

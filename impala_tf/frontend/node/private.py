@@ -9,20 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.state import Orders
-
-
-class PrivateError(Exception):
-    """A folder belongs to another user, or a secret is missing; the message says which."""
+from impala_tf.frontend.node.state import AgentError, Orders
 
 
 def check_owner(logdir: Path) -> None:
-    """Raises PrivateError if another user could read the run's keys, or replace its files."""
+    """Raises AgentError if another user could read the run's keys, or replace its files."""
     for folder in (logdir, logdir / "credentials", files.processes_folder(logdir)):
         with contextlib.suppress(FileNotFoundError):
             owner = folder.stat().st_uid
             if owner not in (os.geteuid(), 0):
-                raise PrivateError(f"{folder} belongs to another user (uid {owner})")
+                raise AgentError(f"{folder} belongs to another user (uid {owner})")
 
 
 def write_credentials(folder: Path, contents: Mapping[str, str]) -> None:
@@ -62,13 +58,13 @@ def renew_secrets(orders: Orders, values: Mapping[str, str]) -> None:
       values: {name: value} of those that the shell of the launcher has.
 
     Raises:
-      PrivateError: if one is missing.
+      AgentError: if one is missing.
     """
     with contextlib.suppress(FileNotFoundError):
         read_secrets(orders)
         return
     if missing := [name for name in orders.secrets if name not in values]:
-        raise PrivateError(
+        raise AgentError(
             f"--secret={missing[0]}: was removed when the run ended, and is not set in the shell "
             "that restarts it"
         )

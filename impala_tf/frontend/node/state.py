@@ -20,6 +20,11 @@ from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.machine.node import is_learner
 from impala_tf.machine.supervision import ProcessState, start_ticks
 
+
+class AgentError(Exception):
+    """A task that cannot be done on this machine; the message says why, in one line."""
+
+
 HEARTBEAT_S = 2.0
 SILENT_S = 15.0
 """A supervisor that has not written its state for this long is dead or stopped."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import libtmux
 from libtmux.exc import LibTmuxException, TmuxCommandNotFound
 
-from impala_tf.frontend.node.state import boot_id
+from impala_tf.frontend.node.state import AgentError, boot_id
 
 _FORMAT = "#{window_id}:#{pane_dead}:#{@impala_run}:#{window_name}"
 _WIDTH, _HEIGHT = 160, 48  # until somebody attaches to the session
@@ -21,10 +21,6 @@ _IN_WINDOW = (
     'tmux set-option -w -t "$TMUX_PANE" remain-on-exit on \\; '
     'set-option -w -t "$TMUX_PANE" @impala_run "$0" && exec "$@"'
 )
-
-
-class TmuxError(Exception):
-    """tmux cannot be used; the message says why."""
 
 
 class Window(NamedTuple):
@@ -42,7 +38,7 @@ class RunSession:
     """A tmux session, which may not exist yet."""
 
     def __init__(self, name: str) -> None:
-        """`name`: letters, digits, _ and -, as in --tmux_sess. Raises TmuxError without tmux."""
+        """`name`: letters, digits, _ and -, as in --tmux_sess. Raises AgentError without tmux."""
         # If this runs inside tmux, TMUX names that server. Runs always use the default server.
         os.environ.pop("TMUX", None)
         self._name = name
@@ -50,7 +46,7 @@ class RunSession:
             self._server = libtmux.Server()
             self._server.cmd("-V")
         except TmuxCommandNotFound as error:
-            raise TmuxError("tmux is missing; on Debian: apt-get install tmux") from error
+            raise AgentError("tmux is missing; on Debian: apt-get install tmux") from error
 
     def server(self) -> str:
         """Returns what only this user's tmux server on this machine has.
@@ -74,7 +70,7 @@ class RunSession:
           run_id: the run that it belongs to.
 
         Raises:
-          TmuxError: with tmux's own message.
+          AgentError: with tmux's own message.
         """
         command = shlex.join(["sh", "-c", _IN_WINDOW, run_id, *argv])
         try:
@@ -87,7 +83,7 @@ class RunSession:
                 self._name, window_name=window, window_command=command, x=_WIDTH, y=_HEIGHT
             )
         except LibTmuxException as error:
-            raise TmuxError(f"tmux: {error}") from error
+            raise AgentError(f"tmux: {error}") from error
 
     def close(self, run_id: str, names: Sequence[str] | None = None) -> None:
         """Closes a run's windows, or those called `names`; the session ends with its last one."""

@@ -38,7 +38,7 @@ exit $status
 
 
 def open_supervisor(session: RunSession, orders: Orders) -> None:
-    """Opens the window of the supervisor. Raises TmuxError."""
+    """Opens the window of the supervisor. Raises AgentError."""
     logdir, node = orders.logdir, orders.node
     where = [orders.code or ".", files.supervisor_log(logdir, node), files.state_path(logdir, node)]
     command = [
@@ -51,7 +51,7 @@ def open_supervisor(session: RunSession, orders: Orders) -> None:
 
 
 def open_missing(session: RunSession, orders: Orders) -> None:
-    """Opens the windows of processes that have none. Raises TmuxError."""
+    """Opens the windows of processes that have none. Raises AgentError."""
     present = {window.name for window in session.windows() if window.run_id == orders.run_id}
     for name in (spec.name for spec in orders.processes if spec.name not in present):
         log, lock = files.log_path(orders.logdir, name), files.lock_path(orders.logdir, orders.node)
