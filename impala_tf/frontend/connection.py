@@ -81,10 +81,11 @@ class Stream(Protocol):
         """Ends the command, if it runs in `until_input_ends`; may be called from any thread."""
 
 
-class CommandRunner(Protocol):
+class CommandRunner:
     """A machine. Every method raises ClusterError if the machine is unreachable."""
 
-    node: NodeSpec
+    def __init__(self, node: NodeSpec) -> None:
+        self.node = node
 
     def run(
         self,
@@ -102,25 +103,28 @@ class CommandRunner(Protocol):
           timeout_s: how long it may be silent.
           in_workdir: whether to run it in the project's folder, else in the home folder.
         """
+        command, mark = self._wrapped(argv, in_workdir)
+        done = self._run(command, stdin, timeout_s)
+        return done._replace(stdout=b"".join(without_mark(iter([done.stdout]), mark)))
 
     def stream(self, argv: Sequence[str], in_workdir: bool = True) -> Stream:
         """Starts a command, and keeps its standard input open."""
+        return self._stream(*self._wrapped(argv, in_workdir))
 
     def close(self) -> None:
         """Closes the connection, if there is one."""
 
+    def _wrapped(self, argv: Sequence[str], in_workdir: bool) -> tuple[list[str], bytes]:
+        """Returns the command to run, and the line that precedes its output."""
+        mark = secrets.token_hex(8)
+        folder = self.node.workdir if in_workdir else ""
+        return ["sh", "-c", _WRAPPER, mark, folder, *argv], f"{mark}\n".encode()
 
-def wrapped(node: NodeSpec, argv: Sequence[str], in_workdir: bool) -> tuple[list[str], bytes]:
-    """Returns the command to run on a machine, and the line that precedes its output."""
-    mark = secrets.token_hex(8)
-    folder = node.workdir if in_workdir else ""
-    return ["sh", "-c", _WRAPPER, mark, folder, *argv], f"{mark}\n".encode()
+    def _run(self, command: list[str], stdin: bytes, timeout_s: float) -> Completed:
+        raise NotImplementedError
 
-
-def after_mark(printed: bytes, mark: bytes) -> bytes:
-    """Returns a command's own output; all of it if the command never started."""
-    _, found, rest = printed.partition(mark)
-    return rest if found else printed
+    def _stream(self, command: list[str], mark: bytes) -> Stream:
+        raise NotImplementedError
 
 
 def until_input_ends(argv: Sequence[str]) -> list[str]:
@@ -165,48 +169,30 @@ def ask_agent(
     return json.loads(done.stdout)
 
 
-class LocalRunner:
+class LocalRunner(CommandRunner):
     """This machine."""
 
     def __init__(self, node: NodeSpec) -> None:
-        self.node = node
+        super().__init__(node)
         # If this runs inside tmux, TMUX names that server. Runs always use the default server.
         self._environment = {k: v for k, v in os.environ.items() if k != "TMUX"}
 
-    def run(
-        self,
-        argv: Sequence[str],
-        stdin: bytes = b"",
-        timeout_s: float = TIMEOUT_S,
-        in_workdir: bool = True,
-    ) -> Completed:
-        """As in CommandRunner."""
-        command, mark = wrapped(self.node, argv, in_workdir)
+    def _run(self, command: list[str], stdin: bytes, timeout_s: float) -> Completed:
         try:
             done = subprocess.run(
                 command, input=stdin, capture_output=True, timeout=timeout_s, env=self._environment
             )
         except subprocess.TimeoutExpired as error:
-            raise ClusterError(
-                f"{self.node.name}: {argv[0]}: longer than {timeout_s:g} s"
-            ) from error
-        return Completed(done.returncode, after_mark(done.stdout, mark), done.stderr)
+            word = command[5]  # the first one of what was wrapped
+            raise ClusterError(f"{self.node.name}: {word}: longer than {timeout_s:g} s") from error
+        return Completed(done.returncode, done.stdout, done.stderr)
 
-    def stream(self, argv: Sequence[str], in_workdir: bool = True) -> Stream:
-        """As in CommandRunner."""
-        command, mark = wrapped(self.node, argv, in_workdir)
+    def _stream(self, command: list[str], mark: bytes) -> Stream:
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=self._environment,
-            start_new_session=True,
-        )
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=self._environment, start_new_session=True,
+        )  # fmt: skip
         return _LocalStream(process, mark)
-
-    def close(self) -> None:
-        """As in CommandRunner; there is no connection."""
 
 
 class _LocalStream:

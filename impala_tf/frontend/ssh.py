@@ -11,14 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import paramiko
 
-from impala_tf.frontend.connection import (
-    TIMEOUT_S,
-    Completed,
-    Stream,
-    after_mark,
-    without_mark,
-    wrapped,
-)
+from impala_tf.frontend.connection import CommandRunner, Completed, Stream, without_mark
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.ssh_login import CONNECT_TIMEOUT_S, SshConnector
@@ -32,28 +25,20 @@ _PLAIN = frozenset(f"{string.ascii_letters}{string.digits} ./_=-".encode())
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
-class SshRunner:
-    """Another machine; see `impala_tf.frontend.connection.CommandRunner`.
+class SshRunner(CommandRunner):
+    """Another machine.
 
     If the connection is lost, the command that runs fails, and the next one connects again.
     """
 
     def __init__(self, node: NodeSpec, connector: SshConnector) -> None:
         """Logs in. Raises ClusterError if that fails."""
-        self.node = node
+        super().__init__(node)
         self._connector = connector
         self._lock = threading.Lock()
         self._client: paramiko.SSHClient | None = connector.connect(node)
 
-    def run(
-        self,
-        argv: Sequence[str],
-        stdin: bytes = b"",
-        timeout_s: float = TIMEOUT_S,
-        in_workdir: bool = True,
-    ) -> Completed:
-        """As in CommandRunner."""
-        command, mark = wrapped(self.node, argv, in_workdir)
+    def _run(self, command: list[str], stdin: bytes, timeout_s: float) -> Completed:
         with self._errors(timeout_s):
             channel = self._channel(command)
             channel.settimeout(timeout_s)
@@ -68,17 +53,15 @@ class SshRunner:
             finally:
                 channel.close()
                 reader.join()
-        return Completed(status, after_mark(output, mark), b"".join(errors))
+        return Completed(status, output, b"".join(errors))
 
-    def stream(self, argv: Sequence[str], in_workdir: bool = True) -> Stream:
-        """As in CommandRunner."""
-        command, mark = wrapped(self.node, argv, in_workdir)
+    def _stream(self, command: list[str], mark: bytes) -> Stream:
         with self._errors(CONNECT_TIMEOUT_S):
             channel = self._channel(command, merge=True)
         return _SshStream(self.node.name, channel, mark)
 
     def close(self) -> None:
-        """As in CommandRunner."""
+        """Ends the connection; the next command connects again."""
         with self._lock:
             self._disconnect()
 
