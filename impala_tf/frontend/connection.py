@@ -152,6 +152,8 @@ def ask_agent(
 ) -> Any:
     """Does a task of `impala_tf.frontend.node.agent` on a machine; returns its answer.
 
+    Every task is told "logdir" and "node", besides the question.
+
     Raises:
       NoCodeError: if "check" finds no folder of the run's code.
       ClusterError: if the machine is unreachable or the task fails.
@@ -159,7 +161,8 @@ def ask_agent(
     node = runner.node
     module = ["-c", _AGENT, node.code] if node.code else ["-m", "impala_tf.frontend.node.agent"]
     command = [node.python, *module, task]
-    done = runner.run(command, json.dumps(question).encode(), timeout_s)
+    told = {"logdir": node.logdir, "node": node.id, **question}
+    done = runner.run(command, json.dumps(told).encode(), timeout_s)
     if done.status == NO_WORKDIR:
         raise ClusterError(f"{node.name}: {node.workdir}: no such folder")
     if done.status == NO_CODE:

@@ -126,7 +126,6 @@ class Launcher:
             "manifest": {},
             "tmux_sess": plan.tmux_sess,
             "code": node.code,
-            "logdir": node.logdir,
             "addresses": [node.address] if learners and node.address else [],
             "start_at_boot": self.record.start_at_boot,
         }
@@ -311,8 +310,6 @@ def end_processes(
     def end_on(runner: CommandRunner) -> dict[str, Any]:
         mine = {process.name for process in record.plan.on(runner.node)}
         question = {
-            "logdir": runner.node.logdir,
-            "node": runner.node.id,
             "run_id": record.run_id,
             "names": None if names is None else sorted(mine & set(names)),
             "timeout_s": timeout_s,

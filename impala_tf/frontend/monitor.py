@@ -244,15 +244,13 @@ class Monitor:
             self._notes.append(f"{name}: {text}")
         if known is None or time.monotonic() - known[1] > _REVIVE_S:
             self._silent[name] = state.pid, time.monotonic()
-            ask_agent(runner, "rejoin", {"logdir": runner.node.logdir, "node": runner.node.id},
-                      STOP_S)  # fmt: skip
+            ask_agent(runner, "rejoin", {}, STOP_S)
 
     def _take_note(self, name: str, runner: CommandRunner, seen: Look) -> None:
         if seen.state is None:
             return
         if seen.has_rebooted and any(p.state not in OVER for p in seen.state.processes.values()):
-            question = {"logdir": runner.node.logdir, "node": runner.node.id}
-            ask_agent(runner, "rejoin", question, STOP_S)
+            ask_agent(runner, "rejoin", {}, STOP_S)
             self._notes.append(f"{name}: has rebooted; its processes were started again")
             return
         self._revive(name, runner, seen, seen.state)

@@ -101,7 +101,7 @@ def restart(logdir: Path, target: str) -> int:
                 launcher.bring_in(runner)
                 return
             mine = [p.name for p in record.plan.on(runner.node) if p.name in names]
-            question = _about(runner.node, names=mine, secrets=secrets_here(record))
+            question = {"names": mine, "secrets": secrets_here(record)}
             ask_agent(runner, "restart", question, 120.0)
 
         found = on_all(machines.reached(), restart_on)
@@ -187,7 +187,7 @@ def revoke(logdir: Path, host: str) -> int:
         found = on_all(
             [runner for runner in machines.reached() if runner.node != node],
             lambda runner: ask_agent(
-                runner, "revoke", _about(runner.node, credentials={certificates.REVOKED: names})
+                runner, "revoke", {"credentials": {certificates.REVOKED: names}}
             ),
         )
         reached = [runner for runner in machines.reached() if runner.node == node]
@@ -341,7 +341,7 @@ def stacks(logdir: Path, names: Sequence[str]) -> int:
     with connected(record.plan.nodes, record.passwords()) as machines:
         found = on_all(
             machines.reached(),
-            lambda runner: ask_agent(runner, "stacks", _about(runner.node, names=list(names))),
+            lambda runner: ask_agent(runner, "stacks", {"names": list(names)}),
         )
         lines = problems(machines.found) + problems(found)
     for node, processes in good(found).items():
@@ -356,10 +356,6 @@ def _machine(record: Record, host: str) -> NodeSpec:
             return node
     names = ", ".join(node.name for node in record.plan.nodes)
     raise ConfigError(f"{host}: no such machine; this run has {names}")
-
-
-def _about(node: NodeSpec, **more: Any) -> dict[str, Any]:
-    return {"logdir": node.logdir, "node": node.id, **more}
 
 
 def _processes_called(plan: Plan, target: str) -> set[str]:
