@@ -39,7 +39,7 @@ from impala_tf.frontend.launcher import (
 from impala_tf.frontend.look import look
 from impala_tf.frontend.monitor import MakeDisplay, Monitor
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
-from impala_tf.frontend.plan import NodeSpec, Plan
+from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import Record, load, save
 from impala_tf.machine import certificates
 
@@ -65,10 +65,10 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
         return _stop_some(record, timeout_s, _processes_called(record.plan, target))
     with connected(record.plan.nodes, record.passwords()) as machines:
         lines = problems(machines.found) + end(record, machines, timeout_s)
-    if lines:
-        return _report(lines)
-    print(f"stopped {len(record.plan.processes)} processes on {len(record.plan.nodes)} machine(s)")
-    return 0
+    plan = record.plan
+    return _report(
+        lines, f"stopped {len(plan.processes)} processes on {len(plan.nodes)} machine(s)"
+    )
 
 
 def _stop_some(record: Record, timeout_s: float, names: set[str]) -> int:
@@ -78,10 +78,8 @@ def _stop_some(record: Record, timeout_s: float, names: set[str]) -> int:
         reached = machines.reached()
         found = end_processes(record, reached, sorted(names), timeout_s, close=True)
         lines = problems(machines.found) + left_running(found)
-    if lines:
-        return _report(lines)
-    print(f"stopped {', '.join(sorted(names))}; python -m frontend restart starts them again")
-    return 0
+    said = f"stopped {', '.join(sorted(names))}; python -m frontend restart starts them again"
+    return _report(lines, said)
 
 
 def restart(logdir: Path, target: str) -> int:
@@ -106,10 +104,7 @@ def restart(logdir: Path, target: str) -> int:
 
         found = on_all(machines.reached(), restart_on)
         lines = problems(machines.found) + problems(found)
-    if lines:
-        return _report(lines)
-    print(f"restarted {', '.join(sorted(names))}")
-    return 0
+    return _report(lines, f"restarted {', '.join(sorted(names))}")
 
 
 def add(logdir: Path, parse: Callable[[Sequence[str]], Given]) -> int:
@@ -140,10 +135,8 @@ def add(logdir: Path, parse: Callable[[Sequence[str]], Given]) -> int:
         found = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
         lines = problems(machines.found) + problems(found)
     if lines:
-        again = user_commands.frontend("restart", "HOST")
-        return _report([*lines, f"{again} tries a machine again"])
-    print(f"added {', '.join(process.name for process in new)}")
-    return 0
+        lines.append(f"{user_commands.frontend('restart', 'HOST')} tries a machine again")
+    return _report(lines, f"added {', '.join(process.name for process in new)}")
 
 
 def _add_on(launcher: Launcher, runner: CommandRunner) -> None:
@@ -178,7 +171,7 @@ def revoke(logdir: Path, host: str) -> int:
     Learners refuse the machine's certificate from then on; the run goes on without its actors.
     """
     record = load(logdir)
-    node = _machine(record, host)
+    node = overview.machine_called(record.plan, host)
     if node.is_local or record.plan.role(node) == "learner":
         raise ConfigError(f"{host}: only another machine that has no learner can be revoked")
     names = certificates.revoke(logdir / _CREDENTIALS, node.name)
@@ -194,9 +187,9 @@ def revoke(logdir: Path, host: str) -> int:
         ended = end_processes(record, reached, None, STOP_S, close=True, is_final=False)
         lines = problems(machines.found) + problems(found) + problems(ended)
     if lines:
-        return _report([*lines, "the same command tries again"])
-    print(f"revoked {node.name}: within {_REVOKED_AFTER_S} s its certificate opens no learner")
-    return 0
+        lines.append("the same command tries again")
+    said = f"revoked {node.name}: within {_REVOKED_AFTER_S} s its certificate opens no learner"
+    return _report(lines, said)
 
 
 def execute(
@@ -233,7 +226,7 @@ def execute(
             raise
         lines = problems(machines.found) + problems(found)
     lines += [f"{name}: exit status {code}" for name, code in good(found).items() if code]
-    return _report(lines) if lines else 0
+    return _report(lines)
 
 
 def fetch(logdir: Path, target: Path, console: Console) -> int:
@@ -260,7 +253,7 @@ def fetch(logdir: Path, target: Path, console: Console) -> int:
         lines = problems(machines.found) + problems(found)
     files = sum(good(found).values())
     print(f"{target}: {files} files from {len(good(found))} machine(s)")
-    return _report(lines) if lines else 0
+    return _report(lines)
 
 
 def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path) -> int:
@@ -319,7 +312,7 @@ def watch(logdir: Path, make_display: MakeDisplay) -> int:
 def attach(logdir: Path, host: str) -> int:
     """Attaches this terminal to the run's tmux session on a machine, with OpenSSH."""
     record = load(logdir)
-    node = _machine(record, host)
+    node = overview.machine_called(record.plan, host)
     command = ["tmux", "attach", "-t", f"={record.plan.tmux_sess}"]
     if not node.is_local:
         ssh = ["ssh", "-t"]
@@ -347,15 +340,7 @@ def stacks(logdir: Path, names: Sequence[str]) -> int:
     for node, processes in good(found).items():
         for name, text in processes.items():
             print(f"--- {name} on {node}\n{text.strip()}\n")
-    return _report(lines) if lines else 0
-
-
-def _machine(record: Record, host: str) -> NodeSpec:
-    for node in record.plan.nodes:
-        if host in (node.name, node.ssh_host):
-            return node
-    names = ", ".join(node.name for node in record.plan.nodes)
-    raise ConfigError(f"{host}: no such machine; this run has {names}")
+    return _report(lines)
 
 
 def _processes_called(plan: Plan, target: str) -> set[str]:
@@ -365,6 +350,8 @@ def _processes_called(plan: Plan, target: str) -> set[str]:
     return names | grouped if names & grouped else names
 
 
-def _report(lines: Sequence[str]) -> int:
-    print(*lines, sep="\n", file=sys.stderr)
-    return 1
+def _report(lines: Sequence[str], done: str = "") -> int:
+    """Prints what went wrong or, if nothing did, what was done; returns the exit status."""
+    if lines or done:
+        print(*(lines or [done]), sep="\n", file=sys.stderr if lines else sys.stdout)
+    return 1 if lines else 0

@@ -116,6 +116,15 @@ def processes_called(plan: Plan, target: str) -> set[str]:
     return names
 
 
+def machine_called(plan: Plan, host: str) -> NodeSpec:
+    """Returns a machine. Raises ConfigError if there is none of that name."""
+    for node in plan.nodes:
+        if host in (node.name, node.ssh_host):
+            return node
+    names = ", ".join(node.name for node in plan.nodes)
+    raise ConfigError(f"{host}: no such machine; this run has {names}")
+
+
 def _environments(processes: Iterable[ProcessSpec]) -> str:
     """Returns how many environments actors have, or '?' if a default decides that."""
     counts = [_flag(process, "envs_per_actor") for process in processes if not process.is_learner]

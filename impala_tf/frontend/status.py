@@ -131,7 +131,7 @@ def follow_log(logdir: Path, name: str, follow: bool, host: str | None = None) -
       host: the machine whose supervisor is meant, if there are several.
     """
     record = load(logdir)
-    node = _machine_with(record, name, host)
+    node = _machine_with(record.plan, name, host)
     with connected([node], record.passwords()) as machines:
         runner = machines.found[node.name]
         if isinstance(runner, ClusterError):
@@ -163,10 +163,8 @@ def follow_log(logdir: Path, name: str, follow: bool, host: str | None = None) -
     return 0
 
 
-def _machine_with(record: Record, name: str, host: str | None) -> NodeSpec:
+def _machine_with(plan: Plan, name: str, host: str | None) -> NodeSpec:
     """Returns the machine that has a log. Raises ConfigError if there is none, or are several."""
-    plan = record.plan
-    machines = ", ".join(node.name for node in plan.nodes)
     if host is not None and name != _SUPERVISOR:
         raise ConfigError(f"{host}: name a machine only after {_SUPERVISOR}")
     if name != _SUPERVISOR:
@@ -176,11 +174,9 @@ def _machine_with(record: Record, name: str, host: str | None) -> NodeSpec:
             raise ConfigError(f"{name}: no such process; this run has {names}")
         return plan.node(process.node)
     if host is None and len(plan.nodes) > 1:
+        machines = ", ".join(node.name for node in plan.nodes)
         raise ConfigError(f"{_SUPERVISOR}: each machine has one; add one of {machines}")
-    found = [node for node in plan.nodes if host in (None, node.name, node.ssh_host)]
-    if not found:
-        raise ConfigError(f"{host}: no such machine; this run has {machines}")
-    return found[0]
+    return overview.machine_called(plan, host or plan.nodes[0].name)
 
 
 def _is_over(runner: CommandRunner, record: Record, name: str) -> bool:
