@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from impala_tf.config import ConfigError
 
@@ -179,13 +179,12 @@ def _row(
     fields: dict[str, Any] = {}
     texts = dict.fromkeys(columns, "") | dict(zip(columns, values, strict=False))
     for name, text in texts.items():
+        text = text if name == "ssh_password" else text.strip(" \t")
         try:
-            value = _PARSERS[name](text if name == "ssh_password" else text.strip(" \t"))
+            if text or name in _READ_EMPTY:
+                fields[name] = _PARSERS[name](text)
         except ValueError as error:
             problems.append(f"{path}:{line}: {name}: {error}")
-            continue
-        if value is not None:
-            fields[name] = value
     if fields.get("job") == "learner":
         if "tf_port" not in fields and "tf_port" not in _named(problems[before:]):
             problems.append(f"{path}:{line}: tf_port: a learner needs a port to listen on")
@@ -239,12 +238,6 @@ def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[i
             )
 
 
-def _job(text: str) -> str:
-    if text not in ("learner", "actor"):
-        raise ValueError(f"{text!r}: must be learner or actor")
-    return text
-
-
 def _host(text: str) -> str:
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
@@ -255,90 +248,68 @@ def _host(text: str) -> str:
         return text
 
 
-def _port(text: str) -> int | None:
-    return None if not text else _integer(text, 65535, "a port from 1 to 65535")
+def _host_key(text: str) -> str:
+    return _KEY(" ".join(text.split()[:2]))  # without the comment
 
 
-def _envs(text: str) -> int | None:
-    return None if not text else _integer(text, 65536, "a number of environments, 1 or more")
-
-
-def _cores(text: str) -> int | None:
-    return None if not text else _integer(text, 65536, "a number of cores, 1 or more")
-
-
-def _price(text: str) -> float | None:
-    if text and re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", text) is None:
-        raise ValueError(f"{text!r}: must be a price an hour, such as 0.25")
-    return float(text) if text else None
-
-
-def _integer(text: str, most: int, what: str) -> int:
-    if re.fullmatch(r"[0-9]{1,9}", text) is None or not 1 <= int(text) <= most:
-        raise ValueError(f"{text!r}: must be {what}")
-    return int(text)
-
-
-def _devices(text: str) -> str:
-    one = r"(?:[0-9]+|(?:GPU|MIG)-[A-Za-z0-9/-]+)"
-    if re.fullmatch(rf"|-1|{one}(?:,{one})*", text) is None:
-        raise ValueError(f'{text!r}: must be GPU numbers such as 0 or "0,1", or -1 for none')
-    return text
-
-
-def _username(text: str) -> str | None:
-    if text and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?", text) is None:
-        raise ValueError(f"{text!r}: not a valid user name")
-    return text or None
-
-
-def _ssh_host(text: str) -> str | None:
-    return _host(text) if text else None
-
-
-def _host_key(text: str) -> str | None:
-    fingerprint, key = r"SHA256:[A-Za-z0-9+/]{43}=?", r"[a-z0-9@.-]+ [A-Za-z0-9+/]{16,}={0,2}"
-    text = " ".join(text.split()[:2])  # without the comment
-    if text and re.fullmatch(f"{fingerprint}|{key}", text) is None:
-        raise ValueError(
-            f"{text!r}: must be a key such as 'ssh-ed25519 AAAA...', or its fingerprint "
-            "'SHA256:...'; ssh-keyscan HOST prints the one, ssh-keyscan HOST | ssh-keygen -lf - "
-            "the other"
-        )
-    return text or None
-
-
-def _path(text: str) -> str | None:
+def _path(text: str) -> str:
     if not text.isprintable():
         raise ValueError(f"{text!r}: must not contain control characters")
     if text.startswith("-"):
         raise ValueError(f"{text!r}: must not start with '-'")
-    return text or None
+    return text
 
 
-def _python(text: str) -> str | None:
+def _python(text: str) -> str:
     if "=" in text:  # It is started by env, which would take it for a variable.
         raise ValueError(f"{text!r}: must not contain '='")
     return _path(text)
 
 
-_PARSERS = cast(
-    dict[str, Callable[[str], Any]],
-    {
-        "job": _job,
-        "ip": _host,
-        "tf_port": _port,
-        "cuda_visible_devices": _devices,
-        "ssh_host": _ssh_host,
-        "ssh_port": _port,
-        "ssh_username": _username,
-        "ssh_password": lambda text: Secret(text) if text else None,
-        "envs": _envs,
-        "python": _python,
-        "workdir": _path,
-        "key_filename": _path,
-        "host_key": _host_key,
-        "cores": _cores,
-        "price": _price,
-    },
+def _like(form: str, problem: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if re.fullmatch(form, text) is None:
+            raise ValueError(f"{text!r}: {problem}")
+        return text
+
+    return parse
+
+
+def _number(most: int, what: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if re.fullmatch(r"[0-9]{1,9}", text) is None or not 1 <= int(text) <= most:
+            raise ValueError(f"{text!r}: must be {what}")
+        return int(text)
+
+    return parse
+
+
+_KEY = _like(
+    r"SHA256:[A-Za-z0-9+/]{43}=?|[a-z0-9@.-]+ [A-Za-z0-9+/]{16,}={0,2}",
+    "must be a key such as 'ssh-ed25519 AAAA...', or its fingerprint 'SHA256:...'; ssh-keyscan "
+    "HOST prints the one, ssh-keyscan HOST | ssh-keygen -lf - the other",
 )
+_PRICE = _like(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", "must be a price an hour, such as 0.25")
+_PORT = _number(65535, "a port from 1 to 65535")
+_GPU = r"(?:[0-9]+|(?:GPU|MIG)-[A-Za-z0-9/-]+)"
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "job": _like("learner|actor", "must be learner or actor"),
+    "ip": _host,
+    "tf_port": _PORT,
+    "cuda_visible_devices": _like(
+        rf"|-1|{_GPU}(?:,{_GPU})*", 'must be GPU numbers such as 0 or "0,1", or -1 for none'
+    ),
+    "ssh_host": _host,
+    "ssh_port": _PORT,
+    "ssh_username": _like(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?", "not a valid user name"),
+    "ssh_password": Secret,
+    "envs": _number(65536, "a number of environments, 1 or more"),
+    "python": _python,
+    "workdir": _path,
+    "key_filename": _path,
+    "host_key": _host_key,
+    "cores": _number(65536, "a number of cores, 1 or more"),
+    "price": lambda text: float(_PRICE(text)),
+}
+"""What reads a field. An empty one is None, except for those of _READ_EMPTY."""
+_READ_EMPTY = (*_NEEDED, "cuda_visible_devices")
