@@ -8,7 +8,7 @@ import pytest
 
 from impala_tf.config import ConfigError, Given
 from impala_tf.frontend.inventory import Row, Secret
-from impala_tf.frontend.node.ranks import RankInfo, rank_info
+from impala_tf.frontend.node.ranks import gloo_environment
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
 from impala_tf.frontend.plan import LocalNode, NodeSpec, Plan, make_plan, passwords
 from impala_tf.frontend.record import Record, load, save
@@ -96,15 +96,17 @@ def test_members_are_numbered_as_horovod_does():
     group = GroupInfo(0, ("a", "b", "c", "a2"), ("a", "b", "c", "a"), 9001)
 
     def position(number, *members):
-        return rank_info(group._replace(number=number), members)
+        found = gloo_environment(group._replace(number=number), members, 1)
+        names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+        return *(int(found[f"HOROVOD_{name}"]) for name in names), found["HOROVOD_HOSTNAME"]
 
-    assert position(0, 0, 1, 2, 3) == RankInfo(0, 4, 0, 2, 0, 3, "a")
-    assert position(2, 0, 1, 2, 3) == RankInfo(2, 4, 0, 1, 2, 3, "c")
-    assert position(3, 0, 1, 2, 3) == RankInfo(3, 4, 1, 2, 0, 1, "a2")
+    assert position(0, 0, 1, 2, 3) == (0, 4, 0, 2, 0, 3, "a")
+    assert position(2, 0, 1, 2, 3) == (2, 4, 0, 1, 2, 3, "c")
+    assert position(3, 0, 1, 2, 3) == (3, 4, 1, 2, 0, 1, "a2")
     # Without learner 1.
-    assert position(2, 0, 2, 3) == RankInfo(1, 3, 0, 1, 1, 2, "c")
-    assert position(3, 0, 2, 3) == RankInfo(2, 3, 1, 2, 0, 1, "a2")
-    assert position(0, 0) == RankInfo(0, 1, 0, 1, 0, 1, "a")
+    assert position(2, 0, 2, 3) == (1, 3, 0, 1, 1, 2, "c")
+    assert position(3, 0, 2, 3) == (2, 3, 1, 2, 0, 1, "a2")
+    assert position(0, 0) == (0, 1, 0, 1, 0, 1, "a")
 
 
 def test_a_single_learner_has_no_group(tmp_path):

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from impala_tf.frontend.node.gathering import Gathering
-from impala_tf.frontend.node.ranks import RankInfo, gloo_environment
+from impala_tf.frontend.node.ranks import gloo_environment
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
+from impala_tf.frontend.node.state import GroupInfo
 from tests.helpers import hanging_run
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT, checkpointed_frames, rows, status
@@ -34,12 +35,12 @@ def test_a_learner_whose_thread_hangs_ends_the_group_and_is_named(start, tmp_pat
     flags = (*FLAGS, f"--logdir={logdir}", f"--learner_hosts={','.join(hosts)}")
     learners = []
     for rank in range(2):
-        rank_info = RankInfo(rank, 2, rank, 2, 0, 1, "127.0.0.1")
+        info = GroupInfo(rank, ("127.0.0.1",) * 2, ("h",) * 2, 0)
         learners.append(
             start(
                 *flags,
                 "--job_name=learner",
-                environment=gloo_environment(rank_info, proxy.port),
+                environment=gloo_environment(info, (0, 1), proxy.port),
                 script=[str(hanging_run.__file__), str(hang)],
             )
         )

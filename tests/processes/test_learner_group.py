@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from impala_tf.frontend.node.gathering import Gathering
-from impala_tf.frontend.node.ranks import RankInfo, gloo_environment
+from impala_tf.frontend.node.ranks import gloo_environment
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy
+from impala_tf.frontend.node.state import GroupInfo
 from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, checkpointed_frames, rows, status, words_of
 
@@ -95,8 +96,8 @@ def pair(start, tmp_path: Path) -> Iterator[tuple[list[str], list[Run]]]:
     proxy = StoreProxy(address)
     runs = []
     for rank in range(2):
-        rank_info = RankInfo(rank, 2, rank, 2, 0, 1, "127.0.0.1")
-        gloo = gloo_environment(rank_info, proxy.port)
+        info = GroupInfo(rank, ("127.0.0.1",) * 2, ("h",) * 2, 0)
+        gloo = gloo_environment(info, (0, 1), proxy.port)
         gloo["HOROVOD_GLOO_TIMEOUT_SECONDS"] = str(GLOO_TIMEOUT_S)
         flags = flags_of(tmp_path, hosts, "--job_name=learner")
         runs.append(start(*flags, environment=gloo))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.frontend.node.gathering import LEADER, TIMES, Gathering, Times
-from impala_tf.frontend.node.ranks import gloo_environment, rank_info
+from impala_tf.frontend.node.ranks import gloo_environment
 from impala_tf.frontend.node.rendezvous import Address, RendezvousServer, StoreProxy, ask
 from impala_tf.frontend.node.state import GroupInfo
 from impala_tf.machine import group_members
@@ -112,8 +112,8 @@ class Membership:
 
     def environment(self) -> dict[str, str]:
         """Returns the variables of the learner: what Horovod needs, and who trains with it."""
-        rank = rank_info(self._group, self._members.numbers)
-        return gloo_environment(rank, self._proxy.port) | group_members.variables(self._members)
+        own = gloo_environment(self._group, self._members.numbers, self._proxy.port)
+        return own | group_members.variables(self._members)
 
     def watch(self, process: SupervisedProcess) -> None:
         """Asks about the others while the learner runs. Returns at once.
