@@ -70,12 +70,7 @@ class RendezvousServer:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
             self._server = _Server(("0.0.0.0", address.port), handler, max_unsigned)
-        _serve(self._server)
-
-    def close(self) -> None:
-        """Stops serving."""
-        self._server.shutdown()
-        self._server.server_close()
+        self.close = self._server.close
 
 
 class StoreProxy:
@@ -91,12 +86,7 @@ class StoreProxy:
         handler = type("Proxy", (_ProxyHandler,), {"rendezvous": rendezvous, "proxy": self})
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port: int = self._server.server_address[1]
-        _serve(self._server)
-
-    def close(self) -> None:
-        """Stops serving."""
-        self._server.shutdown()
-        self._server.server_close()
+        self.close = self._server.close
 
 
 def ask(rendezvous: Address, path: str, message: dict[str, Any]) -> dict[str, Any]:
@@ -146,6 +136,12 @@ class _Server(ThreadingHTTPServer):
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
         self.address_family = found[0][0]
         super().__init__(found[0][4][:2], handler)  # type: ignore[arg-type]
+        threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
+
+    def close(self) -> None:
+        """Stops serving."""
+        self.shutdown()
+        self.server_close()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Hangs up on the oldest connection without a signed request, if there are too many.
@@ -175,10 +171,6 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignores clients that hang up in the middle of a request."""
-
-
-def _serve(server: _Server) -> None:
-    threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -258,18 +250,11 @@ class _ProxyHandler(_Handler):
     proxy: StoreProxy
 
     def do_GET(self) -> None:
-        self._forward()
-
-    def do_PUT(self) -> None:
-        self._forward()
-
-    def do_DELETE(self) -> None:
-        self._forward()
-
-    def _forward(self) -> None:
         try:
             path = f"{_GROUP}{self.proxy.group}{self.path}"
             status, body = _request(self.rendezvous, self.command, path, self._body())
         except (OSError, http.client.HTTPException):
             status, body = 502, b""
         self._answer(status, body)
+
+    do_PUT = do_DELETE = do_GET  # noqa: N815
