@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,19 +80,14 @@ def differing(expected: Mapping[str, str], root: Path = ROOT) -> list[str]:
     return [name for name, digest in expected.items() if here.get(name) != digest]
 
 
-def archive(paths: Mapping[str, Path], names: Iterable[str]) -> bytes:
-    """Returns a tar file with those files of `paths` that `names` lists."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name in names:
-            tar.add(paths[name], name, recursive=False, filter=_without_owner)
-    return buffer.getvalue()
-
-
-def pieces(paths: Mapping[str, Path]) -> Iterator[bytes]:
+def pieces(paths: Mapping[str, Path], with_times: bool = True) -> Iterator[bytes]:
     """Yields a tar file with the files of {name in it: file}, in pieces.
 
-    Unlike `archive`, it never holds more than a piece: many machines are set up at once.
+    It never holds more than a piece: many machines are set up at once.
+
+    Args:
+      paths: the files.
+      with_times: whether to keep when they were changed; if not, equal files make equal bytes.
 
     Raises:
       ClusterError: if a file becomes shorter meanwhile.
@@ -101,8 +95,9 @@ def pieces(paths: Mapping[str, Path]) -> Iterator[bytes]:
     for name, path in paths.items():
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            member = _without_owner(tarfile.TarInfo(name))
-            member.size, member.mtime = status.st_size, int(status.st_mtime)
+            member = tarfile.TarInfo(name)  # of nobody, and 0644
+            member.size = status.st_size
+            member.mtime = int(status.st_mtime) if with_times else 0
             yield member.tobuf()
             left = member.size
             while left > 0:
@@ -113,14 +108,6 @@ def pieces(paths: Mapping[str, Path]) -> Iterator[bytes]:
                 yield piece
         yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
     yield b"\0" * (2 * tarfile.BLOCKSIZE)
-
-
-def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    member.mode = 0o644
-    member.mtime = 0  # so that equal files make equal archives
-    return member
 
 
 def _inside(folder: Path, root: Path) -> dict[str, Path]:

@@ -46,7 +46,7 @@ def take(level_name: str, paths: Mapping[str, Path] | None = None) -> Snapshot:
       paths: {name: file}. Default: `project.files`.
     """
     paths = paths or project.files(level_name)
-    tar = project.archive(paths, sorted(paths))
+    tar = b"".join(project.pieces(dict(sorted(paths.items())), with_times=False))
     return Snapshot(gzip.compress(tar, mtime=0), hashlib.sha256(tar).hexdigest()[:_DIGITS])
 
 
