@@ -10,6 +10,7 @@ from typing import Any
 
 from impala_tf.config import ConfigError, Given
 from impala_tf.frontend import overview, project, snapshot
+from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Checked, Launcher, end, new_record, plan_of
 from impala_tf.frontend.monitor import PACE, MakeDisplay, Monitor, Pace, where_it_runs
@@ -64,7 +65,7 @@ def launch(
             launcher = Launcher(new_record(plan, resuming), credentials, logdir, code)
             checked = _check(given, launcher, machines)
             if given["fresh"]:
-                _set_aside(launcher, machines, checked, logdir)
+                _set_aside(machines, checked, logdir)
             else:
                 _refuse_another_run(launcher, checked, differences)
             certificates.renew(credentials, keep_authority=True)
@@ -98,14 +99,14 @@ def _refuse_another_run(
                 raise ConfigError(lines)
 
 
-def _set_aside(
-    launcher: Launcher, machines: Machines, checked: Mapping[str, Checked], logdir: Path
-) -> None:
+def _set_aside(machines: Machines, checked: Mapping[str, Checked], logdir: Path) -> None:
     """Moves what an earlier run left in the logdirs aside, here and on all machines."""
-    moved = on_all(
-        machines.reached(),
-        lambda runner: launcher.set_aside(runner, checked[runner.node.name].logdir),
-    )
+
+    def set_aside(runner: CommandRunner) -> str:
+        question = {"logdir": checked[runner.node.name].logdir}
+        return str(ask_agent(runner, "set_aside", question)["moved"])
+
+    moved = on_all(machines.reached(), set_aside)
     if failed := problems(moved):
         raise ClusterError(failed)
     for name, target in good(moved).items():

@@ -17,8 +17,8 @@ from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError, NoCodeError
 from impala_tf.frontend.inventory import Secret, read_workers
-from impala_tf.frontend.node.plain import from_plain, to_plain
-from impala_tf.frontend.node.state import NodeState, Orders
+from impala_tf.frontend.node.plain import to_plain
+from impala_tf.frontend.node.state import Orders
 from impala_tf.frontend.parallel import Machines, good, on_all, problems
 from impala_tf.frontend.plan import (
     LocalNode,
@@ -47,10 +47,6 @@ class Checked(NamedTuple):
     machine_id: str
     run: Mapping[str, Any]
     """"flags" and "sources" of the run in the logdir; {}: there is none."""
-
-    def of_node(self) -> dict[str, Any]:
-        """Returns what the record keeps of it."""
-        return {"workdir": self.workdir, "logdir": self.logdir, "machine_id": self.machine_id}
 
 
 def plan_of(given: Given, python: str) -> tuple[Plan, dict[str, Secret]]:
@@ -171,19 +167,14 @@ class Launcher:
             snapshot.install(runner, self._code)
             return ask_agent(runner, "check", question)
 
-    def set_aside(self, runner: CommandRunner, logdir: str) -> str:
-        """Moves the run in a machine's logdir aside, if there is one; returns where it is now."""
-        return str(ask_agent(runner, "set_aside", {"logdir": logdir})["moved"])
-
-    def start(self, runner: CommandRunner) -> NodeState:
+    def start(self, runner: CommandRunner) -> None:
         """Starts the processes of a machine. Raises ClusterError if that fails."""
         question = {
             "orders": orders_for(self.record, runner.node),
             "credentials": self._credentials_of(runner.node),
             "secrets": self._secrets(runner.node),
         }
-        state: NodeState = from_plain(NodeState, ask_agent(runner, "launch", question, _LAUNCH_S))
-        return state
+        ask_agent(runner, "launch", question, _LAUNCH_S)
 
     def _secrets(self, node: NodeSpec) -> dict[str, str]:
         values = secrets_here(self.record)
@@ -200,13 +191,13 @@ class Launcher:
         paths = (self._credentials / name for name in sorted(names))
         return {path.name: path.read_text() for path in paths if path.exists()}
 
-    def bring_in(self, runner: CommandRunner) -> NodeState:
+    def bring_in(self, runner: CommandRunner) -> None:
         """Checks a machine and starts its processes. Raises ClusterError if that fails."""
         checked = {runner.node.name: self.check(runner)}
         if lines := self.named_twice(checked):
             raise ClusterError(lines)
         self.remember(checked)
-        return self.start(runner)
+        self.start(runner)
 
     def named_twice(self, checked: Mapping[str, Checked]) -> list[str]:
         """Returns one line for each two machines of the run that are one; see `plan.named_twice`.
@@ -231,7 +222,9 @@ class Launcher:
 
 def _with(nodes: Sequence[NodeSpec], checked: Mapping[str, Checked]) -> tuple[NodeSpec, ...]:
     return tuple(
-        node._replace(**checked[node.name].of_node()) if node.name in checked else node
+        node._replace(workdir=found.workdir, logdir=found.logdir, machine_id=found.machine_id)
+        if (found := checked.get(node.name))
+        else node
         for node in nodes
     )
 

@@ -67,7 +67,13 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
     if shutil.which("kubectl") is None:
         raise ConfigError("--engine=kubernetes: no kubectl here; install it, or give --dry_run")
     logdir = Path(given["logdir"]).absolute()
-    job, here = _job(given, logdir), f"--logdir={given['logdir']}"
+    record = {
+        "job": manifests.name_of(given),
+        "namespace": given["kubernetes_namespace"],
+        "logdir": manifests.logdir_there(given),
+        "actors_per_pod": manifests.actors_per_pod(given),
+    }
+    job, here = _job_of(logdir, record), f"--logdir={given['logdir']}"
     if running := _jobs(
         job, "-o=jsonpath={range .items[?(@.status.active)]}{.metadata.name} {end}"
     ):
@@ -82,7 +88,7 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
         certificates.renew(credentials)
         secrets = [manifests.secret(given, role, credentials) for role in manifests.FILES]
         write_atomically(logdir / _TEXT, text)
-        write_atomically(record_path(logdir, _NAME), _recorded(job))
+        write_atomically(record_path(logdir, _NAME), json.dumps(record) + "\n")
     except OSError as error:
         raise ConfigError(f"{error.filename or logdir}: {error.strerror}") from None
     # A finished Job cannot start again: this is a new one. The volume has the checkpoints.
@@ -141,21 +147,6 @@ def stop(job: Job) -> int:
     _delete_jobs(job, "--wait=false")
     print(f"{job.name} stops: the learners write a checkpoint")
     return 0
-
-
-def _job(given: Given, logdir: Path) -> Job:
-    there, each = manifests.logdir_there(given), manifests.actors_per_pod(given)
-    return Job(logdir, manifests.name_of(given), given["kubernetes_namespace"], there, each)
-
-
-def _recorded(job: Job) -> str:
-    record = {
-        "job": job.name,
-        "namespace": job.namespace,
-        "logdir": job.logdir_there,
-        "actors_per_pod": job.actors_per_pod,
-    }
-    return json.dumps(record) + "\n"
 
 
 def _placed(found: manifests.Object, namespace: str) -> manifests.Object:
