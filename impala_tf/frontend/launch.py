@@ -56,19 +56,18 @@ def launch(
     logdir = Path(given["logdir"]).resolve()
     for line in overview.warnings(plan):
         print(line, file=sys.stderr)
-    credentials = Path(given["credentials"] or logdir / "credentials")
     code = snapshot.take(project.own_names(given))
     plan = snapshot.with_code(plan, code.digest)
     try:
         with connected(plan.nodes, passwords, given.cluster.accept_new_host_keys) as machines:
             resuming = given.without("fresh")
-            launcher = Launcher(new_record(plan, resuming), credentials, logdir, code)
+            launcher = Launcher(new_record(plan, resuming), logdir, code)
             checked = _check(given, launcher, machines)
             if given["fresh"]:
                 _set_aside(machines, checked, logdir)
             else:
                 _refuse_another_run(launcher, checked, differences)
-            certificates.renew(credentials, keep_authority=True)
+            certificates.renew(launcher.credentials, keep_authority=True)
             launcher.remember(checked)
             _start(resuming, launcher, machines)
             if given.cluster.detach:

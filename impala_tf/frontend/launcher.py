@@ -82,25 +82,23 @@ def new_record(plan: Plan, given: Given) -> Record:
         end_command=cluster.end_command,
         start_at_boot=cluster.start_at_boot,
         secrets=cluster.secret,
+        credentials=str(Path(given["credentials"]).absolute()) if given["credentials"] else "",
     )
 
 
 class Launcher:
     """Starts the processes of a run on machines."""
 
-    def __init__(
-        self, record: Record, credentials: Path, logdir: Path, code: Snapshot | None = None
-    ) -> None:
+    def __init__(self, record: Record, logdir: Path, code: Snapshot | None = None) -> None:
         """Touches no machine yet.
 
         Args:
           record: the run's.
-          credentials: folder with the run's certificates, on this machine.
           logdir: the folder on this machine for cluster.json.
           code: of the run. Default: what was launched.
         """
         self.record = record
-        self._credentials = credentials
+        self.credentials = Path(record.credentials or logdir / "credentials")
         self._logdir = logdir
         self._code = code or snapshot.load(logdir, record.level_name)
 
@@ -111,7 +109,7 @@ class Launcher:
           ClusterError: with every problem.
         """
         plan, node = self.record.plan, runner.node
-        revoked = certificates.revoked_folder(self._credentials, node.name)
+        revoked = certificates.revoked_folder(self.credentials, node.name)
         if revoked is not None:
             raise ClusterError(
                 f"{node.name}: was revoked; take it out of the workers CSV, or delete {revoked} to "
@@ -186,9 +184,9 @@ class Launcher:
     def _credentials_of(self, node: NodeSpec) -> dict[str, str]:
         """Returns {file name: text}. A machine that only has actors gets its own certificate."""
         if self.record.plan.role(node) == "actor" and not node.is_local:
-            return certificates.of_machine(self._credentials, node.name)
+            return certificates.of_machine(self.credentials, node.name)
         names = {*ACTOR_FILES, *LEARNER_FILES, REVOKED}
-        paths = (self._credentials / name for name in sorted(names))
+        paths = (self.credentials / name for name in sorted(names))
         return {path.name: path.read_text() for path in paths if path.exists()}
 
     def bring_in(self, runner: CommandRunner) -> None:

@@ -332,7 +332,7 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
     ("stop", _stop, "stop the processes of a run, and nothing else"),
     ("restart", lambda o: operate.restart(_run_of(o), o.target),
      "restart a process, or all processes of a machine"),
-    ("add", lambda o: operate.add(_run_of(o), command_line.parse),
+    ("add", lambda o: operate.add(_run_of(o)),
      "start the actors of rows that were appended to the workers CSV"),
     ("revoke", lambda o: operate.revoke(_run_of(o), o.host),
      "shut a machine out of a run: learners refuse its certificate"),

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config import ConfigError, command_line, user_commands
 from impala_tf.frontend import overview, snapshot
 from impala_tf.frontend.connection import (
     CommandRunner,
@@ -43,7 +43,6 @@ from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import Record, load, save
 from impala_tf.machine import certificates
 
-_CREDENTIALS = "credentials"
 _REVOKED_AFTER_S = 5  # see impala_tf.transport.credentials.Revoked
 
 
@@ -91,7 +90,7 @@ def restart(logdir: Path, target: str) -> int:
     names = _processes_called(record.plan, target)
     nodes = [node for node in record.plan.nodes
              if any(process.name in names for process in record.plan.on(node))]  # fmt: skip
-    launcher = Launcher(record, logdir / _CREDENTIALS, logdir)
+    launcher = Launcher(record, logdir)
     with connected(nodes, record.passwords()) as machines:
 
         def restart_on(runner: CommandRunner) -> None:
@@ -107,15 +106,10 @@ def restart(logdir: Path, target: str) -> int:
     return _report(lines, f"restarted {', '.join(sorted(names))}")
 
 
-def add(logdir: Path, parse: Callable[[Sequence[str]], Given]) -> int:
-    """Starts the actors of rows that were appended to the workers CSV since the launch.
-
-    Args:
-      logdir: the run's, on this machine.
-      parse: reads the command line of the launch's flags.
-    """
+def add(logdir: Path) -> int:
+    """Starts the actors of rows that were appended to the workers CSV since the launch."""
     record = load(logdir)
-    plan, passwords = plan_of(parse(record.flags), sys.executable)
+    plan, passwords = plan_of(command_line.parse(record.flags), sys.executable)
     new = _new_actors(record, plan)
     nodes = {node.name: node for node in record.plan.nodes}
     plan = snapshot.with_code(plan, snapshot.load(logdir, record.level_name).digest)
@@ -128,7 +122,7 @@ def add(logdir: Path, parse: Callable[[Sequence[str]], Given]) -> int:
     if not new:
         print("the workers CSV has no new rows")
         return 0
-    launcher = Launcher(record._replace(plan=plan), logdir / _CREDENTIALS, logdir)
+    launcher = Launcher(record._replace(plan=plan), logdir)
     save(launcher.record, logdir)
     wanted = [node for node in plan.nodes if any(process.node == node.name for process in new)]
     with connected(wanted, passwords) as machines:
@@ -174,7 +168,7 @@ def revoke(logdir: Path, host: str) -> int:
     node = overview.machine_called(record.plan, host)
     if node.is_local or record.plan.role(node) == "learner":
         raise ConfigError(f"{host}: only another machine that has no learner can be revoked")
-    names = certificates.revoke(logdir / _CREDENTIALS, node.name)
+    names = certificates.revoke(Path(record.credentials or logdir / "credentials"), node.name)
     with_learners = [each for each in record.plan.nodes if record.plan.role(each) == "learner"]
     with connected([*with_learners, node], record.passwords()) as machines:
         found = on_all(
@@ -305,8 +299,7 @@ def watch(logdir: Path, make_display: MakeDisplay) -> int:
     with connected(record.plan.nodes, record.passwords()) as machines:
         for line in problems(machines.found):
             print(line, file=sys.stderr)
-        launcher = Launcher(record, logdir / _CREDENTIALS, logdir)
-        return Monitor(launcher, machines, logdir.resolve(), make_display).run()
+        return Monitor(Launcher(record, logdir), machines, logdir.resolve(), make_display).run()
 
 
 def attach(logdir: Path, host: str) -> int:

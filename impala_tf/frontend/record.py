@@ -35,6 +35,8 @@ class Record(NamedTuple):
     secrets: tuple[str, ...] = ()
     """Names of variables whose values the processes get; the values are in no file of this
     machine."""
+    credentials: str = ""
+    """Folder of the run's certificates on this machine, if it is not in the logdir."""
 
     def passwords(self) -> dict[str, Secret]:
         """Returns {name of the node: password}, from the workers CSV if that still exists."""
