@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf.frontend.connection import CommandRunner
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.record import Record
+from impala_tf.logdir import Logdir
 
 Status = Mapping[str, Any]
 _TIMEOUT_S = 15.0
@@ -40,7 +42,7 @@ def look(runner: CommandRunner, record: Record) -> Look:
         str(files.state_path(node.logdir, node.id)),
         "/proc/sys/kernel/random/boot_id",
         "/proc/uptime",
-        *(status_file(node.logdir, rank) for rank in ranks),
+        *(str(Logdir(Path(node.logdir)).status(rank)) for rank in ranks),
     ])  # fmt: skip
     state_text, boot_id, uptime, *statuses = answers
     state = files.parse_state(state_text) if state_text else None
@@ -64,11 +66,6 @@ def read_files(runner: CommandRunner, paths: Sequence[str]) -> list[str]:
     """Returns the texts of files on a machine; '' for one that does not exist."""
     done = runner.run(["sh", "-c", _CAT, "sh", *paths], timeout_s=_TIMEOUT_S)
     return done.text.split("\0")[:-1] if "\0" in done.text else [""] * len(paths)
-
-
-def status_file(logdir: str, rank: int = 0) -> str:
-    """Returns the path of a learner's status."""
-    return f"{logdir}/status.json" if rank == 0 else f"{logdir}/status-{rank}.json"
 
 
 def _current(state: NodeState, name: str, text: str) -> Status | None:

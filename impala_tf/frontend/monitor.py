@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.frontend.connection import CommandRunner, ask_agent
@@ -18,9 +18,10 @@ from impala_tf.frontend.parallel import Machines, good, problems
 from impala_tf.frontend.record import NAME, Record, load
 from impala_tf.machine.supervision import ENDED_WELL, OVER, ProcessState
 
+if TYPE_CHECKING:
+    from impala_tf.monitoring.live_display import Display
+
 _UPDATE_S = 0.25
-_FIRST_LEARNER_S = 1.0
-_LOOK_S = 5.0
 _REVIVE_S = 60.0
 """How often a launcher tries to start a supervisor that is silent."""
 _ACTORS_END_S = 30.0
@@ -30,8 +31,8 @@ _ACTORS_END_S = 30.0
 class Pace(NamedTuple):
     """How often a launcher looks at the machines of its run, in seconds."""
 
-    first_learner_s: float = _FIRST_LEARNER_S
-    look_s: float = _LOOK_S
+    first_learner_s: float = 1.0
+    look_s: float = 5.0
     retry_s: float = 30.0
     """For those that cannot be reached."""
 
@@ -39,28 +40,12 @@ class Pace(NamedTuple):
 PACE = Pace()
 
 
-class Display(Protocol):
-    """Shows a run; see impala_tf.monitoring.live_display."""
-
-    def start(self) -> None:
-        """Starts showing the run."""
-
-    def update(self) -> None:
-        """Shows the newest status; called about four times a second."""
-
-    def note(self, text: str) -> None:
-        """Shows an event."""
-
-    def stop(self, final_line: str) -> None:
-        """Stops showing the run and prints `final_line`."""
-
-
 _LEADER = "learner-0"
 _FAILED = ("failed", "refused")
 # What makes all actors fail may make the learner fail a moment later: that says more.
 _LEARNER_FAILS_S = 2.0
 
-MakeDisplay = Callable[[Callable[[], Any]], Display]
+MakeDisplay = Callable[[Callable[[], Any]], "Display"]
 
 
 def where_it_runs(record: Record, logdir: Path) -> str:
