@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from impala_tf.config import ConfigError, Given, problems
+from impala_tf.config import ConfigError, Given, problems, user_commands
 from impala_tf.frontend.engines import slurm
 
 GOLDEN = Path(__file__).with_name("slurm.golden.sh")
@@ -21,13 +21,11 @@ FLAGS = {
 
 
 def render(**flags: object) -> str:
-    logdir = Path("/shared/my runs/pong 3")
-    return slurm.batch_script(
-        Given({**FLAGS, **flags}),
-        logdir,
-        Path("/home/me/impala_tf"),
-        (".venv/bin/python", "run.py"),
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "cwd", lambda: Path("/home/me/impala_tf"))
+        patch.setattr("sys.executable", ".venv/bin/python")
+        patch.setattr(user_commands, "program", lambda: ("run.py",))
+        return slurm.render(Given({**FLAGS, **flags, "logdir": "/shared/my runs/pong 3"}))
 
 
 def test_the_script_is_as_agreed() -> None:

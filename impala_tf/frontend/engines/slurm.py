@@ -14,7 +14,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,22 +81,8 @@ class Job(NamedTuple):
 
 def render(given: Given) -> str:
     """Returns the batch script of a run; see `engine.Engine`."""
+    logdir = Path(given["logdir"]).absolute()
     program = (sys.executable, *user_commands.program())
-    return batch_script(given, Path(given["logdir"]).absolute(), Path.cwd(), program)
-
-
-def batch_script(given: Given, logdir: Path, workdir: Path, program: Sequence[str]) -> str:
-    """Returns a batch script.
-
-    Args:
-      given: the flags of the run.
-      logdir: its folder, on a disk that all nodes share; absolute.
-      workdir: the processes' current folder; absolute.
-      program: the interpreter and what it runs.
-
-    Raises:
-      ConfigError: options that no shell can read.
-    """
     flags = given.without(*OF_THE_LAUNCH).replace(join=True, logdir=str(logdir))
     components = [_component(given, given["slurm_learners"], "slurm_learner_options")]
     if given["slurm_actors"]:
@@ -105,7 +90,7 @@ def batch_script(given: Given, logdir: Path, workdir: Path, program: Sequence[st
         components += ["#SBATCH hetjob\n", actors]
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", logdir.name)
     output = str(logdir).replace("%", "%%") + "/slurm-%j.out"
-    head = _HEAD.format(name=f"impala-{name}", output=_quoted(output), workdir=_quoted(workdir))
+    head = _HEAD.format(name=f"impala-{name}", output=_quoted(output), workdir=_quoted(Path.cwd()))
     body = _BODY.format(
         command=shlex.join([*program, *configs.to_flags(flags)]),
         steps=_BOTH_STEPS if given["slurm_actors"] else _ONE_STEP,
