@@ -127,16 +127,14 @@ def machine_called(plan: Plan, host: str) -> NodeSpec:
 
 def _environments(processes: Iterable[ProcessSpec]) -> str:
     """Returns how many environments actors have, or '?' if a default decides that."""
-    counts = [_flag(process, "envs_per_actor") for process in processes if not process.is_learner]
-    if None in counts:
-        return "?"
-    return f"{sum(int(count) for count in counts if count):,}"
-
-
-def _flag(process: ProcessSpec, name: str) -> str | None:
-    beginning = f"--{name}="
-    found = [word for word in process.arguments if word.startswith(beginning)]
-    return found[-1].removeprefix(beginning) if found else None
+    flag, total = "--envs_per_actor=", 0
+    for process in processes:
+        if not process.is_learner:
+            words = [word for word in process.arguments if word.startswith(flag)]
+            if not words:
+                return "?"
+            total += int(words[-1].removeprefix(flag))
+    return f"{total:,}"
 
 
 def _listens(plan: Plan, processes: Iterable[ProcessSpec]) -> list[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.frontend import project
-from impala_tf.frontend.node import boot, code_folders, recovery, run_folder
+from impala_tf.frontend.node import boot, code_folders, recovery
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.orders_file import changed_orders, locked
 from impala_tf.frontend.node.plain import from_plain, to_plain
@@ -35,6 +35,7 @@ from impala_tf.frontend.node.stacks import stacks
 from impala_tf.frontend.node.state import AgentError, NodeState, Orders
 from impala_tf.frontend.node.tmux import RunSession, Window
 from impala_tf.frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
+from impala_tf.logdir import moved_aside
 from impala_tf.machine.addresses import is_here
 from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 
@@ -93,8 +94,22 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "foreign": [host for host in asked["addresses"] if not is_here(host)],
         "machine_id": session.server(),
-        "run": run_folder.run_in(logdir),
+        "run": _run_in(logdir),
     }
+
+
+def _run_in(logdir: Path) -> dict[str, Any]:
+    """What is damaged counts as no run: the learner says what is wrong with it."""
+    try:
+        described = json.loads((logdir / "config.json").read_text(encoding="utf-8"))
+        return {name: dict(described.get(name, {})) for name in ("flags", "sources")}
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return {}
+
+
+def set_aside(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Renames "logdir" if there is a run in it; returns "moved": its new path, or ''."""
+    return {"moved": str(moved_aside(Path(asked["logdir"])) or "")}
 
 
 def _settled_windows(session: RunSession) -> list[Window]:
@@ -367,7 +382,7 @@ def _terminate(alive: Mapping[str, int]) -> None:
 
 TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     task.__name__: task
-    for task in (check, launch, add, stop, restart, rejoin, revoke, stacks, run_folder.set_aside)
+    for task in (check, launch, add, stop, restart, rejoin, revoke, stacks, set_aside)
 }
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from impala_tf.frontend.node import state as files
-from impala_tf.frontend.node.state import NodeState, Orders
+from impala_tf.frontend.node.state import Orders
 from impala_tf.machine.supervision import OVER, ProcessState
 
 _TICK_S = 0.25
@@ -25,16 +25,12 @@ def before(orders: Orders) -> dict[str, ProcessState]:
     except ValueError:
         return {}
     # A container that starts again has a new run with the same name.
-    if state is None or not _same_run(state, orders):
+    if state is None or state.run_id != orders.run_id or state.now_unix_s < orders.started_unix_s:
         return {}
     alive = files.living_pids(state)
     return {
         name: process._replace(pid=alive.get(name)) for name, process in state.processes.items()
     }
-
-
-def _same_run(state: NodeState, orders: Orders) -> bool:
-    return state.run_id == orders.run_id and state.now_unix_s >= orders.started_unix_s
 
 
 def ended(known: dict[str, ProcessState], orders: Orders) -> dict[str, ProcessState]:
