@@ -134,8 +134,8 @@ def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[
         raise ConfigError(f"{_GROUP_HOSTS}={apart}: name {len(hosts)}, as --learner_hosts does")
     ports = [int(host.rpartition(":")[2]) for host in hosts]
     # Each learner has a container, and so a machine, of its own.
-    cluster = given.cluster
-    groups = group_infos(names, ports, list(hosts), cluster.rendezvous_port, cluster.min_learners)
+    learners, cluster = list(zip(names, ports, hosts, strict=True)), given.cluster
+    groups = group_infos(learners, cluster.rendezvous_port, cluster.min_learners)
     name = f"learner-{number}"
     orders = state.Orders(
         # Tells this group from others at the rendezvous.

@@ -113,22 +113,15 @@ def _processes(
     )
     job = given["job_name"]
     if job == "actor":
-        return [_process(_of_actor(common, task)) for task in tasks(given)]
-    names = [host.rpartition(":")[0].strip("[]") for host in learners]
-    ports = [int(host.rpartition(":")[2]) for host in learners]
+        beat = given["heartbeat_path"]
+        paths = {task: heartbeat_path(beat, task) if beat else None for task in tasks(given)}
+        return [_process(common.replace(task=t, heartbeat_path=p)) for t, p in paths.items()]
+    cluster, split = given.cluster, [address.rpartition(":") for address in learners]
     # Each learner has a node of its own.
-    cluster = given.cluster
-    groups = group_infos(
-        names, ports, list(learners), cluster.rendezvous_port, cluster.min_learners
-    )
+    each = [(host.strip("[]"), int(port), f"{host}:{port}") for host, _, port in split]
+    groups = group_infos(each, cluster.rendezvous_port, cluster.min_learners)
     spec = _process(common)
     return [spec._replace(group=groups[given["task"]], max_restarts=cluster.max_restarts)]
-
-
-def _of_actor(common: Given, task: int) -> Given:
-    given = common.replace(task=task)
-    path = given["heartbeat_path"]
-    return given.replace(heartbeat_path=heartbeat_path(path, task)) if path else given
 
 
 def heartbeat_path(path: str, task: int) -> str:
@@ -147,14 +140,12 @@ def node_name(given: Given) -> str:
 
 
 def _process(flags: Given) -> ProcessSpec:
-    script, *words = user_commands.program()
     name = f"{flags['job_name']}-{flags['task']}"
-    return ProcessSpec(name, "", (script, *words, *configs.to_flags(flags)))
+    return ProcessSpec(name, "", (*user_commands.program(), *configs.to_flags(flags)))
 
 
 def _per_node(given: Given) -> int:
-    each: int = given["actors_per_node"] or len(os.sched_getaffinity(0))
-    return each
+    return int(given["actors_per_node"] or len(os.sched_getaffinity(0)))
 
 
 def tasks(given: Given) -> range:

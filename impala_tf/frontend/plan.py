@@ -131,9 +131,7 @@ def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
     envs = [given["envs_per_actor"] if row.envs is None else row.envs for row in actors]
     shared = {"learner_hosts": ",".join(learner_hosts), **sizes(given, len(learners), envs)}
     groups = group_infos(
-        [row.ip for row in learners],
-        [row.tf_port or 0 for row in learners],
-        [nodes[_key(row)].name for row in learners],
+        [(row.ip, row.tf_port or 0, nodes[_key(row)].name) for row in learners],
         given.cluster.rendezvous_port,
         given.cluster.min_learners,
     )
@@ -180,28 +178,23 @@ def sizes(given: Given, learners: int, envs: Sequence[int]) -> dict[str, int]:
 
 
 def group_infos(
-    hosts: list[str],
-    ports: list[int],
-    nodes: list[str],
+    learners: Sequence[tuple[str, int, str]],
     rendezvous_port: int | None,
     min_learners: int | None = None,
 ) -> list[GroupInfo | None]:
     """Returns each learner among the others; a single learner has no others.
 
     Args:
-      hosts: the address of each learner, as the others reach it.
-      ports: the port where its actors reach it.
-      nodes: the machine of each learner, under any name.
+      learners: (address as the others reach it, port where its actors reach it, machine under any
+        name) of each.
       rendezvous_port: default: one above the highest port on learner 0's machine.
       min_learners: the value of --min_learners.
     """
-    if len(hosts) == 1:
+    if len(learners) == 1:
         return [None]
-    port = rendezvous_port or 1 + max(
-        port for port, node in zip(ports, nodes, strict=True) if node == nodes[0]
-    )
-    every = tuple(hosts), tuple(nodes), port, min_learners
-    return [GroupInfo(number, *every) for number in range(len(hosts))]
+    hosts, nodes = tuple(each[0] for each in learners), tuple(each[2] for each in learners)
+    first = rendezvous_port or 1 + max(port for _, port, node in learners if node == nodes[0])
+    return [GroupInfo(n, hosts, nodes, first, min_learners) for n in range(len(learners))]
 
 
 def host_port(host: str, port: int) -> str:

@@ -244,13 +244,8 @@ class Member:
 
     def _learner(self, command: Command) -> SupervisedProcess:
         places = self._places
-        infos = group_infos(
-            [place.host for place in places],
-            [place.port for place in places],
-            [place.node for place in places],
-            places[0].rendezvous_port,
-        )
-        info = infos[self._task]
+        learners = [(place.host, place.port, place.node) for place in places]
+        info = group_infos(learners, places[0].rendezvous_port)[self._task]
         if info is None:
             return self._node.add(command, before_start=self._await_predecessor)
         if self._membership is not None:
