@@ -14,26 +14,15 @@ from typing import Any, Literal
 from impala_tf.config import ConfigError
 
 
+@dataclasses.dataclass(frozen=True)
 class Secret:
     """Text that is never shown: not in a repr, an f-string, a log or a traceback."""
 
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
+    _text: str = dataclasses.field(repr=False)
 
     def reveal(self) -> str:
         """Returns the text itself."""
         return self._text
-
-    def __repr__(self) -> str:
-        return "Secret(...)"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
 
 
 @dataclasses.dataclass(frozen=True)

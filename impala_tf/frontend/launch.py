@@ -13,7 +13,7 @@ from impala_tf.frontend import overview, project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Checked, Launcher, end, new_record, plan_of
-from impala_tf.frontend.monitor import PACE, MakeDisplay, Monitor, Pace, where_it_runs
+from impala_tf.frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan
@@ -29,7 +29,6 @@ def launch(
     *,
     make_display: MakeDisplay,
     differences: Differences = lambda run, logdir: [],
-    pace: Pace = PACE,
 ) -> int:
     """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 
@@ -38,7 +37,6 @@ def launch(
       make_display: makes a display. Its argument returns the newest status, or None if there is
         none yet.
       differences: compares the run with the one that is in its logdir.
-      pace: how often the machines are looked at while the run is shown.
 
     Returns:
       0: all learners finished or were stopped, or the run was left running. 1: a machine that is
@@ -73,7 +71,7 @@ def launch(
             if given.cluster.detach:
                 print(f"started {where_it_runs(launcher.record, logdir)}")
                 return 0
-            return Monitor(launcher, machines, logdir, make_display, pace).run()
+            return Monitor(launcher, machines, logdir, make_display).run()
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.frontend.connection import CommandRunner, ask_agent
@@ -21,23 +21,13 @@ from impala_tf.machine.supervision import ENDED_WELL, OVER, ProcessState
 if TYPE_CHECKING:
     from impala_tf.monitoring.live_display import Display
 
+FIRST_LEARNER_S, LOOK_S, RETRY_S = 1.0, 5.0, 30.0
+"""How often a launcher looks at the machine of learner 0, at others, and at those that are lost."""
 _UPDATE_S = 0.25
 _REVIVE_S = 60.0
 """How often a launcher tries to start a supervisor that is silent."""
 _ACTORS_END_S = 30.0
 """When a run ends, the learners tell their actors, which then have this long to exit."""
-
-
-class Pace(NamedTuple):
-    """How often a launcher looks at the machines of its run, in seconds."""
-
-    first_learner_s: float = 1.0
-    look_s: float = 5.0
-    retry_s: float = 30.0
-    """For those that cannot be reached."""
-
-
-PACE = Pace()
 
 
 _LEADER = "learner-0"
@@ -67,7 +57,6 @@ class Monitor:
         machines: Machines,
         logdir: Path,
         make_display: MakeDisplay,
-        pace: Pace = PACE,
     ) -> None:
         """Shows nothing yet.
 
@@ -77,9 +66,7 @@ class Monitor:
           logdir: with cluster.json, on this machine.
           make_display: makes a display. Its argument returns the newest status, or None if there is
             none yet.
-          pace: how often it looks at the machines.
         """
-        self._pace = pace
         self._launcher = launcher
         self._machines = machines
         self._logdir = logdir
@@ -176,7 +163,7 @@ class Monitor:
         first = self._launcher.record.first_learner().name
         trouble = ""
         while not self._closing.is_set():
-            pause_s = self._pace.first_learner_s if name == first else self._pace.look_s
+            pause_s = FIRST_LEARNER_S if name == first else LOOK_S
             try:
                 runner = self._machines.found[name]
                 if isinstance(runner, ClusterError):
@@ -192,12 +179,12 @@ class Monitor:
                 elif not trouble:
                     trouble = str(error)
                     self._notes.append(f"{error}; the run continues there, but is not shown")
-                pause_s = max(pause_s, self._pace.look_s)
+                pause_s = max(pause_s, LOOK_S)
             except BaseException as failure:
                 self._failure = failure  # _until_over raises it in the main thread.
                 return
             if isinstance(self._machines.found[name], ClusterError):
-                pause_s = self._pace.retry_s
+                pause_s = RETRY_S
             self._closing.wait(pause_s)
 
     def _take_in(self, name: str) -> None:

@@ -215,15 +215,12 @@ def _clock(before_s: float, there_s: float, after_s: float) -> _Verdict:
 
 
 def _cores(processes: int, cores: int) -> _Verdict:
-    level: Literal["ok", "warning"] = "warning" if cores < processes else "ok"
-    return "cores", level, f"{cores} for {processes} process(es)"
+    return "cores", "warning" if cores < processes else "ok", f"{cores} for {processes} process(es)"
 
 
 def _memory(needed_gib: float, free: int) -> _Verdict:
     share = free / _GIB / needed_gib
-    level: Literal["ok", "warning", "bad"] = (
-        "bad" if share < 0.8 else "warning" if share < 1.5 else "ok"
-    )
+    level: _Level = "bad" if share < 0.8 else "warning" if share < 1.5 else "ok"
     return "memory", level, f"{free / _GIB:.1f} GiB free, {needed_gib:.2g} GiB or more needed"
 
 
@@ -231,9 +228,7 @@ def _disk(seen: dict[str, Any]) -> _Verdict:
     free = seen["disk_bytes"] / _GIB
     if not seen["writable"]:
         return "disk", "bad", f"{seen['folder']} is not writable"
-    level: Literal["ok", "warning", "bad"] = (
-        "bad" if free < 0.5 else "warning" if free < 5 else "ok"
-    )
+    level: _Level = "bad" if free < 0.5 else "warning" if free < 5 else "ok"
     return "disk", level, f"{free:.1f} GiB free under {seen['folder']}"
 
 

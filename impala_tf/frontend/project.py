@@ -41,14 +41,13 @@ def own_names(given: Given) -> str:
     return ",".join(filter(None, named))
 
 
-def files(level_name: str = "", root: Path = ROOT, here: Path | None = None) -> dict[str, Path]:
+def files(level_name: str = "", root: Path = ROOT) -> dict[str, Path]:
     """Returns {path relative to the project: file} of every file that a machine needs.
 
     Args:
       level_name: as `own_names` returns it. The module or package of MODULE:NAME is included if it
-        lies in `here` or in the project, and not among the installed packages.
+        lies in the current folder or in the project, and not among the installed packages.
       root: the project.
-      here: default: the current folder.
     """
     # An installed package has no script beside it; its command does the same.
     script = {"run_experiment.py": root / "impala_tf" / "__main__.py"}
@@ -56,7 +55,7 @@ def files(level_name: str = "", root: Path = ROOT, here: Path | None = None) -> 
     for name in _FOLDERS:
         paths.update(_inside(root / name, root))
     for module in _modules(level_name):
-        for folder in (here or Path.cwd(), root):
+        for folder in (Path.cwd(), root):
             single, package = folder / f"{module}.py", folder / module
             if single.is_file():
                 paths[single.name] = single
@@ -73,9 +72,9 @@ def digests(paths: Mapping[str, Path]) -> dict[str, str]:
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in paths.items()}
 
 
-def differing(expected: Mapping[str, str], root: Path = ROOT) -> list[str]:
-    """Returns the names in `expected` that are missing or different under `root`."""
-    present = {name: root / name for name in expected if (root / name).is_file()}
+def differing(expected: Mapping[str, str]) -> list[str]:
+    """Returns the names in `expected` that are missing or different in this project."""
+    present = {name: ROOT / name for name in expected if (ROOT / name).is_file()}
     here = digests(present)
     return [name for name, digest in expected.items() if here.get(name) != digest]
 

@@ -3,14 +3,14 @@
 import subprocess
 
 from impala_tf.config import Given
+from impala_tf.frontend import monitor
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
-from impala_tf.frontend.monitor import Pace
 from impala_tf.frontend.node.state import read_state, state_path
 from tests.helpers.ports import free_port
 from tests.helpers.stand_in import make_project, write_csv
 
-PACE = Pace(first_learner_s=0.1, look_s=0.2, retry_s=0.2)
+monitor.FIRST_LEARNER_S, monitor.LOOK_S, monitor.RETRY_S = 0.1, 0.2, 0.2
 
 
 class RecordedDisplay:
@@ -53,7 +53,7 @@ class Run:
             self.display = RecordedDisplay(source, on_update)
             return self.display
 
-        return launch(config, make_display=make_display, pace=PACE)
+        return launch(config, make_display=make_display)
 
     def node(self):
         return read_state(state_path(self.logdir, "node-here"))
