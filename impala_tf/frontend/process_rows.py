@@ -84,39 +84,27 @@ def _away(status: Status, now_unix_s: float) -> list[str]:
     return [f"training with {here} of {here + len(away)} learners; away: {who}"]
 
 
+def _statuses(answers: Answers) -> list[Status]:
+    looks = (each for each in answers.values() if isinstance(each, Look))
+    return [status for seen in looks for status in seen.statuses.values()]
+
+
 def _actors_troubles(answers: Answers) -> dict[str, str]:
     """Returns {name: what keeps an actor from acting}, as the learners say."""
-    return {
-        actor["name"]: actor.get("trouble", "")
-        for seen in _looks(answers)
-        for status in seen.statuses.values()
-        for actor in status["actors"]
-    }
-
-
-def _looks(answers: Answers) -> list[Look]:
-    return [each for each in answers.values() if isinstance(each, Look)]
+    actors = [actor for status in _statuses(answers) for actor in status["actors"]]
+    return {actor["name"]: actor.get("trouble", "") for actor in actors}
 
 
 def _rates(answers: Answers) -> dict[str, tuple[str, str]]:
-    """Returns {name: (agent steps/s, parameter lag)}, as the learners say."""
-    found: dict[str, tuple[str, str]] = {}
-    for seen in _looks(answers):
-        for status in seen.statuses.values():
-            found.update(_rates_of(status))
-    return found
-
-
-def _rates_of(status: Status) -> dict[str, tuple[str, str]]:
-    """Learner 0 knows the rates of all learners."""
-    found = {
-        actor["name"]: (actor["agent_steps_per_s"], actor["parameter_lag"])
-        for actor in status["actors"]
-    }
-    row = status["row"]
-    for learner in status["learners"] or ([{"learner": 0, **row}] if row else []):
-        name = f"learner-{learner['learner']}"
-        found[name] = (learner["agent_steps_per_s"], learner["policy_lag_mean"])
+    """Returns {name: (agent steps/s, parameter lag)}; learner 0 knows the rates of all learners."""
+    found = {}
+    for status in _statuses(answers):
+        row = status["row"]
+        for each in status["actors"]:
+            found[each["name"]] = each["agent_steps_per_s"], each["parameter_lag"]
+        for each in status["learners"] or ([{"learner": 0, **row}] if row else []):
+            name = f"learner-{each['learner']}"
+            found[name] = each["agent_steps_per_s"], each["policy_lag_mean"]
     return {
         name: ("" if rate is None else f"{rate:,.0f}", "" if lag is None else f"{lag:.1f}")
         for name, (rate, lag) in found.items()
@@ -138,7 +126,7 @@ def steps_per_s(record: Record, answers: Answers) -> float | None:
 def _contacts(answers: Answers) -> dict[str, str]:
     """Returns how long ago learners and actors were last heard from, in words."""
     found = {}
-    for seen in _looks(answers):
+    for seen in (each for each in answers.values() if isinstance(each, Look)):
         for rank, status in seen.statuses.items():
             heard = {actor["name"]: actor["last_contact_unix_s"] for actor in status["actors"]}
             heard[f"learner-{rank}"] = status["updated_unix_s"]

@@ -60,8 +60,7 @@ def open_missing(session: RunSession, orders: Orders) -> None:
 
 def _open(session: RunSession, orders: Orders, window: str, command: Sequence[str]) -> None:
     # A tmux server that runs already would give its own, older environment to its windows.
-    variables = [f"{name}={value}" for name, value in orders.environment.items()]
-    kept = ["TMUX", "TMUX_PANE", "TERM"]
+    kept = ("TMUX", "TMUX_PANE", "TERM")
     script = 'exec env -i TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" TERM="$TERM" "$@"'
-    variables = [each for each in variables if each.split("=")[0] not in kept]
+    variables = [f"{k}={v}" for k, v in orders.environment.items() if k not in kept]
     session.open(window, ["sh", "-c", script, "sh", *variables, *command], orders.run_id)
