@@ -128,12 +128,9 @@ class Launcher:
         except ClusterError as error:
             if node.is_local:
                 raise
-            raise ClusterError(
-                f"{error.problems[0]}; run "
-                + user_commands.frontend(
-                    "setup", f"--workers_csv_path={self.record.workers_csv_path}"
-                )
-            ) from error
+            csv = f"--workers_csv_path={self.record.workers_csv_path}"
+            again = user_commands.frontend("setup", csv)
+            raise ClusterError(f"{error.problems[0]}; run {again}") from error
         lines = []
         if answer["windows"]:
             lines.append(

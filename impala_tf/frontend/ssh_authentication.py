@@ -100,10 +100,7 @@ class Login:
                     wanted = transport.auth_publickey(self._settings.username, key)
                 except paramiko.BadAuthenticationType:
                     break  # The machine wants no keys.
-                except (
-                    paramiko.SSHException,
-                    OSError,
-                ):  # It is refused, or the agent does not sign.
+                except (paramiko.SSHException, OSError):  # refused, or the agent does not sign
                     if not transport.is_active():
                         raise
                 if wanted is not None and "publickey" not in wanted:

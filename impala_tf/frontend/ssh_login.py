@@ -77,9 +77,7 @@ class SshConnector:
             except TooManyKeysError:
                 login.keys_are_refused = True
                 return self._open(settings, host_keys, login)
-        except ClusterError as error:  # of a jump host
-            raise ClusterError(f"{name}: {error}") from None
-        except MoreIsWantedError as error:
+        except (ClusterError, MoreIsWantedError) as error:  # the first: of a jump host
             raise ClusterError(f"{name}: {error}") from None
         except paramiko.AuthenticationException as error:
             raise ClusterError(

@@ -71,7 +71,10 @@ class Member:
         # Ray may replace the folder of the code by an equal one, and then this cannot be asked.
         self._workdir = str(Path.cwd())
         self._place = self._find_place() if self._is_learner else None
-        self._credentials = self._own_credentials()
+        # The logdir may be shared or not, so only learner 0 keeps them there. The other is 0700.
+        is_first = name == "learner-0"
+        folder = run.credentials if is_first else tempfile.mkdtemp(prefix=f"impala-{name}-")
+        self._credentials = Path(folder)
         self._places: list[Place] = []  # of the learners, as the process knows them
         self._membership: Membership | None = None
         self._process: SupervisedProcess | None = None
@@ -89,8 +92,7 @@ class Member:
 
     def credentials(self, role: str) -> dict[str, bytes]:
         """Returns {name: content} of the certificates of a role; {} until learner 0 has them."""
-        is_learner = role == "learner"
-        names = certificates.LEARNER_FILES if is_learner else certificates.ACTOR_FILES
+        names = certificates.ACTOR_FILES if role == "actor" else certificates.LEARNER_FILES
         try:
             return {name: (self._credentials / name).read_bytes() for name in names}
         except FileNotFoundError:
@@ -165,15 +167,6 @@ class Member:
             ) from None
         if self._name == "learner-0":
             certificates.renew(self._credentials)
-
-    def _own_credentials(self) -> Path:
-        """Returns the folder for the certificates of this process.
-
-        The logdir may be shared or not, so only learner 0 keeps them there.
-        """
-        if self._name == "learner-0":
-            return Path(self._run.credentials)
-        return Path(tempfile.mkdtemp(prefix=f"impala-{self._name}-"))  # 0700
 
     def _find_place(self) -> Place:
         run, node = self._run, ray_cluster.node_id()

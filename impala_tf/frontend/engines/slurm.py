@@ -122,10 +122,9 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
     except OSError as error:
         raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
     print(f"submitted job {number}; it prints to {logdir}/slurm-{number}.out")
-    for word in ("status", "logs", "stop"):
-        name = ["learner-0"] if word == "logs" and given["slurm_actors"] else []
-        if name or word != "logs":
-            print(user_commands.frontend(word, *name, f"--logdir={given['logdir']}"))
+    logs = [["logs", "learner-0"]] if given["slurm_actors"] else []
+    for words in (["status"], *logs, ["stop"]):
+        print(user_commands.frontend(*words, f"--logdir={given['logdir']}"))
     return 0
 
 

@@ -86,7 +86,9 @@ class NodeSupervisor:
     def run(self) -> int:
         """Runs until everything is over; returns the exit status."""
         try:
-            self._take_over()
+            if self._before:
+                self._say("the supervisor starts again: the one before was killed")
+                recovery.end_orphans(self._before, STOP_TIMEOUT_S, self._write_state)
             while not self._over():
                 self._read_orders()
                 self._start_new()
@@ -114,13 +116,6 @@ class NodeSupervisor:
         if states <= {*ENDED_WELL, "left"}:
             return 0
         return UNUSABLE_INPUT if "refused" in states and "failed" not in states else 1
-
-    def _take_over(self) -> None:
-        """Waits until nothing is left that an earlier supervisor started and this one will, too."""
-        if not self._before:
-            return
-        self._say("the supervisor starts again: the one before was killed")
-        recovery.end_orphans(self._before, STOP_TIMEOUT_S, self._write_state)
 
     def _states(self) -> dict[str, ProcessState]:
         """Returns the states of the processes that are over or were started by this supervisor."""

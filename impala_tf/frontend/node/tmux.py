@@ -59,7 +59,8 @@ class RunSession:
     def windows(self) -> list[Window]:
         """Returns the session's windows; [] if the session does not exist."""
         listed = self._server.cmd("list-panes", "-s", "-t", f"={self._name}", "-F", _FORMAT)
-        return [_window(line) for line in listed.stdout] if not listed.stderr else []
+        cells = [line.split(":", 3) for line in listed.stdout] if not listed.stderr else []
+        return [Window(each, name, dead == "1", run_id) for each, dead, run_id, name in cells]
 
     def open(self, window: str, argv: Sequence[str], run_id: str) -> None:
         """Opens a window, which stays when its command exits. Creates the session if necessary.
@@ -102,8 +103,3 @@ class RunSession:
         # tmux adds "Pane is dead" below the output of the process.
         lines = [line for line in shown if line.strip() and not line.startswith("Pane is")]
         return lines[-1].strip() if lines else ""
-
-
-def _window(line: str) -> Window:
-    window_id, dead, run_id, name = line.split(":", 3)
-    return Window(window_id, name, dead == "1", run_id)
