@@ -188,38 +188,30 @@ def _named(problems: list[str]) -> set[str]:
 
 def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[int, str]]:
     """Yields (line, problem) for rows that do not fit together. Each row was checked already."""
-    all_read = len(good) == len(rows)
+    jobs = [row.job for row in good]
     for job in ("learner", "actor"):
-        if all_read and not any(row.job == job for row in good):
+        if len(good) == len(rows) and job not in jobs:
             yield 1, f"job: no {job}; a run needs at least one learner and one actor"
-    listening: dict[tuple[str, int | None], int] = {}
+    elsewhere = next((row for row in good if not is_loopback(row.ip)), None)
+    ports: dict[tuple[str, int | None], int] = {}
     machines: dict[tuple[str, int, str | None], Row] = {}
     for row in good:
-        if row.job == "learner":
-            first = listening.setdefault((row.ip, row.tf_port), row.line)
-            if first != row.line:
-                yield (
-                    row.line,
-                    f"tf_port: {row.tf_port} is already used by the learner in line {first}",
-                )
+        is_learner = row.job == "learner"
+        if is_learner and (first := ports.setdefault((row.ip, row.tf_port), row.line)) != row.line:
+            text = f"tf_port: {row.tf_port} is already used by the learner in line {first}"
+            yield row.line, text
         key = row.ssh_host or row.ip, row.ssh_port or 22, row.ssh_username
         same = machines.setdefault(key, row)
         for name in _OF_A_MACHINE:
             if getattr(row, name) != getattr(same, name):
                 yield row.line, f"{name}: differs from line {same.line}, which has the same machine"
-    learners = [row for row in good if row.job == "learner"]
-    for row in learners:
-        if len(learners) > 1 and ":" in row.ip:
+        if is_learner and ":" in row.ip and jobs.count("learner") > 1:
             yield (
                 row.line,
                 f"ip: {row.ip}: several learners need IPv4 addresses or host names, because "
                 "Horovod cannot use IPv6 addresses; a single learner may have one",
             )
-    elsewhere = next((row for row in good if not is_loopback(row.ip)), None)
-    if elsewhere is None:
-        return
-    for row in good:
-        if row.job == "learner" and is_loopback(row.ip):
+        if is_learner and elsewhere is not None and is_loopback(row.ip):
             yield (
                 row.line,
                 f"ip: on {elsewhere.ip} (line {elsewhere.line}), {row.ip} is another machine; "

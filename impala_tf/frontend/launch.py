@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Checked, Launcher, end, new_record, plan_of
 from impala_tf.frontend.monitor import MakeDisplay, Monitor, where_it_runs
-from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan
 from impala_tf.logdir import moved_aside
@@ -147,29 +146,29 @@ def _require_enough(given: Given, plan: Plan, found: Mapping[str, object]) -> No
     lost = {name: each for name, each in found.items() if isinstance(each, ClusterError)}
     if not lost:
         return
-    actors = [p for p in plan.processes if not p.is_learner and p.node not in lost]
-    enough = given.cluster.min_actors is not None and len(actors) >= given.cluster.min_actors
-    learners_lost = [p for p in plan.processes if p.is_learner and p.node in lost]
-    too_few = _too_few_learners(given, plan, learners_lost)
-    if too_few is not None or not enough:
-        hint = [too_few] if too_few else []
-        if actors and not enough and too_few is None:
-            hint = [f"{len(actors)} actor(s) could start: --min_actors={len(actors)} starts them "
-                    "without the other machines, which join later"]  # fmt: skip
-        raise ClusterError([*problems(lost), *hint])
+    hint = _too_few_learners(given, plan, lost)
+    if hint is None:
+        actors = sum(not p.is_learner and p.node not in lost for p in plan.processes)
+        if given.cluster.min_actors is not None and actors >= given.cluster.min_actors:
+            return
+        if actors:
+            hint = (f"{actors} actor(s) could start: --min_actors={actors} starts them "
+                    "without the other machines, which join later")  # fmt: skip
+    raise ClusterError([*problems(lost), *([hint] if hint else [])])
 
 
-def _too_few_learners(given: Given, plan: Plan, lost: Sequence[ProcessSpec]) -> str | None:
+def _too_few_learners(given: Given, plan: Plan, lost: Container[str]) -> str | None:
     """Returns why a run cannot start without learners, or '' if that is plain; None: it can."""
+    learners = [process for process in plan.processes if process.is_learner]
+    there = [process for process in learners if process.node not in lost]
     fewest = given.cluster.min_learners
-    if not lost:
+    if there == learners:
         return None
     if fewest is None:
         return ""
-    if lost[0].name == "learner-0":
+    if learners[0] not in there:
         text = "learner-0 is needed, because its machine has the run's checkpoints"
         return f"--min_learners={fewest}: {text}"
-    present = len(plan.learner_hosts) - len(lost)
-    if present < max(1, fewest):
-        return f"--min_learners={fewest}: only {present} can be reached"
+    if len(there) < fewest:
+        return f"--min_learners={fewest}: only {len(there)} can be reached"
     return None

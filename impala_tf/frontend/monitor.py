@@ -161,7 +161,7 @@ class Monitor:
     def _watch(self, name: str) -> None:
         """Looks at a machine again and again; each machine has a thread of its own."""
         first = self._launcher.record.first_learner().name
-        trouble = ""
+        is_lost = False
         while not self._closing.is_set():
             pause_s = FIRST_LEARNER_S if name == first else LOOK_S
             try:
@@ -170,16 +170,14 @@ class Monitor:
                     self._take_in(name)
                 else:
                     self._take_note(name, runner, look(runner, self._launcher.record))
-                if trouble:
+                if is_lost:
                     self._notes.append(f"{name}: reachable again")
-                trouble = ""
+                is_lost = False
             except ClusterError as error:
-                if not trouble and isinstance(self._machines.found[name], ClusterError):
-                    trouble = str(error)  # The launch has named it already.
-                elif not trouble:
-                    trouble = str(error)
+                # The launch has named those that are not connected.
+                if not is_lost and not isinstance(self._machines.found[name], ClusterError):
                     self._notes.append(f"{error}; the run continues there, but is not shown")
-                pause_s = max(pause_s, LOOK_S)
+                is_lost, pause_s = True, LOOK_S
             except BaseException as failure:
                 self._failure = failure  # _until_over raises it in the main thread.
                 return
