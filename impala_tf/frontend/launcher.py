@@ -245,8 +245,7 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
         secrets=record.secrets,
         code=node.code,
     )
-    plain: dict[str, Any] = to_plain(orders)
-    return plain
+    return to_plain(orders)
 
 
 def end(
@@ -304,7 +303,6 @@ def end_processes(
             "close": close,
             "is_final": is_final,
         }
-        answer: dict[str, Any] = ask_agent(runner, "stop", question, timeout_s + 30.0)
-        return answer
+        return ask_agent(runner, "stop", question, timeout_s + 30.0)
 
     return on_all(runners, end_on)

@@ -96,8 +96,7 @@ def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]
     if done.status != 0:
         python = python_of(runner.node)
         raise ClusterError(f"{runner.node.name}: cannot run {python}: {done.last_line}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    return json.loads(done.stdout)
 
 
 def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]:

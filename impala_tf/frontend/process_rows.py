@@ -119,8 +119,7 @@ def steps_per_s(record: Record, answers: Answers) -> float | None:
         return None
     row = seen.statuses.get(0, {}).get("row")
     is_running = seen.state.processes["learner-0"].state == "running"
-    rate: float | None = row["agent_steps_per_s"] if row and is_running else None
-    return rate
+    return row["agent_steps_per_s"] if row and is_running else None
 
 
 def _contacts(answers: Answers) -> dict[str, str]:

@@ -59,8 +59,7 @@ def load(logdir: Path) -> Record:
     """Reads cluster.json. Raises ConfigError if it is missing or unusable."""
     path = logdir / NAME
     try:
-        record: Record = from_plain(Record, json.loads(path.read_text(encoding="utf-8")))
-        return record
+        return from_plain(Record, json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         found = "" if logdir.is_dir() else f" ({error.strerror})"
         raise ConfigError(

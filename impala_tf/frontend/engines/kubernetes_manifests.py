@@ -61,8 +61,7 @@ def actors_per_pod(given: Given) -> int:
     """Returns how many actor processes a pod has."""
     cpu = pairs(given["kubernetes_actor_resources"])["cpu"]
     cores = float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu)
-    each: int = given["actors_per_node"] or max(1, int(cores))
-    return each
+    return given["actors_per_node"] or max(1, int(cores))
 
 
 def objects(given: Given) -> list[tuple[str, Object]]:
@@ -128,8 +127,7 @@ def _object(version: str, kind: str, name: str, run: str, rest: Object) -> Objec
 
 
 def _port(given: Given) -> int:
-    port: int = given["join_port"] or _PORT
-    return port
+    return given["join_port"] or _PORT
 
 
 def _service(name: str, port: int) -> Object:

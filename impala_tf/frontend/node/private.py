@@ -46,8 +46,7 @@ def read_secrets(orders: Orders) -> dict[str, str]:
     """Returns {name: value}. Raises FileNotFoundError if they were removed."""
     if not orders.secrets:
         return {}
-    values: dict[str, str] = json.loads(_secrets_path(orders).read_text(encoding="utf-8"))
-    return values
+    return json.loads(_secrets_path(orders).read_text(encoding="utf-8"))
 
 
 def renew_secrets(orders: Orders, values: Mapping[str, str]) -> None:

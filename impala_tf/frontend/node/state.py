@@ -149,8 +149,7 @@ def supervisor_log(logdir: str | Path, node: str) -> Path:
 
 def read_orders(path: Path) -> Orders:
     """Returns a node's orders. Raises OSError, or ValueError if the file is damaged."""
-    orders: Orders = from_plain(Orders, json.loads(path.read_text(encoding="utf-8")))
-    return orders
+    return from_plain(Orders, json.loads(path.read_text(encoding="utf-8")))
 
 
 def read_state(path: Path) -> NodeState | None:
@@ -163,8 +162,7 @@ def read_state(path: Path) -> NodeState | None:
 
 def parse_state(text: str) -> NodeState:
     """Returns the state that a supervisor wrote. Raises ValueError if it is damaged."""
-    state: NodeState = from_plain(NodeState, json.loads(text))
-    return state
+    return from_plain(NodeState, json.loads(text))
 
 
 def write(path: Path, value: Orders | NodeState) -> None:
