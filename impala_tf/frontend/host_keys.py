@@ -26,11 +26,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
     """The keys that a machine may show: the CSV's, or those of the known_hosts files."""
 
     def __init__(
-        self,
-        known_hosts: Sequence[Path],
-        name: str,
-        from_csv: str | None,
-        accept_new: bool,
+        self, known_hosts: Sequence[Path], name: str, from_csv: str | None, accept_new: bool
     ) -> None:
         """Reads nothing yet.
 

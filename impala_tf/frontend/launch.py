@@ -24,10 +24,7 @@ Differences = Callable[[Mapping[str, Any], str], list[str]]
 
 
 def launch(
-    given: Given,
-    *,
-    make_display: MakeDisplay,
-    differences: Differences = lambda run, logdir: [],
+    given: Given, *, make_display: MakeDisplay, differences: Differences = lambda run, logdir: []
 ) -> int:
     """Launches a run and, without --detach, shows it until it ends. Ctrl-C leaves it running.
 

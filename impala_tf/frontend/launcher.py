@@ -20,14 +20,7 @@ from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import to_plain
 from impala_tf.frontend.node.state import Orders
 from impala_tf.frontend.parallel import Machines, good, on_all, problems
-from impala_tf.frontend.plan import (
-    LocalNode,
-    NodeSpec,
-    Plan,
-    make_plan,
-    named_twice,
-    passwords,
-)
+from impala_tf.frontend.plan import LocalNode, NodeSpec, Plan, make_plan, named_twice, passwords
 from impala_tf.frontend.record import Record, load, save
 from impala_tf.frontend.snapshot import Snapshot
 from impala_tf.machine import certificates

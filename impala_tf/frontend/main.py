@@ -208,11 +208,7 @@ def _doctor(options: argparse.Namespace) -> int:
     plan, passwords = plan_of(_given(options), sys.executable)
     print(overview.text(plan), end="")
     findings = preflight.examine(
-        plan,
-        passwords,
-        options.accept_new_host_keys,
-        _own_names(options),
-        options.workers_csv_path,
+        plan, passwords, options.accept_new_host_keys, _own_names(options), options.workers_csv_path
     )
     status = preflight.show(findings, overview.wide_console())
     if options.speed_json is not None:

@@ -52,11 +52,7 @@ class Monitor:
     """Shows a run until it ends. Ctrl-C leaves the run running."""
 
     def __init__(
-        self,
-        launcher: Launcher,
-        machines: Machines,
-        logdir: Path,
-        make_display: MakeDisplay,
+        self, launcher: Launcher, machines: Machines, logdir: Path, make_display: MakeDisplay
     ) -> None:
         """Shows nothing yet.
 

@@ -326,8 +326,7 @@ def stacks(logdir: Path, names: Sequence[str]) -> int:
             raise ConfigError(f"{name}: no such process; this run has {', '.join(sorted(known))}")
     with connected(record.plan.nodes, record.passwords()) as machines:
         found = on_all(
-            machines.reached(),
-            lambda runner: ask_agent(runner, "stacks", {"names": list(names)}),
+            machines.reached(), lambda runner: ask_agent(runner, "stacks", {"names": list(names)})
         )
         lines = problems(machines.found) + problems(found)
     for node, processes in good(found).items():

@@ -309,12 +309,7 @@ LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys"
 def _arguments(
     given: Given, shared: Mapping[str, Any], task: int, node: NodeSpec, row: Row
 ) -> tuple[str, ...]:
-    own: dict[str, Any] = {
-        **shared,
-        "job_name": row.job,
-        "task": task,
-        "logdir": node.logdir,
-    }
+    own: dict[str, Any] = {**shared, "job_name": row.job, "task": task, "logdir": node.logdir}
     if row.envs is not None:
         own["envs_per_actor"] = row.envs
     is_package = node.is_local and not user_commands.IS_CHECKOUT  # it has no script

@@ -33,10 +33,7 @@ def rows_of(record: Record, answers: Answers) -> list[list[str]]:
 
 
 def _row(
-    seen: Look,
-    name: str,
-    rates: Mapping[str, tuple[str, str]],
-    contacts: Mapping[str, str],
+    seen: Look, name: str, rates: Mapping[str, tuple[str, str]], contacts: Mapping[str, str]
 ) -> list[str]:
     state = seen.state.processes.get(name) if seen.state is not None else None
     if state is None:

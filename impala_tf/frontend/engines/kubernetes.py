@@ -12,13 +12,7 @@ from typing import Any, NamedTuple
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend.engines import kubernetes_manifests as manifests
 from impala_tf.frontend.engines.documents import yaml_text
-from impala_tf.frontend.engines.engine import (
-    Hooks,
-    called,
-    print_frames,
-    read_record,
-    record_path,
-)
+from impala_tf.frontend.engines.engine import Hooks, called, print_frames, read_record, record_path
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.logdir import write_atomically
 from impala_tf.machine import certificates

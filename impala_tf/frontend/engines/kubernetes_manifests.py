@@ -241,10 +241,7 @@ def _copies_credentials(given: Given, role: str) -> Object:
             f"--target-directory={_CREDENTIALS}",
             *(f"{_SECRET}/{file}" for file in FILES[role]),
         ],
-        "resources": {
-            "requests": {"cpu": "10m", "memory": "16Mi"},
-            "limits": {"memory": "64Mi"},
-        },
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
         "securityContext": dict(_UNPRIVILEGED),
         "volumeMounts": [
             {"name": "secret", "mountPath": _SECRET, "readOnly": True},
