@@ -84,12 +84,9 @@ def _refuse_another_run(
     launcher: Launcher, checked: Mapping[str, Checked], differences: Differences
 ) -> None:
     """Raises ConfigError if learner 0's logdir holds another run: it has the checkpoints."""
-    plan = launcher.record.plan
-    for process in plan.processes:
-        if process.name == "learner-0" and process.node in checked:
-            found = checked[process.node]
-            if lines := differences(found.run, found.logdir):
-                raise ConfigError(lines)
+    found = checked.get(launcher.record.first_learner().name)
+    if found is not None and (lines := differences(found.run, found.logdir)):
+        raise ConfigError(lines)
 
 
 def _set_aside(machines: Machines, checked: Mapping[str, Checked], logdir: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from impala_tf.logdir import Logdir
 
 Status = Mapping[str, Any]
 _TIMEOUT_S = 15.0
+# Prints files, '' for one that does not exist.
 _CAT = r'for f; do cat -- "$f" 2>/dev/null; printf "\0"; done'
 
 
@@ -38,13 +39,15 @@ def look(runner: CommandRunner, record: Record) -> Look:
     node = runner.node
     learners = [process.name for process in record.plan.on(node) if process.is_learner]
     ranks = [int(name.removeprefix("learner-")) for name in learners]
-    answers = read_files(runner, [
+    paths = [
         str(files.state_path(node.logdir, node.id)),
         "/proc/sys/kernel/random/boot_id",
         "/proc/uptime",
         *(str(Logdir(Path(node.logdir)).status(rank)) for rank in ranks),
-    ])  # fmt: skip
-    state_text, boot_id, uptime, *statuses = answers
+    ]
+    said = runner.run(["sh", "-c", _CAT, "sh", *paths], timeout_s=_TIMEOUT_S).text
+    texts = said.split("\0")[:-1] if "\0" in said else [""] * len(paths)
+    state_text, boot_id, uptime, *statuses = texts
     state = files.parse_state(state_text) if state_text else None
     if state is None or state.run_id != record.run_id:
         return Look(None, False, False, 0.0, {})
@@ -60,12 +63,6 @@ def look(runner: CommandRunner, record: Record) -> Look:
             if (status := _current(state, name, text)) is not None
         },
     )
-
-
-def read_files(runner: CommandRunner, paths: Sequence[str]) -> list[str]:
-    """Returns the texts of files on a machine; '' for one that does not exist."""
-    done = runner.run(["sh", "-c", _CAT, "sh", *paths], timeout_s=_TIMEOUT_S)
-    return done.text.split("\0")[:-1] if "\0" in done.text else [""] * len(paths)
 
 
 def _current(state: NodeState, name: str, text: str) -> Status | None:

@@ -291,11 +291,6 @@ def _exec(options: argparse.Namespace) -> int:
     return operate.execute(connected(record.plan.nodes, record.passwords()), words, True)
 
 
-def _fetch(options: argparse.Namespace) -> int:
-    logdir = _run_of(options)
-    return operate.fetch(logdir, options.to or logdir, Console(stderr=True))
-
-
 def _workers(options: argparse.Namespace) -> int:
     nodelist = os.environ.get("SLURM_JOB_NODELIST", "")
     if options.actors_per_host < 1:
@@ -333,7 +328,8 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
     ("revoke", lambda o: operate.revoke(_run_of(o), o.host),
      "shut a machine out of a run: learners refuse its certificate"),
     ("exec", _exec, "run a command in the project's folder on every machine"),
-    ("fetch", _fetch, "copy the run's files from its machines to this one"),
+    ("fetch", lambda o: operate.fetch(_run_of(o), o.to),
+     "copy the run's files from its machines to this one"),
     ("attach", lambda o: operate.attach(_run_of(o), o.host),
      "attach this terminal to the tmux session on a machine"),
     ("stacks", lambda o: operate.stacks(_run_of(o), o.names),

@@ -223,15 +223,14 @@ def execute(
     return _report(lines)
 
 
-def fetch(logdir: Path, target: Path, console: Console) -> int:
+def fetch(logdir: Path, to: Path | None) -> int:
     """Copies a run's files from learner 0's machine, and all logs, but no private keys.
 
     Args:
       logdir: the run's, on this machine.
-      target: the folder to copy into.
-      console: shows progress.
+      to: the folder to copy into. Default: `logdir`.
     """
-    record = load(logdir)
+    record, target = load(logdir), to or logdir
     first = record.first_learner()
     with connected(record.plan.nodes, record.passwords()) as machines:
 
@@ -242,7 +241,7 @@ def fetch(logdir: Path, target: Path, console: Console) -> int:
             what = "." if node == first else "./processes"
             return _copy_folder(runner, node.logdir, what, target)
 
-        with console.status("copying ..."):
+        with Console(stderr=True).status("copying ..."):
             found = on_all(machines.reached(), copy)
         lines = problems(machines.found) + problems(found)
     files = sum(good(found).values())

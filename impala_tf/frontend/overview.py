@@ -15,7 +15,6 @@ from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.plan import NodeSpec, Plan
 
 _TABLE_WIDTH = 140
-_COLUMNS = ("machine", "login", "runs", "environments", "memory", "listens on")
 
 
 def wide_console() -> Console:
@@ -25,11 +24,11 @@ def wide_console() -> Console:
 
 def text(plan: Plan) -> str:
     """Returns a row per machine, and the sums, as wide on every terminal. Opens no connection."""
-    table = Table(*_COLUMNS[:2], box=None, pad_edge=False)
-    table.add_column(_COLUMNS[2], overflow="fold")
-    for name in _COLUMNS[3:5]:
-        table.add_column(name, justify="right")
-    table.add_column(_COLUMNS[5], overflow="fold")
+    table = Table("machine", "login", box=None, pad_edge=False)
+    table.add_column("runs", overflow="fold")
+    table.add_column("environments", justify="right")
+    table.add_column("memory", justify="right")
+    table.add_column("listens on", overflow="fold")
     for node in plan.nodes:
         processes = plan.on(node)
         cells = (

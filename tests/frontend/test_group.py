@@ -289,9 +289,10 @@ def raw(port, method, path, body=b"", headers=None):
 
 
 @pytest.fixture
-def rendezvous():
+def rendezvous(monkeypatch):
+    monkeypatch.setattr("impala_tf.frontend.node.rendezvous.MAX_UNSIGNED", 20)
     address = Address("127.0.0.1", free_port(), KEY)
-    server = RendezvousServer(address, Gathering(2), max_unsigned=20)
+    server = RendezvousServer(address, Gathering(2))
     yield address, server
     server.close()
 

@@ -48,9 +48,7 @@ class Address(NamedTuple):
 class RendezvousServer:
     """Serves a Gathering and its store until it is closed."""
 
-    def __init__(
-        self, address: Address, gathering: Gathering, max_unsigned: int = MAX_UNSIGNED
-    ) -> None:
+    def __init__(self, address: Address, gathering: Gathering) -> None:
         """Binds to the address. Raises OSError if that fails.
 
         Who may take part is decided by the signature of a request alone: the packets of a learner
@@ -59,17 +57,16 @@ class RendezvousServer:
         Args:
           address: if its host is not this machine's own, because of NAT, every address is bound.
           gathering: answers the learners.
-          max_unsigned: connections without a signed request that may be open.
         """
         self.gathering = gathering
         settings = {"gathering": gathering, "key": address.key}
         handler = type("Handler", (_RendezvousHandler,), settings)
         try:
-            self._server = _Server((address.host, address.port), handler, max_unsigned)
+            self._server = _Server((address.host, address.port), handler)
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
-            self._server = _Server(("0.0.0.0", address.port), handler, max_unsigned)
+            self._server = _Server(("0.0.0.0", address.port), handler)
         self.close = self._server.close
 
 
@@ -123,13 +120,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # The default, 5, makes learners that start together wait for seconds.
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        handler: type[BaseHTTPRequestHandler],
-        max_unsigned: int = MAX_UNSIGNED,
-    ) -> None:
-        self._max_unsigned = max_unsigned
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._lock = threading.Lock()
         self._unsigned: dict[socket.socket, None] = {}  # The oldest one comes first.
         self._trusted: set[str] = set()
@@ -151,7 +142,7 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             if client_address[0] not in self._trusted:
                 self._unsigned[request] = None
-            if len(self._unsigned) > self._max_unsigned:
+            if len(self._unsigned) > MAX_UNSIGNED:
                 oldest = next(iter(self._unsigned))
                 del self._unsigned[oldest]
                 with contextlib.suppress(OSError):  # It has just ended.
