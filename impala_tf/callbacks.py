@@ -11,7 +11,7 @@ class Callback:
     """Is told what the first learner does. Subclasses override what they need.
 
     It is made without arguments, in the learner's process. Calls take the learner's time, so keep
-    `on_update` short. If one raises, the run writes a checkpoint and ends with status 1.
+    `on_update` short. If one raises, the run writes a checkpoint and ends with status 2.
     """
 
     stopping = False

@@ -38,8 +38,8 @@ class FeedForwardCore(snt.Module):
 class LSTMCore(snt.Module):
     """An LSTM whose state is reset to zero wherever an episode starts."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name=name)
         self._lstm = snt.LSTM(LSTM_SIZE)
 
     def initial_state(self, batch_size: int | tf.Tensor) -> Nest:

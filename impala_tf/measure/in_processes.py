@@ -79,9 +79,8 @@ def _in_new_process(module: str, function: str, *arguments: Any) -> Any:
     """Returns what a function of a module beside this one returns in a process of its own."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_send, args=(sender, os.getpid(), module, function, arguments), daemon=True
-    )
+    # No daemon: those may not have processes of their own, in which some levels step.
+    process = context.Process(target=_send, args=(sender, os.getpid(), module, function, arguments))
     process.start()
     sender.close()
     try:

@@ -40,7 +40,7 @@ def test_dueling_heads_add_the_centred_advantages_to_the_value() -> None:
 
 @pytest.mark.parametrize("heads", ["q_values", "dueling"])
 def test_an_agent_with_q_values_has_one_for_each_action(heads: str) -> None:
-    agent = make_agent("MLPAgent", vector_spec(num_actions=A), heads=heads)  # type: ignore[arg-type]
+    agent = make_agent("MLPAgent", vector_spec(num_actions=A), heads=heads)
     assert agent.has_q_values and agent.distribution.num_logits == A
     specs = unroll_specs(agent, vector_spec(num_actions=A), T)
     assert specs.td_errors.shape == (T,)
