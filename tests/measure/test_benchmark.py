@@ -113,3 +113,11 @@ def test_environments_are_stepped_with_actions_that_they_take(level: str) -> Non
     config = resolved_config(level_name=level, envs_per_actor=2)
     spec = suites.spec(EnvironmentConfig(level_name=level))
     assert measured_acting.environment(config, spec, 0.2).steps_per_s > 100
+
+
+@pytest.mark.slow
+def test_environments_in_processes_of_their_own_are_measured() -> None:
+    flags = {"environment_processes": "always", "envs_per_actor": 2}
+    config = resolved_config(level_name="Acrobot-v1", **flags)
+    spec = suites.spec(config.environment)
+    assert in_processes.measure("environment", config, spec, 0.2).steps_per_s > 10
