@@ -2,7 +2,7 @@
 # make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
 # make check                       lint, types, and the tests that take a moment: under 3 minutes
 # make test                        lint, types, and all tests but the next groups
-# make test-long                   reports, comparisons of networks, measurements, Procgen
+# make test-long                   reports, comparisons, measurements, whole runs of dqn and on Procgen
 # make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-zoo                    many machines, made of network namespaces; needs root
 # make test-slurm                  a cluster of Slurm on this machine; needs root, slurm-wlm and munge

@@ -107,7 +107,15 @@ def test_exported_actions_are_those_of_the_environment(space: Box) -> None:
     assert all(space.contains(each) for each in found)
 
 
-@pytest.mark.parametrize("name", ["stacked frames", "continuous", "last action", "names of parts"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "stacked frames",
+        pytest.param("continuous", marks=pytest.mark.long),
+        pytest.param("last action", marks=pytest.mark.long),
+        "names of parts",
+    ],
+)
 def test_the_player_needs_no_impala_tf(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "export"
     exported(name, folder)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.runs import rows, status
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

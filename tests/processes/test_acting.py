@@ -43,7 +43,11 @@ def test_actors_import_tensorflow_only_if_they_act_with_it(
     ("level", "says"),
     [
         ("CartPole-v1", ""),
-        ("minigrid:MiniGrid-Empty-5x5-v0", "acting in float32: int8 weights (1001, 20)"),
+        pytest.param(
+            "minigrid:MiniGrid-Empty-5x5-v0",
+            "acting in float32: int8 weights (1001, 20)",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_actors_act_with_int8_weights_where_that_can_be(

@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.runs import Run, rows, status
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 DQN = ("--algorithm=dqn", "--metrics_interval_s=1", "--seed=3")
 ENDLESS = (
@@ -23,7 +23,6 @@ ENDLESS = (
 )
 
 
-@pytest.mark.long
 def test_catch_is_learned_from_pixels(start: Callable[..., Run], tmp_path: Path) -> None:
     """With the defaults. A random agent has -0.8."""
     code, out, err = start(

@@ -70,6 +70,7 @@ def test_a_run_learns_from_gradients_that_its_actors_compute(
     assert 0 < float(last["policy_lag_mean"]) < 20
 
 
+@pytest.mark.long
 def test_actors_of_a3c_send_gradients_of_texts(start: Callable[..., Run], tmp_path: Path) -> None:
     code, out, err = start(
         "--level_name=tests.helpers.worlds:Everything-v0",

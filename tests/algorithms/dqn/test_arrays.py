@@ -52,6 +52,7 @@ def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
     assert set(again.draw(200)[1].parameter_version.tolist()) == {101, 102, 200, 201}
 
 
+@pytest.mark.long
 def test_a_killed_learner_leaves_whole_unrolls(tmp_path: Path) -> None:
     """SIGKILL, in the middle of a write at times; what was being written is not used."""
     context = multiprocessing.get_context("spawn")
