@@ -233,6 +233,18 @@ def test_a_machine_can_be_shut_out(run, one_is_missing, capfd):
     assert certificate_name(theirs) != name
 
 
+def test_what_follows_a_launch_uses_its_credentials(run, one_is_missing):
+    folder = run.project / "keys"
+    assert run.launch(detach=True, min_actors=1, credentials=str(folder)) == 0
+    one_is_missing.touch()
+    assert run.command("restart", NOBODY) == 0
+    name = certificate_name(run.project / "there" / "credentials")
+    assert name.startswith(NOBODY)
+    assert run.command("revoke", NOBODY) == 0
+    for learners in (folder, run.logdir / "credentials"):
+        assert (learners / "revoked").read_text() == f"{name}\n"
+
+
 def certificate_name(folder):
     certificate = x509.load_pem_x509_certificate((folder / "actor.pem").read_bytes())
     (attribute,) = certificate.subject
