@@ -109,9 +109,7 @@ def test_a_supervisor_that_fails_does_not_call_its_processes_stopped(supervise, 
 
 
 @pytest.fixture
-def run(private_tmux, tmp_path, monkeypatch):
-    monkeypatch.setattr("impala_tf.frontend.monitor._FIRST_LEARNER_S", 0.1)
-    monkeypatch.setattr("impala_tf.frontend.monitor._LOOK_S", 0.2)
+def run(private_tmux, tmp_path):
     made = Run(tmp_path)
     yield made
     if (made.logdir / "cluster.json").exists():

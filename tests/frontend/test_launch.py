@@ -38,6 +38,7 @@ def test_a_detached_run_can_be_managed_and_stopped(run, capfd):
     shown = {line.split()[0]: line for line in capfd.readouterr().out.splitlines()}
     for name, rate, lag in (("actor-1", "1,234", "2.5"), ("learner-0", "5,678", "3.2")):
         assert all(word in shown[name] for word in ("running", rate, lag, " s ago")), shown[name]
+    wait_until((run.logdir / "processes" / "actor-1.log").read_text)
     assert run.command("logs", "actor-1") == 0
     assert "actor 1 is up with -1\n" in capfd.readouterr().out
     state = run.node()

@@ -1,6 +1,7 @@
 """A launched run of the stand-in project on this machine, as its launcher sees it."""
 
 import subprocess
+from unittest import mock
 
 from impala_tf.config import Given
 from impala_tf.frontend import monitor
@@ -9,8 +10,6 @@ from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import read_state, state_path
 from tests.helpers.ports import free_port
 from tests.helpers.stand_in import make_project, write_csv
-
-monitor.FIRST_LEARNER_S, monitor.LOOK_S, monitor.RETRY_S = 0.1, 0.2, 0.2
 
 
 class RecordedDisplay:
@@ -53,7 +52,8 @@ class Run:
             self.display = RecordedDisplay(source, on_update)
             return self.display
 
-        return launch(config, make_display=make_display)
+        with mock.patch.multiple(monitor, FIRST_LEARNER_S=0.1, LOOK_S=0.2, RETRY_S=0.2):
+            return launch(config, make_display=make_display)
 
     def node(self):
         return read_state(state_path(self.logdir, "node-here"))
