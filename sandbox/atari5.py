@@ -1,0 +1,75 @@
+"""Prints the Atari-5 score of runs: python sandbox/atari5.py ROM=PATH ...
+
+A path is a logdir, or a copy of its metrics.csv; a game's paths are seeds, whose last mean returns
+are averaged. ROM is the game as ALE names it, such as battle_zone. The score estimates the median
+of human normalised scores over 57 games, in percent (Aitchison et al., 2022, arXiv 2210.02019).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from impala_tf.config import ConfigError
+from impala_tf.environments.scores import ATARI_SCORES
+from impala_tf.reporting import runs
+
+WEIGHTS = {
+    "battle_zone": 0.382,
+    "double_dunk": 0.068,
+    "name_this_game": 0.311,
+    "phoenix": 0.124,
+    "qbert": 0.080,
+}
+"""{ROM: weight of the logarithm of its score}."""
+
+
+def normalized(rom: str, mean_return: float) -> float:
+    """Returns a game's human normalised score in percent: 0 is random play, 100 a human tester."""
+    random, human = ATARI_SCORES[rom]
+    return 100.0 * (mean_return - random) / (human - random)
+
+
+def atari5(returns: Mapping[str, float]) -> float:
+    """Returns the Atari-5 score of {ROM: mean return}; games below random play count as 0."""
+    logarithms = (
+        weight * math.log10(1.0 + max(0.0, normalized(rom, returns[rom])))
+        for rom, weight in WEIGHTS.items()
+    )
+    return 10.0 ** sum(logarithms) - 1.0
+
+
+def _returns(arguments: Sequence[str]) -> dict[str, float]:
+    found: dict[str, list[float]] = {rom: [] for rom in WEIGHTS}
+    for argument in arguments:
+        rom, _, name = argument.partition("=")
+        if rom not in WEIGHTS or not Path(name).exists():
+            raise ConfigError(f"{argument}: give ROM=PATH, with ROM one of {', '.join(WEIGHTS)}")
+        path = Path(name)
+        run = runs.read(path) if path.is_dir() else runs.read_csv(path, len(found[rom]) + 1)
+        if run.final_return is None:
+            raise ConfigError(f"{argument}: no episode has finished")
+        found[rom].append(run.final_return)
+    if missing := [rom for rom, values in found.items() if not values]:
+        raise ConfigError(f"no runs of {', '.join(missing)}: give ROM=PATH for each game")
+    return {rom: statistics.fmean(values) for rom, values in found.items()}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints each game's mean return and the score; returns the exit status."""
+    try:
+        returns = _returns(arguments)
+    except ConfigError as error:
+        print(*(f"atari5.py: {line}" for line in error.problems), sep="\n", file=sys.stderr)
+        return 2
+    for rom, mean_return in returns.items():
+        print(f"{rom:<15}{mean_return:>10,.1f}{normalized(rom, mean_return):>8.1f} %")
+    print(f"Atari-5 score: {atari5(returns):.1f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
