@@ -37,8 +37,9 @@ class BrokenTooOftenError(Exception):
 class GuardedEnvironment:
     """N environments, with the interface of `BatchedEnvironment`.
 
-    If a step raises or returns numbers that are not finite, all N are made again, and the step
-    returns their first observations. To the learner that looks as if the episodes were truncated.
+    If they cannot be made, they are tried again. If a step raises or returns numbers that are not
+    finite, all N are made again, and the step returns their first observations. To the learner that
+    looks as if the episodes were truncated.
 
     Their worker processes end with the thread that makes them (see `die_with_parent`): create this
     in a thread that lives for as long as it is used.
@@ -56,6 +57,10 @@ class GuardedEnvironment:
       proven_after: until this many steps, pauses stay short: a level that breaks at once needs no
         patience.
       first_pause_s: how long they are at most until then.
+
+    Raises:
+      ConfigError: of `make`.
+      BrokenTooOftenError: they could not be made, again and again.
     """
 
     def __init__(
@@ -80,10 +85,10 @@ class GuardedEnvironment:
         self._level_names = level_names
         self._should_stop = should_stop
         self._budget = budget or RestartBudget(MAX_RESTARTS)
-        self._environment = make(0)
+        self._made_s = time.monotonic()
+        self._environment = self._first()
         # Lives until `close`; the thread that steps the environments may end before.
         self._maker = ThreadPoolExecutor(1, thread_name_prefix="make")
-        self._made_s = time.monotonic()
         self._last_actions: np.ndarray | None = None
         self._shapes: list[tuple[int, ...]] | None = None  # of rewards and observations
         self._kept: list[Episode] = []
@@ -135,6 +140,16 @@ class GuardedEnvironment:
                          len(finished) - len(whole))  # fmt: skip
         return whole
 
+    def _first(self) -> BatchedEnvironment:
+        while True:
+            try:
+                return self._make(self.restarts)
+            except ConfigError:
+                raise
+            except Exception as error:  # of the level's own code: it is timed when it is made
+                names = ", ".join(self._level_names)
+                self._pause(f"environments of {names}: {type(error).__name__}: {error}", error)
+
     def _guarded(self, act: Callable[[], EnvOutput]) -> EnvOutput:
         while True:
             try:
@@ -171,6 +186,25 @@ class GuardedEnvironment:
         text = str(error) if isinstance(error, BrokenEnvironmentError) else self._describe()
         if not isinstance(error, BrokenEnvironmentError):
             text += f": {type(error).__name__}: {error}"
+        self._pause(text, error)
+        self._kept += self._finished()
+        self._close_environment()
+        self._made_s = time.monotonic()
+        try:
+            self._environment = self._maker.submit(self._make, self.restarts).result()
+        except Exception as again:  # of the level's own code; the budget ends this
+            self._restart(again)
+
+    def _pause(self, text: str, error: Exception) -> None:
+        """Waits before the environments are made again.
+
+        Args:
+          text: which ones broke, and how.
+          error: the cause.
+
+        Raises:
+          BrokenTooOftenError: they have broken too often.
+        """
         pause_s = self._budget.pause_s(time.monotonic() - self._made_s)
         if pause_s is None:
             times = f"broke {self.restarts + 1} times, so this actor gives up"
@@ -185,13 +219,6 @@ class GuardedEnvironment:
         until_s = time.monotonic() + pause_s
         while time.monotonic() < until_s and not self._should_stop():
             time.sleep(_POLL_S)
-        self._kept += self._finished()
-        self._close_environment()
-        self._made_s = time.monotonic()
-        try:
-            self._environment = self._maker.submit(self._make, self.restarts).result()
-        except Exception as again:  # of the level's own code; the budget ends this
-            self._restart(again)
 
     def _describe(self) -> str:
         levels = {self._level_of(n) for n in range(len(self.level_indices))}

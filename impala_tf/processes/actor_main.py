@@ -87,15 +87,20 @@ def main(given: Given) -> int:
         )
         return BatchedEnvironment(made, infos)
 
-    environment = GuardedEnvironment(
-        make,
-        spec.levels,
-        config.process.environment_timeout_s,
-        stop,
-        seed_of=seed_of_attempt,
-        on_trouble=client.report,
-        proven_after=length,
-    )
+    try:
+        environment = GuardedEnvironment(
+            make,
+            spec.levels,
+            config.process.environment_timeout_s,
+            stop,
+            seed_of=seed_of_attempt,
+            on_trouble=client.report,
+            proven_after=length,
+        )
+    except BrokenTooOftenError as error:
+        _log.error("%s", error)
+        client.close()
+        return USELESS
     q_learning = QLearning.of(interface, config, task, num_actors)
 
     def act() -> None:

@@ -66,6 +66,34 @@ def guard() -> Iterator[Any]:
         each.close()
 
 
+@pytest.mark.parametrize(("failures", "max_restarts"), [(2, 3), (9, 3)])
+def test_a_level_that_cannot_be_made_is_tried_again_and_then_given_up(
+    failures: int, max_restarts: int
+) -> None:
+    """A new level is reset and stepped while it is made, to see how long a step takes."""
+    said: list[str] = []
+
+    def make(attempt: int) -> BatchedEnvironment:
+        if attempt < failures:
+            raise TypeError("reset() got an unexpected keyword argument 'seed'")
+        return faulty([100] * N, fault="nan")
+
+    def guarded() -> GuardedEnvironment:
+        return GuardedEnvironment(
+            make, [LEVEL], 60.0, budget=Budget(max_restarts), on_trouble=said.append
+        )
+
+    if failures > max_restarts:
+        with pytest.raises(BrokenTooOftenError, match=f"{LEVEL}: TypeError: reset.. got an unexp"):
+            guarded()
+        assert "this actor gives up" in said[-1]
+        return
+    environment = guarded()
+    assert environment.reset().reward.shape == (N,)
+    assert environment.restarts == len(said) == failures
+    environment.close()
+
+
 @pytest.mark.parametrize(
     "fault, reason",
     [
