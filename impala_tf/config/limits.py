@@ -71,6 +71,10 @@ def problems(given: Given) -> list[str]:
     found += own_level_problems(flags)
     if flags["mode"] == "report" and not flags["logdir"]:
         found.append("--mode=report: needs --logdir of a run, or of a folder of runs")
+    found += _logdir_problems(flags["logdir"], flags["engine"])
+    if flags["dry_run"] and (flags["mode"] != "train" or flags["job_name"]):
+        what = f"job_name={flags['job_name']}" if flags["job_name"] else f"mode={flags['mode']}"
+        found.append(f"--dry_run: only training has a plan to print, not --{what}; leave it out")
     if flags["video"] and flags["mode"] != "test":
         found.append(
             "--video: films games of a trained agent: leave it out here, and afterwards give"
@@ -82,6 +86,18 @@ def problems(given: Given) -> list[str]:
     found += _synchronization_problems(flags)
     found += _cluster_problems(flags)
     return found or engine_limits.problems(flags)
+
+
+def _logdir_problems(logdir: str | None, engine: str | None) -> list[str]:
+    if logdir == "":
+        return ["--logdir=: is empty; name a folder, or leave the flag out"]
+    if logdir is None or engine:  # it is a folder of other machines then
+        return []
+    if logdir.startswith("~"):
+        return [f"--logdir={logdir}: shells leave ~ as it is there; write --logdir=$HOME/..."]
+    if "://" in logdir:
+        return [f"--logdir={logdir}: must be a folder; --mirror=URL copies a run elsewhere"]
+    return []
 
 
 def check_observation(agent_name: str, spec: EnvironmentSpec) -> None:

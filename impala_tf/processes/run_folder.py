@@ -71,6 +71,12 @@ def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
 
 
 def _moved_aside(logdir: Logdir) -> Path | None:
+    path = logdir.path.resolve()
+    if Path.cwd().is_relative_to(path):
+        raise ConfigError(
+            f"--fresh: would rename the current folder, {path}; give --logdir a folder of the run's"
+            " own"
+        )
     try:
         return moved_aside(logdir.path)
     except OSError as error:
@@ -102,6 +108,11 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     found = checkpoint_files.find(logdir.checkpoints)
     if found is None:
         return 0
+    if not saved:
+        raise ConfigError(
+            f"--logdir={logdir.path}: holds checkpoints but no config.json, so nothing says how"
+            " they were trained; put it back, or give another --logdir"
+        )
     check_compatible(found.state["identity"], signature_of(config, spec), logdir.path)
     for path, reason in found.damaged.items():
         print(checkpoint_files.damage_line(path, reason, found.path))

@@ -41,7 +41,7 @@ def test_two_seeds_are_two_runs_and_a_resume_is_written_down(start: Start, tmp_p
     longer = (*CARTPOLE, "--total_environment_frames=40000")
     code, out, err = start(*longer, cwd=tmp_path).wait()
     assert code == 0, err + out
-    assert "schedules end at 40,000 frames now, at 20,000 before." in out
+    assert "schedules end at 40,000 frames; before, they ended at 20,000." in out
     now = described(tmp_path / FOLDER)
     assert now["flags"]["total_environment_frames"] == 40_000
     first, second = now["history"]
@@ -139,3 +139,24 @@ def test_fresh_needs_the_command_that_starts_the_whole_run(
     code, _, err = run_here("--job_name=actor", "--learner_hosts=127.0.0.1:1", "--fresh")
     assert code == 2
     assert "--fresh: needs the command that starts the whole run" in err
+
+
+@pytest.mark.end_to_end
+def test_the_current_folder_is_not_moved_aside(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "mine.txt").write_text("precious")
+    code, _, err = start(*SHORT, "--logdir=.", "--fresh", cwd=tmp_path).wait()
+    assert code == 2
+    assert f"--fresh: would rename the current folder, {tmp_path}" in err
+    assert (tmp_path / "mine.txt").exists()
+
+
+@pytest.mark.end_to_end
+def test_checkpoints_without_a_config_are_not_trained_on(start: Start, tmp_path: Path) -> None:
+    """Nothing would say with which flags the run was trained so far."""
+    code, out, err = start(*SHORT, f"--logdir={tmp_path}").wait()
+    assert code == 0, err + out
+    (tmp_path / "config.json").unlink()
+    code, _, err = start(*SHORT, f"--logdir={tmp_path}", "--learning_rate=0.1").wait()
+    assert code == 2
+    assert f"--logdir={tmp_path}: holds checkpoints but no config.json" in err

@@ -1,0 +1,29 @@
+"""Flags that would do something else than they say are refused before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from impala_tf.config import ConfigError, command_line
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--logdir="], "--logdir=: is empty; name a folder, or leave the flag out"),
+        (["--logdir=~/runs/a"], "--logdir=~/runs/a: shells leave ~ as it is there; write --logdir"),
+        (["--logdir=s3://bucket/a"], "--logdir=s3://bucket/a: must be a folder; --mirror=URL"),
+        (
+            ["--mode=test", "--logdir=a", "--dry_run"],
+            "--dry_run: only training has a plan to print",
+        ),
+        (
+            ["--job_name=learner", "--learner_hosts=127.0.0.1:1", "--dry_run"],
+            "--dry_run: only training has a plan to print, not --job_name=learner; leave it out",
+        ),
+    ],
+)
+def test_what_would_do_something_else_is_refused(words: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        command_line.parse(words, lambda given: {})
+    assert any(line.startswith(problem) for line in caught.value.problems), caught.value.problems
