@@ -37,8 +37,8 @@ def main(given: Given) -> int:
     written there; an exported folder stays as it is, but for videos.
 
     Raises:
-      ConfigError: no logdir, no whole checkpoint, one of another level or network, or a package is
-        missing.
+      ConfigError: no logdir, no whole checkpoint, one of another level or network, a package is
+        missing, or the result cannot be written; it has been printed then.
     """
     if given.evaluation.video:
         _check_video()
@@ -46,10 +46,9 @@ def main(given: Given) -> int:
     frames, spec = agent.environment_frames, agent.spec
     print(f"{agent.source} at {frames:,} frames; {spec.protocol}", flush=True)
     result, shown = played(agent)
-    path = None if agent.is_exported else write(agent, result)
-    show(shown)
-    if path is not None:
-        print(f"written to {path}")
+    show(shown)  # before anything is written: a disk may be full, or read-only
+    if not agent.is_exported:
+        print(f"written to {write(agent, result)}")
     if agent.evaluation.video:
         _write_films(agent)
     return 0
@@ -87,9 +86,12 @@ def played(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
 
 
 def write(agent: Player, result: dict[str, Any]) -> Path:
-    """Writes evaluation.json; returns its path."""
+    """Writes evaluation.json; returns its path. Raises ConfigError if that cannot be written."""
     path = agent.logdir.path / "evaluation.json"
-    write_atomically(path, json.dumps(result, indent=1) + "\n")
+    try:
+        write_atomically(path, json.dumps(result, indent=1) + "\n")
+    except OSError as error:
+        raise ConfigError(f"--logdir: cannot write {path}: {error.strerror}") from None
     return path
 
 
