@@ -271,7 +271,7 @@ def _rank(row: Sequence[str]) -> int:
 def _table_of(rows: Iterable[Sequence[str]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in COLUMNS:
-        table.add_column(column, no_wrap=True)
+        table.add_column(column, no_wrap=column != "detail")  # the others stay whole beside it
     for row in rows:
         table.add_row(*map(Text, row), style=_STYLES.get(row[2]))  # not as markup
     return table
