@@ -207,7 +207,7 @@ class LocalTraining:
         if learner.state.state != "failed" and learner.state.exit_status != -signal.SIGKILL:
             return ""
         return "\n".join([
-            f"the learner {learner.state.detail}; the last lines of",
+            f"the learner failed: {learner.state.detail}; the last lines of",
             f"{learner.command.log_path}:",
             *_last_lines(learner, 15),
         ])  # fmt: skip
@@ -224,6 +224,8 @@ class LocalTraining:
     def final_line(self) -> str:
         """Returns how far the run came, in a line."""
         last = status.read_status(self.logdir.status())
+        if last is None and self.frames:
+            return f"stopped: nothing was added to the run's {self.frames:,} frames"
         if last is None:
             return "nothing was trained"
         frames = f"{last['environment_frames']:,} of {last['total_environment_frames']:,} frames"

@@ -270,7 +270,7 @@ def test_a_learner_that_cannot_work_ends_the_run_at_once(start, tmp_path):
     run = start(*ENDLESS, f"--logdir={tmp_path}")
     code, _, err = run.wait()
     assert code == 1
-    assert "the learner exit status 1 after" in err
+    assert "the learner failed: exit status 1 after" in err
 
 
 def test_a_run_whose_output_is_closed_stops_and_writes_a_checkpoint(start, tmp_path):
