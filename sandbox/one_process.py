@@ -87,7 +87,7 @@ def train(given: Given) -> float:
     mailbox = Mailbox()
     mailbox.parameters = (learner.parameter_version, learner.parameters())
     actors = [
-        threading.Thread(target=act, args=(config, spec, mailbox, task))
+        threading.Thread(target=act, args=(config, spec, mailbox, task), daemon=True)
         for task in range(NUM_ACTORS)
     ]
     for thread in actors:

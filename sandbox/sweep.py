@@ -16,12 +16,13 @@ import argparse
 import csv
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +134,8 @@ def _mean_return(logdir: Path) -> float | None:
     return None if mean is None else float(mean)
 
 
-def _show(study: optuna.Study, folder: Path) -> None:
-    """Writes trials.csv and best.yaml, and prints the trials, best first."""
+def _show(study: optuna.Study, folder: Path, flags: Sequence[str]) -> None:
+    """Writes trials.csv and best.yaml; prints the trials, best first, and the best one's flags."""
     trials = [each for each in study.trials if each.state.is_finished()]
     trials.sort(key=lambda each: (each.value is None, -(each.value or 0.0)))
     names = sorted({name for each in trials for name in each.params})
@@ -156,7 +157,8 @@ def _show(study: optuna.Study, folder: Path) -> None:
     if any(each.state == optuna.trial.TrialState.COMPLETE for each in trials):
         path = folder / "best.yaml"
         path.write_text(config_file.text(study.best_params), encoding="utf-8")
-        print(f"best: --config={path}")
+        # It holds what was searched; the flags after -- are the same for all trials.
+        print(f"best: {shlex.join([f'--config={path}', *flags])}")
 
 
 def main(arguments: list[str]) -> int:
@@ -197,7 +199,7 @@ def main(arguments: list[str]) -> int:
     left = options.trials - sum(each.state in ended for each in study.trials)
     if left > 0:
         study.optimize(sweep.train, n_trials=left, n_jobs=options.jobs, catch=(RuntimeError,))
-    _show(study, options.folder)
+    _show(study, options.folder, flags)
     return 1 if sweep.stopping.is_set() else 0
 
 
