@@ -66,7 +66,8 @@ class RunConfig:
     """The frame at which the learning rate and the entropy cost reach their last values. They keep
     these afterwards. Default: preset; if that has none, --total_environment_frames."""
     stop_at_return: float | None = None
-    """End the run as soon as the mean return of the last 100 episodes is this high."""
+    """End the run when the mean return of the last 100 episodes is this high; it is looked at every
+    --metrics_interval_s."""
     callbacks: str = ""
     """module:Class, comma separated: classes of yours that are told what the learner does, and may
     add metrics or end the run (see impala_tf.callbacks.Callback)."""
@@ -140,7 +141,8 @@ class EnvironmentConfig:
     full_action_space: bool = False
     """Atari: all 18 actions instead of the game's minimal set."""
     terminal_on_life_loss: bool = True
-    """Atari: losing a life ends an episode for learning, but not the game or its return."""
+    """Atari: whether a lost life ends an episode for learning. It never ends the game or its
+    return."""
     distribution_mode: Literal["easy", "hard"] = "easy"
     """Procgen: how varied and difficult the levels are."""
     num_levels: int = 200
@@ -293,7 +295,7 @@ class ClusterConfig:
     it is, and where the learners are: Slurm, torchrun, SkyPilot, Kubernetes or TF_CONFIG
     (docs/engines.md)."""
     join_learners: int | None = None
-    """--join: so many nodes are learners, the first ones; the others run actors.
+    """--join: the first nodes, this many, are learners; the others run actors.
     Default: 1; in a heterogeneous job of Slurm, the nodes of its first component."""
     join_port: int | None = None
     """--join: the port of every learner. Several learners also use the next one.

@@ -35,7 +35,7 @@ class ReportConfig:
     """The report says how many frames and minutes the agents needed for this mean return.
     Default: 80 % of the way from the first return to the best agent's final one."""
     report_videos: bool = True
-    """Play with the newest checkpoint of each agent, and show the first seconds."""
+    """Whether to play with each agent's newest checkpoint, and to show the first seconds."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,7 +42,7 @@ def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> st
     if not changes or before == after:
         return ""
     return (
-        f"schedules end at {after:,} frames now, at {before:,} before. This changes"
+        f"schedules end at {after:,} frames; before, they ended at {before:,}. This changes"
         f" {', '.join(changes)}; --schedule_frames={before} keeps it"
     )
 

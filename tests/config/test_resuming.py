@@ -125,8 +125,8 @@ def test_a_resume_that_moves_the_end_of_a_schedule_says_what_jumps() -> None:
     longer = resolved(**flags, total_environment_frames=2000)
     change = configs.schedule_change(saved, longer, 500)
     assert change == (
-        "schedules end at 2,000 frames now, at 1,000 before. This changes the learning rate from"
-        " 0.055 to 0.0775; --schedule_frames=1000 keeps it"
+        "schedules end at 2,000 frames; before, they ended at 1,000. This changes the learning rate"
+        " from 0.055 to 0.0775; --schedule_frames=1000 keeps it"
     )
     fixed = resolved(**flags, total_environment_frames=2000, schedule_frames=1000)
     assert configs.schedule_change(saved, fixed, 500) == ""
