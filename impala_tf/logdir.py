@@ -58,6 +58,11 @@ def in_use(metrics: Path) -> bool:
     return False
 
 
+def holds_run(path: Path) -> bool:
+    """Tells whether a folder has files of a run."""
+    return any((path / name).exists() for name in _OF_A_RUN)
+
+
 def moved_aside(path: Path) -> Path | None:
     """Renames a run's folder to the first of NAME.1, NAME.2, ... that is free.
 
@@ -68,7 +73,7 @@ def moved_aside(path: Path) -> Path | None:
       OSError: it cannot be renamed.
     """
     path = path.absolute()
-    if not any((path / name).exists() for name in _OF_A_RUN):
+    if not holds_run(path):
         return None
     free = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
     target = next(each for each in free if not each.exists())

@@ -71,7 +71,7 @@ def problems(given: Given) -> list[str]:
     found += own_level_problems(flags)
     if flags["mode"] == "report" and not flags["logdir"]:
         found.append("--mode=report: needs --logdir of a run, or of a folder of runs")
-    found += _logdir_problems(flags["logdir"], flags["engine"])
+    found += _logdir_problems(flags["logdir"])
     if flags["dry_run"] and (flags["mode"] != "train" or flags["job_name"]):
         what = f"job_name={flags['job_name']}" if flags["job_name"] else f"mode={flags['mode']}"
         found.append(f"--dry_run: only training has a plan to print, not --{what}; leave it out")
@@ -88,10 +88,10 @@ def problems(given: Given) -> list[str]:
     return found or engine_limits.problems(flags)
 
 
-def _logdir_problems(logdir: str | None, engine: str | None) -> list[str]:
+def _logdir_problems(logdir: str | None) -> list[str]:
     if logdir == "":
         return ["--logdir=: is empty; name a folder, or leave the flag out"]
-    if logdir is None or engine:  # it is a folder of other machines then
+    if logdir is None:
         return []
     if logdir.startswith("~"):
         return [f"--logdir={logdir}: shells leave ~ as it is there; write --logdir=$HOME/..."]

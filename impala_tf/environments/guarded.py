@@ -85,7 +85,6 @@ class GuardedEnvironment:
         self._level_names = level_names
         self._should_stop = should_stop
         self._budget = budget or RestartBudget(MAX_RESTARTS)
-        self._made_s = time.monotonic()
         self._environment = self._first()
         # Lives until `close`; the thread that steps the environments may end before.
         self._maker = ThreadPoolExecutor(1, thread_name_prefix="make")
@@ -142,6 +141,7 @@ class GuardedEnvironment:
 
     def _first(self) -> BatchedEnvironment:
         while True:
+            self._made_s = time.monotonic()
             try:
                 return self._make(self.restarts)
             except ConfigError:

@@ -111,6 +111,8 @@ def read(logdir: Logdir) -> dict[str, Any]:
         parts = [described["flags"], described.get("sources", {})]
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    except KeyError:
+        raise ConfigError(f"{logdir.config}: is not a run's config.json (no flags)") from None
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ConfigError(f"{logdir.config}: is not a run's config.json ({error})") from None
     if not all(isinstance(part, dict) for part in parts):

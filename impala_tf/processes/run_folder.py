@@ -13,7 +13,7 @@ from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
-from impala_tf.logdir import Logdir, in_use, moved_aside
+from impala_tf.logdir import Logdir, holds_run, in_use, moved_aside
 from impala_tf.processes import provenance
 from impala_tf.processes.common import resume_message
 from impala_tf.types import EnvironmentSpec
@@ -72,7 +72,7 @@ def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
 
 def _moved_aside(logdir: Logdir) -> Path | None:
     path = logdir.path.resolve()
-    if Path.cwd().is_relative_to(path):
+    if holds_run(path) and Path.cwd().is_relative_to(path):
         raise ConfigError(
             f"--fresh: would rename the current folder, {path}; give --logdir a folder of the run's"
             " own"
@@ -102,7 +102,8 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
       logdir: may be missing.
 
     Raises:
-      ConfigError: the folder holds another run, or no checkpoint is whole.
+      ConfigError: the folder holds another run, no checkpoint is whole, or config.json is missing
+        beside one.
     """
     saved = check_same_run(config, spec, logdir)
     found = checkpoint_files.find(logdir.checkpoints)

@@ -153,6 +153,8 @@ def read(path: Path) -> Run:
     """
     logdir = Logdir(path)
     described, status = provenance.read(logdir), _status(logdir.status())
+    if not described:
+        raise ConfigError(f"{path}: holds no run (no config.json)")
     try:
         # An older version's run has the flags of today at their defaults. Runs from before there
         # were presets are of the paper's.

@@ -12,6 +12,10 @@ from impala_tf.config import ConfigError, command_line
     [
         (["--logdir="], "--logdir=: is empty; name a folder, or leave the flag out"),
         (["--logdir=~/runs/a"], "--logdir=~/runs/a: shells leave ~ as it is there; write --logdir"),
+        (
+            ["--engine=ssh", "--workers_csv_path=w.csv", "--logdir=~/a"],
+            "--logdir=~/a: shells leave",
+        ),
         (["--logdir=s3://bucket/a"], "--logdir=s3://bucket/a: must be a folder; --mirror=URL"),
         (
             ["--mode=test", "--logdir=a", "--dry_run"],
