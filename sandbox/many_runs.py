@@ -68,12 +68,25 @@ def refuse_other_runs(folder: Path, mine: dict[str, Any]) -> None:
       mine: what all runs in one folder share, JSON-able.
     """
     path = folder / "runs_of.json"
-    if path.exists() and (theirs := json.loads(path.read_text(encoding="utf-8"))) != mine:
-        print(f"{folder}: holds runs of {theirs}, not of {mine};", file=sys.stderr)
+    # If the first run was refused, there is nothing beside this file.
+    if path.exists() and any(each != path for each in folder.iterdir()):
+        theirs = json.loads(path.read_text(encoding="utf-8"))
+    else:
+        theirs = mine
+    if theirs != mine:
+        print(f"{folder}: holds runs of {_shown(theirs)}, not of {_shown(mine)};", file=sys.stderr)
         print("choose another --folder, or delete this one", file=sys.stderr)
         sys.exit(2)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(mine), encoding="utf-8")
+
+
+def _shown(shared: dict[str, Any]) -> str:
+    words = {
+        name: " ".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in shared.items()
+    }
+    return ", ".join(f"{name} {value or 'none'}" for name, value in words.items())
 
 
 def commit() -> str:

@@ -173,6 +173,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the search")
     parser.add_argument("--search", action="append", required=True, metavar="NAME=VALUES")
     options = parser.parse_args(own)
+    if options.trials < 1:
+        parser.error(f"--trials={options.trials}: must be 1 or more")
     spaces = {}
     for text in options.search:
         try:
@@ -200,7 +202,8 @@ def main(arguments: list[str]) -> int:
     if left > 0:
         study.optimize(sweep.train, n_trials=left, n_jobs=options.jobs, catch=(RuntimeError,))
     _show(study, options.folder, flags)
-    return 1 if sweep.stopping.is_set() else 0
+    found = any(each.state == optuna.trial.TrialState.COMPLETE for each in study.trials)
+    return 1 if sweep.stopping.is_set() or not found else 0
 
 
 if __name__ == "__main__":

@@ -98,6 +98,7 @@ def test_wrong_flags_are_named_before_anything_starts(
 def test_runs_with_other_flags_are_not_compared(tmp_path: Path) -> None:
     """Half of the runs with one learning rate and half with another would look like a result."""
     (tmp_path / "runs_of.json").write_text(json.dumps({"flags": ["--level_name=CartPole-v1"]}))
+    (tmp_path / "MLPAgent-1").mkdir()
     done = compare(tmp_path, "--level_name=CartPole-v1", AGENTS, "--learning_rate=0.1")
     assert done.returncode == 2
     assert "holds runs of" in done.stderr and "choose another --folder" in done.stderr

@@ -61,3 +61,5 @@ def test_a_wrong_flag_ends_it_with_the_runs_own_message(tmp_path: Path) -> None:
     done = reproduce(tmp_path, "--batch_sze=3")
     assert done.returncode == 2
     assert "--batch_sze: no such flag; did you mean --batch_size?" in done.stderr
+    # The next try is about flags, too, not about the folder of the first one.
+    assert "--batch_sise: no such flag" in reproduce(tmp_path, "--batch_sise=3").stderr

@@ -26,6 +26,7 @@ def sweep(folder, *words):
         (["--search=learning_rate"], "--search=learning_rate: must be NAME=A..B, NAME=log:A..B or"),
         (["--search=learning_rate=log:0..1"], "with log: above 0"),
         (["--search=learning_rat=1..2"], "--learning_rat: no such flag; did you mean --learning_"),
+        (["--search=seed=1|2", "--trials=0"], "--trials=0: must be 1 or more"),
         (["--search=seed=1|2", "--", "--devise=cpu"], "--devise: no such flag; did you mean --dev"),
     ],
 )
@@ -34,6 +35,15 @@ def test_what_is_wrong_is_said_before_anything_trains(tmp_path, words, problem):
     assert status == 2
     assert problem in err
     assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.long
+def test_a_sweep_of_which_no_trial_trains_fails(tmp_path):
+    status, out, _ = sweep(
+        tmp_path, "--trials=1", "--search=seed=1|2", "--", "--level_name=Nothing-v1"
+    )
+    assert status == 1
+    assert "fail" in out and "best:" not in out
 
 
 @pytest.mark.long
