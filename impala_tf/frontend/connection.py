@@ -5,6 +5,7 @@ Commands are all that is needed of a machine: files travel as their standard inp
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import json
 import os
@@ -81,7 +82,7 @@ class Stream(Protocol):
         """Ends the command, if it runs in `until_input_ends`; may be called from any thread."""
 
 
-class CommandRunner:
+class CommandRunner(abc.ABC):
     """A machine. Every method raises ClusterError if the machine is unreachable."""
 
     def __init__(self, node: NodeSpec) -> None:
@@ -111,7 +112,7 @@ class CommandRunner:
         """Starts a command, and keeps its standard input open."""
         return self._stream(*self._wrapped(argv, in_workdir))
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027, this machine has none
         """Closes the connection, if there is one."""
 
     def _wrapped(self, argv: Sequence[str], in_workdir: bool) -> tuple[list[str], bytes]:
@@ -120,11 +121,13 @@ class CommandRunner:
         folder = self.node.workdir if in_workdir else ""
         return ["sh", "-c", _WRAPPER, mark, folder, *argv], f"{mark}\n".encode()
 
+    @abc.abstractmethod
     def _run(self, command: list[str], stdin: bytes, timeout_s: float) -> Completed:
-        raise NotImplementedError
+        """Runs a wrapped command; arguments and errors as of `run`."""
 
+    @abc.abstractmethod
     def _stream(self, command: list[str], mark: bytes) -> Stream:
-        raise NotImplementedError
+        """Starts a wrapped command, whose output begins after the line `mark`."""
 
 
 def until_input_ends(argv: Sequence[str]) -> list[str]:
