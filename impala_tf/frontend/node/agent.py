@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,25 +45,6 @@ _KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMP
          "XDG_RUNTIME_DIR")  # fmt: skip
 _KEPT_BEGINNINGS = ("CUDA_", "HOROVOD_", "IMPALA_TF_", "KMP_", "LC_", "LD_LIBRARY_", "NCCL_",
                     "NVIDIA_", "OMP_", "ROCM_", "TF_", "XLA_")  # fmt: skip
-
-
-@contextlib.contextmanager
-def _changed_orders(path: Path) -> Iterator[tuple[Orders, Callable[[Orders], None]]]:
-    """Yields a node's orders, and what replaces them; nobody else changes them meanwhile."""
-    with _locked(path.parent, path.name):
-        try:
-            orders = files.read_orders(path)
-        except FileNotFoundError as error:
-            raise AgentError(f"{path}: this machine has no part in the run") from error
-        yield orders, lambda changed: files.write(path, changed)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, name: str) -> Iterator[None]:
-    """Holds a lock on a node's orders."""
-    with (folder / f".{name.removesuffix('.orders.json')}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def clean_environment() -> dict[str, str]:
@@ -162,7 +143,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         "started_unix_s": time.time(), "environment": clean_environment(),
         "workdir": str(Path.cwd()), "code": str(Path(asked["orders"]["code"]).absolute()),
     })  # fmt: skip
-    with _locked(folder, orders.node):
+    with files.locked(folder, orders.node):
         known = files.read_state(files.state_path(logdir, orders.node))
         if known is not None and files.living_pids(known):
             raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")
@@ -190,7 +171,7 @@ def add(asked: Mapping[str, Any]) -> dict[str, Any]:
     """
     fields = asked["orders"]
     path = files.orders_path(Path(fields["logdir"]).expanduser().absolute(), fields["node"])
-    with _changed_orders(path) as (orders, change):
+    with files.changed_orders(path) as (orders, change):
         more: Orders = from_plain(Orders, {**to_plain(orders), "processes": fields["processes"]})
         change(orders._replace(processes=more.processes))
     return to_plain(_start(files.read_orders(path)))
@@ -215,7 +196,7 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"stopped": {}, "left": {}}
     names = set(state.processes if asked["names"] is None else asked["names"])
     running = [name for name in files.living_pids(state) if name in names]
-    with _changed_orders(path) as (orders, change):
+    with files.changed_orders(path) as (orders, change):
         known = {spec.name for spec in orders.processes}
         command = orders.end_command if asked["is_final"] else None
         stopped = tuple(sorted({*orders.stopped, *(names & known)}))
@@ -266,7 +247,7 @@ def restart(asked: Mapping[str, Any]) -> dict[str, Any]:
       The node's state.
     """
     path = files.orders_path(asked["logdir"], asked["node"])
-    with _changed_orders(path) as (orders, change):
+    with files.changed_orders(path) as (orders, change):
         renew_secrets(orders, asked.get("secrets", {}))
         names = set(asked["names"] or (spec.name for spec in orders.processes))
         counts = {name: orders.restarts.get(name, 0) + 1 for name in names}
@@ -291,7 +272,7 @@ def rejoin(asked: Mapping[str, Any]) -> dict[str, Any]:
     if state is not None and all(each.state in OVER for each in state.processes.values()):
         boot.remove(orders)
         return to_plain(state)  # The run ended before the machine did.
-    with _locked(files.processes_folder(orders.logdir), orders.node):
+    with files.locked(files.processes_folder(orders.logdir), orders.node):
         windows = RunSession(orders.tmux_sess).windows()
         mine = [each for each in windows if each.run_id == orders.run_id and not each.dead]
         if state is not None and SUPERVISOR in [each.name for each in mine]:

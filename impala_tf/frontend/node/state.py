@@ -9,10 +9,12 @@ Machines that share a home folder share the logdir, so the names of their files 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,6 +152,34 @@ def supervisor_log(logdir: str | Path, node: str) -> Path:
 def read_orders(path: Path) -> Orders:
     """Returns a node's orders. Raises OSError, or ValueError if the file is damaged."""
     return from_plain(Orders, json.loads(path.read_text(encoding="utf-8")))
+
+
+@contextlib.contextmanager
+def changed_orders(path: Path) -> Iterator[tuple[Orders, Callable[[Orders], None]]]:
+    """Yields a node's orders, and what replaces them; nobody else changes them meanwhile.
+
+    Raises:
+      AgentError: this machine has no orders.
+    """
+    with locked(path.parent, path.name):
+        try:
+            orders = read_orders(path)
+        except FileNotFoundError as error:
+            raise AgentError(f"{path}: this machine has no part in the run") from error
+        yield orders, lambda changed: write(path, changed)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Holds a lock on a node's orders.
+
+    Args:
+      folder: of the orders.
+      name: of the node, or of its file.
+    """
+    with (folder / f".{name.removesuffix('.orders.json')}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def read_state(path: Path) -> NodeState | None:
