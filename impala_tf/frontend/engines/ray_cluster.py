@@ -133,9 +133,13 @@ class Cluster:
         """
         import ray
 
-        ray.remote(_Remover).options(
-            name=_REMOVER, namespace=self.namespace, lifetime="detached", num_cpus=0
-        ).remote(self.namespace, name)
+        remover = (
+            ray.remote(_Remover)
+            .options(name=_REMOVER, namespace=self.namespace, lifetime="detached", num_cpus=0)
+            .remote(self.namespace, name)
+        )
+        # Ray never starts an actor whose creator ends too early.
+        ray.wait([remover.__ray_ready__.remote()])
 
     def _handle(self, name: str) -> Any:
         import ray
