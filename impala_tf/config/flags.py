@@ -215,7 +215,8 @@ class ProcessConfig:
     step together; needs --inference=learner. A batch is an unroll of every environment, except
     with none. ppo is always at least trajectory."""
     environment_timeout_s: float = 120.0
-    """An actor whose environments take longer than this for a step is restarted: they hang."""
+    """An actor whose environments take longer than this for a step, or to be made, is restarted:
+    they hang."""
     parameter_lag: int = 1
     """An actor fetches parameters once its copy is this many learner updates behind. More saves
     network traffic: a set of parameters is often larger than an unroll. ppo's actors always wait

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -47,8 +48,8 @@ class GuardedEnvironment:
     Args:
       make: makes them, given how often they were made before, so that they get other seeds.
       level_names: the names of the levels; `level_indices` are indices of this list.
-      timeout_s: how long a step may take. After that the process ends, because nothing else stops
-        a thread that hangs in foreign code.
+      timeout_s: how long a step may take, and how long it may take to make them. After that the
+        process ends, because nothing else stops a thread that hangs in foreign code.
       should_stop: ends the pause before a restart when it returns True.
       on_hang: ends the process.
       budget: how many restarts are allowed, and how long to pause before each.
@@ -85,13 +86,17 @@ class GuardedEnvironment:
         self._level_names = level_names
         self._should_stop = should_stop
         self._budget = budget or RestartBudget(MAX_RESTARTS)
-        self._environment = self._first()
-        # Lives until `close`; the thread that steps the environments may end before.
-        self._maker = ThreadPoolExecutor(1, thread_name_prefix="make")
         self._last_actions: np.ndarray | None = None
         self._shapes: list[tuple[int, ...]] | None = None  # of rewards and observations
         self._kept: list[Episode] = []
-        self._watchdog = _Watchdog(timeout_s, self._describe, on_hang)
+        self._watchdog = _Watchdog(timeout_s, on_hang)
+        try:
+            self._environment = self._first()
+        except BaseException:
+            self._watchdog.close()
+            raise
+        # Lives until `close`; the thread that steps the environments may end before.
+        self._maker = ThreadPoolExecutor(1, thread_name_prefix="make")
 
     @property
     def level_indices(self) -> np.ndarray:
@@ -143,7 +148,8 @@ class GuardedEnvironment:
         while True:
             self._made_s = time.monotonic()
             try:
-                return self._make(self.restarts)
+                with self._watchdog.expects(self._being_made):
+                    return self._make(self.restarts)
             except ConfigError:
                 raise
             except Exception as error:  # of the level's own code: it is timed when it is made
@@ -153,7 +159,7 @@ class GuardedEnvironment:
     def _guarded(self, act: Callable[[], EnvOutput]) -> EnvOutput:
         while True:
             try:
-                with self._watchdog:
+                with self._watchdog.expects(lambda: f"{self._describe()}: a step takes"):
                     output = act()
                 self._check(output)
                 return output
@@ -191,7 +197,8 @@ class GuardedEnvironment:
         self._close_environment()
         self._made_s = time.monotonic()
         try:
-            self._environment = self._maker.submit(self._make, self.restarts).result()
+            with self._watchdog.expects(self._being_made):
+                self._environment = self._maker.submit(self._make, self.restarts).result()
         except Exception as again:  # of the level's own code; the budget ends this
             self._restart(again)
 
@@ -220,6 +227,9 @@ class GuardedEnvironment:
         while time.monotonic() < until_s and not self._should_stop():
             time.sleep(_POLL_S)
 
+    def _being_made(self) -> str:
+        return f"environments of {', '.join(self._level_names)}: making, resetting or timing takes"
+
     def _describe(self) -> str:
         levels = {self._level_of(n) for n in range(len(self.level_indices))}
         actions = "no action" if self._last_actions is None else f"actions {self._last_actions}"
@@ -235,24 +245,26 @@ class GuardedEnvironment:
 
 
 class _Watchdog:
-    """A context; if it is not left in time, the process ends, and its stacks are printed."""
+    """Ends the process, and prints its stacks, if foreign code does not return in time."""
 
-    def __init__(
-        self, timeout_s: float, describe: Callable[[], str], on_hang: Callable[[], None]
-    ) -> None:
+    def __init__(self, timeout_s: float, on_hang: Callable[[], None]) -> None:
         self._timeout_s = timeout_s
-        self._describe = describe
         self._on_hang = on_hang
+        self._describe: Callable[[], str] = str
         self._began_s: float | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> None:
+    @contextlib.contextmanager
+    def expects(self, describe: Callable[[], str]) -> Iterator[None]:
+        """A context that must be left in time; `describe` says what "takes"."""
+        self._describe = describe
         self._began_s = time.monotonic()
-
-    def __exit__(self, *error: object) -> None:
-        self._began_s = None
+        try:
+            yield
+        finally:
+            self._began_s = None
 
     def close(self) -> None:
         """Ends the watch."""
@@ -266,7 +278,7 @@ class _Watchdog:
             if began_s is not None and time.monotonic() - began_s > self._timeout_s:
                 faulthandler.dump_traceback(all_threads=True)
                 _log.error(
-                    "%s: a step takes longer than --environment_timeout_s=%g; ending the process",
+                    "%s longer than --environment_timeout_s=%g; ending the process",
                     self._describe(), self._timeout_s,
                 )  # fmt: skip
                 self._on_hang()

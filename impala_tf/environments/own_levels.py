@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import gymnasium
+from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
@@ -189,9 +190,14 @@ def _wrapped(name: str, env: Environment) -> Environment:
 
 
 def _environment(flag: str, made: Any) -> Environment:
-    if isinstance(made, gymnasium.Env):
-        return made
-    raise ConfigError(f"{flag}: must return a gymnasium.Env, but returned {type(made).__name__}")
+    if not isinstance(made, gymnasium.Env):
+        raise ConfigError(
+            f"{flag}: must return a gymnasium.Env, but returned {type(made).__name__}"
+        )
+    for name in ("observation_space", "action_space"):
+        if not isinstance(found := getattr(made, name, None), Space):
+            raise ConfigError(f"{flag}: its {name} must be a gymnasium.Space, but is {found!r}")
+    return made
 
 
 def _keywords(make: Callable[..., Any]) -> list[str] | None:

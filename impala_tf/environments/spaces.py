@@ -197,6 +197,8 @@ def _simplified_part(space: Space[Any]) -> tuple[Box, Callable[[Any], np.ndarray
 def _part_spec(space: Space[Any]) -> ObservationSpec:
     if isinstance(space, Words):
         return ObservationSpec("text", space.shape)
+    if isinstance(space, Box) and 0 in space.shape:
+        raise ValueError(f"has observations {space}, which hold no number to see")
     if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3):
         height, width, channels = (*space.shape, 1)[:3]
         return ObservationSpec("image", (height, width, channels))

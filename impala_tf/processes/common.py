@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,9 @@ from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.types import EnvironmentSpec
+
+_SLOW_S = 10.0
+"""After this time a user is told what a command waits for."""
 
 
 def begin(given: Given) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]:
@@ -36,12 +42,26 @@ def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
     Raises:
       ConfigError: the level cannot be used, or the agent does not fit it or its flags.
     """
-    spec = suites.spec(given.environment)
+    with _told_if_slow(f"making {given.environment.level_name}"):
+        spec = suites.spec(given.environment)
     config = configs.resolve(given, spec.kind, spec.actions.kind == "continuous")
     configs.check_observation(config.agent.agent_name, spec)
     configs.check_network(config)
     configs.check_algorithm(config, spec)
     return config, spec
+
+
+@contextlib.contextmanager
+def _told_if_slow(what: str) -> Iterator[None]:
+    """Says on stderr what takes long: a level's own code may hang, or load for minutes."""
+    line = f"{what} takes longer than {_SLOW_S:g} s; waiting (Ctrl-C ends this)"
+    timer = threading.Timer(_SLOW_S, print, [line], {"file": sys.stderr, "flush": True})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def logdir_of(config: Config) -> Logdir:

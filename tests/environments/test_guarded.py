@@ -280,6 +280,35 @@ def test_an_environment_that_hangs_ends_the_process(
     assert "a step takes longer than --environment_timeout_s=0.5" in caplog.text
 
 
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_level_that_hangs_while_it_is_made_ends_the_process(
+    attempt: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended, released = threading.Event(), threading.Event()
+
+    def make(number: int) -> BatchedEnvironment:
+        if number == attempt:
+            released.wait(60)
+        return faulty([2, 9, 9], fault="raise")
+
+    def act() -> None:
+        environment = GuardedEnvironment(
+            make, [LEVEL], 0.5, on_hang=ended.set, budget=Budget(3), first_pause_s=0
+        )
+        environment.reset()
+        for _ in range(2):
+            environment.step(np.ones(N, np.int32))
+        environment.close()
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    assert ended.wait(10)
+    assert "making, resetting or timing takes longer than" in caplog.text
+    released.set()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
 def test_no_thread_holds_environments_that_were_closed(guard: Any) -> None:
     """At the exit of an actor, ALE would print into its log that a game has leaked."""
     for _ in range(20):

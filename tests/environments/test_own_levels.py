@@ -10,7 +10,7 @@ from impala_tf.config import ConfigError, Given, command_line, wire_digest
 from impala_tf.config.defaults import resolve
 from impala_tf.environments import suites
 from impala_tf.frontend import project
-from tests.helpers.games import actions, environment_of
+from tests.helpers.games import BROKEN_WORLDS, actions, environment_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CORRIDOR = "--level_name=own_level:Corridor"
@@ -80,6 +80,11 @@ def test_machines_get_the_modules_of_wrappers_and_consent_is_asked_for_them() ->
         ([CORRIDOR, "--level_wrappers=builtins:id"], "must return a gymnasium.Env, but returned"),
         (["--level_name=own_level:corridr"], "no such level; near matches: own_level:Corridor"),
         (["--level_name=builtins:dict"], "must return a gymnasium.Env, but returned dict"),
+        (["--level_name=gymnasium:Env"], "its observation_space must be a gymnasium.Space"),
+        (
+            [f"--level_name={BROKEN_WORLDS}:Empty"],
+            "has observations Box([], [], (0,), float32), which",
+        ),
         (["--level_kwargs={}", "--level_wrappers=a:B"], "PongNoFrameskip-v4 runs in an emulator"),
         (
             ["--level_name=CartPole-v1", '--level_kwargs={"sutton": 1}'],

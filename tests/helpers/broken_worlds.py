@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
-from gymnasium.spaces import Dict, Discrete, Graph
+from gymnasium.spaces import Box, Dict, Discrete, Graph
 from gymnasium.vector import AutoresetMode
 
 from tests.helpers.worlds import Pictures, register
@@ -72,6 +72,14 @@ class Blind(Pictures):
     """Has images as observations, but cannot be rendered."""
 
     metadata: dict[str, Any] = {"render_modes": []}
+
+
+class Empty(CartPoleEnv):
+    """Has observations without numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = Box(-1, 1, (0,), np.float32)
 
 
 class NeedsUninstalled(Pictures):
