@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import itertools
 import os
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 # Set before TensorFlow is imported. Without a GPU it logs harmless messages as errors; real errors
@@ -22,6 +24,7 @@ installation.require(user_commands.SCRIPT)  # before the imports that need packa
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line
+from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import (
     ignore_stop_requests,
     print_stacks_on_request,
@@ -53,6 +56,8 @@ def run(given: Given) -> int:
         what = given["job_name"]
     if given["join"]:
         return join(given)
+    if what == "train" and given["engine"] not in configs.FAR_ENGINES:
+        _refuse_folder_alone(given)
     if given["engine"] or (what == "train" and given.cluster.workers_csv_path):
         return submit(given)
     if what not in ("train", "actor", "test"):
@@ -63,6 +68,26 @@ def run(given: Given) -> int:
     name = "sharing.share_main" if shares else _MAINS[what]
     status: int = importlib.import_module(f"impala_tf.{name}").main(given)
     return status
+
+
+def _refuse_folder_alone(given: Given) -> None:
+    """Raises ConfigError if a command names only the folder of a run that has flags of its own.
+
+    Told about each flag that differs, the user would type them all; a file has them.
+    """
+    if given["logdir"] is None or given["fresh"]:
+        return
+    from impala_tf.processes import provenance
+
+    logdir = Logdir(Path(given["logdir"]))
+    described = provenance.read(logdir)
+    flags = configs.missing(given, described.get("flags", {}), described.get("sources", {}))
+    if flags and logdir.config_file.is_file():
+        theirs = " ".join(itertools.starmap(configs.to_flag, flags.items()))
+        raise ConfigError(
+            f"--logdir={logdir.path}: holds a run with {theirs}; to resume it, add"
+            f" --config={logdir.config_file}, which has its flags"
+        )
 
 
 def submit(given: Given) -> int:

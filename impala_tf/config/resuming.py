@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from impala_tf.config import presets
-from impala_tf.config.flag_values import ENGINE_FLAGS, to_dict
+from impala_tf.config.flag_values import ENGINE_FLAGS, Given, to_dict
 from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
@@ -34,6 +34,29 @@ changes what is learned from, or how."""
 
 # These decide the values of many others, which are not listed then.
 _DECIDING = ("level_name", "agent_name", "algorithm", "preset")
+
+
+def missing(
+    given: Given, saved: Mapping[str, Any], saved_sources: Mapping[str, str]
+) -> dict[str, Any]:
+    """Returns what a command that only names the folder of a run leaves out.
+
+    Args:
+      given: the flags of the command.
+      saved: {flag: resolved value} of the run in --logdir.
+      saved_sources: {flag: where its value is from}, or {} if not known.
+
+    Returns:
+      {flag: value} that the run was given and that it does not resume without. {} if the command
+      says itself what is learned, or how: then it may mean another run.
+    """
+    if any(name not in MAY_CHANGE for name in given.flags):
+        return {}
+    return {
+        name: value
+        for name, value in saved.items()
+        if name not in MAY_CHANGE and saved_sources.get(name) == "given"
+    }
 
 
 def differences(

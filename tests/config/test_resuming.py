@@ -134,3 +134,23 @@ def test_a_resume_that_moves_the_end_of_a_schedule_says_what_jumps() -> None:
     del saved["schedule_frames"]
     assert configs.schedule_change(saved, longer, 500) == change
     assert configs.schedule_change({}, longer, 500) == ""
+
+
+def test_a_command_that_only_names_the_folder_is_told_what_resumes_its_run(run_here, tmp_path):
+    """Not to type level, rate and whatever else the run was given, one by one."""
+    saved = resolved(level_name="CartPole-v1", learning_rate=0.1)
+    run, sources = tmp_path / "run", configs.sources(saved, "atari")
+    run.mkdir()
+    (run / "config.json").write_text(
+        json.dumps({"flags": configs.to_dict(saved), "sources": sources})
+    )
+    (run / "config.yaml").write_text("level_name: CartPole-v1\nlearning_rate: 0.1\n")
+    for more in ([], ["--total_environment_frames=5", "--num_actors=1"]):
+        assert run_here(f"--logdir={run}", *more) == (
+            2, "", f"run_experiment.py: --logdir={run}: holds a run with --level_name=CartPole-v1"
+            f" --learning_rate=0.1; to resume it, add --config={run}/config.yaml, which has its"
+            " flags\n",
+        )  # fmt: skip
+    # Who says what to learn may mean another run.
+    _, _, err = run_here(f"--logdir={run}", "--seed=2")
+    assert "--seed=2, but" in err and "give another --logdir, or --fresh" in err
