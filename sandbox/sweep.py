@@ -28,7 +28,7 @@ from typing import Any
 
 from many_runs import SCRIPT, is_done, refuse_other_runs
 
-from impala_tf.config import ConfigError, command_line, config_file
+from impala_tf.config import ConfigError, command_line, config_file, words
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
 from impala_tf.monitoring.status import read_status
@@ -59,8 +59,11 @@ def space(text: str) -> tuple[str, Suggest]:
     bounds = float(low), float(high)
     if not bounds[0] < bounds[1] or (is_log and bounds[0] <= 0):
         raise ValueError("the first number must be smaller, and with log: above 0")
-    if re.fullmatch(r"\d+", low) and re.fullmatch(r"\d+", high):
-        return name, lambda trial: trial.suggest_int(name, int(low), int(high), log=is_log)
+    if words.types().get(name) is int or (low.isdecimal() and high.isdecimal()):
+        if words.wrong_value(int, low) or words.wrong_value(int, high):
+            raise ValueError("the flag takes whole numbers")
+        first, last = words.whole_number(low), words.whole_number(high)
+        return name, lambda trial: trial.suggest_int(name, first, last, log=is_log)
     return name, lambda trial: trial.suggest_float(name, *bounds, log=is_log)
 
 

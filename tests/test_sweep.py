@@ -25,6 +25,7 @@ def sweep(folder, *words):
     [
         (["--search=learning_rate"], "--search=learning_rate: must be NAME=A..B, NAME=log:A..B or"),
         (["--search=learning_rate=log:0..1"], "with log: above 0"),
+        (["--search=n_step=1..2.5"], "--search=n_step=1..2.5: the flag takes whole numbers"),
         (["--search=learning_rat=1..2"], "--learning_rat: no such flag; did you mean --learning_"),
         (["--search=seed=1|2", "--trials=0"], "--trials=0: must be 1 or more"),
         (["--search=seed=1|2", "--", "--devise=cpu"], "--devise: no such flag; did you mean --dev"),
@@ -48,8 +49,8 @@ def test_a_sweep_of_which_no_trial_trains_fails(tmp_path):
 
 @pytest.mark.long
 def test_a_sweep_finds_flags_and_resumes(tmp_path):
-    search = ["--search=learning_rate=log:1e-4..1e-2", "--search=unroll_length=16|32"]
-    flags = ["--", "--level_name=CartPole-v1", "--total_environment_frames=20000",
+    search = ["--search=learning_rate=log:1e-4..1e-2", "--search=unroll_length=1.6e1..32"]
+    flags = ["--", "--level_name=CartPole-v1", "--total_environment_frames=2e4",
              "--num_actors=1", "--metrics_interval_s=1"]  # fmt: skip
     for trials in (1, 2):
         status, out, err = sweep(tmp_path, f"--trials={trials}", *search, *flags)

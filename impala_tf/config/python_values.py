@@ -42,8 +42,11 @@ def _plain(name: str, value: Any) -> Any:
         return tuple(value)
     if isinstance(value, numbers.Number) and hasattr(value, "item"):  # NumPy's
         value = value.item()
-    if words.types().get(name) is float and type(value) is int:
+    kind = words.types().get(name)
+    if kind is float and type(value) is int:
         return float(value)
+    if kind is int and type(value) is float and value.is_integer():  # 1e6 is a float in Python
+        return int(value)
     return value
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import functools
+import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
 from impala_tf.config.flags import Config
@@ -78,7 +80,7 @@ def given(arguments: Sequence[str]) -> dict[str, Any]:
         elif word.value == "None" and word.name in _optional():
             flags[word.name] = None
         else:
-            flags[word.name] = kind(word.value) if kind in (int, float) else word.value
+            flags[word.name] = _READ.get(kind, str)(word.value)
     return flags
 
 
@@ -165,9 +167,25 @@ def _number(text: str) -> float | None:
         return None
 
 
+def whole_number(text: str) -> int:
+    """Returns the number that a text is, which may be 20_000_000, 2e7 or 1.5e6.
+
+    Raises:
+      ValueError: it is no whole number, or is not written as one, as 2.0 is not.
+    """
+    number = Decimal(text) if _POWER_OF_TEN.fullmatch(text) else None
+    if number is None or number != number.to_integral_value():
+        return int(text)
+    return int(number)
+
+
+_POWER_OF_TEN = re.compile(r"[+-]?\d[\d_]*(\.\d+)?e\+?\d{1,2}", re.ASCII | re.IGNORECASE)
+_READ: dict[Any, Callable[..., Any]] = {int: whole_number, float: float}
+
+
 def _is_whole(text: str) -> bool:
     try:
-        int(text)
+        whole_number(text)
     except ValueError:
         return False
     return True

@@ -22,12 +22,14 @@ def parse(tmp_path, monkeypatch):
 def test_a_file_gives_flags_and_the_command_line_wins(parse):
     given = parse(
         "level_name: CartPole-v1\nlearning_rate: 1e-3\nnum_actors: 3\nfresh: yes\n"
-        "level_kwargs: {render_fps: 20}\nsynchronization: none\nbatch_size: null\n",
+        "level_kwargs: {render_fps: 20}\nsynchronization: none\nbatch_size: null\n"
+        "total_environment_frames: 1e6\nschedule_frames: 2_000\n",
         "--num_actors=2",
     )
     assert given.flags == {
         "level_name": "CartPole-v1", "learning_rate": 1e-3, "num_actors": 2, "fresh": True,
         "level_kwargs": '{"render_fps": 20}', "synchronization": "none", "batch_size": None,
+        "total_environment_frames": 1_000_000, "schedule_frames": 2_000,
     }  # fmt: skip
 
 
