@@ -223,7 +223,7 @@ def main() -> int:
     try:
         return _command(sys.argv[1:])
     except ConfigError as error:
-        return command_line.fail(error)
+        return command_line.fail(error, sys.argv[1:])
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:

@@ -111,8 +111,13 @@ def _versions() -> str:
     return f"impala_tf {__version__}, {tensorflow}, Python {platform.python_version()}"
 
 
-def fail(error: ConfigError) -> int:
-    """Prints one line per problem to standard error; returns the exit status of invalid input."""
-    for problem in error.problems:
+def fail(error: ConfigError, arguments: Sequence[str] = ()) -> int:
+    """Prints one line per problem to standard error; returns the exit status of invalid input.
+
+    Args:
+      error: the problems.
+      arguments: the command line; of a flag that its --config gives, the line there is printed.
+    """
+    for problem in config_file.located(error.problems, arguments):
         print(f"{program()}: {problem}", file=sys.stderr)
     return 2

@@ -6,6 +6,7 @@ A file is read as the words of a command line, so it takes the same values and g
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,44 @@ def expanded(arguments: Sequence[str]) -> list[str]:
     Raises:
       ConfigError: the file cannot be read, or one line for each wrong flag in it.
     """
+    file, rest = _split(arguments)
+    if file is None:
+        return list(arguments)
+    found = [part for _, parts in _flags_of(file) for part in parts]
+    return [*found, *(_text(word) for word in rest)]
+
+
+def located(problems: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """Returns problems of flags; those that a file gives have its name and line in front.
+
+    Args:
+      problems: one line each, which begins with the flag.
+      arguments: the command line that they were found in.
+    """
+    try:
+        file, rest = _split(arguments)
+        flags = [] if file is None else _flags_of(file)
+    except ConfigError:  # the problem is the file itself
+        return list(problems)
+    places = {word.name: place for place, parts in flags for word in words.read(parts)}
+    for word in rest:
+        places.pop(word.name, None)
+    return [f"{place}: {line}" if (place := places.get(_flag(line))) else line for line in problems]
+
+
+def _flag(problem: str) -> str:
+    """Returns the name of the flag that a problem begins with; '' if it is another one."""
+    match = re.match(r"--\w+", problem)
+    return words.read([match[0]])[0].name if match else ""
+
+
+def _split(arguments: Sequence[str]) -> tuple[str | None, list[words.Word]]:
+    """Returns the file that a command line names, and its other words."""
     read = words.read(arguments)
     files = [word.value for word in read if word.name == "config"]
-    if not files:
-        return list(arguments)
-    if len(files) > 1 or not files[0]:
+    if len(files) > 1 or "" in files or (files and files[0] is None):
         raise ConfigError("--config: name one file, as in --config=run.yaml")
-    rest = [_text(word) for word in read if word.name != "config"]
-    return [*_words_of(files[0]), *rest]
+    return files[0] if files else None, [word for word in read if word.name != "config"]
 
 
 def text(flags: Mapping[str, Any]) -> str:
@@ -46,7 +77,8 @@ def _text(word: words.Word) -> str:
     return f"{word.text}={word.value}"
 
 
-def _words_of(file: str) -> list[str]:
+def _flags_of(file: str) -> list[tuple[str, list[str]]]:
+    """Returns each flag of a file: its place, such as 'run.yaml, line 3', and its words."""
     import yaml  # few runs need it
 
     try:
@@ -63,16 +95,20 @@ def _words_of(file: str) -> list[str]:
         return []
     if not isinstance(document, yaml.MappingNode):
         raise ConfigError(f"{file}, line 1: must have lines such as 'learning_rate: 0.001'")
-    found, problems = [], []
+    found, problems, lines = [], [], dict[str, int]()
     for key, value in document.value:
-        place = f"{file}, line {key.start_mark.line + 1}"
+        line = key.start_mark.line + 1
+        place, name = f"{file}, line {line}", str(key.value).replace("-", "_")
+        if (first := lines.setdefault(name, line)) != line:
+            problems.append(f"{place}: {key.value}: line {first} gives it, too; leave one out")
+            continue
         try:
             parts = _as_words(str(key.value), value)
         except ValueError as error:
             problems.append(f"{place}: {key.value}: {error}")
             continue
         problems += [f"{place}: {problem}" for problem in words.problems(parts)]
-        found += parts
+        found.append((place, parts))
     if problems:
         raise ConfigError(problems)
     return found

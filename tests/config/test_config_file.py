@@ -86,6 +86,39 @@ def test_each_wrong_line_is_named(parse):
     ]  # fmt: skip
 
 
+def test_a_flag_that_is_there_twice_is_refused(parse):
+    """YAML's readers keep the last one, so a value that somebody has edited may have no effect."""
+    with pytest.raises(ConfigError) as caught:
+        parse("batch_size: 8\nseed: 1\nbatch-size: 16\n")
+    assert caught.value.problems == [
+        "run.yaml, line 3: batch-size: line 1 gives it, too; leave one out"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "run.yaml, line 2: --batch_size=0: must be greater than 0"),
+        (["--batch_size=8"], "run.yaml, line 3: --agent_name=ResNetAgent: takes images, but"),
+        (["--batch_size=-1"], "--batch_size=-1: must be greater than 0"),
+        (["--batch_size=8", "--agent_name=MLPAgent", "--level_name=Cart-v9"], "--level_name=Cart"),
+        (["--config=b.yaml"], "--config: name one file"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_its_line(
+    run_here, tmp_path, monkeypatch, words, problem
+):
+    """Also where only the level or other flags tell, and only if the file's value counts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(
+        "level_name: CartPole-v1\nbatch_size: 0\nagent_name: ResNetAgent\n"
+    )
+    code, _, err = run_here("--config=run.yaml", *words)
+    assert code == 2
+    assert err.startswith(f"run_experiment.py: {problem}"), err
+    assert len(err.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
