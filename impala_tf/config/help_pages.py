@@ -176,8 +176,7 @@ def _add(
         kind, value = words.types()[name], values.get(name)
         text = _text(name, value, in_short).replace("%", "%%")
         if kind is bool:
-            switch = f"--no_{name}" if value else f"--{name}"
-            parser.add_argument(switch, action="store_true", help=text)
+            parser.add_argument(f"--{name}", f"--no_{name}", action="store_true", help=text)
         elif typing.get_origin(kind) is Literal:
             choices = [choice for choice in typing.get_args(kind) if choice]
             parser.add_argument(f"--{name}", choices=choices, help=text)

@@ -80,6 +80,15 @@ def test_help_all_has_every_flag_and_its_value(impala):
             assert said.endswith(f"(default: {paper[name]:.6g})"), name
 
 
+def test_help_names_both_words_of_a_switch(impala):
+    """The text says what --x does, so it must not stand next to --no_x alone."""
+    for words, is_on in (((), "on"), (("--no_layer_norm", "--no_terminal_on_life_loss"), "off")):
+        _, out, _ = impala("train", "--algorithm=pqn", *words, "--help_all")
+        for name in ("layer_norm", "terminal_on_life_loss"):
+            assert f"  --{name}, --no_{name}" in out
+            assert flag_in(out, name).endswith(f"(default: {is_on})")
+
+
 def test_the_help_of_the_script_is_that_of_its_mode(impala):
     _, out, _ = impala("--mode=test", "--help", program="run_experiment.py")
     assert out.startswith("usage: run_experiment.py --mode=test [--flag=VALUE ...]")
