@@ -71,7 +71,7 @@ def problems(given: Given) -> list[str]:
     found += own_level_problems(flags)
     if flags["mode"] == "report" and not flags["logdir"]:
         found.append("--mode=report: needs --logdir of a run, or of a folder of runs")
-    found += _logdir_problems(flags["logdir"])
+    found += _logdir_problems(flags["mode"], flags["logdir"])
     if flags["dry_run"] and (flags["mode"] != "train" or flags["job_name"]):
         what = f"job_name={flags['job_name']}" if flags["job_name"] else f"mode={flags['mode']}"
         found.append(f"--dry_run: only training has a plan to print, not --{what}; leave it out")
@@ -88,7 +88,7 @@ def problems(given: Given) -> list[str]:
     return found or engine_limits.problems(flags)
 
 
-def _logdir_problems(logdir: str | None) -> list[str]:
+def _logdir_problems(mode: str, logdir: str | None) -> list[str]:
     if logdir == "":
         return ["--logdir=: is empty; name a folder, or leave the flag out"]
     if logdir is None:
@@ -97,6 +97,9 @@ def _logdir_problems(logdir: str | None) -> list[str]:
         return [f"--logdir={logdir}: shells leave ~ as it is there; write --logdir=$HOME/..."]
     if "://" in logdir:
         return [f"--logdir={logdir}: must be a folder; --mirror=URL copies a run elsewhere"]
+    if mode == "train" and "," in logdir:
+        return [f"--logdir={logdir}: a comma separates the folders of --mode=report, which could"
+                " not find this one; give a name without"]  # fmt: skip
     return []
 
 

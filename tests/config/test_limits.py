@@ -16,6 +16,7 @@ from impala_tf.config import ConfigError, command_line
             ["--engine=ssh", "--workers_csv_path=w.csv", "--logdir=~/a"],
             "--logdir=~/a: shells leave",
         ),
+        (["--logdir=runs/a,b"], "--logdir=runs/a,b: a comma separates the folders of --mode="),
         (["--logdir=s3://bucket/a"], "--logdir=s3://bucket/a: must be a folder; --mirror=URL"),
         (
             ["--mode=test", "--logdir=a", "--dry_run"],
