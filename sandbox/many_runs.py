@@ -54,6 +54,20 @@ def run_experiment(
     return run.returncode
 
 
+def refuse_wrong_flags(flags: Sequence[str]) -> None:
+    """Exits with 2 and the run's own lines if run_experiment.py refuses these flags.
+
+    Args:
+      flags: of a run; whatever its folder holds is not compared with them.
+    """
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *flags, "--dry_run", "--fresh"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
 def is_done(logdir: Path) -> bool:
     """Whether a run has had all its frames."""
     status = read_status(Logdir(logdir).status())

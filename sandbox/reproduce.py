@@ -65,10 +65,14 @@ class Band(NamedTuple):
     minima: list[tuple[int, float]]  # (agent steps, return)
 
 
+def run_flags(level: str, seed: int, logdir: Path, flags: list[str]) -> list[str]:
+    """Returns the flags of one seed's run."""
+    return [f"--level_name={level}", f"--seed={seed}", f"--logdir={logdir}", *flags]
+
+
 def train(level: str, seed: int, logdir: Path, flags: list[str], stop: StopRequest) -> None:
     """Trains or resumes one seed; exits with the run's status if that fails."""
-    named = [f"--level_name={level}", f"--seed={seed}", f"--logdir={logdir}"]
-    status = many_runs.run_experiment([*named, *flags], stop)
+    status = many_runs.run_experiment(run_flags(level, seed, logdir, flags), stop)
     if status:
         sys.exit(status)
     if not many_runs.is_done(logdir):
@@ -211,6 +215,7 @@ def main(arguments: list[str]) -> int:
     band_path = options.band or PROJECT / "sandbox" / "bands" / f"{slug(options.level)}.csv"
     band = read_band(band_path)
     flags = merged(band.flags if band else [], flags)
+    many_runs.refuse_wrong_flags(run_flags(options.level, 1, folder / "seed-1", flags))
     many_runs.refuse_other_runs(folder, {"commit": many_runs.commit(), "flags": flags})
     stop = StopRequest()
     stop.install()

@@ -57,9 +57,18 @@ def test_seeds_are_trained_drawn_and_compared_with_a_band(tmp_path: Path) -> Non
     assert "holds runs of" in other.stderr and "choose another --folder" in other.stderr
 
 
-def test_a_wrong_flag_ends_it_with_the_runs_own_message(tmp_path: Path) -> None:
-    done = reproduce(tmp_path, "--batch_sze=3")
+@pytest.mark.parametrize(
+    ("flag", "problem"),
+    [
+        ("--batch_sze=3", "--batch_sze: no such flag; did you mean --batch_size?"),
+        ("--agent_name=ResNetAgent", "--agent_name=ResNetAgent: takes images, but CartPole-v1"),
+    ],
+)
+def test_a_wrong_flag_ends_it_with_the_runs_own_message(
+    tmp_path: Path, flag: str, problem: str
+) -> None:
+    """And leaves nothing that the corrected command could stumble over."""
+    done = reproduce(tmp_path / "seeds", flag)
     assert done.returncode == 2
-    assert "--batch_sze: no such flag; did you mean --batch_size?" in done.stderr
-    # The next try is about flags, too, not about the folder of the first one.
-    assert "--batch_sise: no such flag" in reproduce(tmp_path, "--batch_sise=3").stderr
+    assert problem in done.stderr
+    assert not (tmp_path / "seeds").exists()
