@@ -52,7 +52,7 @@ from impala_tf.config.limits import (
     problems,
     valid_host_port,
 )
-from impala_tf.config.memory import replay_bytes, replay_slots
+from impala_tf.config.memory import check_fits, replay_bytes, replay_slots
 from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig, ReportConfig
 from impala_tf.config.plug_ins import split
 from impala_tf.config.presets import PRESETS

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from impala_tf.config import plug_ins
 from impala_tf.config.errors import ConfigError
+from impala_tf.config.memory import check_fits
 from impala_tf.types import EnvironmentSpec, Kind
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Algorithm:
     vector_defaults: Flags = dataclasses.field(default_factory=dict)
     continuous_defaults: Flags = dataclasses.field(default_factory=dict)
     problems: Callable[[Config, EnvironmentSpec], list[str]] = learns_a_policy
-    check_machine: Callable[[Config, EnvironmentSpec], str] = lambda config, spec: ""
+    check_machine: Callable[[Config, EnvironmentSpec], str] = check_fits
     actors_wait: bool = False
     actors_send: Literal["unrolls", "gradients"] = "unrolls"
     acting: Literal["litert", "tensorflow"] = "litert"

@@ -1,9 +1,11 @@
-"""How much memory a replay takes, known before TensorFlow is imported."""
+"""How much memory a run takes, known before TensorFlow is imported."""
 
 from __future__ import annotations
 
 import math
+import os
 
+from impala_tf.config.errors import ConfigError
 from impala_tf.config.flags import Config
 from impala_tf.types import EnvironmentSpec, ObservationSpec
 
@@ -12,6 +14,7 @@ _ITEM_BYTES = {"uint8": 1, "float32": 4, "int32": 4}
 # what its target is made of. The tree of priorities is of numbers of 8 bytes.
 _STEP_BYTES, _DECISION_BYTES, _Q_BYTES, _NODE_BYTES = 12, 21, 4, 8
 _UNROLL_BYTES = 20  # its version, its level, and when it came
+_ACTOR_BYTES = 90 << 20  # at least, see docs/speed.md
 
 
 def replay_slots(config: Config) -> int:
@@ -28,14 +31,62 @@ def replay_bytes(config: Config, spec: EnvironmentSpec) -> int:
       spec: the level's specification.
     """
     length, slots = config.optimizer.unroll_length, replay_slots(config)
-    unroll = (
+    leaves = 1 << max(0, slots * length - 1).bit_length()
+    return slots * _unroll(config, spec) + 2 * leaves * _NODE_BYTES
+
+
+def check_fits(config: Config, spec: EnvironmentSpec) -> str:
+    """Checks that a run can have what it needs at least; `Algorithm.check_machine` of most.
+
+    Numbers that are just too large are not found: how much more a run takes depends on its network.
+
+    Args:
+      config: the run's, or that of a learner of it, whose actors are elsewhere.
+      spec: the level's specification.
+
+    Returns:
+      '': there is nothing that a user should know.
+
+    Raises:
+      ConfigError: this machine has less memory.
+    """
+    process, length = config.process, config.optimizer.unroll_length
+    batch_size, unroll = config.optimizer.batch_size, _unroll(config, spec)
+    actors, each = (0, 0) if process.job_name else (process.num_actors, process.envs_per_actor)
+    _check(("num_actors", actors), f"{actors:,} processes", actors * _ACTOR_BYTES)
+    _check(
+        max(("envs_per_actor", each), ("unroll_length", length), key=lambda flag: flag[1]),
+        f"an unroll of {length:,} steps of each of {actors * each:,} environments",
+        actors * each * unroll,
+    )
+    _check(
+        max(("batch_size", batch_size), ("unroll_length", length), key=lambda flag: flag[1]),
+        f"a batch of {batch_size:,} unrolls of {length:,} steps",
+        2 * batch_size * unroll,  # it is made of unrolls that wait in the queue
+    )
+    return ""
+
+
+def _check(flag: tuple[str, int], what: str, needed: int) -> None:
+    """Raises ConfigError if this machine has less memory than is needed."""
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > has:
+        name, value = flag
+        raise ConfigError(
+            f"--{name}={value}: {what} would take {needed / 2**30:,.0f} GiB of memory or more, but"
+            f" this machine has {has / 2**30:,.0f} GiB; give less"
+        )
+
+
+def _unroll(config: Config, spec: EnvironmentSpec) -> int:
+    """Returns the bytes of an unroll."""
+    length = config.optimizer.unroll_length
+    return (
         _observations(spec, length)
         + (length + 1) * _STEP_BYTES
         + length * (_DECISION_BYTES + _Q_BYTES * spec.actions.sizes[0])
         + _UNROLL_BYTES
     )
-    leaves = 1 << max(0, slots * length - 1).bit_length()
-    return slots * unroll + 2 * leaves * _NODE_BYTES
 
 
 def _observations(spec: EnvironmentSpec, length: int) -> int:

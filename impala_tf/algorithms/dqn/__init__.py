@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from impala_tf.config import Config, ConfigError, replay_bytes
+from impala_tf.config import Config, ConfigError, check_fits, replay_bytes
 from impala_tf.config.algorithms import Algorithm, learns_q_values
 from impala_tf.machine.process_memory import available_bytes
 from impala_tf.types import EnvironmentSpec
@@ -60,6 +60,7 @@ def _replay_problems(config: Config) -> list[str]:
 
 def _check_memory(config: Config, spec: EnvironmentSpec) -> str:
     """Returns what the replay needs, in words. Raises ConfigError if less memory is left."""
+    check_fits(config, spec)
     needed, left = replay_bytes(config, spec), available_bytes()
     steps = config.replay.replay_capacity
     if left is not None and needed > left:
