@@ -23,7 +23,7 @@ from impala_tf.config import installation, user_commands
 installation.require(user_commands.SCRIPT)  # before the imports that need packages
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, Given, command_line
+from impala_tf.config import Config, ConfigError, Given, command_line, unused_flags
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import (
     ignore_stop_requests,
@@ -58,6 +58,9 @@ def run(given: Given) -> int:
         return join(given)
     if what == "train" and given["engine"] not in configs.FAR_ENGINES:
         _refuse_folder_alone(given)
+    if what == "train":
+        for note in _notes(given):
+            print(f"note: {note}", file=sys.stderr)
     if given["engine"] or (what == "train" and given.cluster.workers_csv_path):
         return submit(given)
     if what not in ("train", "actor", "test"):
@@ -88,6 +91,18 @@ def _refuse_folder_alone(given: Given) -> None:
             f"--logdir={logdir.path}: holds a run with {theirs}; to resume it, add"
             f" --config={logdir.config_file}, which has its flags"
         )
+
+
+def _notes(given: Given) -> list[str]:
+    """Returns a line for each given flag that does nothing in a run."""
+    from impala_tf.environments import atari, procgen, retro, suites
+
+    names: dict[int, unused_flags.SuiteName] = {
+        id(atari.SUITE): "Atari", id(retro.SUITE): "retro", id(procgen.SUITE): "Procgen",
+    }  # fmt: skip
+    levels = suites.levels(given.environment)
+    used = {names.get(id(suites.suite_of(level)), "Gymnasium") for level in levels}
+    return unused_flags.notes(given, used)
 
 
 def submit(given: Given) -> int:

@@ -51,7 +51,7 @@ class LossConfig:
     """pqn: lambda of the targets. 0: one reward and the value of the state that follows; 1: all
     rewards up to the unroll's end. Default: preset."""
     vtrace_lambda: Derived[float] = DERIVED
-    """impala, appo: decay of the traces (remark 2 of the paper). Default: preset."""
+    """impala, appo, a3c: decay of the traces (remark 2 of the paper). Default: preset."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""Flags that somebody gave and that do nothing in the run: those of other algorithms and levels.
+
+They are not refused: scripts give several algorithms the same flags, and an old run has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from impala_tf.config import plug_ins, presets
+from impala_tf.config.algorithms import ALGORITHMS, algorithm
+from impala_tf.config.flag_values import Given, to_flag
+
+SuiteName = Literal["Atari", "retro", "Procgen", "Gymnasium"]
+
+_OF_LEVELS: dict[str, tuple[SuiteName, ...]] = {
+    **dict.fromkeys(("distribution_mode", "num_levels", "start_level"), ("Procgen",)),
+    **dict.fromkeys(("full_action_space", "terminal_on_life_loss"), ("Atari",)),
+    **dict.fromkeys(
+        ("protocol", "width", "height", "frame_skip", "stacked_frames", "noop_max",
+         "max_episode_frames", "repeat_action_probability"),
+        ("Atari", "retro"),
+    ),
+}  # fmt: skip
+
+
+def notes(given: Given, suites: Collection[SuiteName]) -> list[str]:
+    """Returns a line for each given flag that does nothing.
+
+    Args:
+      given: the flags of a run.
+      suites: those of its levels.
+    """
+    name = given["algorithm"] or presets.PRESETS[given["preset"]]["atari"]["algorithm"]
+    own = {} if plug_ins.is_own(name) else {each: algorithm(each).own_flags for each in ALGORITHMS}
+    found = []
+    for flag, value in given.flags.items():
+        users = [each for each, flags in own.items() if flag in flags]
+        levels = _OF_LEVELS.get(flag, suites)
+        if value is None:
+            continue
+        if users and name not in users:
+            found.append(
+                f"{to_flag(flag, value)} does nothing here: it is for {_listed(users)}, and this"
+                f" run's --algorithm is {name}"
+            )
+        elif not set(levels) & set(suites):
+            found.append(
+                f"{to_flag(flag, value)} does nothing here: it is for levels of {_listed(levels)}"
+            )
+    return found
+
+
+def _listed(names: Collection[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
