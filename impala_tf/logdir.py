@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import os
@@ -101,6 +102,19 @@ def write_atomically(path: Path, text: str) -> None:
     """Replaces `path` by a file that holds `text`; see `written_aside`."""
     with written_aside(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def os_error(message: str, path: Path) -> OSError:
+    """Returns the error that TensorFlow's message is about; it hides the system's in a long line.
+
+    Args:
+      message: of TensorFlow, about a file.
+      path: of the file.
+    """
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if os.strerror(code) in message:
+            return OSError(code, os.strerror(code), str(path))
+    return OSError(errno.EIO, message.splitlines()[0], str(path))
 
 
 def sync(path: Path) -> None:

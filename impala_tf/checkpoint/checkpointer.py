@@ -8,7 +8,6 @@ whole checkpoints and perhaps a `.tmp-` folder, which the next process removes.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ import tensorflow as tf
 
 from impala_tf.checkpoint import files
 from impala_tf.config import ConfigError
-from impala_tf.logdir import sync
+from impala_tf.logdir import os_error, sync
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +138,7 @@ class Checkpointer:
         try:
             self._checkpoint.write(str(path))
         except tf.errors.OpError as error:  # such as a full disk
-            raise OSError(errno.EIO, error.message.splitlines()[0], str(path)) from error
+            raise os_error(error.message, path) from error
 
     def _remove(self, path: Path) -> None:
         with self._temporary(path) as folder:

@@ -16,6 +16,9 @@ from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.types import Sent
 
 _RETRY_S = 10.0
+# Of the last checkpoint, which nobody writes later; the other learners and a Ctrl-C wait for it.
+_LAST_TRIES = 15
+_LAST_RETRY_S = 2.0
 
 
 class TrainingLoop:
@@ -92,7 +95,10 @@ class TrainingLoop:
             self.regroups = flags.regroup and not (flags.stop or self._learner.done)
         self._peers.works()
         self._write_row()
-        self._checkpoint()
+        for _ in range(_LAST_TRIES):
+            if self._checkpoint():
+                break
+            time.sleep(_LAST_RETRY_S)
 
     def _update(
         self, batch: Sent | None, has_batch: list[bool], idle_s: float, flags: ControlFlags
@@ -120,8 +126,9 @@ class TrainingLoop:
             with self._attempt("metrics"):
                 self._recorder.write_row(intervals, self._learner.progress)
 
-    def _checkpoint(self) -> None:
-        saved = False
+    def _checkpoint(self) -> bool:
+        """Returns whether there is one now, as far as this learner knows."""
+        saved = self._group.rank != 0
         if self._group.rank == 0:
             with self._attempt("a checkpoint"):
                 self._save()
@@ -129,3 +136,4 @@ class TrainingLoop:
         # One that failed is tried again soon.
         retry_s = max(0.0, self._checkpoint_interval_s - _RETRY_S)
         self._saved_at = self._clock() - (0.0 if saved else retry_s)
+        return saved

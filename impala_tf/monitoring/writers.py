@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from impala_tf.config import ConfigError
-from impala_tf.logdir import sync
+from impala_tf.logdir import os_error, sync
 from impala_tf.monitoring.metrics import METRICS, Row, tag
 
 _LARGEST_EVENTS = 8_000_000  # bytes of a file
@@ -193,8 +193,7 @@ class TensorBoardWriter:
             self._writer.flush()
         except tf.errors.OpError as error:
             self._writer = None
-            reason = error.message.splitlines()[0]
-            raise OSError(errno.EIO, reason, str(self._directory)) from error
+            raise os_error(error.message, self._directory) from error
 
     def add(
         self, values: Mapping[str, float], environment_frames: int, group: str = "callbacks"

@@ -203,8 +203,9 @@ class LocalTraining:
             last = _actor_states(self.node)[-1]
             return f"no actor is left; the last one said:\n{last.detail}"
         learner = _learner(self.node)
-        # One that was killed did not stop when it was told to.
-        if learner.state.state != "failed" and learner.state.exit_status != -signal.SIGKILL:
+        # Of one that was told to stop: it could not save its work, or it did not stop.
+        lost_work = learner.state.exit_status in (1, -signal.SIGKILL)
+        if learner.state.state != "failed" and not lost_work:
             return ""
         return "\n".join([
             f"the learner failed: {learner.state.detail}; the last lines of",

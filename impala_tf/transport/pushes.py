@@ -192,7 +192,7 @@ class Pushes:
         self, session: Session, request: impala_pb2.PushUnrollRequest, reason: str
     ) -> None:
         session.last_sequence = request.sequence
-        self.sessions.update(session)
+        self.sessions.update(session, trouble=f"its unrolls are refused: {reason}")
         self._on_refused(request.num_environments)
         if session.last_refusal != reason:
             session.last_refusal = reason

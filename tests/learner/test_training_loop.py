@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,6 +81,7 @@ class World:
         checkpoint_interval_s: float = 60.0,
         others: dict[int, ControlFlags] | None = None,
         size: int = 2,
+        full_until: int = 0,
     ) -> None:
         self.clock = Clock()
         self.learner = learner
@@ -94,11 +98,19 @@ class World:
             learner,  # type: ignore[arg-type]
             lambda version, arrays: self.published.append((version, arrays)),
             self,  # type: ignore[arg-type]
-            lambda: self.events.append(("checkpoint", learner.learner_updates)),
+            self.save,
             Peers(self, ["h:1", "h:2"], clock=self.clock),  # type: ignore[arg-type]
             checkpoint_interval_s,
+            lambda what: contextlib.suppress(OSError),
             clock=self.clock,
         )
+        self.tries, self.full_until = 0, full_until  # the disk is full for that many tries
+
+    def save(self) -> None:
+        self.tries += 1
+        if self.tries <= self.full_until:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.events.append(("checkpoint", self.learner.learner_updates))
 
     def run(self, batches: Iterator[Any] | None = None, stop_at: int | None = None) -> None:
         """Runs on `batches` (default: endless); a stop is requested before update `stop_at`."""
@@ -180,6 +192,19 @@ def test_a_stop_request_ends_with_a_row_and_a_checkpoint() -> None:
     assert world.learner.learner_updates == 4
     assert [flags.stop for flags in world.flags] == [False, False, False, True]
     assert world.of_kind(*LAST) == [("row", 4), ("checkpoint", 4)]
+
+
+@pytest.mark.parametrize(("full_until", "saved"), [(3, True), (1000, False)])
+def test_a_last_checkpoint_that_cannot_be_written_is_retried_for_a_while(
+    full_until: int, saved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody writes it later, as training does while it goes on."""
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    world = World(FakeLearner(total=3), full_until=full_until)
+    world.run()
+    assert (("checkpoint", 3) in world.events) == saved
+    assert sum(slept) < 60, "supervisors kill a learner that takes longer"
 
 
 @pytest.mark.parametrize("also", ["", "stop", "done"])

@@ -33,16 +33,8 @@ def test_training_goes_on_while_the_disk_is_full(small_disk: Path) -> None:
     run = Run(*FLAGS, f"--logdir={logdir}")
     try:
         run.wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) > 2)
-        filler = small_disk / "filler"
-        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while file.write(b"x" * 4096):
-                pass
-
-        def says_so() -> bool:
-            trouble = status(logdir).get("storage_trouble")
-            return trouble is not None and "cannot write" in trouble["text"]
-
-        run.wait_until(says_so, 60)
+        filler = fill(small_disk)
+        run.wait_until(lambda: cannot_write(logdir), 60)
         before = status(logdir)["agent_steps"]
         run.wait_until(lambda: status(logdir)["agent_steps"] > before + 20_000, 60)
         kept = checkpointed_frames(logdir)
@@ -58,6 +50,36 @@ def test_training_goes_on_while_the_disk_is_full(small_disk: Path) -> None:
         assert "cannot write" in out
     finally:
         run.end()
+
+
+def test_a_stop_on_a_full_disk_says_what_is_lost(small_disk: Path) -> None:
+    logdir = small_disk / "run"
+    run = Run(*FLAGS, f"--logdir={logdir}")
+    try:
+        run.wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) > 2)
+        fill(small_disk)
+        run.wait_until(lambda: cannot_write(logdir), 60)
+        run.process.send_signal(signal.SIGINT)
+        code, out, err = run.wait()
+        assert code == 1, err + out
+        assert "No space left on device; the last good checkpoint is" in err
+    finally:
+        run.end()
+
+
+def fill(disk: Path) -> Path:
+    """Fills a file system; returns the file to delete."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    return filler
+
+
+def cannot_write(logdir: Path) -> bool:
+    """Tells whether a run says that it cannot write: its disk is full."""
+    trouble = status(logdir).get("storage_trouble")
+    return trouble is not None and "No space left on device" in trouble["text"]
 
 
 def test_a_run_whose_actors_are_stopped_starves_and_then_goes_on(tmp_path: Path) -> None:
