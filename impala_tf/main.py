@@ -17,6 +17,9 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # This project reports a port in use or an unreachable learner itself.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# Levels are drawn into images. Without a screen, SDL would complain that it finds none.
+if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 from impala_tf.config import installation, user_commands
 

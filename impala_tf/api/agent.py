@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tree
+from gymnasium.spaces import Dict
 from gymnasium.vector import VectorEnv
 
 from impala_tf.agents.interface import Policy
@@ -49,6 +50,11 @@ class Agent:
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
         env.close()
+        self._shapes = (
+            {name: part.shape for name, part in self.observation_space.spaces.items()}
+            if isinstance(self.observation_space, Dict)
+            else self.observation_space.shape
+        )
         self._to_agent = spaces.observation_converter(self.observation_space)
         self._to_environment: Callable[[np.ndarray], Any] = spaces.action_converter(
             self.action_space
@@ -78,7 +84,11 @@ class Agent:
 
         Returns:
           an action of `action_space`, and the state for the next step.
+
+        Raises:
+          ValueError: the observation has another shape, or other parts.
         """
+        self._check(observation)
         batch = tree.map_structure(lambda part: np.asarray(part)[None], observation)
         begins = state is None
         before = state or State(self._player.initial_state(1), self._no_action)
@@ -98,10 +108,25 @@ class Agent:
         """Returns one environment of the level, as agents see it: a vector of length 1."""
         return suites.make(self._player.environment, 1, seed=_seed(self._player))
 
+    def _check(self, observation: Any) -> None:
+        shown, wanted = _shapes(observation), self._shapes
+        if shown != wanted:
+            raise ValueError(
+                f"observation: has the shape {shown}, but {self.level_name} has {wanted}; give one"
+                " observation, as `observation_space` has it"
+            )
+
     def _policy(self, choice: Literal["sampled", "greedy"]) -> Policy:
         if choice not in self._policies:
             self._policies[choice] = self._player.policy(1, _seed(self._player), choice)
         return self._policies[choice]
+
+
+def _shapes(observation: Any) -> Any:
+    """Returns the shape of an observation, or {name: shape} of its parts."""
+    if isinstance(observation, Mapping):
+        return {name: np.shape(part) for name, part in observation.items()}
+    return np.shape(observation)
 
 
 def load(

@@ -22,7 +22,7 @@ from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.logdir import Logdir
 from impala_tf.measure import in_processes
 from impala_tf.measure.acting import Measured
-from impala_tf.measure.in_processes import What, console_of, measure_each
+from impala_tf.measure.in_processes import What, console_of, measure_each, telling
 from impala_tf.monitoring.bottleneck import ADVICE
 from impala_tf.monitoring.render import plain_table
 from impala_tf.processes.common import resolve
@@ -85,13 +85,13 @@ def _measure(
     """Returns the parts of a run, each measured alone, and what follows, JSON-able."""
     seconds = _PART_SHARE * config.benchmark.benchmark_seconds
     parts = measure_each(_LABELS, config, spec, seconds, console)
-    with console.status("measuring updates of one unroll"):
+    with telling("measuring updates of one unroll", console):
         fixed_s = _fixed_s(config, spec, seconds, parts["updates"])
     updates_per_s = parts["updates"].steps_per_s / uses_measured(config)
     parts["updates"] = parts["updates"]._replace(steps_per_s=updates_per_s)
-    with console.status("measuring checkpoints"):
+    with telling("measuring checkpoints", console):
         checkpoint = in_processes.measure("checkpoint", config, spec, seconds)
-    with console.status("measuring a whole run"):
+    with telling("measuring a whole run", console):
         whole = _whole(flags, config.benchmark.benchmark_seconds)
     cores = len(os.sched_getaffinity(0))
     limit = max(parts, key=lambda name: parts[name].core_us_per_step)

@@ -5,12 +5,14 @@ Does not import TensorFlow by itself: new processes that need it import it witho
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
@@ -32,6 +34,15 @@ def console_of(stderr: bool = False) -> Console:
     return console if console.is_terminal else Console(width=_WIDTH, stderr=stderr)
 
 
+@contextlib.contextmanager
+def telling(what: str, console: Console) -> Iterator[None]:
+    """Says what takes a while: on a terminal for as long as it does, else as a line to stderr."""
+    if not console.is_terminal:
+        print(f"{what} ...", file=sys.stderr, flush=True)
+    with console.status(what):  # shows nothing if the output is not a terminal
+        yield
+
+
 def measure_each(
     labels: Mapping[What, str],
     config: Config,
@@ -45,7 +56,7 @@ def measure_each(
     """
     measured = {}
     for what, label in labels.items():
-        with console.status(f"measuring {label}"):
+        with telling(f"measuring {label}", console):
             measured[label] = measure(what, config, spec, seconds)
     return measured
 

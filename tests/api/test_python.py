@@ -103,6 +103,8 @@ def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, cap
             observation, _, terminated, truncated, _ = env.step(action)
             over, length = terminated or truncated, length + 1
         lengths.append(length)
+    with pytest.raises(ValueError, match=r"has the shape \(2, 4\), but CartPole-v1 has \(4,\)"):
+        agent.act(np.zeros((2, 4), np.float32))
     played = impala.evaluate(resumed.logdir, num_episodes=3, policy="greedy")
     assert played.lengths == tuple(int(each) for each in played.returns)
     # The same policy in the same level: an agent that acts at random has 22.
