@@ -131,11 +131,10 @@ class Callbacks:
         self._last_row = row
         frames = int(row["environment_frames"] or 0)
         for each in self._callbacks:
-            metrics = self._call(each, "on_row", row)
-            if metrics:
+            if metrics := self._numbers(each, self._call(each, "on_row", row)):
                 for name, value in metrics.items():
-                    line: dict[str, Any] = {"environment_frames": frames, "name": str(name)}
-                    self._file.write({**line, "value": float(value)})
+                    line: dict[str, Any] = {"environment_frames": frames, "name": name}
+                    self._file.write({**line, "value": value})
                 self._add_scalars(metrics, frames)
 
     def position(self) -> dict[str, int]:
@@ -161,6 +160,17 @@ class Callbacks:
             self._fail(callback, method)
         except Exception:
             self._fail(callback, method)
+
+    def _numbers(self, callback: Callback, metrics: Any) -> dict[str, float]:
+        """Returns what a callback's `on_row` has returned, checked."""
+        try:
+            return {str(name): float(value) for name, value in (metrics or {}).items()}
+        except (AttributeError, TypeError, ValueError):
+            self.failure = (
+                f"--callbacks: {type(callback).__qualname__}.on_row must return {{name: number}} or"
+                f" None, but returned {metrics!r}"
+            )
+            return {}
 
     def _fail(self, callback: Callback, method: str) -> None:
         _log.exception("a callback raised")

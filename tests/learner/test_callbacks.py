@@ -1,0 +1,42 @@
+"""What callbacks may return."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from impala_tf.callbacks import Callback
+from impala_tf.learner.callbacks import Callbacks
+from impala_tf.logdir import Logdir
+
+
+class Returns(Callback):
+    """Returns the same for every row."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def on_row(self, row: Any) -> Any:
+        return self._value
+
+
+@pytest.mark.parametrize("value", ["hello", 3.0, ["a"], {"best": "high"}, {"best": [1, 2]}])
+def test_what_is_no_metric_ends_the_run_with_the_callbacks_name(tmp_path: Path, value: Any) -> None:
+    callbacks = Callbacks([Returns(value)], [], Logdir(tmp_path))
+    callbacks.write({"environment_frames": 100})
+    assert callbacks.stopping
+    assert callbacks.failure.startswith("--callbacks: Returns.on_row must return {name: number} or")
+    assert callbacks.failure.endswith(f"returned {value!r}")
+
+
+@pytest.mark.parametrize("value", [None, {}, {"best": 3, 4: 5.5}])
+def test_numbers_by_name_or_nothing_are_fine(tmp_path: Path, value: Any) -> None:
+    added: list[Any] = []
+    logdir = Logdir(tmp_path)
+    callbacks = Callbacks([Returns(value)], [], logdir, lambda *added_: added.append(added_))
+    callbacks.write({"environment_frames": 100})
+    callbacks.close()
+    assert not callbacks.stopping
+    assert added == ([({"best": 3.0, "4": 5.5}, 100)] if value else [])
