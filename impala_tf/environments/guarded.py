@@ -189,10 +189,11 @@ class GuardedEnvironment:
                 )
 
     def _restart(self, error: Exception) -> None:
-        text = str(error) if isinstance(error, BrokenEnvironmentError) else self._describe()
-        if not isinstance(error, BrokenEnvironmentError):
-            text += f": {type(error).__name__}: {error}"
-        self._pause(text, error)
+        if isinstance(error, BrokenEnvironmentError):
+            self._pause(str(error), error)
+        else:  # the actions of all environments are for the log
+            cause = f"{type(error).__name__}: {error}"
+            self._pause(f"{self._describe()}: {cause}", error, cause)
         self._kept += self._finished()
         self._close_environment()
         self._made_s = time.monotonic()
@@ -202,12 +203,13 @@ class GuardedEnvironment:
         except Exception as again:  # of the level's own code; the budget ends this
             self._restart(again)
 
-    def _pause(self, text: str, error: Exception) -> None:
+    def _pause(self, text: str, error: Exception, short: str = "") -> None:
         """Waits before the environments are made again.
 
         Args:
           text: which ones broke, and how.
           error: the cause.
+          short: what is reported in place of the text.
 
         Raises:
           BrokenTooOftenError: they have broken too often.
@@ -215,14 +217,14 @@ class GuardedEnvironment:
         pause_s = self._budget.pause_s(time.monotonic() - self._made_s)
         if pause_s is None:
             times = f"broke {self.restarts + 1} times, so this actor gives up"
-            self._on_trouble(f"its environments {times}: {text}")
+            self._on_trouble(f"its environments {times}: {short or text}")
             raise BrokenTooOftenError(f"the environments {times}; at last {text}") from error
         if self._unproven_steps > 0:
             pause_s = min(pause_s, self._first_pause_s)
         self.restarts += 1
         what_next = f"made again in {pause_s:.0f} s (restart {self.restarts})"
         _log.warning("%s; %s", text, what_next)
-        self._on_trouble(f"its environments broke, and are {what_next}: {text}")
+        self._on_trouble(f"its environments broke, and are {what_next}: {short or text}")
         until_s = time.monotonic() + pause_s
         while time.monotonic() < until_s and not self._should_stop():
             time.sleep(_POLL_S)

@@ -184,7 +184,7 @@ def _share(status: Status) -> float:
 
 
 def _time_left(status: Status, frames_per_s: float) -> str:
-    if status["state"] != "training" or frames_per_s <= 0:
+    if status["state"] != "training" or frames_per_s <= 0 or status.get("starving_since_unix_s"):
         return ""
     left = status["total_environment_frames"] - status["environment_frames"]
     return duration(max(0.0, left / frames_per_s))

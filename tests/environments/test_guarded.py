@@ -108,7 +108,8 @@ def test_broken_environments_are_made_again_and_look_truncated(
     guard: Any, fault: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     never = [0, 0, 0]
-    environment = guard([0, 5, 0], never, fault=fault)
+    told: list[str] = []
+    environment = guard([0, 5, 0], never, fault=fault, on_trouble=told.append)
     environment.reset()
     actions = np.ones(N, np.int32)
     for _ in range(4):
@@ -119,6 +120,7 @@ def test_broken_environments_are_made_again_and_look_truncated(
     assert not (output.terminated | output.truncated).any()
     assert np.isfinite(output.observation).all() and not output.reward.any()
     assert re.search(reason, caplog.text), caplog.text
+    assert "actions" not in told[0], "they are a long list"
     for _ in range(60):
         output = environment.step(actions)
     assert environment.restarts == 1

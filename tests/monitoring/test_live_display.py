@@ -192,6 +192,10 @@ def test_the_plain_line_of_a_log():
     )
 
 
+def test_no_time_is_left_while_nothing_is_learned() -> None:
+    assert "left" not in plain_line(a_status(starving_since_unix_s=NOW_S), 12049.0)
+
+
 def test_a_replay_is_shown_while_it_fills_and_afterwards():
     """Nothing is learned for a while at first, which looks like a run that hangs."""
     replay = {"steps": 6_000, "capacity": 200_000, "missing": 14_000}
