@@ -119,6 +119,7 @@ LEVEL_METRICS: dict[str, str] = {
     "wall_time_s": METRICS["wall_time_s"],
     "environment_frames": METRICS["environment_frames"] + ", over all levels",
     "level": "index of the level in --level_name, from 0",
+    "level_name": "its name",
     "episodes": "whole games of this level that have finished so far",
     "episode_return_mean": "mean unclipped return of the last 100 of them",
     "episode_length_mean": "mean length of the last 100 of them, in agent steps",

@@ -180,22 +180,25 @@ class LevelRows(Breakdown):
 
     Args:
       writer: writes the rows.
-      count: how many levels the agent learns.
+      levels: the names of those that the agent learns.
       normalize: maps (index, return) to the normalised return; None if none is published.
     """
 
     name = "level"
 
     def __init__(
-        self, writer: Writer, count: int, normalize: Callable[[int, float], float | None]
+        self,
+        writer: Writer,
+        levels: Sequence[str],
+        normalize: Callable[[int, float], float | None],
     ) -> None:
         super().__init__(writer)
-        self._count = count
+        self._levels = levels
         self._normalize = normalize
 
     def state(self) -> list[dict[str, Any]]:
         """Returns the levels' episodes as JSON-able values, for a checkpoint."""
-        return [self._window(index).state() for index in range(self._count)]
+        return [self._window(index).state() for index in range(len(self._levels))]
 
     def restore(self, state: Sequence[Mapping[str, Any]]) -> None:
         """Restores what `state` returned."""
@@ -205,13 +208,14 @@ class LevelRows(Breakdown):
         return episode.level
 
     def _rows(self, total: Row, parts: Parts) -> list[dict[str, Any]]:
-        return [self._row(index) for index in range(self._count)]
+        return [self._row(index) for index in range(len(self._levels))]
 
     def _row(self, index: int) -> dict[str, Any]:
         row = self._window(index).row()
         mean = row["episode_return_mean"]
         normalized = None if mean is None else self._normalize(index, mean)
-        return {"level": index, **row, "normalized_return_mean": normalized}
+        name = self._levels[index]
+        return {"level": index, "level_name": name, **row, "normalized_return_mean": normalized}
 
 
 def _speed(total: Row, share: float) -> dict[str, float | None]:

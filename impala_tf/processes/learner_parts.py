@@ -256,7 +256,7 @@ def _recorder(
     if group.rank == 0:
         if len(spec.levels) > 1:
             levels_writer = CsvWriter(logdir.level_metrics, LEVEL_METRICS)
-            level_rows = LevelRows(levels_writer, len(spec.levels), _normalizer(config))
+            level_rows = LevelRows(levels_writer, spec.levels, _normalizer(config))
         writers["csv"] = CsvWriter(logdir.metrics, METRICS | info_columns(names))
         writers["tensorboard"] = tensorboard = TensorBoardWriter(logdir.tensorboard)
         if config.run.track == "wandb":

@@ -54,6 +54,7 @@ def test_one_agent_learns_two_levels_and_is_evaluated_on_each(tmp_path: Path) ->
         assert code == 0, err + out
         with (tmp_path / "metrics-levels.csv").open() as file:
             levels = list(csv.DictReader(file))[-2:]
+        assert [level["level_name"] for level in levels] == names.split(",")
         total = rows(tmp_path)[-1]
         assert sum(int(level["episodes"]) for level in levels) == int(total["episodes"])
         first, second = (float(level["episode_return_mean"]) for level in levels)
