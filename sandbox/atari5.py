@@ -42,7 +42,7 @@ def atari5(returns: Mapping[str, float]) -> float:
     return 10.0 ** sum(logarithms) - 1.0
 
 
-def _returns(arguments: Sequence[str]) -> dict[str, float]:
+def _returns(arguments: Sequence[str]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {rom: [] for rom in WEIGHTS}
     for argument in arguments:
         rom, _, name = argument.partition("=")
@@ -55,18 +55,21 @@ def _returns(arguments: Sequence[str]) -> dict[str, float]:
         found[rom].append(run.final_return)
     if missing := [rom for rom, values in found.items() if not values]:
         raise ConfigError(f"no runs of {', '.join(missing)}: give ROM=PATH for each game")
-    return {rom: statistics.fmean(values) for rom, values in found.items()}
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints each game's mean return and the score; returns the exit status."""
+    """Prints each game's mean return, its seeds' range and the score; returns the exit status."""
     try:
-        returns = _returns(arguments)
+        found = _returns(arguments)
     except ConfigError as error:
         print(*(f"atari5.py: {line}" for line in error.problems), sep="\n", file=sys.stderr)
         return 2
-    for rom, mean_return in returns.items():
-        print(f"{rom:<15}{mean_return:>10,.1f}{normalized(rom, mean_return):>8.1f} %")
+    returns = {rom: statistics.fmean(seeds) for rom, seeds in found.items()}
+    for rom, seeds in found.items():
+        line = f"{rom:<15}{returns[rom]:>10,.1f}{normalized(rom, returns[rom]):>8.1f} %"
+        apart = f"  {len(seeds)} seeds, {min(seeds):,.1f} to {max(seeds):,.1f}"
+        print(line + (apart if len(seeds) > 1 else ""))
     print(f"Atari-5 score: {atari5(returns):.1f}")
     return 0
 

@@ -31,6 +31,7 @@ def test_seeds_are_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert atari5.main(given) == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in shown[:-1]] == ["15.0"] * 5
+    assert all(line.endswith("  2 seeds, 10.0 to 20.0") for line in shown[:-1])
     assert shown[-1].startswith("Atari-5 score: ")
 
 
