@@ -1,0 +1,206 @@
+"""What a container's processes are given, without containers: commands, credentials, packages."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from impala_tf import config as configs
+from impala_tf.config import command_line
+from impala_tf.frontend import requirements
+from impala_tf.frontend.node.state import Orders, read_orders
+from impala_tf.machine import certificates
+
+DOCKER = Path(__file__).parents[2] / "docker"
+sys.path.insert(0, str(DOCKER))
+
+import credentials  # noqa: E402
+import entrypoint  # noqa: E402
+import health  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def work_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(entrypoint, "WORK", tmp_path)
+    monkeypatch.setattr(health, "NOTE", tmp_path / "note.json")
+    return tmp_path
+
+
+def note() -> dict[str, str]:
+    return json.loads(health.NOTE.read_text())
+
+
+def flags_of(command: list[str]) -> configs.Given:
+    """The flags of a command of run_experiment.py."""
+    script = next(n for n, word in enumerate(command) if word.endswith("run_experiment.py"))
+    return command_line.parse(command[script + 1 :])
+
+
+def test_replicas_with_the_same_flags_get_different_numbers(monkeypatch):
+    tasks = set()
+    for name in ("0f3a9c21b7de", "c0ffee5a11ad", "actor-6d4f9-x2x7z"):
+        monkeypatch.setattr(socket, "gethostname", lambda name=name: name)
+        commands = [entrypoint.command("actor", ["--learner_hosts=l:1"]) for _ in range(2)]
+        assert commands[0] == commands[1]
+        tasks.add(flags_of(commands[0])["task"])
+    assert len(tasks) == 3
+    assert all(0 <= task < 2**31 for task in tasks)
+
+
+@pytest.mark.parametrize("given", [["--task=3"], ["--task", "3"]])
+def test_a_given_task_is_kept(given):
+    command = entrypoint.command("actor", ["--learner_hosts=l:1", *given])
+    assert flags_of(command)["task"] == 3
+
+
+def test_a_learner_leaves_a_note_for_the_health_check():
+    given = ["--learner_hosts=learner:8001", "--logdir=/runs/x", "--credentials=/c"]
+    flags = flags_of(entrypoint.command("learner", given))
+    assert (flags["job_name"], flags["logdir"]) == ("learner", "/runs/x")
+    assert note() == {
+        "status": "/runs/x/status.json",
+        "address": "learner:8001",
+        "ca": "/c/ca.pem",
+        "name": certificates.LEARNER_NAME,
+    }
+
+
+def test_learners_of_a_group_wait_for_each_other_before_they_start(work_folder):
+    hosts = "--learner_hosts=learner-0:8001,learner-1:8001"
+    orders: list[Orders] = []
+    for task in (0, 1):
+        command = entrypoint.command("learner", [hosts, "--logdir=/runs/x", f"--task={task}"])
+        assert command[1:3] == ["-m", "impala_tf.frontend.node.supervisor"]
+        assert command[4:] == ["--echo"], "docker logs must show what the learner prints"
+        orders.append(read_orders(Path(command[3])))
+        (process,) = orders[task].processes
+        assert flags_of(["python", *process.arguments])["task"] == task
+        group = process.group
+        assert group is not None
+        assert (group.number, group.is_spread) == (task, True)
+        assert (group.hosts, group.rendezvous_port) == (("learner-0", "learner-1"), 8002)
+    assert orders[0].run_id == orders[1].run_id
+    assert note()["status"] == "/runs/x/status-1.json"
+
+
+COMMON = ("--level_name=CartPole-v1", "--learner_hosts=p-learner-0.p:8001", "--logdir=/runs/p",
+          "--credentials=/credentials", "--actors_per_node=3")  # fmt: skip
+
+
+def test_a_pod_of_learners_leaves_a_note_about_its_learner_and_its_supervisor(monkeypatch):
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "0")
+    flags = flags_of(entrypoint.command("join", ["--job_name=learner", *COMMON]))
+    assert (flags["job_name"], flags["task"], flags["join"]) == ("learner", 0, True)
+    assert note() == {
+        "supervisor": "/runs/p/processes/node-learner-0.state.json",
+        "heartbeats": {},
+        "status": "/runs/p/status.json",
+        "address": "p-learner-0.p:8001",
+        "ca": "/credentials/ca.pem",
+        "name": certificates.LEARNER_NAME,
+    }
+
+
+def test_a_pod_of_actors_has_a_heartbeat_for_each_of_them(monkeypatch, work_folder):
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "2")
+    flags = flags_of(entrypoint.command("join", ["--job_name=actor", *COMMON]))
+    assert (flags["job_name"], flags["task"]) == ("actor", 2)
+    beats = {f"actor-{n}": f"{work_folder}/impala_tf-heartbeat-{n}" for n in (6, 7, 8)}
+    assert note() == {
+        "supervisor": "/runs/p/processes/node-actor-2.state.json",
+        "heartbeats": beats,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "name a role: learner, actor, join or credentials"),
+        (["learner", "--learner_hosts=l:1"], "--logdir: name a folder on a volume"),
+        (["learner", "--learner_hosts=l:1", "--logdir=x", "--task=1"], "--task=1: "),
+        (["actor"], "--job_name=actor: needs --learner_hosts"),
+        (["join", "--logdir=x"], "--join: no variable says which node this is"),
+        (["join", "--job_name=learner", "--learner_hosts=l:1"], "join: needs --logdir"),
+        (["actor", "--learner_hosts=l:1", "--levle_name=x"], "--levle_name: no such flag"),
+        (["no-such-command"], "no-such-command: No such file"),
+    ],
+)
+def test_unusable_arguments_give_one_line(arguments, problem, capsys):
+    assert entrypoint.main(arguments) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert problem in said[0]
+
+
+def test_other_commands_are_run_unchanged():
+    assert entrypoint.command("tensorboard", ["--logdir=/runs"]) == [
+        "tensorboard",
+        "--logdir=/runs",
+    ]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_learners_and_actors_get_only_their_own_files(tmp_path):
+    learner, actor = tmp_path / "learner", tmp_path / "actor"
+    assert credentials.main([str(learner), str(actor)]) == 0
+    assert names(learner) == sorted(certificates.LEARNER_FILES)
+    assert names(actor) == sorted(certificates.ACTOR_FILES)
+    for folder in (learner, actor):
+        assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+def test_usable_credentials_are_kept(tmp_path):
+    learner, actor = tmp_path / "learner", tmp_path / "actor"
+    assert credentials.ensure(learner, actor)
+    before = (learner / "ca.pem").read_bytes()
+    assert not credentials.ensure(learner, actor)
+    assert (learner / "ca.pem").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["learner/learner.key", "actor/actor.pem", "actor/ca.pem"])
+def test_unusable_credentials_are_replaced_for_both(tmp_path, name):
+    learner, actor = tmp_path / "learner", tmp_path / "actor"
+    credentials.ensure(learner, actor)
+    (tmp_path / name).unlink()
+    assert credentials.ensure(learner, actor)
+    assert (learner / "ca.pem").read_bytes() == (actor / "ca.pem").read_bytes()
+    assert names(actor) == sorted(certificates.ACTOR_FILES)
+
+
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert credentials.main([str(tmp_path / "file" / "x"), str(tmp_path / "actor")]) == 2
+    assert "Not a directory" in capsys.readouterr().err
+
+
+def test_an_actor_needs_only_the_packages_of_its_image():
+    # {what pip installs: how it is imported}. Others are tools.
+    not_installed = {
+        "av": "av", "opencv-python-headless": "cv2", "paramiko": "paramiko", "pygame-ce": "pygame",
+        "tensorflow": "tensorflow", "dm-sonnet": "sonnet", "tensorboard": "tensorboard",
+    }  # fmt: skip
+    extra = set(requirements.of_role("learner")) - set(requirements.of_role("actor"))
+    assert {requirement.split("==")[0] for requirement in extra} == {*not_installed, "uv"}
+    code = (
+        "import sys\n"
+        f"for name in {[*not_installed.values(), 'impala_tf.frontend']}:\n"
+        "    sys.modules[name] = None  # importing it raises ImportError\n"
+        "import run_experiment, impala_tf.processes.actor_main\n"
+        "from impala_tf.config import command_line\n"
+        "from impala_tf.environments import suites\n"
+        "from impala_tf.processes import common\n"
+        "for name in ('PongNoFrameskip-v4', 'CartPole-v1'):\n"
+        "    config, _ = common.resolve(command_line.parse([f'--level_name={name}']))\n"
+        "    suites.make(config.environment, 2, 1).close()\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=DOCKER.parent, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
