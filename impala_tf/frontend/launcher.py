@@ -135,7 +135,8 @@ class Launcher:
         if answer["running"]:
             lines.append(
                 f"{node.name}: {answer['logdir']} is in use by {', '.join(answer['running'])}; "
-                f"stop it with {user_commands.frontend('stop')}, or give another --logdir"
+                f"stop it with {user_commands.frontend('stop', f'--logdir={self._logdir}')}, or"
+                " give another --logdir"
             )
         spread = [each for each in learners if each.group is not None and each.group.is_spread]
         if answer["foreign"] and spread:

@@ -136,12 +136,11 @@ class Monitor:
         node = record.first_learner()
         if ended_well:
             return 0, f"done; logdir {node.logdir} on {node.name}"
-        failed = [
-            f"{name} {state.state}: {state.detail}"
-            for name, state in learners.items()
-            if state.state not in ENDED_WELL
-        ]
-        return 1, f"failed: {'; '.join(failed)}; see {user_commands.frontend('logs', 'NAME')}"
+        failed = {n: each for n, each in learners.items() if each.state not in ENDED_WELL}
+        why = "; ".join(f"{n} {each.state}: {each.detail}" for n, each in failed.items())
+        first = next(iter(failed), "NAME")
+        logs = user_commands.frontend("logs", f"--logdir={self._logdir}", first)
+        return 1, f"failed: {why}; see {logs}"
 
     def _was_taken_over(self) -> bool:
         # A launch into a logdir in use is refused. So if there was a later one, this run is over.

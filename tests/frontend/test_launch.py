@@ -68,6 +68,7 @@ def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
         in said[0]
     )
     assert f"{run.logdir} is in use by supervisor (pid {run.node().pid})" in said[1]
+    assert f"stop --logdir={run.logdir}, or give another --logdir" in said[1]
     assert run.launch(detach=True, tmux_sess="other") == 1
     assert (run.logdir / "cluster.json").read_bytes() == record
     assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
@@ -96,6 +97,7 @@ def test_a_failed_learner_ends_the_run_and_is_named(run):
     (run.project / "finish").write_text("7")
     assert run.launch(max_restarts=0) == 1
     assert run.display.final.startswith("failed: learner-0 failed: exit status 7 after ")
+    assert run.display.final.endswith(f" logs --logdir={run.logdir} learner-0")
     wait_until(lambda: living_pids(run.node()) == {})
 
 
