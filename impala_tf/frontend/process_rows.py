@@ -115,7 +115,8 @@ def steps_per_s(record: Record, answers: Answers) -> float | None:
     if not isinstance(seen, Look) or seen.state is None or seen.is_silent:
         return None
     row = seen.statuses.get(0, {}).get("row")
-    is_running = seen.state.processes["learner-0"].state == "running"
+    learner = seen.state.processes.get("learner-0")  # None after a restart of others
+    is_running = learner is not None and learner.state == "running"
     return row["agent_steps_per_s"] if row and is_running else None
 
 

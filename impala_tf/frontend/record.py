@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -39,9 +40,16 @@ class Record(NamedTuple):
     """Folder of the run's certificates on this machine, if it is not in the logdir."""
 
     def passwords(self) -> dict[str, Secret]:
-        """Returns {name of the node: password}, from the workers CSV if that still exists."""
+        """Returns {name of the node: password}, from the workers CSV if that still can be read.
+
+        A run can be looked at and stopped while the CSV is edited.
+        """
         path = Path(self.workers_csv_path)
-        return passwords(self.plan, read_workers(path)) if path.exists() else {}
+        try:
+            return passwords(self.plan, read_workers(path)) if path.exists() else {}
+        except ConfigError as error:
+            print(*error.problems, "so no passwords are read from it", sep="\n", file=sys.stderr)
+            return {}
 
     def first_learner(self) -> NodeSpec:
         """Returns the machine that has the files of the run."""

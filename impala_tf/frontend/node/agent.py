@@ -200,7 +200,14 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
         known = {spec.name for spec in orders.processes}
         command = orders.end_command if asked["is_final"] else None
         stopped = tuple(sorted({*orders.stopped, *(names & known)}))
-        change(orders._replace(stopped=stopped, end_command=command))
+        try:
+            change(orders._replace(stopped=stopped, end_command=command))
+        except OSError as error:  # such as a full disk, which must not keep a run alive
+            if not names >= {*state.processes}:
+                raise files.AgentError(
+                    f"{path}: {error.strerror}; until that is mended, only all can be stopped"
+                ) from error
+            _interrupt_supervisor(state)
     until_s = time.monotonic() + asked["timeout_s"]
     while True:
         state = files.read_state(state_file) or state
@@ -371,6 +378,13 @@ def _await_end_of_supervisor(orders: Orders) -> None:
                 return
             time.sleep(0.1)
     raise AgentError("another supervisor of this run does not end")
+
+
+def _interrupt_supervisor(state: NodeState) -> None:
+    """Lets a supervisor stop its processes and end, as Ctrl-C in its window does."""
+    if pid := files.living_pids(state).get("supervisor"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGINT)
 
 
 def _terminate(alive: Mapping[str, int]) -> None:
