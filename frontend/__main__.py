@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from impala_tf.config import installation, user_commands
 
 installation.require(user_commands.FRONTEND)  # before the imports that need packages
 
-from impala_tf.frontend.main import main
-from impala_tf.measure import cost_model
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], predict=cost_model.prediction))
+    try:
+        from impala_tf.frontend.main import main
+        from impala_tf.measure import cost_model
+
+        status = main(sys.argv[1:], predict=cost_model.prediction)
+    except KeyboardInterrupt:  # before `main` takes care of it
+        status = 128 + signal.SIGINT
+    sys.exit(status)

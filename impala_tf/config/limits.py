@@ -325,6 +325,8 @@ def _cluster_problems(flags: dict[str, Any]) -> list[str]:
         port = flags[name]
         if port is not None and not 1 <= port <= 65535:
             found.append(f"--{name}={port}: must be a port from 1 to 65535")
+    if flags["workers_csv_path"] == "":
+        found.append("--workers_csv_path=: is empty; name a file, or leave the flag out")
     if flags["join"] and flags["workers_csv_path"]:
         found.append("--join: this node has a part in a job already; leave --workers_csv_path out")
     return found

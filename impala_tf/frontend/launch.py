@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.config import ConfigError, Given
+from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend import overview, project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
@@ -63,7 +63,7 @@ def launch(
                 _refuse_another_run(launcher, checked, differences)
             certificates.renew(launcher.credentials, keep_authority=True)
             launcher.remember(checked)
-            _start(resuming, launcher, machines)
+            _start(resuming, launcher, machines, logdir)
             if given.cluster.detach:
                 print(f"started {where_it_runs(launcher.record, logdir)}")
                 return 0
@@ -122,7 +122,7 @@ def _check(given: Given, launcher: Launcher, machines: Machines) -> dict[str, Ch
     return good(found)
 
 
-def _start(given: Given, launcher: Launcher, machines: Machines) -> None:
+def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -> None:
     try:
         found = on_all(machines.reached(), launcher.start, "starting")
         failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
@@ -131,7 +131,14 @@ def _start(given: Given, launcher: Launcher, machines: Machines) -> None:
         for line in problems(failed):
             print(f"{line}; the run started without it", file=sys.stderr)
     except BaseException:
-        end(launcher.record, machines)
+        print("stopping what has been started ...", file=sys.stderr, flush=True)
+        stop = user_commands.frontend("stop", f"--logdir={logdir}")
+        try:
+            left = end(launcher.record, machines)
+        except KeyboardInterrupt:
+            left = ["interrupted: some processes may still run"]
+        if left:
+            print(*left, f"{stop} stops what still runs there", sep="\n", file=sys.stderr)
         raise
 
 

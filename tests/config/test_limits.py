@@ -13,6 +13,7 @@ from impala_tf.environments import suites
     ("words", "problem"),
     [
         (["--logdir="], "--logdir=: is empty; name a folder, or leave the flag out"),
+        (["--workers_csv_path="], "--workers_csv_path=: is empty; name a file, or leave the flag"),
         (["--logdir=~/runs/a"], "--logdir=~/runs/a: shells leave ~ as it is there; write --logdir"),
         (
             ["--engine=ssh", "--workers_csv_path=w.csv", "--logdir=~/a"],
