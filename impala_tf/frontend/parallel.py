@@ -15,7 +15,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.ssh import SshRunner
-from impala_tf.frontend.ssh_login import SshConnector, ask_on_terminal
+from impala_tf.frontend.ssh_login import SshConnector, ask_on_terminal, give_up_asking
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,6 +51,9 @@ def try_all(
         if doing:
             _name_awaited(doing, asked)
         return {name: future.result() for name, future in asked.items()}
+    except KeyboardInterrupt:
+        give_up_asking()  # the process waits for its threads before it ends
+        raise
     finally:
         # After Ctrl-C, the caller has to end what the others wait for; so this must not wait.
         pool.shutdown(wait=False, cancel_futures=True)

@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 from typing import Any
 
 import paramiko
@@ -127,6 +128,30 @@ def test_a_person_is_asked_for_the_second_factor_of_a_jump_host_once(
     assert process.wait(20) == 0, shown
     assert shown.count(b"assword:") == 1
     assert {b"in1: reached", b"in2: reached"} <= set(shown.splitlines())
+
+
+def test_ctrl_c_ends_the_question_for_a_password_and_the_echo_comes_back(strict, home, tmp_path):
+    (home / "known_hosts").write_text(strict.known_hosts.read_text())
+    csv = tmp_path / "w.csv"
+    csv.write_text(
+        "job,ip,tf_port,ssh_host,ssh_port,ssh_username\n"
+        f"learner,10.0.0.1,8001,127.0.0.1,{strict.port},root\n"
+        "actor,127.0.0.1,,,,\n"
+    )
+    ours, terminal = pty.openpty()
+    command = ["setsid", "--ctty", sys.executable, "-m", "frontend", "exec",
+               f"--workers_csv_path={csv}", "--", "true"]  # fmt: skip
+    process = subprocess.Popen(command, cwd=PROJECT, stdin=terminal, stdout=terminal,
+                               stderr=terminal)  # fmt: skip
+    shown = b""
+    while b"password of root" not in shown:
+        shown += os.read(ours, 65536)
+    wait_until(lambda: not termios.tcgetattr(terminal)[3] & termios.ECHO, 10)
+    os.write(ours, b"\x03")
+    assert process.wait(10) == 130
+    assert termios.tcgetattr(terminal)[3] & termios.ECHO
+    os.close(terminal)
+    os.close(ours)
 
 
 def test_two_keys_can_be_the_two_factors(tmp_path, home):
