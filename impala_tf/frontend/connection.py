@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import posixpath
+import re
 import secrets
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from impala_tf.frontend.plan import NodeSpec
 
 TIMEOUT_S = 60.0
 """How long a command may take by default."""
+_FULL = "No space left on device"
+_SHELL = re.compile(r"^[0-9a-f]{16}: (\d+: )?")  # which names itself by the mark of `_wrapped`
 NO_WORKDIR = 125
 """Exit status if the folder to run in does not exist."""
 NO_CODE = 123
@@ -60,7 +63,11 @@ class Completed(NamedTuple):
         """The last line that it printed, where most programs say what is wrong."""
         printed = self.stderr.strip() or self.stdout.strip()
         lines = printed.decode(errors="replace").splitlines()
-        return lines[-1].strip() if lines else f"exit status {self.status}"
+        if not lines:
+            return f"exit status {self.status}"
+        # tar says more after the cause.
+        cause = next((line for line in lines if _FULL in line), lines[-1])
+        return _SHELL.sub("", cause.strip())
 
 
 class Stream(Protocol):

@@ -28,6 +28,8 @@ from impala_tf.machine.addresses import is_here
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 
 _LAUNCH_S = 120.0
+_NOT_OF_SETUP = ("the connection was lost", "tmux is missing", "No space left on device")
+"""In errors of machines that `setup` does not mend."""
 STOP_S = 120.0
 
 
@@ -119,7 +121,7 @@ class Launcher:
         try:
             answer = self._ask(runner, question)
         except ClusterError as error:
-            if node.is_local:
+            if node.is_local or any(text in error.problems[0] for text in _NOT_OF_SETUP):
                 raise
             csv = f"--workers_csv_path={self.record.workers_csv_path}"
             again = user_commands.frontend("setup", csv)

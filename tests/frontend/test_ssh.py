@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from impala_tf.frontend.connection import until_input_ends
+from impala_tf.frontend.connection import Completed, until_input_ends
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.ssh import SshRunner
@@ -54,6 +54,18 @@ def test_a_command_has_status_input_and_both_outputs(runner, sshd):
     assert (done.status, done.text) == (5, f"{sshd.folder}/work\nhéllo")
     assert (done.stderr, done.last_line) == (b"bad\n", "bad")
     assert runner.run(["/no/such/program"]).status == 127
+
+
+@pytest.mark.parametrize(
+    ("printed", "cause"),
+    [
+        (b"6d0b425d7077826f: 1: exec: /bin/pyton: not found\n", "exec: /bin/pyton: not found"),
+        (b"tar: a: No space left on device\ntar: Exiting with failure\n", "tar: a: No space left"),
+        (b"", "exit status 2"),
+    ],
+)
+def test_the_line_of_a_failed_command_says_the_cause(printed, cause):
+    assert Completed(2, b"", printed).last_line.startswith(cause)
 
 
 def test_a_missing_project_folder_and_the_home_folder(sshd):
