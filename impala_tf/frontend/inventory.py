@@ -145,6 +145,9 @@ def _records(path: Path, problems: list[str]) -> list[tuple[int, list[str]]]:
 
 
 def _header_problems(columns: list[str]) -> Iterator[str]:
+    if len(columns) == 1 and (found := re.search("[;\t]", columns[0])):
+        yield f"job: columns are separated by {found[0]!r} here, but must be by ','"
+        return
     for name in columns:
         if name not in COLUMNS:
             yield f"{name!r}: no such column; the columns are {', '.join(COLUMNS)}"

@@ -135,7 +135,8 @@ class Monitor:
                 self._display.note(f"{name}: still running: {', '.join(answer['left'])}")
         node = record.first_learner()
         if ended_well:
-            return 0, f"done; logdir {node.logdir} on {node.name}"
+            is_done = all(state.state == "finished" for state in learners.values())
+            return 0, f"{'done' if is_done else 'stopped'}; logdir {node.logdir} on {node.name}"
         failed = {n: each for n, each in learners.items() if each.state not in ENDED_WELL}
         why = "; ".join(f"{n} {each.state}: {each.detail}" for n, each in failed.items())
         first = next(iter(failed), "NAME")
@@ -171,7 +172,7 @@ class Monitor:
             except ClusterError as error:
                 # The launch has named those that are not connected.
                 if not is_lost and not isinstance(self._machines.found[name], ClusterError):
-                    self._notes.append(f"{error}; the run continues there, but is not shown")
+                    self._notes.append(f"{error}; its processes may still run, but are not shown")
                 is_lost, pause_s = True, LOOK_S
             except BaseException as failure:
                 self._failure = failure  # _until_over raises it in the main thread.
@@ -222,7 +223,8 @@ class Monitor:
         for process in seen.state.processes.values():
             before = self._states.get(process.name)
             if process.restarts > (before.restarts if before else 0):
-                self._notes.append(f"{process.name} on {name} exited: {process.detail}")
+                how = f"exited: {process.detail}" if process.detail else "was restarted"
+                self._notes.append(f"{process.name} on {name} {how}")
             if process.state in _FAILED and (before is None or before.state not in _FAILED):
                 self._notes.append(f"{process.name} on {name} {process.state}: {process.detail}")
             self._states[process.name] = process

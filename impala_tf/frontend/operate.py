@@ -61,7 +61,9 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
     """
     record = load(logdir)
     if target is not None:
-        return _stop_some(record, timeout_s, _processes_called(record.plan, target))
+        names = _processes_called(record.plan, target)
+        again = user_commands.frontend("restart", f"--logdir={logdir}", target)
+        return _stop_some(record, timeout_s, names, f"{again} starts them again")
     with connected(record.plan.nodes, record.passwords()) as machines:
         lines = problems(machines.found) + end(record, machines, timeout_s)
     plan = record.plan
@@ -70,15 +72,14 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
     )
 
 
-def _stop_some(record: Record, timeout_s: float, names: set[str]) -> int:
+def _stop_some(record: Record, timeout_s: float, names: set[str], hint: str) -> int:
     plan = record.plan
     nodes = [node for node in plan.nodes if any(each.name in names for each in plan.on(node))]
     with connected(nodes, record.passwords()) as machines:
         reached = machines.reached()
         found = end_processes(record, reached, sorted(names), timeout_s, close=True)
         lines = problems(machines.found) + left_running(found)
-    said = f"stopped {', '.join(sorted(names))}; python -m frontend restart starts them again"
-    return _report(lines, said)
+    return _report(lines, f"stopped {', '.join(sorted(names))}; {hint}")
 
 
 def restart(logdir: Path, target: str) -> int:

@@ -112,7 +112,8 @@ async def _bind(
         return server.add_secure_port(address, server_credentials)
     except RuntimeError as error:
         raise ConfigError(
-            f"--learner_hosts: cannot listen on {address}: another process holds the port"
+            f"--learner_hosts: cannot listen on {address}: another process holds the port (in a"
+            " workers CSV: the learner's tf_port)"
         ) from error
 
 

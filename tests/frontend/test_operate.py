@@ -142,7 +142,9 @@ def test_a_run_whose_tmux_server_was_killed_has_stopped(launched, capfd):
 
 def test_one_process_or_those_of_a_machine_can_be_stopped(launched, capfd):
     assert launched.command("stop", "actor-1") == 0
-    assert "stopped actor-1; python -m frontend restart starts" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert said.startswith("stopped actor-1; ")
+    assert said.endswith(f"restart --logdir={launched.logdir} actor-1 starts them again\n")
     states = {name: each.state for name, each in launched.node().processes.items()}
     assert states == {"learner-0": "running", "actor-0": "running", "actor-1": "stopped"}
     assert launched.command("restart", "actor-1") == 0

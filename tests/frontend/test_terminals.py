@@ -97,6 +97,15 @@ def test_watch_ends_with_the_run(launched):
     terminal.wait_for(b"done; logdir ")
 
 
+def test_watch_says_that_the_run_was_stopped(launched):
+    """It may have had a part of its frames only."""
+    terminal = Terminal("watch", f"--logdir={launched.logdir}")
+    terminal.wait_for(b"Stand-in-v0")
+    assert launched.command("stop") == 0
+    assert terminal.process.wait(60) == 0
+    terminal.wait_for(b"stopped; logdir ")
+
+
 def test_attach_shows_the_windows_of_the_run(launched):
     terminal = Terminal("attach", f"--logdir={launched.logdir}", "this machine")
     terminal.wait_for(b"1:learner-0*")  # tmux marks the window that it shows.

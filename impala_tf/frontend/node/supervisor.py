@@ -196,7 +196,8 @@ class NodeSupervisor:
                 self._members[command.name] = member
             member.reopen()
         except OSError as error:
-            text = f"cannot take part in the group of learners: {error}"
+            place = f"{group.hosts[0]}:{group.rendezvous_port}"
+            text = f"cannot take part in the group of learners, which meet at {place}: {error}"
 
             def refuse(stopping: Callable[[], bool]) -> bool:
                 raise GiveUpError(text)
