@@ -1,6 +1,5 @@
 """Changing a launched run: restart, add, exec, fetch, stacks, and machines that are missing."""
 
-import contextlib
 import functools
 import os
 import shutil
@@ -8,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -153,48 +151,6 @@ def test_one_process_or_those_of_a_machine_can_be_stopped(launched, capfd):
     assert {each.state for each in launched.node().processes.values()} == {"stopped"}
     assert launched.command("stop", "actor-9") == 2
     assert capfd.readouterr().err.startswith("actor-9: no such process or machine; this run has ")
-
-
-def test_actors_can_be_looked_at_without_a_learner(launched, capfd):
-    assert launched.command("stop") == 0
-    assert launched.command("restart", "actor-0") == 0
-    wait_until(lambda: launched.state("actor-0").state == "running")
-    capfd.readouterr()
-    assert launched.command("status") == 0
-    assert "actor-0" in capfd.readouterr().out
-
-
-def test_a_run_can_be_looked_at_and_stopped_while_its_csv_is_edited(launched, capfd):
-    with launched.csv.open("a") as file:
-        file.write("actr,localhost,,-1,,\n")
-    for command in ("status", "stop"):
-        assert launched.command(command) == 0
-        assert "must be learner or actor\nso no passwords are read" in capfd.readouterr().err
-    assert launched.command("add") == 2
-    assert not living_pids(launched.node())
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 8 MiB for the run's files."""
-    (tmp_path / "logs").mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(tmp_path / "logs")]
-    subprocess.run(mount, check=True)
-    yield tmp_path / "logs"
-    subprocess.run(["umount", "--lazy", str(tmp_path / "logs")], check=True)
-
-
-@pytest.mark.faults
-def test_a_run_on_a_full_disk_can_be_stopped(small_disk, launched, capfd):
-    pids = living_pids(launched.node())
-    with (small_disk / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(b"x" * 4096):
-            pass
-    assert launched.command("stop", "actor-0") == 1
-    said = capfd.readouterr().err
-    assert "No space left on device; until that is mended, only all can be stopped" in said
-    assert launched.command("stop", "--timeout_s=20") == 0
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids.values())
 
 
 def test_stacks_of_many_processes_take_no_longer_than_those_of_one(run, capfd):

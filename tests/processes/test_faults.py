@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.disks import fill, mounted
 from tests.helpers.runs import Run, checkpointed_frames, rows, status, words_of
 
 pytestmark = pytest.mark.faults
@@ -20,12 +19,8 @@ FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=1000000000", "-
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "disk") as folder:
+        yield folder
 
 
 def test_training_goes_on_while_the_disk_is_full(small_disk: Path) -> None:
@@ -65,15 +60,6 @@ def test_a_stop_on_a_full_disk_says_what_is_lost(small_disk: Path) -> None:
         assert "No space left on device; the last good checkpoint is" in err
     finally:
         run.end()
-
-
-def fill(disk: Path) -> Path:
-    """Fills a file system; returns the file to delete."""
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(b"x" * 4096):
-            pass
-    return filler
 
 
 def cannot_write(logdir: Path) -> bool:

@@ -1,0 +1,98 @@
+"""The agent's task `stop`: ends processes of a node, whatever else is wrong there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from impala_tf.frontend.node import boot
+from impala_tf.frontend.node import state as files
+from impala_tf.frontend.node.private import remove_secrets
+from impala_tf.frontend.node.state import NodeState
+from impala_tf.frontend.node.tmux import RunSession
+from impala_tf.machine.supervision import OVER
+
+_SUPERVISOR_ENDS_S = 5.0
+
+
+def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Stops processes of a run, and no others, and waits until they have exited.
+
+    Args:
+      asked: "logdir", "node", "run_id", "names" or null for all, "timeout_s", "close": whether to
+        close the windows of a run of which nothing is left, "is_final": whether --end_command
+        follows.
+
+    Returns:
+      "stopped" {name: exit status}, "left" {name: pid} of those that are still alive. Processes
+      that were not running are in neither.
+    """
+    path = files.orders_path(asked["logdir"], asked["node"])
+    state_file = files.state_path(asked["logdir"], asked["node"])
+    state = files.read_state(state_file)
+    if state is None or state.run_id != asked["run_id"]:
+        return {"stopped": {}, "left": {}}
+    names = set(state.processes if asked["names"] is None else asked["names"])
+    running = [name for name in files.living_pids(state) if name in names]
+    with files.changed_orders(path) as (orders, change):
+        known = {spec.name for spec in orders.processes}
+        command = orders.end_command if asked["is_final"] else None
+        stopped = tuple(sorted({*orders.stopped, *(names & known)}))
+        try:
+            change(orders._replace(stopped=stopped, end_command=command))
+        except OSError as error:  # such as a full disk, which must not keep a run alive
+            if not names >= {*state.processes}:
+                raise files.AgentError(
+                    f"{path}: {error.strerror}; until that is mended, only all can be stopped"
+                ) from error
+            _interrupt_supervisor(state)
+    until_s = time.monotonic() + asked["timeout_s"]
+    while True:
+        state = files.read_state(state_file) or state
+        alive = files.living_pids(state)
+        if "supervisor" not in alive:
+            _terminate(alive)
+        left = {name: pid for name, pid in alive.items() if name in names}
+        if _have_ended(state, alive, names) or time.monotonic() > until_s:
+            break
+        time.sleep(0.1)
+    if "supervisor" not in alive and not left and names >= {*state.processes}:
+        remove_secrets(orders)
+    if orders.start_at_boot and names >= {*state.processes}:
+        boot.remove(orders)
+    if asked["close"] and names >= {*state.processes} and _supervisor_ends(state):
+        RunSession(orders.tmux_sess).close(asked["run_id"])
+    ended = [name for name in running if name not in left]
+    return {"stopped": {name: state.processes[name].exit_status for name in ended}, "left": left}
+
+
+def _have_ended(state: NodeState, alive: Mapping[str, int], names: set[str]) -> bool:
+    if "supervisor" not in alive:
+        return not names & alive.keys()
+    return all(process.state in (*OVER, "left") for name, process in state.processes.items()
+               if name in names)  # fmt: skip
+
+
+def _supervisor_ends(state: NodeState) -> bool:
+    """Gives a supervisor that has nothing left to do some seconds to exit."""
+    until_s = time.monotonic() + _SUPERVISOR_ENDS_S
+    while "supervisor" in files.living_pids(state) and time.monotonic() < until_s:
+        time.sleep(0.1)
+    return "supervisor" not in files.living_pids(state)
+
+
+def _interrupt_supervisor(state: NodeState) -> None:
+    """Lets a supervisor stop its processes and end, as Ctrl-C in its window does."""
+    if pid := files.living_pids(state).get("supervisor"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGINT)
+
+
+def _terminate(alive: Mapping[str, int]) -> None:
+    for pid in alive.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
