@@ -82,5 +82,6 @@ ALGORITHM = Algorithm(
         "surrogate_clipping",
         "ring_batches",
         "updates_per_batch",
+        "fetch_every",
     ),
 )

@@ -86,6 +86,7 @@ ALGORITHM = Algorithm(
         "replay_ratio",
         "replay_sampling",
         "save_replay",
+        "fetch_every",
     ),
     defaults={
         "heads": "q_values",
