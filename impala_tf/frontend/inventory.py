@@ -148,9 +148,15 @@ def _header_problems(columns: list[str]) -> Iterator[str]:
     if len(columns) == 1 and (found := re.search("[;\t]", columns[0])):
         yield f"job: columns are separated by {found[0]!r} here, but must be by ','"
         return
-    for name in columns:
-        if name not in COLUMNS:
-            yield f"{name!r}: no such column; the columns are {', '.join(COLUMNS)}"
+    if not set(columns) & set(COLUMNS):
+        yield (
+            f"job: the first line must name the columns, such as job,ip,tf_port; there are"
+            f" {', '.join(COLUMNS)}"
+        )
+        return
+    unknown = [repr(name) for name in columns if name not in COLUMNS]
+    if unknown:
+        yield f"{', '.join(unknown)}: no such column; the columns are {', '.join(COLUMNS)}"
     for name in dict.fromkeys(columns):
         if columns.count(name) > 1:
             yield f"{name}: the column appears more than once"
@@ -164,10 +170,11 @@ def _row(
 ) -> Row | None:
     before = len(problems)
     if len(values) > len(columns):
-        more = len(values) - len(columns)
         problems.append(
-            f"{path}:{line}: {columns[-1]}: {more} extra field(s) after this last column"
+            f"{path}:{line}: {columns[-1]}: {len(columns)} columns, but {len(values)} fields; a"
+            ' field with a comma needs quotes, such as "0,1"'
         )
+        return None
     fields: dict[str, Any] = {}
     texts = dict.fromkeys(columns, "") | dict(zip(columns, values, strict=False))
     for name, text in texts.items():
@@ -236,6 +243,12 @@ def _host_key(text: str) -> str:
     return _KEY(" ".join(text.split()[:2]))  # without the comment
 
 
+def _key_filename(text: str) -> str:
+    if text.endswith(".pub"):
+        raise ValueError(f"{text!r}: this is the public key; name the private one, {text[:-4]}")
+    return _path(text)
+
+
 def _path(text: str) -> str:
     if not text.isprintable():
         raise ValueError(f"{text!r}: must not contain control characters")
@@ -273,11 +286,12 @@ _KEY = _like(
     "must be a key such as 'ssh-ed25519 AAAA...', or its fingerprint 'SHA256:...'; ssh-keyscan "
     "HOST prints the one, ssh-keyscan HOST | ssh-keygen -lf - the other",
 )
+_JOB = _like("learner|actor", "must be learner or actor")
 _PRICE = _like(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", "must be a price an hour, such as 0.25")
 _PORT = _number(65535, "a port from 1 to 65535")
 _GPU = r"(?:[0-9]+|(?:GPU|MIG)-[A-Za-z0-9/-]+)"
 _PARSERS: dict[str, Callable[[str], Any]] = {
-    "job": _like("learner|actor", "must be learner or actor"),
+    "job": lambda text: _JOB(text.lower()),
     "ip": _host,
     "tf_port": _PORT,
     "cuda_visible_devices": _like(
@@ -290,7 +304,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "envs": _number(65536, "a number of environments, 1 or more"),
     "python": _python,
     "workdir": _path,
-    "key_filename": _path,
+    "key_filename": _key_filename,
     "host_key": _host_key,
     "cores": _number(65536, "a number of cores, 1 or more"),
     "price": lambda text: float(_PRICE(text)),

@@ -68,7 +68,8 @@ def test_all_problems_of_a_file_are_reported_together(tmp_path):
         "F:4: ssh_username: '-oProxyCommand=x': not a valid user name",
         "F:5: ip: '$(id)': must be an address or a host name",
         "F:5: ssh_username: 'a;touch x': not a valid user name",
-        "F:6: ssh_password: 1 extra field(s) after this last column",
+        "F:6: ssh_password: 7 columns, but 8 fields; a field with a comma needs quotes, such as "
+        '"0,1"',
     ]
 
 
@@ -81,6 +82,7 @@ def test_all_problems_of_a_file_are_reported_together(tmp_path):
         ("python", "-c"),
         ("python", "A=1/python"),
         ("key_filename", "a\x00b"),
+        ("key_filename", "~/.ssh/id_ed25519.pub"),
         ("ip", "-oProxyCommand=x"),
         ("ip", '"10.0.0.1\n"'),
         ("ssh_username", '"root\n"'),
@@ -122,7 +124,11 @@ def test_rows_that_do_not_fit_together_are_refused(tmp_path):
     ("text", "problem"),
     [
         ("", "F:1: job: the file is empty; its first line must name the columns, some of job,ip,"),
-        ("job,port,job\n", "F:1: 'port': no such column; the columns are job, ip,"),
+        ("job,port,gpu\n", "F:1: 'port', 'gpu': no such column; the columns are job, ip,"),
+        (
+            "learner,10.0.0.1,8001\n",
+            "F:1: job: the first line must name the columns, such as job,ip,tf_port; there are",
+        ),
         (
             "job,ip\nactor,localhost\n",
             "F:1: job: no learner; a run needs at least one learner and one actor",
@@ -135,6 +141,12 @@ def test_rows_that_do_not_fit_together_are_refused(tmp_path):
 )
 def test_a_file_that_is_not_a_workers_csv_is_named_with_its_line(tmp_path, text, problem):
     assert problems(tmp_path, text)[0].startswith(problem)
+
+
+def test_a_job_may_be_written_with_a_capital(tmp_path):
+    assert [row.job for row in read(tmp_path, "job,ip,tf_port\nLearner,a,1\nACTOR,a,\n")] == [
+        "learner", "actor"
+    ]  # fmt: skip
 
 
 def test_a_missing_file_is_named_with_its_flag(tmp_path):
