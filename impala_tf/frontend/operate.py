@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,11 @@ def restart(logdir: Path, target: str) -> int:
 
 
 def add(logdir: Path) -> int:
-    """Starts the actors of rows that were appended to the workers CSV since the launch."""
+    """Starts the actors of rows that were appended to the workers CSV since the launch.
+
+    Rows of new machines that are not reached do not become a part of the run: their address may be
+    wrong.
+    """
     record = load(logdir)
     plan, passwords = plan_of(command_line.parse(record.flags), sys.executable)
     new = _new_actors(record, plan)
@@ -129,9 +133,25 @@ def add(logdir: Path) -> int:
     with connected(wanted, passwords) as machines:
         found = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
         lines = problems(machines.found) + problems(found)
-    if lines:
-        lines.append(f"{user_commands.frontend('restart', 'HOST')} tries a machine again")
+        unreached = set(machines.found) - set(good(machines.found))
+    lost = unreached - set(nodes)
+    if lost:
+        save(record._replace(plan=_without(plan, lost)), logdir)
+        lines.append(
+            f"the rows of {', '.join(sorted(lost))} were not added; when they are right,"
+            f" {user_commands.frontend('add', f'--logdir={logdir}')} tries again"
+        )
+    if problems(found) or unreached - lost:
+        again = user_commands.frontend("restart", f"--logdir={logdir}", "HOST")
+        lines.append(f"{again} tries a machine again")
     return _report(lines, f"added {', '.join(process.name for process in new)}")
+
+
+def _without(plan: Plan, machines: Collection[str]) -> Plan:
+    return plan._replace(
+        nodes=tuple(node for node in plan.nodes if node.name not in machines),
+        processes=tuple(each for each in plan.processes if each.node not in machines),
+    )
 
 
 def _add_on(launcher: Launcher, runner: CommandRunner) -> None:
