@@ -6,11 +6,11 @@ They are not refused: scripts give several algorithms the same flags, and an old
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Any, Literal
 
 from impala_tf.config import plug_ins, presets
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
-from impala_tf.config.flag_values import Given, to_flag
+from impala_tf.config.flag_values import BUILT_IN, Given, to_flag
 
 SuiteName = Literal["Atari", "retro", "Procgen", "Gymnasium"]
 
@@ -23,6 +23,14 @@ _OF_LEVELS: dict[str, tuple[SuiteName, ...]] = {
         ("Atari", "retro"),
     ),
 }  # fmt: skip
+
+_WITH: dict[str, tuple[str, str]] = {
+    "decay": ("optimizer", "rmsprop"),
+    "momentum": ("optimizer", "rmsprop"),
+    "learning_rate_end": ("learning_rate_schedule", "linear"),
+    "fetch_every": ("inference", "actor"),
+}
+"""{flag: (another flag, the value of that with which the first one does something)}."""
 
 
 def notes(given: Given, suites: Collection[SuiteName]) -> list[str]:
@@ -49,7 +57,19 @@ def notes(given: Given, suites: Collection[SuiteName]) -> list[str]:
             found.append(
                 f"{to_flag(flag, value)} does nothing here: it is for levels of {_listed(levels)}"
             )
+        elif own and flag in _WITH and _WITH[flag][1] not in _possible(given, name, _WITH[flag][0]):
+            found.append(
+                f"{to_flag(flag, value)} does nothing here: it is for {to_flag(*_WITH[flag])}"
+            )
     return found
+
+
+def _possible(given: Given, name: str, flag: str) -> set[Any]:
+    """Returns the values that a flag may have in the run, whose kind of level is not known yet."""
+    if given[flag] is not None:
+        return {given[flag]}
+    kinds = presets.PRESETS[given["preset"]]
+    return {presets.values(given["preset"], kind, name).get(flag, BUILT_IN[flag]) for kind in kinds}
 
 
 def _listed(names: Collection[str]) -> str:
