@@ -1,4 +1,4 @@
-"""Flags: their ranges, what the level decides, and what learners and actors must share."""
+"""Flags: their ranges, their contradictions, and what the level decides."""
 
 from __future__ import annotations
 
@@ -340,62 +340,6 @@ def test_a_host_and_port_are_checked(text: str, valid: bool) -> None:
 )
 def test_a_level_gives_a_folder_a_safe_name(level_name: str, folder: str) -> None:
     assert configs.slug(level_name) == folder
-
-
-# The level and its protocol, the network, and the shape of an unroll.
-WIRE_FLAGS = {
-    "info_metrics",
-    *(field.name for field in dataclasses.fields(EnvironmentConfig)),
-    "agent_name",
-    "width_scale",
-    "core",
-    "heads",
-    "layer_norm",
-    "observation_normalization",
-    "algorithm",
-    "unroll_length",
-    "inference",
-    "synchronization",
-}
-OTHER_VALUES: dict[str, Any] = {
-    "mode": "test",
-    "device": "cpu",
-    "agent_name": "ResNetAgent",
-    "core": "lstm",
-    "heads": "dueling",
-    "reward_clipping": "none",
-    "job_name": "actor",
-    "test_policy": "greedy",
-    "preset": "paper",
-}
-
-
-RESOLVED = configs.resolve(Given(), "atari")
-
-
-def another(name: str) -> Any:
-    """Returns a value that differs from the default."""
-    if name == "algorithm":
-        return "ppo"
-    default = to_dict(RESOLVED)[name]
-    if isinstance(default, tuple):
-        return ("x",)
-    if isinstance(default, bool):
-        return not default
-    if isinstance(default, str):
-        return default + "x"
-    if default is None:
-        return 3 if name in NUMBERS else "x"
-    return default + 1
-
-
-@pytest.mark.parametrize("name", list(DEFAULTS))
-def test_the_wire_digest_depends_on_the_flags_that_must_agree_and_on_no_others(name: str) -> None:
-    """Too few: an actor plays another game. Too many: a harmless flag locks actors out."""
-    before = configs.wire_digest(RESOLVED)
-    assert before == configs.wire_digest(configs.resolve(Given(), "atari"))
-    after = configs.wire_digest(configs.replace(RESOLVED, **{name: another(name)}))
-    assert (after != before) is (name in WIRE_FLAGS)
 
 
 def test_given_flags_are_told_apart_from_those_that_were_not_given() -> None:
