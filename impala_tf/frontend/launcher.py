@@ -20,7 +20,15 @@ from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import to_plain
 from impala_tf.frontend.node.state import Orders
 from impala_tf.frontend.parallel import Machines, good, on_all, problems
-from impala_tf.frontend.plan import LocalNode, NodeSpec, Plan, make_plan, named_twice, passwords
+from impala_tf.frontend.plan import (
+    LocalNode,
+    NodeSpec,
+    Plan,
+    host_port,
+    make_plan,
+    named_twice,
+    passwords,
+)
 from impala_tf.frontend.record import Record, load, save
 from impala_tf.frontend.snapshot import Snapshot
 from impala_tf.machine import certificates
@@ -116,6 +124,7 @@ class Launcher:
             "tmux_sess": plan.tmux_sess,
             "code": node.code,
             "addresses": [node.address] if learners and node.address else [],
+            "ports": [plan.address_of(each) for each in learners],
             "start_at_boot": self.record.start_at_boot,
         }
         try:
@@ -139,6 +148,12 @@ class Launcher:
                 f"{node.name}: {answer['logdir']} is in use by {', '.join(answer['running'])}; "
                 f"stop it with {user_commands.frontend('stop', f'--logdir={self._logdir}')}, or"
                 " give another --logdir"
+            )
+        # Those of a run in that session or folder are its learners' own.
+        for host, port in [] if lines else answer["taken"]:
+            lines.append(
+                f"{node.name}: another process listens on {host_port(host, port)}; end it, or give"
+                " the learner another tf_port"
             )
         spread = [each for each in learners if each.group is not None and each.group.is_spread]
         if answer["foreign"] and spread:

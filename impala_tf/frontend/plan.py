@@ -78,6 +78,12 @@ class Plan(NamedTuple):
         """Returns the processes that run on `node`, learners first."""
         return [process for process in self.processes if process.node == node.name]
 
+    def address_of(self, learner: ProcessSpec) -> tuple[str, int]:
+        """Returns the host, without brackets, and the port where a learner listens."""
+        address = self.learner_hosts[int(learner.name.removeprefix("learner-"))]
+        host, _, port = address.rpartition(":")
+        return host.strip("[]"), int(port)
+
     def role(self, node: NodeSpec) -> Literal["actor", "learner"]:
         """Returns which packages a machine needs: a learner's if it runs one, else an actor's."""
         return "learner" if any(process.is_learner for process in self.on(node)) else "actor"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 
 
@@ -16,6 +17,23 @@ def is_here(host: str) -> bool:
         with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
             probe.bind(address)
             return True
+    return False
+
+
+def is_taken(host: str, port: int) -> bool:
+    """Tells whether another process listens where a learner is to listen.
+
+    If `host` is not this machine's, because of NAT, that is on all addresses.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    here = host if is_here(host) else ("::" if family == socket.AF_INET6 else "")
+    with socket.socket(family) as probe:
+        # A connection that ended a moment ago does not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((here, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
     return False
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -72,6 +73,20 @@ def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
     assert run.launch(detach=True, tmux_sess="other") == 1
     assert (run.logdir / "cluster.json").read_bytes() == record
     assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
+
+
+def test_a_port_that_another_program_holds_is_named_before_anything_starts(run, capfd):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        write_csv(run.csv, run.project, learners=(str(port),))
+        assert run.launch(detach=True) == 1
+        said = capfd.readouterr().err
+        assert (
+            f"another process listens on localhost:{port}; end it, or give the learner another"
+            " tf_port" in said
+        )
+        assert windows() == []
+    assert run.launch(detach=True) == 0, "the port is free again"
 
 
 def test_a_session_that_the_user_opened_is_left_alone(run, capfd):
@@ -284,8 +299,6 @@ def test_an_unknown_process_is_answered_with_the_known_ones(run, capfd):
 
 
 def test_the_doctor_finds_a_port_in_use_and_accepts_a_good_machine(run, capfd, tmp_path):
-    import socket
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -35,7 +35,7 @@ from impala_tf.frontend.node.stopping import stop
 from impala_tf.frontend.node.tmux import RunSession, Window
 from impala_tf.frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
 from impala_tf.logdir import moved_aside
-from impala_tf.machine.addresses import is_here
+from impala_tf.machine.addresses import is_here, is_taken
 from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 
 _START_TIMEOUT_S = 60.0
@@ -63,12 +63,14 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
       asked: "manifest" {path: SHA-256} for files of the project to compare, "tmux_sess", "logdir",
-        "addresses" to listen on, "start_at_boot", "code": folder of the run's code, or ''.
+        "addresses" to listen on, "start_at_boot", maybe "ports" ([host, port] of learners), "code":
+        folder of the run's code, or ''.
 
     Returns:
       "workdir" and "logdir" (absolute), "differing": paths whose content differs, "windows": names
       of those in the session that no ended run left, "running": the logdir's processes that run,
-      "foreign": addresses that are not this machine's, "machine_id": equal for two nodes that are
+      "foreign": addresses that are not this machine's, "taken": those of "ports" where another
+      process listens, "machine_id": equal for two nodes that are
       the same user of the same machine, "run": "flags" and "sources" of the run whose config.json
       is in the logdir, or {}.
     """
@@ -91,6 +93,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
             for name, pid in files.living_pids(state).items()
         ],
         "foreign": [host for host in asked["addresses"] if not is_here(host)],
+        "taken": [address for address in asked.get("ports", ()) if is_taken(*address)],
         "machine_id": session.server(),
         "run": _run_in(logdir),
     }
