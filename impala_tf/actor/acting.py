@@ -38,10 +38,6 @@ class Acting(abc.ABC):
     def begin_unroll(self, should_stop: Callable[[], bool]) -> None:
         """Gets ready for an unroll, with newer parameters than in the last one if it must."""
 
-    def refresh(self) -> None:
-        """Gets newer parameters within an unroll. By default, nothing: they are the newest."""
-        return
-
     @abc.abstractmethod
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         """Returns the answer, NumPy arrays, and the core state after it.
@@ -71,8 +67,6 @@ class OwnActing(Acting):
       waits: whether every unroll is made with newer parameters than the last one.
       patience_s: how long it waits for them. Then the batch lacks the unrolls of a lost actor, and
         the other actors have to fill it.
-      most_fetching: share of its time that it may spend on parameters within unrolls. Over a slow
-        network, it gets them less often.
     """
 
     def __init__(
@@ -81,47 +75,22 @@ class OwnActing(Acting):
         fetch_parameters: FetchParameters,
         waits: bool = False,
         patience_s: float = 60.0,
-        most_fetching: float = 0.25,
     ) -> None:
         self._network = network
         self._fetch_parameters = fetch_parameters
         self._waits = waits
         self._patience_s = patience_s
-        self._most_fetching = most_fetching
-        self._newest_version = -1
-        self._fetch_s = 0.0  # what it took to get the parameters at hand
-        self._fetched_at = 0.0
 
     def begin_unroll(self, should_stop: Callable[[], bool]) -> None:
         """Fetches newer parameters; in a synchronous run, waits until there are some."""
-        is_new = self._fetch()
+        fetched = self._fetch_parameters(self.parameter_version)
         deadline = time.monotonic() + self._patience_s
-        while not is_new and self._waits and time.monotonic() < deadline and not should_stop():
+        while fetched is None and self._waits and time.monotonic() < deadline and not should_stop():
             time.sleep(_POLL_S)
-            is_new = self._fetch()
-        self.parameter_version = self._newest_version
-
-    def refresh(self) -> None:
-        """Fetches newer parameters, unless that would take too much of the actor's time.
-
-        A synchronous run's unrolls are each made by one policy, so there this does nothing.
-        """
-        since = time.monotonic() - self._fetched_at
-        if self._waits or self._fetch_s > self._most_fetching * (self._fetch_s + since):
-            return
-        began = time.monotonic()
-        if self._fetch():
-            self._fetched_at = time.monotonic()
-            self._fetch_s = self._fetched_at - began
-
-    def _fetch(self) -> bool:
-        """Returns whether there were newer parameters."""
-        fetched = self._fetch_parameters(self._newest_version)
-        if fetched is None:
-            return False
-        self._newest_version, arrays = fetched
-        self._network.set_parameters(arrays)
-        return True
+            fetched = self._fetch_parameters(self.parameter_version)
+        if fetched is not None:
+            self.parameter_version, arrays = fetched
+            self._network.set_parameters(arrays)
 
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         """Lets the network answer."""

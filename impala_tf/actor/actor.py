@@ -99,8 +99,6 @@ class Actor:
       unroll_length: T.
       levels: int32 [N], which level each environment plays; None: all play the only one.
       q_learning: how an agent with Q-values explores, and what its errors are.
-      fetch_every: steps of an unroll after which it gets newer parameters; 0: only before each
-        unroll.
     """
 
     def __init__(
@@ -114,7 +112,6 @@ class Actor:
         unroll_length: int,
         levels: np.ndarray | None = None,
         q_learning: QLearning | None = None,
-        fetch_every: int = 0,
     ) -> None:
         self._interface = interface
         self._acting = acting
@@ -123,7 +120,6 @@ class Actor:
         self._num_envs = num_envs
         self._unroll_length = unroll_length
         self._q_learning = q_learning
-        self._fetch_every = fetch_every
         specs = array_specs(interface, spec, unroll_length)
         if levels is None:
             levels = np.zeros(num_envs, np.int32)
@@ -158,8 +154,6 @@ class Actor:
         core_state_before = tree.map_structure(np.asarray, core_state)
         for t in range(self._unroll_length):
             self._buffer.record_env(t, env_output)
-            if t > 0 and self._fetch_every and t % self._fetch_every == 0:
-                self._acting.refresh()
             began = time.perf_counter()
             agent_output, core_state = self._acting.answer(env_output, core_state)
             answered = time.perf_counter()

@@ -55,7 +55,6 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
             ("value_normalization", ("none",), "give none"),
             ("advantage_scaling", ("none", "batch"), "give none or batch"),
             ("updates_per_batch", (1,), "give 1"),
-            ("fetch_every", (0,), "give 0"),
             ("learning_rate_schedule", ("linear", "constant"), "give linear or constant"),
         )
         if flags[name] not in fits

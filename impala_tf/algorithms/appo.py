@@ -82,6 +82,5 @@ ALGORITHM = Algorithm(
         "surrogate_clipping",
         "ring_batches",
         "updates_per_batch",
-        "fetch_every",
     ),
 )

@@ -56,5 +56,5 @@ ALGORITHM = Algorithm(
     uses=lambda step, spec, config: Repeated(config.optimizer.updates_per_batch),
     estimate=estimate,
     objective=objective,
-    own_flags=(*POLICY_FLAGS, "vtrace_lambda", "updates_per_batch", "fetch_every"),
+    own_flags=(*POLICY_FLAGS, "vtrace_lambda", "updates_per_batch"),
 )

@@ -217,9 +217,6 @@ class ProcessConfig:
     environment_timeout_s: float = 120.0
     """An actor whose environments take longer than this for a step, or to be made, is restarted:
     they hang."""
-    fetch_every: Derived[int] = DERIVED
-    """An actor fetches parameters before each unroll, and again within it after this many agent
-    steps; 0: not within it (the paper). Less, if that would take a quarter of its time."""
     parameter_lag: int = 1
     """An actor fetches parameters once its copy is this many learner updates behind. More saves
     network traffic: a set of parameters is often larger than an unroll. ppo's actors always wait

@@ -51,7 +51,6 @@ _PAPER: Flags = {
     "replay_ratio": 1 / 32,
     "replay_sampling": "prioritized",
     "envs_per_actor": 8,
-    "fetch_every": 0,
 }
 # Vectors are not in the paper: measured, see sandbox/cartpole.md.
 _PAPER_VECTOR: Flags = {
@@ -143,7 +142,6 @@ SMALL_BATCHES: Flags = {
     "ring_batches": 16,
     "learning_rate": 3.5e-4,
     "learning_rate_end": 7e-5,
-    "fetch_every": 8,
 }
 """{flag: value} of Atari and other images, with the tuned preset's own algorithm and fewer than
 MANY_ACTORS actors for each learner."""

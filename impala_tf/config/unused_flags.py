@@ -28,7 +28,6 @@ _WITH: dict[str, tuple[str, str]] = {
     "decay": ("optimizer", "rmsprop"),
     "momentum": ("optimizer", "rmsprop"),
     "learning_rate_end": ("learning_rate_schedule", "linear"),
-    "fetch_every": ("inference", "actor"),
 }
 """{flag: (another flag, the value of that with which the first one does something)}."""
 

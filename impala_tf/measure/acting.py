@@ -36,7 +36,7 @@ class Measured(NamedTuple):
     peak_memory_mb: float  # resident MiB of the process, with what it imports; 0: unknown
     cores: float = 0.0  # that were busy on average
     bytes_up: float = 0.0  # from an actor to its learner, an agent step
-    bytes_down: float = 0.0  # the other way, if there are always new parameters
+    bytes_down: float = 0.0  # the other way, if every unroll is made with new parameters
     precision: str = ""  # that the torso computes in on images; "": no torso was measured
 
     @property
@@ -76,7 +76,7 @@ def inference(
 ) -> Measured:
     """Measures an actor's answers with LiteRT to its environments, without the environments.
 
-    New parameters are set as often as in a run, if there always are some.
+    New parameters are set before every unroll, as in a run.
 
     Args:
       config, spec, seconds: as of `environment`.
@@ -89,21 +89,16 @@ def inference(
     policy.set_parameters(parameters)
     env_output = noise(layout.step_specs(num_envs))
     state = interface_of_config(config.agent, spec).initial_state(num_envs)
-    steps = itertools.cycle(range(config.optimizer.unroll_length))
+    steps = itertools.count()
 
     def answer() -> None:
-        if next(steps) % steps_per_fetch(config) == 0:
+        if next(steps) % config.optimizer.unroll_length == 0:
             policy.set_parameters(parameters)
         policy.answer(env_output, state)
 
     per_s, cores = rate(answer, seconds)
     precision = config.process.acting_precision
     return Measured(per_s * num_envs, ONE_THREAD, peak_memory_mb(), cores, precision=precision)
-
-
-def steps_per_fetch(config: Config) -> int:
-    """Returns after how many steps of an unroll an actor fetches parameters."""
-    return config.process.fetch_every or config.optimizer.unroll_length
 
 
 def noise(specs: Nest, *leading: int) -> Nest:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -36,14 +35,7 @@ from impala_tf.learner.conversion import ConversionError, convert
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
 from impala_tf.machine import certificates
-from impala_tf.measure.acting import (
-    ONE_THREAD,
-    Measured,
-    noise,
-    peak_memory_mb,
-    rate,
-    steps_per_fetch,
-)
+from impala_tf.measure.acting import ONE_THREAD, Measured, noise, peak_memory_mb, rate
 from impala_tf.processes import tensorflow_startup
 from impala_tf.transport import (
     ActorClient,
@@ -119,7 +111,6 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     tensorflow_startup.use_one_cpu_thread()
     num_envs = config.process.envs_per_actor
     length = config.optimizer.unroll_length
-    fetches = math.ceil(length / steps_per_fetch(config))
     agent = _agent(config, spec)
     specs = sent_specs(agent, spec, config)
     arrays = [variable.numpy() for variable in agent.variables]
@@ -134,10 +125,9 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
         versions = itertools.count()
 
         def exchange() -> None:
-            for _ in range(fetches):
-                version = next(versions)
-                store.publish(version, arrays)
-                client.fetch_parameters(version - 1, quantized)
+            version = next(versions)
+            store.publish(version, arrays)
+            client.fetch_parameters(version - 1, quantized)
             client.push(sent)
 
         per_s, cores = rate(exchange, seconds)
@@ -146,7 +136,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
     sizes = [NamedSpec.of(*parameter).nbytes for parameter in parameters]
     for index in quantized:
         sizes[index] = len(encode_quantized(arrays[index]))
-    bytes_down = fetches * sum(sizes) / steps
+    bytes_down = sum(sizes) / steps
     return Measured(per_s * steps, "CPU", peak_memory_mb(), cores, bytes_up, bytes_down)
 
 

@@ -44,8 +44,8 @@ _GROUPS: dict[str, dict[str, str]] = {
         "learning_rate": "learning rate of the next update",
     },
     "lag": {
-        "policy_lag_mean": "mean age of the oldest parameters of each unroll, in learner updates",
-        "policy_lag_max": "age of the oldest parameters that acted, in learner updates",
+        "policy_lag_mean": "mean age of the parameters that acted, in learner updates",
+        "policy_lag_max": "maximum age of the parameters that acted, in learner updates",
         "rho_clip_fraction": "fraction of the importance weights above rho-bar, 1",
         "c_clip_fraction": "fraction of the importance weights above c-bar, 1",
         "kl": "mean KL divergence of the policy from the one that acted, in nats",

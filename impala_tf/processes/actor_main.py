@@ -115,7 +115,6 @@ def main(given: Given) -> int:
             length,
             levels=environment.level_indices,
             q_learning=q_learning,
-            fetch_every=config.process.fetch_every,
         )
         _log.info("acting in %d environments of %s", num_envs, spec.level_name)
         actor.run(stop)

@@ -275,63 +275,6 @@ def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
     assert learner.asked == [-1, 0, 0, 0, 4]
 
 
-@pytest.mark.parametrize(
-    ("waits", "answers", "asked", "acted"),
-    [
-        (
-            False,
-            [0, None, 1, None, 3, None],
-            [-1, 0, 0, 1, 1, 3],
-            [0, 0, 0, 0, 1, 1, 1, 3, 3, 3],
-        ),
-        (True, [0, 1], [-1, 0], [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]),
-    ],
-    ids=["asynchronous", "synchronous"],
-)
-def test_an_actor_gets_newer_parameters_within_an_unroll(
-    waits: bool, answers: list[int | None], asked: list[int], acted: list[int]
-) -> None:
-    """The older a policy is, the less its steps teach; but ppo needs unrolls of one policy."""
-    env = EnvironmentConfig(level_name=CARTPOLE.level_name)
-    spec = suites.spec(env)
-    agent = make_agent("MLPAgent", spec)
-    script = [None if each is None else (each, parameters(agent, each)) for each in answers]
-    learner = FakeLearner(script)
-    environment = Spy(env, 1)
-    network = OwnNetwork(agent, spec, 1, 0)
-    acting = OwnActing(network, learner.fetch_parameters, waits, most_fetching=1.0)
-    actor = Actor(agent.interface, acting, environment, learner.push, spec, 1, T, fetch_every=2)
-    actor.run(lambda: len(learner.unrolls) == 2)
-    environment.close()
-    assert learner.asked == asked
-    # Learners refuse unrolls by the oldest policy in them.
-    assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 1]
-    logits = np.concatenate([each.agent_outputs.policy_logits[0] for each in learner.unrolls])
-    state = agent.interface.initial_state(1)
-    for step, version in enumerate(acted):
-        network.set_parameters(parameters(agent, version))
-        expected = network.answer(environment.shown[step], state)[0].policy_logits[0]
-        np.testing.assert_allclose(logits[step], expected, rtol=1e-5)
-
-
-def test_an_actor_does_not_spend_its_time_on_parameters_over_a_slow_network() -> None:
-    env = EnvironmentConfig(level_name=CARTPOLE.level_name)
-    spec = suites.spec(env)
-    agent = make_agent("MLPAgent", spec)
-    learner = FakeLearner([(version, parameters(agent, version)) for version in range(1000)])
-
-    def slowly(known_version: int) -> tuple[int, list[np.ndarray]] | None:
-        time.sleep(0.2)
-        return learner.fetch_parameters(known_version)
-
-    environment = Spy(env, 1)
-    acting = OwnActing(OwnNetwork(agent, spec, 1, 0), slowly)
-    actor = Actor(agent.interface, acting, environment, learner.push, spec, 1, 100, fetch_every=1)
-    actor.run(lambda: len(learner.unrolls) == 1)
-    environment.close()
-    assert 2 <= len(learner.asked) <= 4  # before the unroll, and once or twice within it
-
-
 def test_an_actor_that_has_waited_long_acts_again() -> None:
     """The batch may lack the unrolls of a lost actor, and would never be complete."""
     env = EnvironmentConfig(level_name=CARTPOLE.level_name)

@@ -91,7 +91,6 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "max_restarts": BELOW_ZERO,
     "max_policy_lag": ZERO,
     "parameter_lag": ZERO,
-    "fetch_every": BELOW_ZERO,
     "min_actors": ZERO,
     "min_learners": ZERO,
     "max_hours": ZERO,

@@ -26,9 +26,6 @@ from impala_tf.config.help_pages import texts
         ({"preset": "paper", "optimizer": "adam", "momentum": 0.1}, "Atari", "--momentum=0.1 does"),
         ({"learning_rate_schedule": "constant", "learning_rate_end": 0.1}, "Atari",
          "--learning_rate_end=0.1 does nothing here: it is for --learning_rate_schedule=linear"),
-        ({"inference": "learner", "fetch_every": 4}, "Atari",
-         "--fetch_every=4 does nothing here: it is for --inference=actor"),
-        ({"algorithm": "ppo", "fetch_every": 4}, "Atari", "--fetch_every=4 does nothing here: it"),
         ({"num_levels": 3}, "Gymnasium",
          "--num_levels=3 does nothing here: it is for levels of Procgen"),
         ({"protocol": "sticky"}, "Procgen",
@@ -48,7 +45,7 @@ def test_a_flag_of_another_algorithm_or_level_is_named(
         ({"vtrace_lambda": 0.9, "ring_batches": 2, "learning_rate": 0.1}, "Gymnasium"),
         ({"algorithm": "a3c", "vtrace_lambda": 0.9, "decay": 0.9}, "Gymnasium"),  # has RMSProp
         ({"preset": "paper", "decay": 0.9, "momentum": 0.1, "learning_rate_end": 0.1}, "Atari"),
-        ({"algorithm": "dqn", "learning_rate_end": 0.1, "fetch_every": 2}, "Gymnasium"),
+        ({"algorithm": "dqn", "learning_rate_end": 0.1}, "Gymnasium"),
         ({"gae_lambda": None, "n_step": None}, "Atari"),  # asks for the default
         ({"frame_skip": 1, "width": 42}, "retro"),
         ({"algorithm": "module:MINE", "gae_lambda": 0.9, "n_step": 2}, "Atari"),  # may use all

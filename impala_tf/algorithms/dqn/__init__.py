@@ -86,7 +86,6 @@ ALGORITHM = Algorithm(
         "replay_ratio",
         "replay_sampling",
         "save_replay",
-        "fetch_every",
     ),
     defaults={
         "heads": "q_values",
