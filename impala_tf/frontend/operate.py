@@ -119,7 +119,8 @@ def add(logdir: Path) -> int:
     nodes = {node.name: node for node in record.plan.nodes}
     plan = snapshot.with_code(plan, snapshot.load(logdir, record.level_name).digest)
     # A machine that the run has already keeps its files' names and absolute folders.
-    unused = (f"node-{number}" for number in itertools.count(len(nodes)))
+    ids = {node.id for node in nodes.values()}
+    unused = (f"node-{k}" for k in itertools.count(len(nodes)) if f"node-{k}" not in ids)
     plan = plan._replace(nodes=tuple(
         nodes.get(node.name, node if node.is_local else node._replace(id=next(unused)))
         for node in plan.nodes
