@@ -278,6 +278,8 @@ class Installer:
             raise ClusterError(f"{runner.node.name}: interrupted")
         stream = runner.stream(command)
         self._streams.add(stream)
+        if self._cancelled:  # before the stream was among them
+            stream.cancel()
         return stream
 
     def _finish(self, runner: CommandRunner, stream: Stream, said: str) -> None:

@@ -224,11 +224,14 @@ def execute(
     """
     printing = threading.Lock()
     streams: list[Stream] = []
+    interrupted = threading.Event()
     with machines_of as machines:
 
         def run_on(runner: CommandRunner) -> int:
             stream = runner.stream(until_input_ends(list(command)), in_workdir)
             streams.append(stream)
+            if interrupted.is_set():  # before the stream was in the list
+                stream.cancel()
             for line in lines_of(stream.chunks()):
                 with printing:
                     print(f"{runner.node.name}: {line}", flush=True)
@@ -237,7 +240,8 @@ def execute(
         try:
             found = on_all(machines.reached(), run_on)
         except BaseException:
-            for stream in streams:
+            interrupted.set()
+            for stream in list(streams):
                 stream.cancel()
             raise
         lines = problems(machines.found) + problems(found)

@@ -5,8 +5,10 @@ import functools
 import pytest
 
 from impala_tf.frontend import project
+from tests.helpers.launched_run import Run
 from tests.helpers.remote_run import Remote
 from tests.helpers.sshd import running_sshd
+from tests.helpers.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +40,20 @@ def remote(sshd, tmp_path, monkeypatch):
     yield made
     if (made.logdir / "cluster.json").exists():
         made.command("stop", "--timeout_s=20")
+
+
+@pytest.fixture
+def run(private_tmux, tmp_path):
+    """A run on this machine that is not launched yet; stopped when the test ends."""
+    made = Run(tmp_path)
+    yield made
+    if (made.logdir / "cluster.json").exists():
+        made.command("stop", "--timeout_s=20")
+
+
+@pytest.fixture
+def launched(run):
+    """A run on this machine whose actors have started."""
+    assert run.launch(detach=True) == 0
+    wait_until(lambda: "actor 1 is up" in run.log("actor-1"))
+    return run

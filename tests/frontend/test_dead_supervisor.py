@@ -12,7 +12,6 @@ from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.node.tmux import RunSession
 from impala_tf.machine.supervision import ProcessState
 from tests.frontend.test_agent import Node
-from tests.frontend.test_launch import Run
 from tests.frontend.test_supervisor import ACTOR, shell, supervise  # noqa: F401
 from tests.helpers.waiting import wait_until
 
@@ -106,14 +105,6 @@ def test_a_supervisor_that_fails_does_not_call_its_processes_stopped(supervise, 
 
 
 # --- seen from the launcher ---
-
-
-@pytest.fixture
-def run(private_tmux, tmp_path):
-    made = Run(tmp_path)
-    yield made
-    if (made.logdir / "cluster.json").exists():
-        made.command("stop", "--timeout_s=20")
 
 
 def test_an_attached_launcher_starts_what_the_machine_cannot(run, capfd):

@@ -15,19 +15,11 @@ from impala_tf.config import ConfigError, user_commands
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import living_pids
 from impala_tf.frontend.record import Record, load, save
-from tests.helpers.launched_run import Run, windows
+from tests.helpers.launched_run import windows
 from tests.helpers.stand_in import make_project, write_csv
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def run(private_tmux, tmp_path):
-    made = Run(tmp_path)
-    yield made
-    if (made.logdir / "cluster.json").exists():
-        made.command("stop", "--timeout_s=20")
 
 
 def test_a_detached_run_can_be_managed_and_stopped(run, capfd):

@@ -1,4 +1,4 @@
-"""Changing a launched run: restart, add, exec, fetch, stacks, and machines that are missing."""
+"""Changing a launched run: restart, exec, fetch, stacks, and machines that are missing."""
 
 import functools
 import os
@@ -19,33 +19,11 @@ from impala_tf.frontend.node.state import living_pids
 from impala_tf.frontend.record import load
 from impala_tf.machine import certificates
 from impala_tf.machine.supervision import start_ticks
-from tests.helpers.launched_run import Run, windows
 from tests.helpers.runs import PROJECT
 from tests.helpers.stand_in import hasten, write_csv
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def run(private_tmux, tmp_path):
-    made = Run(tmp_path)
-    yield made
-    if (made.logdir / "cluster.json").exists():
-        made.command("stop", "--timeout_s=20")
-
-
-@pytest.fixture
-def launched(run):
-    assert run.launch(detach=True) == 0
-    wait_until(lambda: "actor 1 is up" in log(run, "actor-1"))
-    return run
-
-
-def log(run, name):
-    folders = run.logdir, run.project / "there"
-    paths = [folder / "processes" / f"{name}.log" for folder in folders]
-    return "".join(path.read_text() for path in paths if path.exists())
 
 
 def test_a_process_can_be_restarted(launched, capfd):
@@ -57,43 +35,6 @@ def test_a_process_can_be_restarted(launched, capfd):
     wait_until(lambda: launched.state("learner-0").restarts == 1)
     assert launched.command("restart", "actor-9") == 2
     assert capfd.readouterr().err.startswith("actor-9: no such process or machine; this run has ")
-
-
-def test_rows_can_be_added_while_it_trains(launched, capfd):
-    with launched.csv.open("a") as file:
-        file.write(f"actor,localhost,,-1,{launched.project},{sys.executable}\n")
-    pid = launched.state("actor-0").pid
-    assert launched.command("add") == 0
-    assert "added actor-2" in capfd.readouterr().out
-    wait_until(lambda: "actor 2 is up" in log(launched, "actor-2"))
-    assert launched.state("actor-0").pid == pid, "a process that ran already was restarted"
-    wait_until(lambda: windows()[-1] == "actor-2 0")
-    assert [p.name for p in load(launched.logdir).plan.processes][-1] == "actor-2"
-    assert launched.command("add") == 0
-    assert "no new rows" in capfd.readouterr().out
-
-
-def test_a_row_with_a_wrong_address_can_be_taken_back(launched, capfd):
-    """It would be a machine of the run for ever, and each command would wait for it."""
-    rows = launched.csv.read_text()
-    wrong = f"actor,localhost,,-1,{launched.project},{sys.executable},no-such-host.invalid\n"
-    launched.csv.write_text(rows.replace("\n", ",ssh_host\n", 1) + wrong)
-    assert launched.command("add") == 1
-    said = capfd.readouterr().err
-    assert "no-such-host.invalid" in said
-    assert f"add --logdir={launched.logdir} tries again" in said
-    assert "restart" not in said, "there is nothing to restart"
-    launched.csv.write_text(rows)
-    assert launched.command("add") == 0
-    assert "no new rows" in capfd.readouterr().out
-    assert launched.command("status") == 0
-    assert "no-such-host" not in capfd.readouterr().out
-
-
-def test_other_changes_of_the_csv_are_refused(launched, capfd):
-    write_csv(launched.csv, launched.project, learners=("8001", "8002"), actors=2)
-    assert launched.command("add") == 2
-    assert "the learners have changed; stop the run and launch it again" in capfd.readouterr().err
 
 
 def test_a_command_runs_in_the_projects_folder_on_every_machine(launched, capfd):
@@ -174,7 +115,7 @@ def test_stacks_of_many_processes_take_no_longer_than_those_of_one(run, capfd):
     """They were asked one after another, 2 s each, and 30 of them took too long."""
     write_csv(run.csv, run.project, actors=5)
     assert run.launch(detach=True) == 0
-    wait_until(lambda: all("is up" in log(run, f"actor-{number}") for number in range(5)))
+    wait_until(lambda: all("is up" in run.log(f"actor-{number}") for number in range(5)))
     began_s = time.monotonic()
     assert run.command("stacks") == 0
     took_s = time.monotonic() - began_s
@@ -233,12 +174,12 @@ def test_a_machine_can_be_shut_out(run, one_is_missing, capfd):
     name = certificate_name(theirs)
     assert name.startswith(NOBODY)
     assert certificate_name(run.logdir / "credentials") == certificates.ACTOR_NAME
-    wait_until(lambda: "actor 2 is up" in log(run, "actor-2"))
+    wait_until(lambda: "actor 2 is up" in run.log("actor-2"))
     assert run.command("revoke", "this machine") == 2
     assert "only another machine that has no learner" in capfd.readouterr().err
     assert run.command("revoke", NOBODY) == 0
     assert (run.logdir / "credentials" / "revoked").read_text() == f"{name}\n"
-    wait_until(lambda: "stopped cleanly" in log(run, "actor-2"))
+    wait_until(lambda: "stopped cleanly" in run.log("actor-2"))
     assert run.state("actor-1").state == "running"
     capfd.readouterr()
     run.command("stop")
@@ -286,7 +227,7 @@ def test_a_run_starts_with_those_who_are_there_and_takes_in_the_rest(run, one_is
         if status is None:
             return
         one_is_missing.touch()
-        if "actor 2 is up" in log(run, "actor-2"):
+        if "actor 2 is up" in run.log("actor-2"):
             (run.project / "finish").touch()
 
     assert run.launch(open_the_door_then_finish, min_actors=2) == 0
@@ -332,7 +273,7 @@ def test_a_machine_that_was_missing_can_be_started_later(run, one_is_missing, ca
     assert f"{NOBODY}: nothing answers" in capfd.readouterr().err
     one_is_missing.touch()
     assert run.command("restart", NOBODY) == 0
-    wait_until(lambda: "actor 2 is up" in log(run, "actor-2"))
+    wait_until(lambda: "actor 2 is up" in run.log("actor-2"))
     assert run.command("stop") == 0
     assert living_pids(run.node()) == {}
 
@@ -355,10 +296,10 @@ def test_a_run_starts_without_a_learner_that_is_missing(run, one_is_missing, cap
     names = [process.name for process in load(run.logdir).plan.processes]
     assert names == ["learner-0", "learner-1", "actor-0", "actor-1", "actor-2"]
     wait_until(lambda: run.state("learner-0").state == "running")
-    assert "learner-0 of 2 learners start without learner-1" in log(run, "supervisor-node-here")
+    assert "learner-0 of 2 learners start without learner-1" in run.log("supervisor-node-here")
     one_is_missing.touch()
     assert run.command("restart", NOBODY) == 0
-    wait_until(lambda: "actor 2 is up" in log(run, "actor-2"))
+    wait_until(lambda: "actor 2 is up" in run.log("actor-2"))
 
 
 def test_the_learner_whose_machine_has_the_checkpoints_is_needed(run, one_is_missing, capfd):
@@ -378,7 +319,7 @@ def test_a_learner_that_was_missing_is_taken_in_and_no_machine_is_switched_off(
         if status is None:
             return
         one_is_missing.touch()
-        if "learner 1 is up" in log(run, "learner-1"):
+        if "learner 1 is up" in run.log("learner-1"):
             (run.project / "finish").touch()
 
     assert run.launch(
@@ -387,8 +328,8 @@ def test_a_learner_that_was_missing_is_taken_in_and_no_machine_is_switched_off(
     ) == 0, (capfd.readouterr().err, run.display.final)  # fmt: skip
     assert "the run starts without learner-1" in capfd.readouterr().err
     assert f"{NOBODY}: joined the run" in run.display.notes
-    assert "learner-1 is back: the group starts again" in log(run, "supervisor-node-here")
-    assert log(run, "learner-0").count("its group ended") == 1
+    assert "learner-1 is back: the group starts again" in run.log("supervisor-node-here")
+    assert run.log("learner-0").count("its group ended") == 1
     names = {process.name for process in load(run.logdir).plan.processes}
     assert names == {"learner-0", "learner-1", "actor-0", "actor-1", "actor-2"}
     assert (tmp_path / "ended").read_text() == "\n" * 2  # once on each machine

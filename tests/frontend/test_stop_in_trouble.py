@@ -6,19 +6,9 @@ import pytest
 
 from impala_tf.frontend.node.state import living_pids
 from tests.helpers.disks import fill, mounted
-from tests.helpers.launched_run import Run
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def launched(private_tmux, tmp_path):
-    made = Run(tmp_path)
-    assert made.launch(detach=True) == 0
-    wait_until(lambda: made.state("actor-1").state == "running")
-    yield made
-    made.command("stop", "--timeout_s=20")
 
 
 @pytest.fixture

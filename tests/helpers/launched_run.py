@@ -39,10 +39,10 @@ class Run:
     def __init__(self, tmp_path):
         self.logdir = tmp_path / "logs"
         self.project = make_project(tmp_path / "a project; $(touch x)")
-        self.csv = write_csv(tmp_path / "w.csv", self.project)
-        self.display = None
-        # The stand-ins' own ports are only names, but this one is real, and other tests run beside.
+        # Other tests run beside.
+        self.csv = write_csv(tmp_path / "w.csv", self.project, learners=(str(free_port()),))
         self.rendezvous_port = free_port()
+        self.display = None
 
     def launch(self, on_update=lambda status: None, **flags):
         own = {"logdir": str(self.logdir), "rendezvous_port": self.rendezvous_port}
@@ -60,6 +60,11 @@ class Run:
 
     def state(self, name):
         return self.node().processes[name]
+
+    def log(self, name):
+        folders = self.logdir, self.project / "there"
+        paths = [folder / "processes" / f"{name}.log" for folder in folders]
+        return "".join(path.read_text() for path in paths if path.exists())
 
     def command(self, *words):
         return main([words[0], f"--logdir={self.logdir}", *words[1:]])
