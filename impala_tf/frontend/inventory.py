@@ -150,7 +150,7 @@ def _header_problems(columns: list[str]) -> Iterator[str]:
         return
     if not set(columns) & set(COLUMNS):
         yield (
-            f"job: the first line must name the columns, such as job,ip,tf_port; there are"
+            f"job: the first line must name the columns, such as job,ip,tf_port; the columns are"
             f" {', '.join(COLUMNS)}"
         )
         return

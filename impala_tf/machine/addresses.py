@@ -23,7 +23,7 @@ def is_here(host: str) -> bool:
 def is_taken(host: str, port: int) -> bool:
     """Tells whether another process listens where a learner is to listen.
 
-    If `host` is not this machine's, because of NAT, that is on all addresses.
+    If `host` is not this machine's, because of NAT, a learner listens on all of its addresses.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     here = host if is_here(host) else ("::" if family == socket.AF_INET6 else "")

@@ -127,7 +127,7 @@ def test_rows_that_do_not_fit_together_are_refused(tmp_path):
         ("job,port,gpu\n", "F:1: 'port', 'gpu': no such column; the columns are job, ip,"),
         (
             "learner,10.0.0.1,8001\n",
-            "F:1: job: the first line must name the columns, such as job,ip,tf_port; there are",
+            "F:1: job: the first line must name the columns, such as job,ip,tf_port; the columns",
         ),
         (
             "job,ip\nactor,localhost\n",
