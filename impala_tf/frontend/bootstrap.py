@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from impala_tf.frontend import packages, project, requirements
-from impala_tf.frontend.connection import CommandRunner, Stream, lines_of, until_input_ends
+from impala_tf.frontend.connection import (
+    CommandRunner,
+    Stream,
+    cause,
+    lines_of,
+    until_input_ends,
+)
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.plan import REMOTE_PYTHON, NodeSpec, Plan
 from impala_tf.frontend.requirements import Role
@@ -243,7 +249,7 @@ class Installer:
         pieces: Iterable[bytes],
         before_error: str = "",
     ) -> None:
-        """Runs a command with this input; raises ClusterError with what it says if it fails."""
+        """Runs a command with this input; raises ClusterError with the cause if it fails."""
         stream = self._stream(runner, command)
         lost = None
         try:
@@ -252,8 +258,8 @@ class Installer:
         except ClusterError as error:
             lost = error  # If the command has ended, what it has printed says why.
         stream.close_input()
-        said = b"".join(stream.chunks()).decode(errors="replace").strip()
-        self._finish(runner, stream, before_error + said)
+        said = b"".join(stream.chunks()).decode(errors="replace")
+        self._finish(runner, stream, before_error + cause(said))
         if lost is not None:
             raise lost
 

@@ -21,7 +21,7 @@ from impala_tf.frontend.plan import NodeSpec
 
 TIMEOUT_S = 60.0
 """How long a command may take by default."""
-_FULL = "No space left on device"
+_FULL, _ERRORS_BEFORE = "No space left on device", "due to previous errors"
 _SHELL = re.compile(r"^[0-9a-f]{16}: (\d+: )?")  # which names itself by the mark of `_wrapped`
 NO_WORKDIR = 125
 """Exit status if the folder to run in does not exist."""
@@ -62,12 +62,15 @@ class Completed(NamedTuple):
     def last_line(self) -> str:
         """The last line that it printed, where most programs say what is wrong."""
         printed = self.stderr.strip() or self.stdout.strip()
-        lines = printed.decode(errors="replace").splitlines()
-        if not lines:
-            return f"exit status {self.status}"
-        # tar says more after the cause.
-        cause = next((line for line in lines if _FULL in line), lines[-1])
-        return _SHELL.sub("", cause.strip())
+        return cause(printed.decode(errors="replace")) or f"exit status {self.status}"
+
+
+def cause(printed: str) -> str:
+    """Returns the line of a failed command's output that says what is wrong; '' if it has none."""
+    # tar has a line for each file, and a last one that only says that there were errors.
+    lines = [line for line in printed.strip().splitlines() if not line.endswith(_ERRORS_BEFORE)]
+    line = next((line for line in lines if _FULL in line), lines[-1] if lines else printed)
+    return _SHELL.sub("", line.strip())
 
 
 class Stream(Protocol):

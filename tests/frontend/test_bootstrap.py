@@ -21,6 +21,7 @@ from impala_tf.frontend.setup import set_up
 from impala_tf.frontend.ssh import SshRunner
 from impala_tf.frontend.ssh_login import SshConnector
 from impala_tf.frontend.wheelhouse import Kind, Wheelhouse
+from tests.helpers.disks import fill, mounted
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -256,6 +257,17 @@ def test_why_a_machine_does_not_take_a_large_file_is_said(setup):
     setup.runner.run(["touch", ".uv"])
     with pytest.raises(ClusterError, match=r"node1: uv: mkdir: .*\.uv"):
         setup.run()
+
+
+@pytest.mark.faults
+def test_a_full_disk_is_one_line(setup, small_project, tmp_path):
+    for number in range(9):
+        (small_project / "impala_tf" / f"large{number}.py").write_text("#" * 10_000)
+    with mounted(tmp_path / "there; $(touch x)") as disk:
+        fill(disk)
+        with pytest.raises(ClusterError, match=r"^node1: tar: .*No space left on device$") as error:
+            setup.run()
+    assert "\n" not in str(error.value)
 
 
 def test_what_the_users_own_interpreter_lacks_is_reported(sshd, tmp_path):

@@ -60,7 +60,8 @@ def test_a_command_has_status_input_and_both_outputs(runner, sshd):
     ("printed", "cause"),
     [
         (b"6d0b425d7077826f: 1: exec: /bin/pyton: not found\n", "exec: /bin/pyton: not found"),
-        (b"tar: a: No space left on device\ntar: Exiting with failure\n", "tar: a: No space left"),
+        (b"tar: a: No space left on device\ntar: b: No such file\n", "tar: a: No space left"),
+        (b"tar: a: Denied\ntar: Exiting with failure status due to previous errors\n", "tar: a: D"),
         (b"", "exit status 2"),
     ],
 )
