@@ -1,6 +1,7 @@
 """The code of a run on another machine: no later launch changes it, and nothing old is left."""
 
 import os
+import time
 
 import pytest
 
@@ -80,8 +81,29 @@ def test_only_folders_of_runs_that_go_on_are_kept(tmp_path, state, stopped, run_
         files.state_path(tmp_path, "node-0"),
         files.NodeState("run", "node-0", 1, 1, "boot", 0.0, 0.0, processes),
     )
-    code_folders.remove_unused(folder.parent)
+    later = orders._replace(run_id="later", code="elsewhere")
+    code_folders.remove_unused(later)
     assert folder.exists(), "a launch may be about to use it"
     os.utime(folder, (0, 0))
-    code_folders.remove_unused(folder.parent)
+    code_folders.remove_unused(later)
     assert folder.exists() == is_kept
+
+
+def test_a_launch_keeps_its_own_code_where_files_have_an_old_time(tmp_path):
+    """The clock of a file server may be minutes behind that of the machine."""
+    own, recent, old = (tmp_path / code_folders.PARENT / name for name in ("own", "recent", "old"))
+    for folder in (own, recent, old):
+        folder.mkdir(parents=True)
+    orders = Orders(
+        "run", "node-0", "impala", str(tmp_path), "", (ProcessSpec("actor-0", "h", ()),), 0.0,
+        workdir=str(tmp_path), code=str(own),
+    )  # fmt: skip
+    code_folders.mark(orders)
+    server_s = time.time() - 3600.0
+    for path in (own, *own.iterdir(), recent):
+        os.utime(path, (server_s, server_s))
+    os.utime(old, (0, 0))
+    code_folders.remove_unused(orders)
+    assert own.exists(), "a launch has removed the code of its own run"
+    assert recent.exists(), "another launch may be about to use it"
+    assert not old.exists()

@@ -154,7 +154,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         if orders.start_at_boot:
             boot.install(orders)
         code_folders.mark(orders)
-        code_folders.remove_unused(Path(orders.workdir) / code_folders.PARENT)
+        code_folders.remove_unused(orders)
         if not orders.secrets:
             return to_plain(_start(orders))
         write_secrets(orders, asked["secrets"])

@@ -32,21 +32,35 @@ def mark(orders: Orders) -> None:
     if folder.parent.name != PARENT:
         return
     note = {"run_id": orders.run_id, "node": orders.node, "logdir": orders.logdir}
-    files.replace_file(folder / f"{_MARK}{orders.run_id}-{orders.node}", json.dumps(note).encode())
+    files.replace_file(_mark_of(orders), json.dumps(note).encode())
 
 
-def remove_unused(parent: Path) -> None:
-    """Removes the folders of runs that have ended, and what interrupted launches left."""
+def remove_unused(orders: Orders) -> None:
+    """Removes the folders of runs that have ended, and what interrupted launches left.
+
+    Args:
+      orders: of a run whose folder is marked. It is kept, and so is what else was used within ten
+        minutes.
+    """
+    parent = Path(orders.workdir) / PARENT
+    # The clock of a file server may be minutes away from that of this machine.
+    own = _mark_of(orders)
+    now_s = own.stat().st_mtime if own.exists() else time.time()
     for folder in parent.iterdir() if parent.is_dir() else ():
-        if not _is_fresh(folder) and not any(map(_is_used, folder.glob(f"{_MARK}*"))):
+        marks = folder.glob(f"{_MARK}*")
+        if not _is_fresh(folder, now_s) and not any(_is_used(note, now_s) for note in marks):
             shutil.rmtree(folder, ignore_errors=True)  # Another machine may share the folder.
 
 
-def _is_fresh(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime < _FRESH_S
+def _mark_of(orders: Orders) -> Path:
+    return Path(orders.code) / f"{_MARK}{orders.run_id}-{orders.node}"
 
 
-def _is_used(note_file: Path) -> bool:
+def _is_fresh(path: Path, now_s: float) -> bool:
+    return now_s - path.stat().st_mtime < _FRESH_S
+
+
+def _is_used(note_file: Path, now_s: float) -> bool:
     note = json.loads(note_file.read_text())
     try:
         orders = files.read_orders(files.orders_path(note["logdir"], note["node"]))
@@ -56,7 +70,7 @@ def _is_used(note_file: Path) -> bool:
     if orders.run_id != note["run_id"]:
         return False  # A later run has taken over the logdir.
     if state is None or state.run_id != note["run_id"]:
-        return _is_fresh(note_file)
+        return _is_fresh(note_file, now_s)
     # A machine that was down starts its processes again, so only an end is an end.
     return any(
         process.state not in OVER and name not in orders.stopped
