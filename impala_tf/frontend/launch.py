@@ -65,7 +65,7 @@ def launch(
             launcher.remember(checked)
             _start(resuming, launcher, machines, logdir)
             if given.cluster.detach:
-                print(f"started {where_it_runs(launcher.record, logdir)}")
+                print(f"started {where_it_runs(launcher.record, machines, logdir)}")
                 return 0
             return Monitor(launcher, machines, logdir, make_display).run()
     except ClusterError as error:
@@ -134,7 +134,7 @@ def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -
         print("stopping what has been started ...", file=sys.stderr, flush=True)
         stop = user_commands.frontend("stop", f"--logdir={logdir}")
         try:
-            left = end(launcher.record, machines)
+            left = end(launcher.record, machines).lines
         except KeyboardInterrupt:
             left = ["interrupted: some processes may still run"]
         if left:

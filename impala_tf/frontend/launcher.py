@@ -259,9 +259,19 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
     return to_plain(orders)
 
 
+class Ended(NamedTuple):
+    """What `end` has found."""
+
+    was_running: bool
+    """Whether a process ran and had to be stopped."""
+    lines: list[str]
+    """One for each process that still runs or had to be killed, and for each machine that cannot be
+    asked."""
+
+
 def end(
     record: Record, machines: Machines, timeout_s: float = STOP_S, is_final: bool = True
-) -> list[str]:
+) -> Ended:
     """Stops the processes of a run, learners first, and closes its windows where none is left.
 
     Args:
@@ -270,15 +280,14 @@ def end(
       timeout_s: how long to wait for the learners, and then for all.
       is_final: whether machines then run --end_command.
 
-    Returns:
-      One line for each process that still runs or had to be killed, and for each machine that
-      cannot be asked.
     """
     plan = record.plan
     with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
     learners = [process.name for process in plan.processes if process.is_learner]
-    end_processes(record, with_learners, learners, timeout_s, False, is_final)
-    return left_running(end_processes(record, machines.reached(), None, timeout_s, True, is_final))
+    first = end_processes(record, with_learners, learners, timeout_s, False, is_final)
+    then = end_processes(record, machines.reached(), None, timeout_s, True, is_final)
+    answers = [*good(first).values(), *good(then).values()]
+    return Ended(any(answer["stopped"] for answer in answers), left_running(then))
 
 
 def left_running(answers: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:

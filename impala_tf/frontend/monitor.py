@@ -38,11 +38,13 @@ _LEARNER_FAILS_S = 2.0
 MakeDisplay = Callable[[Callable[[], Any]], "Display"]
 
 
-def where_it_runs(record: Record, logdir: Path) -> str:
-    """Says how to look after a run."""
+def where_it_runs(record: Record, machines: Machines, logdir: Path) -> str:
+    """Says how many processes run on machines that were reached, and how to look after them."""
+    nodes = {runner.node.name for runner in machines.reached()}
+    processes = [process for process in record.plan.processes if process.node in nodes]
     status = user_commands.frontend("status", f"--logdir={logdir}")
     return (
-        f"{len(record.plan.processes)} processes on {len(record.plan.nodes)} machine(s); "
+        f"{len(processes)} processes on {len(nodes)} machine(s); "
         f"see {status} (or watch, logs NAME, stop), "
         f"or tmux attach -t {record.plan.tmux_sess} on a machine"
     )
@@ -84,15 +86,15 @@ class Monitor:
         self._display.start()
         for thread in threads:
             thread.start()
-        final = f"left running: {where_it_runs(self._launcher.record, self._logdir)}"
-        status = 0
+        status, final = 0, ""
         try:
             status, final = self._until_over()
         except KeyboardInterrupt:
             pass  # The run itself continues.
         finally:
             self._closing.set()
-            self._display.stop(final)
+            where = where_it_runs(self._launcher.record, self._machines, self._logdir)
+            self._display.stop(final or f"left running: {where}")
         return status
 
     def _until_over(self) -> tuple[int, str]:

@@ -65,11 +65,10 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
         again = user_commands.frontend("restart", f"--logdir={logdir}", target)
         return _stop_some(record, timeout_s, names, f"{again} starts them again")
     with connected(record.plan.nodes, record.passwords()) as machines:
-        lines = problems(machines.found) + end(record, machines, timeout_s)
-    plan = record.plan
-    return _report(
-        lines, f"stopped {len(plan.processes)} processes on {len(plan.nodes)} machine(s)"
-    )
+        ended = end(record, machines, timeout_s)
+        lines = problems(machines.found) + ended.lines
+    what = "stopped: no process of the run is left" if ended.was_running else "nothing was running"
+    return _report(lines, f"{what} on {len(record.plan.nodes)} machine(s)")
 
 
 def _stop_some(record: Record, timeout_s: float, names: set[str], hint: str) -> int:

@@ -96,6 +96,14 @@ def test_a_run_whose_tmux_server_was_killed_has_stopped(launched, capfd):
     assert "stopped" in capfd.readouterr().out
 
 
+def test_a_run_that_has_ended_is_not_said_to_be_stopped(launched, capfd):
+    capfd.readouterr()
+    assert launched.command("stop") == 0
+    assert capfd.readouterr().out == "stopped: no process of the run is left on 1 machine(s)\n"
+    assert launched.command("stop") == 0
+    assert capfd.readouterr().out == "nothing was running on 1 machine(s)\n"
+
+
 def test_one_process_or_those_of_a_machine_can_be_stopped(launched, capfd):
     assert launched.command("stop", "actor-1") == 0
     said = capfd.readouterr().out
@@ -269,6 +277,7 @@ def test_status_sums_up_and_shows_only_what_is_asked_for(run, one_is_missing, ca
 
 def test_a_machine_that_was_missing_can_be_started_later(run, one_is_missing, capfd):
     assert run.launch(detach=True, min_actors=1) == 0
+    assert "started 3 processes on 1 machine(s); " in capfd.readouterr().out
     assert run.command("restart", NOBODY) == 1
     assert f"{NOBODY}: nothing answers" in capfd.readouterr().err
     one_is_missing.touch()
