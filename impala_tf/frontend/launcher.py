@@ -279,7 +279,6 @@ def end(
       machines: the run's.
       timeout_s: how long to wait for the learners, and then for all.
       is_final: whether machines then run --end_command.
-
     """
     plan = record.plan
     with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
