@@ -84,7 +84,9 @@ def start_xla() -> None:
 
 
 def select_device(device: str) -> None:
-    """Makes TensorFlow compute on --device, and logs what that is.
+    """Makes TensorFlow compute on --device, and logs what that is. Call it before any tensor.
+
+    A GPU's memory is taken as it is needed, so that several processes can share it.
 
     Raises:
       ConfigError: --device=gpu, but TensorFlow finds no GPU.
@@ -100,6 +102,10 @@ def select_device(device: str) -> None:
     elif not gpus and _gpu_expected():
         _log.warning("expected a GPU, but TensorFlow finds none; %s", _gpu_hint(tf))
     if gpus:
+        for gpu in gpus:
+            # Otherwise a process takes all of a GPU's memory, and nothing else can use it: neither
+            # a second learner nor --mode=test beside a run.
+            tf.config.experimental.set_memory_growth(gpu, True)
         names = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
         _log.info("computing on GPU: %s", ", ".join(map(str, names)))
     else:

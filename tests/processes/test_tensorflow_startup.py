@@ -44,7 +44,11 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
 
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: list(found))
     monkeypatch.setattr(tf.config, "set_visible_devices", show)
+    def grow(gpu: SimpleNamespace, enable: bool) -> None:
+        gpu.memory_grows = enable
+
     monkeypatch.setattr(tf.config.experimental, "get_device_details", details)
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", grow)
     return found
 
 
@@ -53,6 +57,15 @@ def test_gpus_are_used_and_named(gpus: list[SimpleNamespace], log_of: Says, devi
     gpus += [SimpleNamespace(name="H200"), SimpleNamespace(name="L4")]
     assert log_of(device) == ["INFO computing on GPU: H200, L4"]
     assert len(gpus) == 2
+
+
+def test_a_process_leaves_other_processes_memory_on_the_gpu(
+    gpus: list[SimpleNamespace], log_of: Says
+) -> None:
+    """TensorFlow takes all of it by default: a second learner would have none."""
+    gpus += [SimpleNamespace(name="H200"), SimpleNamespace(name="L4")]
+    log_of("auto")
+    assert [gpu.memory_grows for gpu in gpus] == [True, True]
 
 
 def test_on_request_gpus_are_not_used(gpus: list[SimpleNamespace], log_of: Says) -> None:
