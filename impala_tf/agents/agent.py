@@ -19,6 +19,7 @@ from impala_tf.config import (
     HeadsName,
     check_observation,
     composition,
+    plug_ins,
 )
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.types import (
@@ -54,6 +55,8 @@ class Agent(snt.Module):
       distribution: what policy_logits mean.
       has_q_values: whether they are Q-values.
       num_levels: how many levels it learns, each with a baseline of its own.
+      suits_xla: whether XLA can compile it. Of texts it reads each different one once, and their
+        number is not known before; what a torso of the user's own does is not known either.
       observation_normalizer: what the torso sees observations through, or a dictionary of these by
         part. Where there is none, images are scaled to [0, 1], and vectors stay as they are.
     """
@@ -90,6 +93,10 @@ class Agent(snt.Module):
                 spec.observation,
             )
 
+        parts = parts_of(spec.observation).values()
+        self.suits_xla = not (
+            plug_ins.is_own(composition.torso.name) or any(part.kind == "text" for part in parts)
+        )
         self._torso = torso_of_each_part()
         is_separate = composition.separate_baseline and not self.has_q_values
         self._baseline_torso = torso_of_each_part() if is_separate else None

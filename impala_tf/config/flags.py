@@ -181,8 +181,9 @@ class AgentConfig:
     after their linear layer. Default: on for pqn, else off."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the torso computes in on images; everything else is float32.
-    auto: bfloat16 on processors that have it (AVX512_BF16) and on which it measures faster.
-    bfloat16: processors without it still use float32."""
+    auto: bfloat16 on processors that have it (AVX512_BF16) and on which it measures faster, and for
+    residual networks on NVIDIA's GPUs since Ampere. bfloat16: processors without it still use
+    float32."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,8 +61,9 @@ def exchange(
     """
     batches = np.zeros(group.size, np.float32)
     batches[group.rank] = has_batch
-    own = tf.constant(np.concatenate([np.array(flags, np.float32), batches]))
-    sums = np.asarray(group.sum(own, name="signals"))
+    with tf.device("CPU"):
+        own = tf.constant(np.concatenate([np.array(flags, np.float32), batches]))
+        sums = np.asarray(group.sum(own, name="signals"))
     group_flags, batches = np.split(sums, [len(flags)])
     return ControlFlags(*(bool(flag > 0) for flag in group_flags)), (batches > 0).tolist()
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config
 from impala_tf.environments.observations import ObservationLayout
+from impala_tf.learner import device
 from impala_tf.learner.group import Float16Gradients, LearnerGroup
 from impala_tf.learner.observing import Observer
 from impala_tf.learner.optimizers import make_optimizer
@@ -36,6 +37,7 @@ class StepResult(NamedTuple):
     stats: Any  # a NamedTuple of float32 scalars, see `monitoring.metrics`
     taken: tf.Tensor  # bool: not if a gradient or statistic of any learner was not finite
     sums: dict[str, tf.Tensor]  # over all learners
+    numbers: tf.Tensor  # float32 [3 + len(stats)]: taken, sums of "kl" and "steps" (or 0), stats
     all_reduce_s: tf.Tensor  # seconds in the all-reduce, float64; waiting for other learners, too
     td_errors: Nest = ()
 
@@ -85,6 +87,7 @@ class GradientStep(abc.ABC):
                 (True, lasting_statistics(self._observations)),
             )
         }
+        self._compiled_learn = device.compiled(self._learn) if agent.suits_xla else self._learn
         self.step = tf.function(self._step, autograph=False)
 
     def trackables(self) -> dict[str, snt.Module]:
@@ -172,7 +175,7 @@ class GradientStep(abc.ABC):
           parameter_version: of the parameters before the step, int64.
           learners: how many learn from something, float32.
         """
-        learned = self._learn(minibatch)
+        learned = self._compiled_learn(minibatch)
         gradients, sums, all_reduce_s = self._summed(learned.gradients, learned.sums)
         if self.group.size > 1:
             gradients = [gradient / learners for gradient in gradients]
@@ -198,7 +201,10 @@ class GradientStep(abc.ABC):
             policy_lag_mean=tf.reduce_mean(lag),
             policy_lag_max=tf.reduce_max(lag),
         )
-        return StepResult(stats, taken, sums, all_reduce_s, learned.td_errors)
+        numbers = [tf.cast(taken, tf.float32), *(sums.get(name, 0.0) for name in ("kl", "steps"))]
+        return StepResult(
+            stats, taken, sums, tf.stack([*numbers, *stats]), all_reduce_s, learned.td_errors
+        )
 
     def _summed(
         self, gradients: list[tf.Tensor], own_sums: dict[str, tf.Tensor]

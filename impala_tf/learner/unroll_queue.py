@@ -54,7 +54,8 @@ class UnrollQueue(Generic[S]):
           QueueClosed: the queue was closed, before or during the call.
         """
         try:
-            self._queue.enqueue_many(tree.flatten(unrolls))
+            with tf.device("CPU"):  # otherwise they would go to a GPU and back
+                self._queue.enqueue_many(tree.flatten(unrolls))
         except (tf.errors.CancelledError, tf.errors.AbortedError) as error:
             raise QueueClosed("the learner takes no more unrolls") from error
 
@@ -69,8 +70,9 @@ class UnrollQueue(Generic[S]):
         while len(rows := self._fresh_rows(batch)) < batch_size:
             self._on_stale(batch_size - len(rows))
             more = self._dequeue(batch_size - len(rows))
-            kept = tree.map_structure(lambda part, fresh=rows: tf.gather(part, fresh), batch)
-            batch = tree.map_structure(lambda *parts: tf.concat(parts, axis=0), kept, more)
+            with tf.device("CPU"):
+                kept = tree.map_structure(lambda part, fresh=rows: tf.gather(part, fresh), batch)
+                batch = tree.map_structure(lambda *parts: tf.concat(parts, axis=0), kept, more)
         return batch
 
     def drops(self, batch: S) -> bool:

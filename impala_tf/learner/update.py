@@ -12,7 +12,7 @@ import tensorflow as tf
 from impala_tf.agents.agent import Agent
 from impala_tf.config import Config, algorithm
 from impala_tf.environments.observations import layout_of
-from impala_tf.learner import statistics
+from impala_tf.learner import device, statistics
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.optimizers import Schedules
 from impala_tf.learner.policy import PolicyStep
@@ -70,6 +70,7 @@ class Learner:
         self._step: GradientStep = make_step(agent, layout_of(spec), config, group)
         self.uses: BatchUses = record.uses(self._step, spec, config)
         self._masked: Any = None
+        self._parameters = device.Values(self.agent.variables)
         self.learner_updates = 0
         self.agent_steps = 0
         self.environment_frames = 0
@@ -114,7 +115,7 @@ class Learner:
 
     def parameters(self) -> list[np.ndarray]:
         """Returns a copy of the agent's variables, in the order that actors assign them."""
-        return [variable.numpy() for variable in self.agent.variables]
+        return self._parameters()
 
     def parameters_and_slots(self) -> list[tf.Variable]:
         """Returns everything that an update changes."""
@@ -176,17 +177,21 @@ class Learner:
         """
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
+        if batch is not None and self.uses.replay is None:
+            batch = device.put(batch)
         # Of a3c, which sends gradients, nothing is observed.
         self._step.observe(batch, self._only_lasting)  # type: ignore[arg-type]
         found, kls = [], []
         self.all_reduce_s = None if self._group.size == 1 else 0.0
         for minibatch, learners in self.uses.arrival(batch, sum(has_batch)):
             result = self._take_step(minibatch, learners)
-            if result.taken and minibatch is not None:
-                found.append(result.stats)
+            taken, kl, steps, *stats = result.numbers.numpy().tolist()
+            self._count_skipped(not taken)
+            if taken and minibatch is not None:
+                found.append(type(result.stats)(*stats))
                 self.uses.learned(result.td_errors)
-            if result.taken and "kl" in result.sums and result.sums["steps"] > 0:
-                kls.append(float(result.sums["kl"] / result.sums["steps"]))
+            if taken and steps > 0:
+                kls.append(kl / steps)
         if kls:
             self._schedules.observe_kl(float(np.mean(kls)))
         self._count_batches(has_batch)
@@ -202,12 +207,13 @@ class Learner:
             if self._masked is None:
                 self._masked = self._step.masked(self._spec)
             minibatch = self._masked
-        version = tf.constant(_number(self.parameter_version, np.int64))
-        result = self._step.step(minibatch, version, tf.constant(_number(learners, np.float32)))
+        with tf.device("CPU"):
+            version = tf.constant(_number(self.parameter_version, np.int64))
+            sharing = tf.constant(_number(learners, np.float32))
+        result = self._step.step(minibatch, version, sharing)
         if self.all_reduce_s is not None:
             self.all_reduce_s += float(result.all_reduce_s)
         self._count_update()
-        self._count_skipped(not result.taken)
         return result
 
     def _count_update(self) -> None:
@@ -240,8 +246,7 @@ def _means(stats: list[Any]) -> Any:
     """Returns the means of statistics, with the greatest policy lag; None: there are none."""
     if not stats:
         return None
-    values = np.array([[value.numpy() for value in each] for each in stats])
-    means = type(stats[0])(*values.mean(axis=0).tolist())
+    means = type(stats[0])(*np.mean(stats, axis=0).tolist())
     return means._replace(policy_lag_max=max(each.policy_lag_max for each in stats))
 
 

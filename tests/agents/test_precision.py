@@ -77,3 +77,21 @@ def test_old_processors_use_float32_and_warn(
     with caplog.at_level(logging.WARNING):
         assert precision.torso_dtype(given, cpuinfo) == "float32"
     assert "--precision=bfloat16" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("agent_name", "capability", "chosen"),
+    [
+        ("ResNetAgent", (9, 0), "bfloat16"),
+        ("ResNetAgent", (7, 5), "float32"),  # Turing has no bfloat16
+        ("NatureAgent", (9, 0), "float32"),
+    ],
+)
+def test_on_a_gpu_bfloat16_is_for_residual_networks(
+    monkeypatch: pytest.MonkeyPatch, agent_name: str, capability: tuple[int, int], chosen: str
+) -> None:
+    """Others are no faster with it there."""
+    details = {"compute_capability": capability}
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["a GPU"])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
+    assert precision.torso_dtype(AgentConfig(agent_name)) == chosen

@@ -44,6 +44,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
 
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: list(found))
     monkeypatch.setattr(tf.config, "set_visible_devices", show)
+
     def grow(gpu: SimpleNamespace, enable: bool) -> None:
         gpu.memory_grows = enable
 
