@@ -20,21 +20,24 @@ STDERR = 2
 """File descriptor."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL_S = 0.2
-_REPEATED_S = 10.0
+# How long after the first signal more of them are the same request.
+_SAME_S = {signal.SIGINT: 0.5, signal.SIGTERM: 10.0}
 _DESCRIPTORS = 65_536
 
 
 class StopRequest:
-    """Becomes true on the first SIGTERM or SIGINT; the second one ends the process at once.
+    """Becomes true on the first SIGTERM or SIGINT; a later one ends the process at once.
 
-    Slurm signals every process of a job's step. Then a supervisor, which got the signal as well,
-    sends SIGTERM a moment later, and that must not cost the checkpoint. So in a step, SIGTERM soon
-    after the first signal is ignored.
+    One request may be several signals, which must not cost the checkpoint: timeout(1) signals its
+    command, and then the group with the command in it; Slurm and systemd signal all processes, and
+    then a supervisor, which got the signal as well, sends its own. So SIGINT soon after the first
+    signal is ignored, and SIGTERM, which nobody types, for longer; unless it says that the parent
+    has ended (see `stop_with_parent`).
     """
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._in_step = "SLURM_STEP_ID" in os.environ
+        self._parent = os.getppid()
         self._first_s = 0.0
         self._on_request: list[Callable[[], None]] = []
 
@@ -56,8 +59,8 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self():
-            soon = time.monotonic() - self._first_s < _REPEATED_S
-            if self._in_step and number == signal.SIGTERM and soon:
+            since_s = time.monotonic() - self._first_s
+            if since_s < _SAME_S[signal.Signals(number)] and os.getppid() == self._parent:
                 return
             os._exit(128 + number)
         self._first_s = time.monotonic()

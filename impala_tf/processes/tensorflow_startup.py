@@ -84,9 +84,10 @@ def start_xla() -> None:
 
 
 def select_device(device: str) -> None:
-    """Makes TensorFlow compute on --device, and logs what that is. Call it before any tensor.
+    """Makes TensorFlow compute on --device, and logs what that is.
 
-    A GPU's memory is taken as it is needed, so that several processes can share it.
+    A GPU's memory is taken as it is needed, so that several processes can share it, unless this
+    process has used it before.
 
     Raises:
       ConfigError: --device=gpu, but TensorFlow finds no GPU.
@@ -104,8 +105,9 @@ def select_device(device: str) -> None:
     if gpus:
         for gpu in gpus:
             # Otherwise a process takes all of a GPU's memory, and nothing else can use it: neither
-            # a second learner nor --mode=test beside a run.
-            tf.config.experimental.set_memory_growth(gpu, True)
+            # a second learner nor --mode=test beside a run. A script may have used it before.
+            with contextlib.suppress(RuntimeError):
+                tf.config.experimental.set_memory_growth(gpu, True)
         names = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
         _log.info("computing on GPU: %s", ", ".join(map(str, names)))
     else:

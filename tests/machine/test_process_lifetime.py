@@ -57,33 +57,60 @@ def test_what_work_has_used_is_freed_when_its_failure_is_handled() -> None:
 
 
 TOLD_TWICE = """
-import os, signal
+import os, signal, time
 from impala_tf.machine.process_lifetime import StopRequest
 stop = StopRequest()
 stop.install()
 os.kill(os.getpid(), signal.{first})
+time.sleep({after_s})
 os.kill(os.getpid(), signal.{second})
 print("writes its checkpoint", stop())
 """
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "step", "goes_on"),
+    ("first", "second", "after_s", "goes_on"),
     [
-        ("SIGTERM", "SIGTERM", "0", True),  # of Slurm, and of the supervisor
-        ("SIGINT", "SIGTERM", "0", True),
-        ("SIGTERM", "SIGINT", "0", False),  # Ctrl-C again: stop now
-        ("SIGTERM", "SIGTERM", None, False),
+        ("SIGINT", "SIGINT", 0.0, True),  # timeout(1): to the command, and to its group
+        ("SIGTERM", "SIGTERM", 0.0, True),  # the same, or systemd or Slurm, and a supervisor
+        ("SIGINT", "SIGTERM", 1.0, True),
+        ("SIGTERM", "SIGINT", 1.0, False),  # Ctrl-C again: stop now
     ],
 )
-def test_slurm_and_a_supervisor_tell_a_process_to_stop(
-    first: str, second: str, step: str | None, goes_on: bool
+def test_several_signals_of_one_request_do_not_cost_the_checkpoint(
+    first: str, second: str, after_s: float, goes_on: bool
 ) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "SLURM_STEP_ID"}
+    program = TOLD_TWICE.format(first=first, second=second, after_s=after_s)
     done = subprocess.run(
-        [sys.executable, "-c", TOLD_TWICE.format(first=first, second=second)],
-        capture_output=True, text=True, timeout=60, cwd=ROOT,
-        env={**environment, **({"SLURM_STEP_ID": step} if step else {})},
-    )  # fmt: skip
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
     assert (done.stdout == "writes its checkpoint True\n") == goes_on
     assert (done.returncode == 0) == goes_on
+
+
+PARENT_AND_CHILD = """
+import os, signal, subprocess, sys, time
+from impala_tf.machine.process_lifetime import StopRequest, die_with_parent
+if len(sys.argv) == 1:
+    subprocess.run([sys.executable, __file__, str(os.getpid())])
+die_with_parent(int(sys.argv[1]), signal.SIGTERM)
+stop = StopRequest()
+stop.install()
+os.kill(os.getpid(), signal.SIGTERM)
+print("stops", flush=True)
+for _ in range(600):
+    time.sleep(0.1)
+print("has not ended")
+"""
+
+
+def test_what_stops_ends_at_once_with_its_parent(tmp_path: Path) -> None:
+    """Ctrl-C again ends the parent; a learner that hangs must not stay."""
+    script = tmp_path / "parent_and_child.py"
+    script.write_text(PARENT_AND_CHILD)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "stops\n"
+    parent.kill()
+    assert parent.stdout.read() == ""  # returns when the child has ended, too
+    parent.wait()

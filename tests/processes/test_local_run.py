@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,18 @@ def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(start, tmp_path):
     assert run.alive() == []
 
 
+def test_the_end_of_a_time_limit_saves_a_checkpoint(start, tmp_path):
+    """`timeout 10m impala ...` signals its command and then its whole group, so twice."""
+    logdir = tmp_path / "run"
+    run = start(*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=1000")
+    run.wait_until(lambda: len(rows(logdir)) >= 2)
+    for _ in range(2):
+        run.process.terminate()
+    code, out, err = run.wait(120)
+    assert code == 0, err + out
+    assert checkpointed_frames(logdir) == int(rows(logdir)[-1]["environment_frames"]) > 0
+
+
 def test_a_second_ctrl_c_stops_at_once(start, tmp_path):
     run = start(*ENDLESS, f"--logdir={tmp_path / 'run'}")
     run.wait_until(lambda: len(run.alive()) >= 3)
@@ -204,6 +217,7 @@ def test_a_second_ctrl_c_stops_at_once(start, tmp_path):
     os.kill(learner, signal.SIGSTOP)  # so that one request is not enough
     run.process.send_signal(signal.SIGINT)
     assert any("Ctrl-C again: stop now" in line for line in run.process.stdout)
+    time.sleep(1.0)  # signals that come faster are one request
     run.process.send_signal(signal.SIGINT)
     assert run.process.wait(30) == 128 + signal.SIGINT
     os.kill(learner, signal.SIGCONT)
