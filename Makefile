@@ -10,7 +10,8 @@
 # make test-faults                 full disks, lost learners, broken levels; needs root
 # make test-rates                  what a run keeps when actors are killed; wants an idle machine, so CI leaves it out
 # make test-cluster                a run over three machines, made of network namespaces; needs root
-# make test-machines               the groups faults, cluster, zoo, slurm and ray together, which takes less time
+# make test-other                  the groups long, faults, cluster, zoo, slurm and ray together: some compute while
+#                                  others wait, so it takes less time
 # make test-end_to_end             whole runs on this machine, which make test has, too
 # make wheel                       dist/impala_tf-VERSION-py3-none-any.whl, to install anywhere
 # make docs                        the documentation as a site, in site/
@@ -44,8 +45,8 @@ check: setup-dev lint
 test: setup-dev lint
 	@$(PYTEST) -m "not (docker or long or zoo or slurm or ray or cluster or faults or rates)" $(ARGS)
 
-test-machines: setup-dev
-	@$(PYTEST) -m "faults or cluster or zoo or slurm or ray" $(ARGS)
+test-other: setup-dev
+	@$(PYTEST) -m "long or faults or cluster or zoo or slurm or ray" $(ARGS)
 
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)

@@ -60,12 +60,12 @@ def test_a_run_learns_from_gradients_that_its_actors_compute(
     code, out, err = start(
         "--level_name=CartPole-v1",
         "--algorithm=a3c",
-        "--total_environment_frames=300000",
+        "--total_environment_frames=150000",
         f"--logdir={tmp_path}",
     ).wait()
     assert code == 0, err + out
     last = rows(tmp_path)[-1]
-    assert float(last["episode_return_mean"]) > 60
+    assert float(last["episode_return_mean"]) > 40
     assert float(last["rho_clip_fraction"]) < 0.6  # pi is mu: a ratio is above 1 by rounding only
     assert 0 < float(last["policy_lag_mean"]) < 20
 
