@@ -11,7 +11,7 @@ import sonnet as snt
 import tensorflow as tf
 
 from impala_tf.agents.agent import Agent, unroll_specs
-from impala_tf.config import Config
+from impala_tf.config import Config, plug_ins
 from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import device
 from impala_tf.learner.group import Float16Gradients, LearnerGroup
@@ -87,7 +87,9 @@ class GradientStep(abc.ABC):
                 (True, lasting_statistics(self._observations)),
             )
         }
-        self._compiled_learn = device.compiled(self._learn) if agent.suits_xla else self._learn
+        # What an algorithm of the user's own does is not known.
+        suits_xla = agent.suits_xla and not plug_ins.is_own(config.loss.algorithm)
+        self._compiled_learn = device.compiled(self._learn) if suits_xla else self._learn
         self.step = tf.function(self._step, autograph=False)
 
     def trackables(self) -> dict[str, snt.Module]:
