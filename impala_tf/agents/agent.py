@@ -55,8 +55,8 @@ class Agent(snt.Module):
       distribution: what policy_logits mean.
       has_q_values: whether they are Q-values.
       num_levels: how many levels it learns, each with a baseline of its own.
-      suits_xla: whether XLA can compile it. Of texts it reads each different one once, and their
-        number is not known before; what a torso of the user's own does is not known either.
+      suits_xla: whether XLA can compile it. It reads each different text once, and how many there
+        are is not known before. What a torso of the user's own does is not known either.
       observation_normalizer: what the torso sees observations through, or a dictionary of these by
         part. Where there is none, images are scaled to [0, 1], and vectors stay as they are.
     """

@@ -14,6 +14,7 @@ from impala_tf.algorithms import impala
 from impala_tf.config import LossConfig
 from impala_tf.config.algorithms import POLICY_FLAGS, Algorithm
 from impala_tf.lazy import tf
+from impala_tf.learner import device
 from impala_tf.learner.transitions import BatchUses, Minibatch, Objective, Transitions
 from impala_tf.types import Unroll
 
@@ -62,6 +63,8 @@ class Ring(BatchUses):
         self, batch: Unroll | None, learners: int
     ) -> Iterator[tuple[Minibatch | None, int]]:
         """Yields the new batch, then older ones."""
+        if batch is not None:
+            batch = device.put(batch)
         self._batches = [(batch, learners), *self._batches[: self._ages[-1]]]
         for age in self._ages[: 1 + sum(age < len(self._batches) for age in self._ages[1:])]:
             used, learners = self._batches[age]

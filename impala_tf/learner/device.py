@@ -1,7 +1,7 @@
 """What a learner does differently on a GPU: it compiles more, and copies seldom.
 
-An operation starts in some 10 microseconds, most of a small network's are over sooner, and the
-learner shares the machine's cores with actors. So it is the number of operations and copies that
+Starting an operation takes some 10 microseconds. Most operations of a small network take less than
+that, and the learner shares the machine's cores with actors. So the number of operations and copies
 makes a learner slow there, not their size.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
-import tensorflow as tf
 
+from impala_tf.lazy import tf
 from impala_tf.types import Nest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,7 +37,7 @@ def put(nest: Nest) -> Nest:
 
 
 class Values:
-    """The values of variables of one dtype, in one copy from a GPU.
+    """The values of variables; if all have one dtype, in one copy from a GPU.
 
     Args:
       variables: which; they must not change their shapes.
@@ -46,12 +46,12 @@ class Values:
     def __init__(self, variables: Sequence[tf.Variable]) -> None:
         self._variables = variables
         self._sizes = [math.prod(each.shape) for each in variables]
-        self._on_gpu = on_gpu()
+        self._joins = on_gpu() and len({each.dtype for each in variables}) == 1
         self._joined = tf.function(self._join, autograph=False)
 
     def __call__(self) -> list[np.ndarray]:
         """Returns a copy of every variable's value."""
-        if not self._on_gpu:
+        if not self._joins:
             return [variable.numpy() for variable in self._variables]
         parts = np.split(self._joined().numpy(), np.cumsum(self._sizes)[:-1])
         return [

@@ -27,7 +27,9 @@ class Learned(NamedTuple):
     gradients: list[tf.Tensor]
     stats: Any  # of the algorithm; norm and lags are filled in by the step
     parameter_version: tf.Tensor  # int64 [b]: of the parameters that acted
-    sums: dict[str, tf.Tensor]  # what is added up over all learners, for `_add`
+    # What is added up over all learners, for `_add`. If there is "kl", in nats, and "steps", both
+    # float32 scalars, their ratio is what --learning_rate_schedule=kl sees.
+    sums: dict[str, tf.Tensor]
     td_errors: Nest = ()  # float32 [b]: of Q-values
 
 

@@ -177,8 +177,6 @@ class Learner:
         """
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
-        if batch is not None and self.uses.replay is None:
-            batch = device.put(batch)
         # Of a3c, which sends gradients, nothing is observed.
         self._step.observe(batch, self._only_lasting)  # type: ignore[arg-type]
         found, kls = [], []
@@ -190,7 +188,7 @@ class Learner:
             if taken and minibatch is not None:
                 found.append(type(result.stats)(*stats))
                 self.uses.learned(result.td_errors)
-            if taken and steps > 0:
+            if taken and "kl" in result.sums and steps > 0:
                 kls.append(kl / steps)
         if kls:
             self._schedules.observe_kl(float(np.mean(kls)))

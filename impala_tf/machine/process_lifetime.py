@@ -20,8 +20,8 @@ STDERR = 2
 """File descriptor."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL_S = 0.2
-# How long after the first signal more of them are the same request.
-_SAME_S = {signal.SIGINT: 0.5, signal.SIGTERM: 10.0}
+# How long after the first signal others are the same request: all of them, and those of programs.
+_SAME_S, _SAME_SIGTERM_S = 0.5, 10.0
 _DESCRIPTORS = 65_536
 
 
@@ -30,15 +30,15 @@ class StopRequest:
 
     One request may be several signals, which must not cost the checkpoint: timeout(1) signals its
     command, and then the group with the command in it; Slurm and systemd signal all processes, and
-    then a supervisor, which got the signal as well, sends its own. So SIGINT soon after the first
-    signal is ignored, and SIGTERM, which nobody types, for longer; unless it says that the parent
-    has ended (see `stop_with_parent`).
+    then a supervisor, which got the signal as well, sends its own; the kernel signals a process
+    more than once when its parent ends (see `stop_with_parent`). So signals soon after the first
+    one are ignored, and SIGTERM, which nobody types, for longer, unless the parent has ended since.
     """
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._parent = os.getppid()
         self._first_s = 0.0
+        self._parent = 0
         self._on_request: list[Callable[[], None]] = []
 
     def __call__(self) -> bool:
@@ -60,10 +60,14 @@ class StopRequest:
         del frame
         if self():
             since_s = time.monotonic() - self._first_s
-            if since_s < _SAME_S[signal.Signals(number)] and os.getppid() == self._parent:
+            if since_s < _SAME_S:
+                self._parent = os.getppid()  # the first signal may have come before it had ended
+                return
+            is_sigterm, same_parent = number == signal.SIGTERM, os.getppid() == self._parent
+            if is_sigterm and same_parent and since_s < _SAME_SIGTERM_S:
                 return
             os._exit(128 + number)
-        self._first_s = time.monotonic()
+        self._first_s, self._parent = time.monotonic(), os.getppid()
         self._event.set()
         # In a thread, because `wake` may need a lock that the interrupted main thread holds.
         threading.Thread(target=self._wake, daemon=True).start()

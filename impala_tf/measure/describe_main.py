@@ -45,7 +45,7 @@ def main(given: Given) -> int:
     select_device(config.process.device)
     dtype = precision.torso_dtype(config.agent)
     if tf.config.get_visible_devices("GPU"):
-        # The process that measures updates takes all of the GPU's memory.
+        # Only the process that measures updates needs it.
         tf.config.set_visible_devices([], "GPU")
     start_xla()
     agent = agent_of(config.agent, spec, dtype)

@@ -19,7 +19,8 @@ def main(given: Given) -> int:
     Raises:
       ConfigError: no logdir, no whole checkpoint, or one of another level or network.
     """
-    config, spec = resolve(as_trained(given))
+    # Other machines compute in float32.
+    config, spec = resolve(as_trained(given).replace(precision="float32"))
     select_device(config.process.device)
     trained = trained_agent.load(config, spec)
     action_space = suites.action_space(config.environment)

@@ -105,8 +105,9 @@ def select_device(device: str) -> None:
     if gpus:
         for gpu in gpus:
             # Otherwise a process takes all of a GPU's memory, and nothing else can use it: neither
-            # a second learner nor --mode=test beside a run. A script may have used it before.
-            with contextlib.suppress(RuntimeError):
+            # a second learner nor --mode=test beside a run. A script may have used it before, or
+            # have limited its memory.
+            with contextlib.suppress(RuntimeError, ValueError):
                 tf.config.experimental.set_memory_growth(gpu, True)
         names = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
         _log.info("computing on GPU: %s", ", ".join(map(str, names)))

@@ -73,6 +73,14 @@ def test_parameters_come_in_one_copy(gpu: None) -> None:
         np.testing.assert_array_equal(array, variable.numpy())
 
 
+def test_variables_of_several_dtypes_keep_them(gpu: None) -> None:
+    """A torso of the user's own may count its steps."""
+    variables = [tf.Variable([1.5, 2.5]), tf.Variable(3, dtype=tf.int64)]
+    floats, count = device.Values(variables)()
+    assert floats.tolist() == [1.5, 2.5]
+    assert (count.dtype, count.tolist()) == (np.int64, 3)
+
+
 @pytest.mark.parametrize(("spec", "suits"), [(SPEC, True), (TEXT, False)])
 def test_xla_compiles_no_network_that_reads_texts(spec: EnvironmentSpec, suits: bool) -> None:
     """How many different ones a batch has is not known before: the run would fail."""

@@ -88,29 +88,43 @@ def test_several_signals_of_one_request_do_not_cost_the_checkpoint(
     assert (done.returncode == 0) == goes_on
 
 
-PARENT_AND_CHILD = """
-import os, signal, subprocess, sys, time
+# The parent starts its child from a thread, and has others, as one that supervises processes.
+PARENT = """
+import os, subprocess, sys, threading, time
+for _ in range(4):
+    threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
+child = [sys.executable, "-c", sys.argv[1], str(os.getpid())]
+thread = threading.Thread(target=subprocess.run, args=(child,))
+thread.start()
+thread.join()
+"""
+CHILD = """
+import os, signal, sys, time
 from impala_tf.machine.process_lifetime import StopRequest, die_with_parent
-if len(sys.argv) == 1:
-    subprocess.run([sys.executable, __file__, str(os.getpid())])
-die_with_parent(int(sys.argv[1]), signal.SIGTERM)
 stop = StopRequest()
 stop.install()
-os.kill(os.getpid(), signal.SIGTERM)
-print("stops", flush=True)
-for _ in range(600):
+die_with_parent(int(sys.argv[1]), signal.SIGTERM)
+if {stops_before}:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1.0)
+print("ready", flush=True)
+for _ in range(600 if {stops_before} else 10):
     time.sleep(0.1)
-print("has not ended")
+print("writes its checkpoint", stop())
 """
 
 
-def test_what_stops_ends_at_once_with_its_parent(tmp_path: Path) -> None:
-    """Ctrl-C again ends the parent; a learner that hangs must not stay."""
-    script = tmp_path / "parent_and_child.py"
-    script.write_text(PARENT_AND_CHILD)
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize(
+    ("stops_before", "printed"), [(False, "writes its checkpoint True\n"), (True, "")]
+)
+def test_the_end_of_the_parent_is_one_request(stops_before: bool, printed: str) -> None:
+    """For a process that was not told before. One that hangs while it stops must not stay."""
+    child = CHILD.format(stops_before=stops_before)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, child], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     assert parent.stdout is not None
-    assert parent.stdout.readline() == "stops\n"
+    assert parent.stdout.readline() == "ready\n"
     parent.kill()
-    assert parent.stdout.read() == ""  # returns when the child has ended, too
+    assert parent.stdout.read() == printed  # returns when the child has ended, too
     parent.wait()

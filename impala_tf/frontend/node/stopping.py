@@ -51,11 +51,12 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
                 ) from error
             _interrupt_supervisor(state)
     until_s = time.monotonic() + asked["timeout_s"]
+    told: set[int] = set()
     while True:
         state = files.read_state(state_file) or state
         alive = files.living_pids(state)
         if "supervisor" not in alive:
-            _terminate(alive)
+            _terminate(alive, told)
         left = {name: pid for name, pid in alive.items() if name in names}
         if _have_ended(state, alive, names) or time.monotonic() > until_s:
             break
@@ -92,7 +93,9 @@ def _interrupt_supervisor(state: NodeState) -> None:
             os.kill(pid, signal.SIGINT)
 
 
-def _terminate(alive: Mapping[str, int]) -> None:
-    for pid in alive.values():
+def _terminate(alive: Mapping[str, int], told: set[int]) -> None:
+    """Sends each process one SIGTERM: a later one would end a learner before its checkpoint."""
+    for pid in set(alive.values()) - told:
+        told.add(pid)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
