@@ -67,6 +67,7 @@ def group(tmp_path, monkeypatch):
         supervisor.stop()
 
 
+@pytest.mark.long
 def test_a_group_forms_again_after_one_learner_failed_before_it_met_the_other(group, tmp_path):
     for thread in group:
         thread.join(timeout=240)

@@ -99,6 +99,7 @@ def test_a_learner_without_a_batch_does_not_block_the_group_and_adds_no_frames(r
     assert second_stops
 
 
+@pytest.mark.long
 def test_three_learners_of_dqn_normalise_by_everything_that_arrived(tmp_path: Path):
     """Also before they begin to learn: later, only few of the observed steps would be left."""
     ranks = run("tests.helpers.horovod_images", 3, tmp_path)

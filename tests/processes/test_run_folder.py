@@ -25,7 +25,7 @@ def described(logdir: Path) -> dict[str, Any]:
     return dict(json.loads((logdir / "config.json").read_text()))
 
 
-@pytest.mark.end_to_end
+@pytest.mark.long
 def test_two_seeds_are_two_runs_and_a_resume_is_written_down(start: Start, tmp_path: Path) -> None:
     for seed in (1, 2):
         code, out, err = start(*SHORT, f"--seed={seed}", cwd=tmp_path).wait()

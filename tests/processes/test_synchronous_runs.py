@@ -53,6 +53,7 @@ def test_what_actors_wait_for(
     assert config["batch_size"] == 16 or synchronization == "none"
 
 
+@pytest.mark.long
 def test_a_run_learns_from_gradients_that_its_actors_compute(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
