@@ -117,7 +117,7 @@ class Batches(Generic[S]):
       batch_size: B.
 
     Attributes:
-      closed: whether the queue was closed, and no whole batch is left.
+      closed: whether this was closed; or the queue was, and no whole batch is left.
     """
 
     def __init__(self, queue: UnrollQueue[S], batch_size: int) -> None:
@@ -154,6 +154,11 @@ class Batches(Generic[S]):
             if not self._queue.drops(found):
                 return found
         return None
+
+    def close(self) -> None:
+        """Lets `get` return None from now on, also a call that waits; the queue stays open."""
+        self._taken.put(QueueClosed("no batch is wanted any more"))
+        self.closed = True
 
     def _ask(self) -> None:
         if not self._is_asked:

@@ -123,6 +123,9 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
         learner.compile()
         parts.recorder.begin(learner.agent_steps, learner.environment_frames)
         batches = Batches(parts.queue, configs.sent_per_batch(config))
+        # The learner stops to wait for a batch, and tells the others at once. The queue itself is
+        # closed later: where there is a GPU, what waits in it then has failed other operations.
+        stop.on_request(batches.close)
         loop.run(batches, stop_requested, regroup_requested)
         if any(group.gather(callbacks.stopping)):
             learner.finish()
@@ -137,8 +140,6 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
                 parts.inference.close()
             _wait_for_actors_to_be_told(parts.server)
 
-    # With the queue closed, the learner does not wait for a batch: it tells the others at once.
-    stop.on_request(parts.queue.close)
     if parts.inference is not None:
         stop.on_request(parts.inference.close)
     reporter = StatusReporter(parts, stop, peers)

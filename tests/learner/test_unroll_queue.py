@@ -292,3 +292,16 @@ def test_a_whole_batch_that_became_stale_before_it_was_used_is_dropped() -> None
     assert versions(following(coming)) == [2, 2]
     assert newest.dropped == 2
     queue.close()
+
+
+def test_a_learner_that_stops_waits_no_longer_and_the_queue_stays_open() -> None:
+    """On a GPU, what waited in a queue that was closed failed the learner's last checkpoint."""
+    queue = UnrollQueue(MLP_SPECS, capacity=4)
+    coming = Batches(queue, batch_size=4)
+    waits = upcoming(coming)
+    coming.close()
+    assert waits.wait() is None
+    assert coming.closed
+    assert coming.get(A_WHILE_S) is None
+    queue.put(numbered(0, 2))  # does not raise
+    queue.close()
