@@ -10,8 +10,7 @@
 # make test-faults                 full disks, lost learners, broken levels; needs root
 # make test-rates                  what a run keeps when actors are killed; wants an idle machine, so CI leaves it out
 # make test-cluster                a run over three machines, made of network namespaces; needs root
-# make test-other                  the groups long, faults, cluster, zoo, slurm and ray together: some compute while
-#                                  others wait, so it takes less time
+# make test-other                  the groups long, faults, cluster, zoo, slurm and ray in one go, as CI runs them
 # make test-end_to_end             whole runs on this machine, which make test has, too
 # make wheel                       dist/impala_tf-VERSION-py3-none-any.whl, to install anywhere
 # make docs                        the documentation as a site, in site/

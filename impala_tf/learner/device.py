@@ -1,8 +1,8 @@
 """What a learner does differently on a GPU: it compiles more, and copies seldom.
 
-Starting an operation takes some 10 microseconds. Most operations of a small network take less than
-that, and the learner shares the machine's cores with actors. So the number of operations and copies
-makes a learner slow there, not their size.
+Starting an operation takes longer than most operations of a small network, and the learner shares
+the machine's cores with actors. So the number of operations and copies makes a learner slow there,
+not their size.
 """
 
 from __future__ import annotations
