@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import tree
 from gymnasium.spaces import Dict
 from gymnasium.vector import VectorEnv
 
 from impala_tf.agents.interface import Policy
-from impala_tf.config import Given, python_values
+from impala_tf.config import ConfigError, Given, python_values
 from impala_tf.environments import spaces, suites
-from impala_tf.processes import players
+from impala_tf.processes import players, trained_flags
 from impala_tf.processes.common import seed_of
 from impala_tf.processes.players import Player
 from impala_tf.types import EnvOutput, Nest
@@ -86,10 +85,13 @@ class Agent:
           an action of `action_space`, and the state for the next step.
 
         Raises:
-          ValueError: the observation has another shape, or other parts.
+          ValueError: the observation has another shape, or other parts; or `state` is none that
+            this method returned.
         """
         self._check(observation)
-        batch = tree.map_structure(lambda part: np.asarray(part)[None], observation)
+        if not (state is None or isinstance(state, State)):
+            raise ValueError(f"state: give what the last act() returned, or None; not {state!r}")
+        batch = _batch_of(observation)
         begins = state is None
         before = state or State(self._player.initial_state(1), self._no_action)
         flags = {"terminated": False, "truncated": False, "autoreset": begins}
@@ -106,6 +108,7 @@ class Agent:
 
     def make_env(self) -> VectorEnv[Any, Any, Any]:
         """Returns one environment of the level, as agents see it: a vector of length 1."""
+        trained_flags.use_modules_of(self._player.logdir.path, self._player.environment)
         return suites.make(self._player.environment, 1, seed=_seed(self._player))
 
     def _check(self, observation: Any) -> None:
@@ -120,6 +123,13 @@ class Agent:
         if choice not in self._policies:
             self._policies[choice] = self._player.policy(1, _seed(self._player), choice)
         return self._policies[choice]
+
+
+def _batch_of(observation: Any) -> Any:
+    """Returns an observation, or each of its parts, as an array [1, ...]."""
+    if isinstance(observation, Mapping):
+        return {name: _batch_of(part) for name, part in observation.items()}
+    return np.asarray(observation)[None]
 
 
 def _shapes(observation: Any) -> Any:
@@ -146,10 +156,13 @@ def load(
         algorithm. Their code runs here.
 
     Raises:
-      ConfigError: there is no agent, or a module of it is not trusted.
+      ConfigError: there is no agent, it learned several levels, or a module of it is not trusted.
     """
     given = given_for(logdir, checkpoint, trust_level_module, {})
-    return Agent(players.load(given, choose_device=False))
+    player = players.load(given, choose_device=False)
+    if len(player.spec.levels) > 1:
+        raise ConfigError(f"--logdir={logdir}: learned several levels; play them with --mode=test")
+    return Agent(player)
 
 
 def given_for(

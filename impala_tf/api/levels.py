@@ -129,11 +129,27 @@ def _written(level: Callable[..., Any]) -> Level:
     return Level(f"{module.__name__}:{name}", written=(f"{module.__name__}.py", text))
 
 
+_trained_here: dict[Path, str] = {}  # {module that `write` made: its text}
+
+
 def write(level: Level, logdir: Path) -> None:
-    """Writes a level's module into the logdir, for this user alone, if it has to be."""
+    """Writes a level's module into the logdir, for this user alone, if it has to be.
+
+    Raises:
+      ConfigError: this program has trained another function of that name there. (Another program
+        would write the same function in other words.)
+    """
     if level.written is None:
         return
     name, text = level.written
+    path = (logdir / name).absolute()
+    if path.exists() and _trained_here.get(path, text) != text:
+        raise ConfigError(
+            f"--logdir={logdir}: holds a run of another level that is called"
+            f" {level.name.partition(':')[2]}, too; give another logdir, or fresh=True to move that"
+            " run aside"
+        )
+    _trained_here[path] = text
     temporary = logdir / f".{name}.{os.getpid()}"
     temporary.unlink(missing_ok=True)
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

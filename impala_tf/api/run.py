@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import csv
+import io
 import os
 import sys
 import threading
@@ -24,6 +25,7 @@ from impala_tf.processes.local_training import LocalTraining
 
 _OF_COMMANDS = (
     "mode", "level_name", "job_name", "task", "workers_csv_path", "dry_run", "detach",
+    "config", "engine", "join",
 )  # fmt: skip
 
 
@@ -91,7 +93,9 @@ class Run:
         last = status.read_status(Logdir(self.logdir).status())
         total = self._training.config.run.total_environment_frames
         if last is None:
-            state = "failed" if self._over.is_set() else "starting"
+            state = "starting"
+            if self._over.is_set():
+                state = "stopped" if self._failure is None else "failed"
             return Progress(state, self._training.frames, total, None, None)
         row = last["row"] or {}
         return Progress(
@@ -269,8 +273,8 @@ def _table(path: Path) -> Any:
 
 def _records(path: Path) -> np.ndarray:
     """Returns the rows of a CSV file as a record array; columns that hold text are objects."""
-    with path.open(newline="", encoding="utf-8") as file:
-        names, *rows = list(csv.reader(file)) or [[]]
+    text = path.read_text(encoding="utf-8") if path.exists() else ""  # a run that just begins
+    names, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
     columns = [_column(cells) for cells in zip(*rows, strict=True)] or [np.zeros(0)] * len(names)
     types = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]
     table = np.empty(len(rows), types)

@@ -12,12 +12,14 @@ from impala_tf.config import words
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
 from impala_tf.config.limits import problems
+from impala_tf.config.own_levels import kwargs_text, level_kwargs
 
 
 def given(flags: Mapping[str, Any]) -> Given:
     """Returns flags given as Python values, such as {"num_actors": 2}.
 
-    Numbers may be NumPy's, paths `os.PathLike`, and repeated flags lists. None asks for the
+    Numbers may be NumPy's, paths `os.PathLike`, repeated flags lists, and `level_kwargs` a
+    dictionary. None asks for the
     default that follows from other flags. TF_CONFIG has no effect here.
 
     Raises:
@@ -38,6 +40,8 @@ def given(flags: Mapping[str, Any]) -> Given:
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if name == "level_kwargs":
+        return _one_text(value)
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, numbers.Number) and hasattr(value, "item"):  # NumPy's
@@ -48,6 +52,15 @@ def _plain(name: str, value: Any) -> Any:
     if kind is int and type(value) is float and value.is_integer():  # 1e6 is a float in Python
         return int(value)
     return value
+
+
+def _one_text(value: Any) -> Any:
+    """Returns --level_kwargs in the one form that a run is known by; what is wrong, as it is."""
+    try:
+        kwargs = level_kwargs(value) if isinstance(value, str) else value
+        return kwargs_text(kwargs) if isinstance(kwargs, Mapping) else value
+    except (TypeError, ValueError):
+        return value
 
 
 def _problem(name: str, value: Any) -> str | None:

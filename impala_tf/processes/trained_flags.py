@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from impala_tf.config import (
     plug_ins,
 )
 from impala_tf.environments import suites
-from impala_tf.logdir import Logdir
+from impala_tf.logdir import Logdir, no_run
 from impala_tf.processes import provenance
 
 # What a run's flags say about its own processes, and what only the user at the terminal decides:
@@ -57,7 +58,7 @@ def as_trained(given: Given) -> Given:
         )
     described = provenance.read(logdir)
     if not described:
-        raise ConfigError(f"--logdir={logdir.path}: holds no run (no config.json)")
+        raise ConfigError(f"--logdir={logdir.path}: {no_run(logdir.path)}")
     # Runs from before there were presets are of the paper's.
     flags = {"preset": "paper", **described["flags"]}
     kept = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
@@ -93,9 +94,45 @@ def _trusted(given: Given, merged: Given) -> Given:
     """Returns `merged` if its modules are trusted; see `as_trained`."""
     folder = Path(given["logdir"])
     _check_trusted(given, merged)
-    if any((folder / f"{module}.py").is_file() for module in suites.modules(merged.environment)):
-        sys.path.append(str(folder))  # `impala_tf.train` wrote it there, from a notebook
+    # One that the command line names is the user's own: what the folder has was not asked about.
+    use_modules_of(folder, merged.environment, but=suites.modules(given.environment))
     return merged
+
+
+def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection[str] = ()) -> None:
+    """Imports the level's modules that are in a folder, in place of those of other runs.
+
+    `impala_tf.train` writes functions of a notebook there, and they may have the same name in every
+    run.
+
+    Args:
+      folder: of a run, or of an exported agent; trusted.
+      environment: names the level.
+      but: modules that are not taken from the folder.
+
+    Raises:
+      ConfigError: a module cannot be imported.
+    """
+    found = {name: folder / f"{name}.py" for name in suites.modules(environment) if name not in but}
+    found = {name: path for name, path in found.items() if path.is_file()}
+    if not found:
+        return
+    for other in _folders_of_modules:
+        sys.path.remove(other)
+    _folders_of_modules[:] = [str(folder)]
+    sys.path.append(str(folder))  # for processes that environments run in
+    for name, path in found.items():
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:
+            del sys.modules[name]
+            raise ConfigError(f"{path}: {plug_ins.cannot_import(name, error)}") from error
+
+
+_folders_of_modules: list[str] = []  # that `use_modules_of` has added to sys.path
 
 
 def _checked(flags: dict[str, Any], file: Path) -> Given:
@@ -121,5 +158,5 @@ def _check_trusted(typed: Given, given: Given) -> None:
             return
     raise ConfigError(
         f"--logdir={logdir}: it imports the Python module {modules[0]}, whose code would run"
-        " here; if you trust it, add --trust_level_module"
+        " here; if you trust it, add --trust_level_module (in Python: trust_level_module=True)"
     )

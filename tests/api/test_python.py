@@ -14,10 +14,18 @@ import numpy as np
 import pytest
 
 import impala_tf as impala
+from impala_tf.api import levels
+from impala_tf.config import python_values
+from impala_tf.environments import suites
+from impala_tf.processes import trained_flags
 from tests.helpers.runs import PROJECT, status
 from tests.helpers.waiting import wait_until
 
 CARTPOLE = "CartPole-v1"
+
+
+def impala_given(**flags):
+    return python_values.given(flags)
 
 
 def test_the_package_offers_its_interface_and_stays_light():
@@ -39,6 +47,8 @@ def test_the_package_offers_its_interface_and_stays_light():
         (CARTPOLE, {"num_actors": 1.5}, "--num_actors=1.5: must be a whole number"),
         (CARTPOLE, {"device": "tpu"}, "--device='tpu': must be one of auto, cpu, gpu"),
         (CARTPOLE, {"mode": "test"}, "--mode: train does not take it"),
+        (CARTPOLE, {"config": "c.yaml"}, "--config: train does not take it"),
+        (CARTPOLE, {"level_kwargs": [1]}, "--level_kwargs=[1]: must be a string"),
         ("CartPoel-v1", {}, "--level_name=CartPoel-v1: no such level; near matches: CartPole-v1"),
         (3, {}, "level=3: must be a level's name, or a function or class that makes an"),
     ],
@@ -49,6 +59,39 @@ def test_wrong_input_is_refused_before_anything_starts(tmp_path, level, flags, p
     (line,) = caught.value.problems
     assert line.startswith(problem), line
     assert not (tmp_path / "run").exists()
+
+
+def test_functions_of_one_name_are_not_taken_for_each_other(tmp_path):
+    """Two runs of a notebook have a module of one name; each plays its own."""
+
+    def level(length):
+        def make_level():
+            return gymnasium.make(CARTPOLE, max_episode_steps=length)
+
+        return levels.level_of(make_level)
+
+    environments = {}
+    for length in (3, 5):
+        (tmp_path / str(length)).mkdir()
+        made = level(length)
+        levels.write(made, tmp_path / str(length))
+        given = impala_given(level_name=made.name)
+        environments[length] = given.environment
+    for length in (3, 5, 3):
+        trained_flags.use_modules_of(tmp_path / str(length), environments[length])
+        vector = suites.make(environments[length], 1, seed=1)
+        assert vector.spec is not None and vector.spec.max_episode_steps == length
+        vector.close()
+    assert sum(str(tmp_path) in each for each in sys.path) == 1
+    levels.write(level(5), tmp_path / "5")  # the same one again: a run resumes
+    with pytest.raises(impala.ConfigError, match="holds a run of another level"):
+        levels.write(level(3), tmp_path / "5")
+
+
+def test_keywords_of_a_level_are_one_text_however_they_are_given():
+    texts = {"sutton_barto_reward": True}, '{"sutton_barto_reward":true}'
+    given = [impala_given(level_name=CARTPOLE, level_kwargs=each) for each in texts]
+    assert {each["level_kwargs"] for each in given} == {'{"sutton_barto_reward": true}'}
 
 
 def test_what_cannot_be_loaded(tmp_path):

@@ -45,7 +45,7 @@ def test_the_module_of_a_foreign_run_is_not_imported(foreign: Path) -> None:
     assert (status, imported) == (2, False)
     assert printed.strip().endswith(
         f"--logdir={foreign}: it imports the Python module someones_levels, whose code would"
-        " run here; if you trust it, add --trust_level_module"
+        " run here; if you trust it, add --trust_level_module (in Python: trust_level_module=True)"
     )
 
 
