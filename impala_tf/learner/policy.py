@@ -174,7 +174,7 @@ class PolicyStep(GradientStep):
         loss = config.loss
         scales, normalizes = loss.advantage_scaling == "rms", loss.value_normalization == "running"
         self._advantages = RunningMoments(_ADVANTAGE_DECAY) if scales else None
-        self._values = RunningMoments(_VALUE_DECAY, agent.num_levels) if normalizes else None
+        self._values = value_moments(agent) if normalizes else None
         self._estimates_once = algorithm(loss.algorithm).estimates_once
         self._gradients = PolicyGradients(
             agent, layout, config, self.entropy_cost, self._advantages
@@ -183,7 +183,7 @@ class PolicyStep(GradientStep):
 
     def trackables(self) -> dict[str, snt.Module]:
         """Returns what a checkpoint holds, by name."""
-        values = None if self._values is None else _ValueNormalizer(self._values)
+        values = None if self._values is None else ValueNormalizer(self._values)
         own = {"advantage_moments": self._advantages, "value_normalizer": values}
         found = {name: part for name, part in own.items() if part is not None}
         return {**super().trackables(), **found}
@@ -237,7 +237,12 @@ class PolicyStep(GradientStep):
             self.agent.policy_heads.set_unit(self._values.mean, self._values.std)
 
 
-class _ValueNormalizer(snt.Module):
+def value_moments(agent: Agent) -> RunningMoments:
+    """Returns new moments of value targets, of each level; `ValueNormalizer` keeps them."""
+    return RunningMoments(_VALUE_DECAY, agent.num_levels)
+
+
+class ValueNormalizer(snt.Module):
     """Gives the moments of values the name that they have in checkpoints of all versions."""
 
     def __init__(self, moments: RunningMoments) -> None:

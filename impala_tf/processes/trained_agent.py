@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import tensorflow as tf
+
 from impala_tf.agents.agent import Agent, agent_here
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
+from impala_tf.learner.policy import ValueNormalizer, value_moments
+from impala_tf.learner.statistics import FORMAT
 from impala_tf.processes.common import logdir_of
 from impala_tf.types import EnvironmentSpec
 
@@ -37,7 +41,12 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
     logdir = logdir_of(config)
     is_best = config.evaluation.checkpoint == "best"
     folder = logdir.best if is_best else logdir.checkpoints
-    checkpointer = Checkpointer(folder, {"agent": agent})
+    trackables: dict[str, tf.Module] = {"agent": agent}
+    moments = None
+    if config.loss.value_normalization == "running" and not agent.has_q_values:
+        moments = value_moments(agent)
+        trackables["value_normalizer"] = ValueNormalizer(moments)
+    checkpointer = Checkpointer(folder, trackables)
     signature = signature_of(config, spec)
     state = checkpointer.restore(
         lambda state: check_compatible(state["identity"], signature, config.run.logdir),
@@ -47,6 +56,10 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
         which = "best checkpoint yet" if is_best else "checkpoint to test"
         raise ConfigError(f"--logdir={config.run.logdir}: holds no {which}")
     counters = state["counters"]
+    if moments is not None:  # without its unit, the baseline would not be in that of the rewards
+        if counters.get("statistics_format", 1) < FORMAT:
+            moments.convert()
+        agent.policy_heads.unit.assign(moments.mean, moments.std)
     progress = {
         "wall_time_s": state["recorder"]["wall_time_s"],
         **{name: int(counters[name]) for name in _COUNTED},
