@@ -33,7 +33,7 @@ _TEXTS = ("config.json", "config.yaml", "best/best.json", "wandb/run_id")
 # What may be removed from a mirror once no checkpoint needs it. Nothing else ever is.
 _OURS = re.compile(r"(checkpoints|best)/ckpt-\d+/[^/.][^/]*|mirrored/ckpt-\d+\.json(\.part)?")
 _FILES = re.compile(
-    r"((checkpoints|best)/ckpt-\d+|tensorboard)/[^/.][^/]*|[a-z_]*metrics(-[a-z]+)?\.csv"
+    r"((checkpoints|best)/ckpt-\d+|tensorboard)/[^/.][^/]*|[a-z_]*metrics(-[a-z]+)?\.csv|evaluation\.csv"
 )
 _README = "Checkpoints of a run of impala_tf (--mirror). Older ones are removed from here.\n{}\n"
 
@@ -99,7 +99,7 @@ def _snapshot(logdir: Logdir, checkpoint: Path, aside: Path) -> Snapshot:
             except OSError:  # there are file systems without links
                 shutil.copyfile(path, link)
             sources[name] = link, link.stat().st_size
-    growing = (logdir.metrics, logdir.learner_metrics, logdir.level_metrics,
+    growing = (logdir.metrics, logdir.learner_metrics, logdir.level_metrics, logdir.evaluations,
                logdir.callback_metrics, *sorted(logdir.tensorboard.glob("events.*")))  # fmt: skip
     for path in filter(Path.exists, growing):
         sources[str(path.relative_to(logdir.path))] = path, path.stat().st_size

@@ -81,6 +81,7 @@ def test_a_lost_logdir_comes_back_as_it_was_at_the_newest_checkpoint(tmp_path, r
     best = run.logdir.best / "ckpt-000000000001"
     shutil.copytree(run.logdir.checkpoints / best.name, best)
     (run.logdir.best / "best.json").write_text("{}")
+    run.logdir.evaluations.write_text("environment_frames\n20\n")
     taken = run.snapshot(2)
     with run.logdir.metrics.open("a") as file:
         file.write("a later row\n")  # while it is sent
@@ -90,7 +91,8 @@ def test_a_lost_logdir_comes_back_as_it_was_at_the_newest_checkpoint(tmp_path, r
     assert bring_back(tmp_path, run.logdir) == ["brought back from MIRROR: checkpoint of 20 frames"]
     assert brought_back(run.logdir) == 2
     assert run.rows() == ["10", "20"]
-    for name in ("config.json", "config.yaml", "best/best.json", f"best/{best.name}/state.json",
+    for name in ("config.json", "config.yaml", "evaluation.csv", "best/best.json",
+                 f"best/{best.name}/state.json",
                  "tensorboard/events.out.tfevents.1"):  # fmt: skip
         assert (run.logdir.path / name).read_bytes() == (lost / name).read_bytes(), name
 
