@@ -35,9 +35,7 @@ def check(flag: str, name: str) -> None:
     plug_ins.look_in_current_folder()
     spec = _spec(module)
     if spec is None:
-        raise ConfigError(
-            f"--{flag}={name}: cannot import the module '{module}': No module named '{module}'"
-        )
+        raise ConfigError(f"--{flag}={name}: {plug_ins.not_found(module)}")
     if spec.origin is None or not spec.origin.endswith(".py"):
         return
     try:

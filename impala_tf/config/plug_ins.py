@@ -73,16 +73,41 @@ def load(flag: str, name: str) -> Any:
     look_in_current_folder()
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
-        reason = str(error) if isinstance(error, ImportError) else raised(error)
-        raise ConfigError(
-            f"--{flag}={name}: cannot import the module '{module_name}': {reason}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"--{flag}={name}: {cannot_import(module_name, error)}") from error
     try:
         return getattr(module, attribute)
     except AttributeError:
         hint = near(attribute, vars(module))
         raise ConfigError(f"--{flag}={name}: {module_name} has no {attribute}{hint}") from None
+
+
+def cannot_import(module: str, error: BaseException) -> str:
+    """Returns why a module of the user's own cannot be imported, and what to do about it."""
+    reason = str(error) if isinstance(error, ImportError) else raised(error)
+    if isinstance(error, SystemExit):
+        reason += '; put what only a script does under: if __name__ == "__main__":'
+    if getattr(error, "name", None) in _with_parents(module):
+        reason += f"; {_where_to_start(module)}"
+    return f"cannot import the module '{module}': {reason}"
+
+
+def not_found(module: str) -> str:
+    """Returns `cannot_import` of a module that is nowhere."""
+    missing = ModuleNotFoundError(f"No module named '{module}'", name=module)
+    return cannot_import(module, missing)
+
+
+def _with_parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+def _where_to_start(module: str) -> str:
+    if module.endswith(".py"):
+        return f"write {module.removesuffix('.py')}, without .py"
+    file = f"{module.partition('.')[0]}.py"
+    return f"start the command in the folder that holds {file}, or add that folder to PYTHONPATH"
 
 
 def near(name: str, others: Iterable[str]) -> str:

@@ -124,7 +124,7 @@ def render_twin(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
 
 
 class LifeLoss(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Adds info["life_lost"], bool [N]: a life was lost and the game continues.
+    """Adds info[LIFE_LOST], bool [N]: a life was lost and the game continues.
 
     ALE's own `episodic_life` would restart the whole game at every lost life.
     """

@@ -18,7 +18,7 @@ from impala_tf.types import EnvOutput, Episode
 
 _log = logging.getLogger("impala_tf.environments")
 
-LIFE_LOST = "life_lost"
+LIFE_LOST = "a life was lost, of impala_tf"
 """Key of `info`, bool [N]: a life was lost that ends an episode for learning but not the game."""
 AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 _CLOSE_S = 1.0
@@ -67,7 +67,10 @@ class BatchedEnvironment:
 
     def reset(self) -> EnvOutput:
         """Starts new games everywhere and returns their first step; drops unfinished games."""
-        observation, _ = self._env.reset()
+        try:
+            observation, _ = self._env.reset()
+        except SystemExit as end:
+            raise _exited(end) from end
         self._game_over = np.zeros(self._num_envs, np.bool_)
         self._returns.fill(0)
         self._lengths.fill(0)
@@ -85,9 +88,12 @@ class BatchedEnvironment:
 
     def step(self, actions: np.ndarray) -> EnvOutput:
         """Takes actions [N, *ActionSpec.shape] and returns the step that follows."""
-        observation, reward, terminated, truncated, info = self._env.step(
-            self._to_environment(actions)
-        )
+        try:
+            observation, reward, terminated, truncated, info = self._env.step(
+                self._to_environment(actions)
+            )
+        except SystemExit as end:
+            raise _exited(end) from end
         life_lost = info.get(LIFE_LOST, self._no_life_lost)
         before, self._game_over = self._game_over, terminated | truncated
         ignored = before & ~self._same_step
@@ -125,6 +131,11 @@ class BatchedEnvironment:
             self._episodes.append(game)
         self._returns[self._game_over] = 0
         self._lengths[self._game_over] = 0
+
+
+def _exited(end: SystemExit) -> RuntimeError:
+    """Returns the error for a level that ends its process, which would look like the run's end."""
+    return RuntimeError(f"the level called sys.exit({end.code!r})")
 
 
 def same_step(env: VectorEnv[Any, Any, Any]) -> np.ndarray:

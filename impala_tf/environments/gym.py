@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+import logging
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box, Dict
 from gymnasium.vector import VectorEnv
 
@@ -18,14 +21,19 @@ from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
 from impala_tf.config.own_levels import level_kwargs
 from impala_tf.environments import own_levels, spaces
 from impala_tf.environments.batched import AUTORESET_MODES, ends_with_parent
+from impala_tf.environments.images import as_image
 from impala_tf.environments.suite import Suite, explained, missing_package, near_matches
 from impala_tf.types import EnvironmentSpec, ObservationSpec
+
+_log = logging.getLogger("impala_tf.environments")
 
 # A step that takes longer is worth the work of sending it to a process of its own and back.
 _EXPENSIVE_STEP_S = 1e-3
 _PROBE_S = 0.25
 _OLD_GYM = "gym:"
 _PROBE_STEPS = 200
+# Gymnasium's ids for levels of the library before it; gym:LEVEL is how to name those.
+_ADAPTERS = ("GymV21Environment-v0", "GymV26Environment-v0")
 # Levels that are registered once a package is imported, or its function called.
 _PACKAGES = {
     "MiniGrid-": ("minigrid", ""),
@@ -39,7 +47,7 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     vector = make(env, num_envs=1, num_threads=1)
     observation = spaces.observation_spec(vector.single_observation_space)
     actions = spaces.action_spec(vector.single_action_space)
-    vector.close()
+    _close(env.level_name, vector)
     repeats = env.num_action_repeats
     limit = level_kwargs(env.level_kwargs).get(
         "max_episode_steps", getattr(vector.spec, "max_episode_steps", None)
@@ -91,12 +99,23 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     """
     unrendered = _vectorize(env, 1, "sync")
     render_modes = unrendered.metadata.get("render_modes", ())
-    unrendered.close()
+    _close(env.level_name, unrendered)
     if "rgb_array" not in render_modes:
         raise ConfigError(
             f"--video: --level_name={env.level_name} has no render mode rgb_array, so no video"
         )
     return _vectorize(env, 1, "sync", render_mode="rgb_array")
+
+
+def may_render(env: EnvironmentConfig) -> bool:
+    """Tells whether a level seems to have the render mode rgb_array; nothing is made."""
+    if own_levels.is_own(env.level_name):
+        module, _, name = env.level_name.rpartition(":")
+        return own_levels.may_render(getattr(sys.modules[module], name))
+    make = find(env.level_name).entry_point
+    if make is None:  # it has only a vector environment
+        return False
+    return own_levels.may_render(load_env_creator(make) if isinstance(make, str) else make)
 
 
 def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
@@ -112,14 +131,20 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
     kwargs = own_levels.registered_kwargs(env, registered)
     vector = gymnasium.make_vec(registered, 1, vectorization_mode=mode, **kwargs)
     space = vector.single_observation_space
-    vector.close()
+    _close(env.level_name, vector)
     parts = space.spaces.values() if isinstance(space, Dict) else [space]
-    if not all(isinstance(part, Box) for part in parts):
+    if not all(isinstance(part, Box) and not _is_rearranged(part) for part in parts):
         return None
     module, _, name = env.level_name.rpartition(":")
     settings = {"id": name, "num_envs": 1, "vectorization_mode": mode, **kwargs}
     imports = [module] if module else []
     return {"imports": imports, "make": "gymnasium:make_vec", "settings": settings}
+
+
+def _is_rearranged(space: Box) -> bool:
+    """Tells whether agents see an image that has other numbers, or another order of them."""
+    found = as_image(space)
+    return found is not None and (found[0].shape, found[0].dtype) != (space.shape, space.dtype)
 
 
 def module_of(level_name: str) -> str:
@@ -207,6 +232,14 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, rewards, terminated, truncated, info
 
 
+def _close(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
+    """Closes environments. Of a level whose own code fails there, a warning is enough."""
+    try:
+        vector.close()
+    except Exception as error:
+        _log.warning("--level_name=%s: its close() raised %s", level_name, plug_ins.raised(error))
+
+
 def _wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
     """Returns the wrappers of each environment; the last one only changes worker processes."""
     repeats = env.num_action_repeats
@@ -223,7 +256,7 @@ def _needs_processes(env: EnvironmentConfig) -> bool:
     try:
         return _step_time_s(probe) > _EXPENSIVE_STEP_S
     finally:
-        probe.close()
+        _close(env.level_name, probe)
 
 
 def _step_time_s(vector: VectorEnv[Any, Any, Any]) -> float:
@@ -296,9 +329,19 @@ def _problem(env: EnvironmentConfig, error: Exception) -> str | None:
 
 
 def _check(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
+    space = vector.single_observation_space
     try:
-        spaces.observation_spec(vector.single_observation_space)
+        spaces.observation_spec(space)
         spaces.action_spec(vector.single_action_space)
+        for part in space.spaces.values() if isinstance(space, Dict) else [space]:
+            if (
+                isinstance(part, Box)
+                and not isinstance(part, spaces.Words)
+                and _is_rearranged(part)
+            ):
+                raise ValueError(
+                    f"its vector environment has images {part}; they must be uint8 [H, W, C]"
+                )
     except ValueError as error:
         raise ConfigError(f"--level_name={level_name}: {error}") from error
     mode = vector.metadata.get("autoreset_mode")
@@ -317,10 +360,17 @@ def _shown(observation: ObservationSpec | dict[str, ObservationSpec]) -> str:
 
 
 def installed() -> list[str]:
-    """Returns the registered ids, but not those of Atari games."""
+    """Returns the registered ids, but not those of Atari games, and no adapter of old levels."""
+    for start, (package, _) in _PACKAGES.items():
+        if importlib.util.find_spec(package) is not None:
+            _register(start)
     atari = "ale_py.env:AtariEnv"
     every = gymnasium.registry.values()
-    return sorted(registered.id for registered in every if registered.entry_point != atari)
+    return sorted(
+        registered.id
+        for registered in every
+        if registered.entry_point != atari and registered.id not in _ADAPTERS
+    )
 
 
 SUITE = Suite(
@@ -330,6 +380,7 @@ SUITE = Suite(
     spec=spec,
     make=make,
     make_rendered=make_rendered,
+    may_render=may_render,
     recipe=recipe,
     takes_own=True,
     module_of=module_of,

@@ -58,11 +58,13 @@ def _scale(space: Box) -> Callable[[np.ndarray], np.ndarray]:
         return lambda image: image
     if space.dtype == np.bool_:
         return lambda image: image.astype(np.uint8) * np.uint8(_WHITE)
-    low, high = float(space.low.min()), float(space.high.max())
-    if not high - low < np.inf or not space.is_bounded():
+    low, high = (bound.astype(np.float64) for bound in (space.low, space.high))
+    if not space.is_bounded() or not np.isfinite(high - low).all():
         raise ValueError(
             f"has images of {space.dtype} without bounds; give their space a finite `low` and"
             " `high`, which become black and white"
         )
-    unit = _WHITE / max(high - low, 1e-8)
+    if low.min() == low.max() and high.min() == high.max():
+        low, high = low.min(), high.max()  # a number is quicker than a picture
+    unit = _WHITE / np.maximum(high - low, 1e-8)
     return lambda image: np.clip((image - low) * unit + 0.5, 0, _WHITE).astype(np.uint8)

@@ -67,6 +67,24 @@ class InfoMetrics:
             )  # fmt: skip
 
 
+def only_numbers(info: Info) -> dict[str, Any]:
+    """Returns the numbers of one environment's `info`, as floats, and those of its dictionaries."""
+    found: dict[str, Any] = {}
+    for name, value in info.items():
+        if not isinstance(name, str):
+            continue
+        if isinstance(value, Mapping):
+            if inner := only_numbers(value):
+                found[name] = inner
+        elif isinstance(value, (numbers.Real, np.bool_)) or _is_single_number(value):
+            found[name] = float(value)
+    return found
+
+
+def _is_single_number(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "biuf"
+
+
 def _own(info: Info, number: int) -> tuple[Info, int]:
     """Returns the info of an environment's own level, and its number there."""
     for count, part in info.get(PARTS, ()):

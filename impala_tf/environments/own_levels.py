@@ -120,6 +120,16 @@ def registered_kwargs(env: EnvironmentConfig, registered: EnvSpec) -> dict[str, 
     return checked_kwargs(env, make, _OF_GYMNASIUM)
 
 
+def may_render(make: Callable[..., Any]) -> bool:
+    """Tells whether what makes a level seems to draw it, too; nothing is made.
+
+    A class says which render modes it has. A function must at least take render_mode.
+    """
+    takes, modes = _keywords(make), getattr(make, "metadata", {}).get("render_modes", ())
+    is_drawn = "rgb_array" in modes or not inspect.isclass(make)
+    return is_drawn and (takes is None or "render_mode" in takes)
+
+
 def import_module(flag: str, module: str) -> ModuleType:
     """Imports a module of the user's, which may lie in the current folder.
 
@@ -133,12 +143,10 @@ def import_module(flag: str, module: str) -> ModuleType:
     plug_ins.look_in_current_folder()
     try:
         return importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if line := explained(flag.partition("=")[2], error):
             raise ConfigError(line) from error
-        is_missing = isinstance(error, ImportError)
-        reason = str(error) if is_missing else plug_ins.raised(error)
-        raise ConfigError(f"{flag}: cannot import the module '{module}': {reason}") from error
+        raise ConfigError(f"{flag}: {plug_ins.cannot_import(module, error)}") from error
 
 
 def near_names(module: str, name: str) -> list[str]:
@@ -162,7 +170,7 @@ def _make_one(
         made = make(**kwargs)
     except ConfigError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = explained(env.level_name, error)
         given = f" with --level_kwargs={env.level_kwargs}" if env.level_kwargs else ""
         raise ConfigError(line or f"{flag}{given}: raised {plug_ins.raised(error)}") from error
@@ -184,7 +192,7 @@ def _wrapped(name: str, env: Environment) -> Environment:
         raise ConfigError(f"{flag}: the module {module} has no such function or class{hint}")
     try:
         made = wrapper(env)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{flag}: raised {plug_ins.raised(error)}") from error
     return _environment(flag, made)
 

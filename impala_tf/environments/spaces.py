@@ -17,6 +17,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from gymnasium.spaces.utils import flatdim, flatten
 
+from impala_tf.environments import infos
 from impala_tf.environments.images import as_image
 from impala_tf.types import ActionSpec, Kind, ObservationSpec
 
@@ -35,16 +36,25 @@ class Words(Box):
         super().__init__(0, WORD_BUCKETS, (MAX_WORDS,), np.int32)
 
 
-class Simplify(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Observations as `Box` or as a flat `Dict` of `Box`, see `simplified`."""
+class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Observations as `Box` or as a flat `Dict` of `Box`, see `simplified`; of `info`, its numbers.
+
+    Vector environments make arrays of what `info` has, which fails if its values change their type.
+    """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
         self.observation_space, self._convert = simplified(env.observation_space)
 
-    def observation(self, observation: Any) -> Any:
-        """Returns the observation in its simple form."""
-        return self._convert(observation)
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        """Resets the environment; see `gymnasium.Env.reset`."""
+        observation, info = self.env.reset(**given)
+        return self._convert(observation), infos.only_numbers(info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Takes an action; see `gymnasium.Env.step`."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._convert(observation), reward, terminated, truncated, infos.only_numbers(info)
 
 
 def simplified(space: Space[Any]) -> tuple[Space[Any], Callable[[Any], Any]]:
@@ -55,6 +65,11 @@ def simplified(space: Space[Any]) -> tuple[Space[Any], Callable[[Any], Any]]:
     """
     if not isinstance(space, (Dict, Tuple)):
         return _simplified_part(space)
+    names = [name for name, _, _ in _parts(space)]
+    if not names:
+        raise ValueError(f"has observations {space}, which hold nothing to see")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"has two parts of observations that would be called '{twice[0]}'")
     simple = {name: _simplified_part(part) for name, part, _ in _parts(space)}
     return Dict({name: box for name, (box, _) in simple.items()}), lambda observation: {
         name: simple[name][1](value) for name, _, value in _parts(space, observation)
@@ -82,6 +97,8 @@ def action_spec(space: Space[Any]) -> ActionSpec:
         return ActionSpec("multi_discrete", tuple(int(n) for n in space.nvec.flat))
     if isinstance(space, MultiBinary):
         return ActionSpec("multi_discrete", (2,) * int(np.prod(space.shape)))
+    if 0 in (space.shape or ()):
+        raise ValueError(f"has actions {space}, which hold no number to choose")
     if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
         return ActionSpec("continuous", (int(np.prod(space.shape)),))
     raise ValueError(

@@ -24,6 +24,7 @@ class Suite:
       make: makes N environments, given (flags, N, threads); their observation spaces have the
         simple form of `spaces.simplified`.
       make_rendered: makes one environment whose `render()` returns (uint8 [H, W, 3],).
+      may_render: tells quickly whether `make_rendered` seems to work with a level.
       recipe: tells how to make one environment without this package (see `suites.recipe`).
       about: one line on its levels.
       installed: returns the names of the levels that this machine has.
@@ -42,6 +43,7 @@ class Suite:
     make_rendered: Callable[[EnvironmentConfig], VectorEnv[Any, Any, Any]]
     about: str
     installed: Callable[[], Iterable[str]]
+    may_render: Callable[[EnvironmentConfig], bool] = lambda env: True
     recipe: Callable[[EnvironmentConfig], dict[str, Any] | None] = lambda env: None
     lists: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     flags_beside_others: Callable[[EnvironmentConfig], EnvironmentConfig] = lambda env: env
@@ -68,7 +70,7 @@ def missing_package(level_name: str, package: str) -> str:
     return f"--level_name={level_name}: needs the extra {extra}: {command}"
 
 
-def explained(level_name: str, error: Exception) -> str | None:
+def explained(level_name: str, error: BaseException) -> str | None:
     """Returns the line of `missing_package` if a missing package caused `error`, else None.
 
     Gymnasium raises its own errors from the ImportError, and they name its own extras.

@@ -32,7 +32,8 @@ def suite_of(env: EnvironmentConfig) -> Suite:
 def levels(env: EnvironmentConfig) -> tuple[EnvironmentConfig, ...]:
     """Returns the levels that --level_name lists, each with its flags."""
     lists = {name: members for suite in SUITES for name, members in suite.lists.items()}
-    names = [name for part in env.level_name.split(",") for name in lists.get(part, (part,))]
+    parts = [part.strip() for part in env.level_name.split(",")]
+    names = [name for part in parts for name in lists.get(part, (part,))]
     listed = tuple(dataclasses.replace(env, level_name=name) for name in names)
     if len(listed) == 1:
         return listed
@@ -161,6 +162,11 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
     return None if len(levels(env)) > 1 else suite_of(env).recipe(env)
 
 
+def may_render(env: EnvironmentConfig) -> bool:
+    """Tells whether a level, or each of several, can be drawn, as far as that is known at once."""
+    return all(suite_of(level).may_render(level) for level in levels(env))
+
+
 class RenderedGame:
     """An environment to play, and its picture as a person would see it.
 
@@ -192,7 +198,7 @@ class RenderedGame:
         """Returns the picture of the last step, uint8 [H, W, 3].
 
         Raises:
-          ConfigError: a package that draws the level is not installed.
+          ConfigError: a package that draws the level is not installed, or this is no picture.
         """
         try:
             (picture,) = self._vector.render() or ()
@@ -201,7 +207,14 @@ class RenderedGame:
             if line is None:
                 raise
             raise ConfigError(line) from error
-        return np.asarray(picture)
+        drawn = np.asarray(picture)
+        if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] != 3:
+            got = "None" if picture is None else f"{drawn.dtype} {list(drawn.shape)}"
+            raise ConfigError(
+                f"--level_name={self._level_name}: its render() must return a picture, uint8"
+                f" [H, W, 3], for render mode rgb_array, but returned {got}"
+            )
+        return drawn
 
     def close(self) -> None:
         """Closes the environment."""

@@ -154,12 +154,12 @@ class Callbacks:
         """Calls a method; of a callback that raises, the traceback is logged and the run ends."""
         try:
             return getattr(callback, method)(argument)
-        except OSError:
+        except OSError as error:
             if type(callback) is KeepBest:
                 raise  # a full disk is no failure of the run
-            self._fail(callback, method)
-        except Exception:
-            self._fail(callback, method)
+            self._fail(callback, method, error)
+        except (Exception, SystemExit) as error:
+            self._fail(callback, method, error)
 
     def _numbers(self, callback: Callback, metrics: Any) -> dict[str, float]:
         """Returns what a callback's `on_row` has returned, checked."""
@@ -172,9 +172,12 @@ class Callbacks:
             )
             return {}
 
-    def _fail(self, callback: Callback, method: str) -> None:
+    def _fail(self, callback: Callback, method: str, error: BaseException) -> None:
         _log.exception("a callback raised")
-        self.failure = f"--callbacks: {type(callback).__qualname__}.{method} raised; see above"
+        self.failure = (
+            f"--callbacks: {type(callback).__qualname__}.{method} raised {plug_ins.raised(error)};"
+            " the traceback is in the learner's log"
+        )
 
 
 def of_run(
@@ -205,5 +208,5 @@ def _make(name: str) -> Callback:
         raise ConfigError(f"--callbacks={name}: must be a subclass of impala_tf.callbacks.Callback")
     try:
         return made()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"--callbacks={name}: raised {plug_ins.raised(error)}") from error

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from impala_tf.environments.batched import BatchedEnvironment
-from impala_tf.environments.infos import InfoMetrics
+from impala_tf.environments.infos import InfoMetrics, only_numbers
 from impala_tf.environments.many_levels import ManyLevels
 from impala_tf.types import ActionSpec
 
@@ -53,6 +53,29 @@ def told(vector, steps=4, infos=None):
 
 EXPECTED = {0: (0.5, 4.0, None), 1: (7.0, 6.0, None)}
 BOTH = [make(2, 0.5), make(3, 7.0)]
+
+
+def test_values_of_any_kind_reach_nobody_but_numbers_do():
+    """Vector environments make arrays of infos, which fails where a value changes its type."""
+    odd: dict[Any, Any] = {
+        "score": 3, "none": None, "text": "a", 7: 1, "array": np.zeros(2), "small": np.array(2),
+        "end": {"distance": np.float32(4.0), "map": "forest"}, "empty": {"name": "b"},
+    }  # fmt: skip
+    assert only_numbers(odd) == {"score": 3.0, "small": 2.0, "end": {"distance": 4.0}}
+
+
+def test_a_level_may_tell_that_a_life_was_lost():
+    """That key was Atari's, and ended episodes of other levels."""
+
+    class Lives(Tells):
+        def step(self, action: int):
+            observation, reward, terminated, truncated, info = super().step(action)
+            return observation, reward, terminated, truncated, {**info, "life_lost": True}
+
+    environment = BatchedEnvironment(SyncVectorEnv([lambda: Lives(3, 1.0)]))
+    environment.reset()
+    ends = [bool(environment.step(np.zeros(1, np.int32)).terminated[0]) for _ in range(3)]
+    assert ends == [False, False, True]
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])

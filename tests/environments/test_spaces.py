@@ -74,6 +74,21 @@ def test_numbers_of_other_images_become_shades(space: Space, image: list, expect
     np.testing.assert_array_equal(found[..., 0], expected)
 
 
+def test_channels_with_bounds_of_their_own_are_scaled_each() -> None:
+    high = np.broadcast_to(np.array([1.0, 1000.0]), (3, 3, 2))
+    _, convert = spaces.simplified(Box(np.zeros((3, 3, 2)), high, dtype=np.float64))
+    assert convert(np.full((3, 3, 2), 1.0))[0, 0].tolist() == [255, 0]
+    assert convert(high)[0, 0].tolist() == [255, 255]
+
+
+@pytest.mark.parametrize(
+    "space", [Dict({}), Dict({"a.b": Discrete(2), "a": Dict({"b": Discrete(3)})})], ids=str
+)
+def test_parts_that_are_lost_are_refused(space: Space) -> None:
+    with pytest.raises(ValueError, match=r"hold nothing to see|would be called 'a\.b'"):
+        spaces.simplified(space)
+
+
 def test_axes_of_other_images_are_moved_not_reshaped() -> None:
     """A reshaped picture still has the right shape, and cannot be learned from."""
     frames = np.random.default_rng(2).integers(0, 255, (4, 12, 9, 3), np.uint8)

@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 
 from impala_tf.config import ConfigError, user_commands
-from impala_tf.environments import suites
+from impala_tf.environments import gym, suites
 from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
@@ -74,6 +74,40 @@ def test_an_unusable_level_is_one_line_that_says_what_would_work(name: str, prob
     (line,) = caught.value.problems
     assert line.startswith("--level_name=")
     assert "\n" not in line
+
+
+def test_a_module_that_ends_the_process_is_one_line(tmp_path, monkeypatch) -> None:
+    """A script without a guard, whose end would look like the end of the run."""
+    (tmp_path / "script_level.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match='under: if __name__ == "__main__":') as caught:
+        suites.spec(level("script_level:Level"))
+    assert "SystemExit: 0 (script_level.py, line 2)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "advice"),
+    [
+        ("nowhere_at_all", "start the command in the folder that holds nowhere_at_all.py, or add"),
+        ("nowhere_at_all.py", "write nowhere_at_all, without .py"),
+    ],
+)
+def test_a_module_that_is_not_found_says_where_to_start(module: str, advice: str) -> None:
+    with pytest.raises(ConfigError, match=advice):
+        suites.spec(level(f"{module}:Level"))
+
+
+def test_what_is_installed_is_listed_and_adapters_are_not() -> None:
+    names = gym.installed()
+    assert {"MinAtar/Breakout-v1", "MiniGrid-Empty-5x5-v0", "CartPole-v1"} <= set(names)
+    assert not [name for name in names if name.startswith("GymV")]
+
+
+def test_levels_that_cannot_be_drawn_are_known_without_making_them() -> None:
+    assert suites.may_render(level("CartPole-v1"))
+    assert suites.may_render(level("PongNoFrameskip-v4"))
+    assert suites.may_render(level("gymnasium.envs.classic_control.cartpole:CartPoleEnv"))
+    assert not suites.may_render(level("examples.own_level:Corridor"))
 
 
 def test_a_level_that_exists_only_natively_refuses_the_flags_that_it_cannot_support() -> None:

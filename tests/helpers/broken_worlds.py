@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ class FaultyCartPole(CartPoleEnv):
     """CartPole that breaks at one step of its life.
 
     Args:
-      fault: "raise", "nan" (in the observation), "inf" (as the reward), "reward" (NaN), "end"
-        (NaN as the last reward of a game), "shape" or "hang".
+      fault: "raise", "exit", "nan" (in the observation), "inf" (as the reward), "reward" (NaN),
+        "end" (NaN as the last reward of a game), "shape" or "hang".
       at_step: when.
     """
 
@@ -35,6 +36,8 @@ class FaultyCartPole(CartPoleEnv):
         if self._steps == self._at_step:
             if self._fault == "raise":
                 raise RuntimeError("the pole is broken")
+            if self._fault == "exit":
+                sys.exit(0)
             if self._fault == "hang":
                 time.sleep(1000)
             observation = observation * (np.nan if self._fault == "nan" else 1)

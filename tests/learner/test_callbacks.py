@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,20 @@ def test_what_is_no_metric_ends_the_run_with_the_callbacks_name(tmp_path: Path, 
     assert callbacks.stopping
     assert callbacks.failure.startswith("--callbacks: Returns.on_row must return {name: number} or")
     assert callbacks.failure.endswith(f"returned {value!r}")
+
+
+def test_one_that_ends_its_process_ends_the_run_with_its_name(tmp_path: Path) -> None:
+    """It looked like a run that had succeeded, and the last checkpoint was missing."""
+
+    class Exits(Callback):
+        def on_row(self, row: Any) -> Any:
+            sys.exit()
+
+    callbacks = Callbacks([Exits()], [], Logdir(tmp_path))
+    callbacks.write({"environment_frames": 100})
+    assert callbacks.stopping
+    assert "Exits.on_row raised SystemExit: " in callbacks.failure
+    assert f"({Path(__file__).name}, line " in callbacks.failure
 
 
 @pytest.mark.parametrize("value", [None, {}, {"best": 3, 4: 5.5}])
