@@ -241,9 +241,12 @@ def dense_gradients(
 
     TensorFlow gives the gradient of an embedding as slices, one for each word that was read. A word
     that was read twice has two of them, which have to be added up before a norm is taken; and
-    slices can neither be summed over learners nor sent by an actor.
+    slices can neither be summed over learners nor sent by an actor. A variable that the loss does
+    not depend on, as a network of the user's own may have, gets zeros.
     """
-    return [tf.convert_to_tensor(each) for each in tape.gradient(loss, variables)]
+    zero = tf.UnconnectedGradients.ZERO
+    gradients = tape.gradient(loss, variables, unconnected_gradients=zero)
+    return [tf.convert_to_tensor(each) for each in gradients]
 
 
 def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:
