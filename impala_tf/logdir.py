@@ -64,6 +64,14 @@ def holds_run(path: Path) -> bool:
     return any((path / name).exists() for name in _OF_A_RUN)
 
 
+def no_run(path: Path) -> str:
+    """Returns why a folder that should hold a run's config.json is of no use."""
+    if not path.exists():
+        looked = "" if path.is_absolute() else f" in {Path.cwd()}"
+        return f"no such folder{looked}"
+    return "holds no run (no config.json)"
+
+
 def moved_aside(path: Path) -> Path | None:
     """Renames a run's folder to the first of NAME.1, NAME.2, ... that is free.
 

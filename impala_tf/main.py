@@ -6,6 +6,7 @@ import difflib
 import importlib
 import itertools
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Mapping
@@ -92,7 +93,7 @@ def _refuse_folder_alone(given: Given) -> None:
         theirs = " ".join(itertools.starmap(configs.to_flag, flags.items()))
         raise ConfigError(
             f"--logdir={logdir.path}: holds a run with {theirs}; to resume it, add"
-            f" --config={logdir.config_file}, which has its flags"
+            f" {shlex.join([f'--config={logdir.config_file}'])}, which has its flags"
         )
 
 

@@ -130,7 +130,10 @@ def _as_words(name: str, node: Any) -> list[str]:
         return [f"--{name}={'None' if is_null else node.value}"]
     if kind not in (None, str) and not isinstance(node, yaml.SequenceNode):
         raise ValueError("must be one value")
-    value = yaml.SafeLoader("").construct_object(node, deep=True)
+    try:
+        value = yaml.SafeLoader("").construct_object(node, deep=True)
+    except yaml.YAMLError as error:
+        raise ValueError(f"cannot be read: {getattr(error, 'problem', None) or error}") from None
     if isinstance(value, dict):
         return [f"--{name}={json.dumps(value, sort_keys=True, default=str)}"]
     if kind in (None, str, bool, int, float):

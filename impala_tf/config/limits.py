@@ -42,6 +42,9 @@ _UNIT_INTERVAL = (
     "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "q_lambda", "decay",
     "momentum",
 )  # fmt: skip
+# They reach C as ints.
+_C_INTS = ("max_episode_frames", "noop_max", "queue_capacity", "frame_skip", "stacked_frames")
+_LARGEST_C_INT = 2**31 - 1
 _LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and the engine adds one
 
 
@@ -58,6 +61,7 @@ def problems(given: Given) -> list[str]:
     for names, fits, right in (
         (_POSITIVE, lambda v: v > 0, "greater than 0"),
         (_NOT_NEGATIVE, lambda v: v >= 0, "0 or more"),
+        (_C_INTS, lambda v: v <= _LARGEST_C_INT, f"at most {_LARGEST_C_INT:,}"),
         (_UNIT_INTERVAL, lambda v: 0 <= v <= 1, "between 0 and 1"),
     ):
         found += [

@@ -34,11 +34,15 @@ def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> st
     if not isinstance(before, int):
         return ""
     after = config.run.schedule_frames
-    changes = [
-        f"{what} from {linear(start, end, frames, before):.3g} to"
-        f" {linear(start, end, frames, after):.3g}"
+    values = [
+        (
+            what,
+            f"{linear(start, end, frames, before):.3g}",
+            f"{linear(start, end, frames, after):.3g}",
+        )
         for what, start, end in _scheduled(config)
     ]
+    changes = [f"{what} from {old} to {new}" for what, old, new in values if old != new]
     if not changes or before == after:
         return ""
     return (

@@ -44,9 +44,9 @@ def run_experiment(*flags: str) -> str:
 
 def frontend(*words: str) -> str:
     """Returns the command that runs the launcher with arguments."""
-    if not IS_CHECKOUT:
-        return installed("impala", "cluster", *words)
-    return python("-m", "frontend", *words)
+    if IS_CHECKOUT and Path.cwd() == PROJECT:  # the only folder that has this module
+        return python("-m", "frontend", *words)
+    return installed("impala", "cluster", *words)
 
 
 def with_interpreter(interpreter: Path, program: str) -> str:

@@ -135,7 +135,10 @@ def _problem(word: Word) -> str | None:
 
 def unknown(name: str, typed: str = "") -> str:
     """Returns the line that says that there is no such flag, and which one may be meant."""
-    return f"{typed or f'--{name}'}: no such flag{_hint(name)}"
+    hint = _hint(name)
+    if typed and not typed.startswith("-") and not hint:
+        hint = f"; flags begin with --, as in --level_name={typed}"
+    return f"{typed or f'--{name}'}: no such flag{hint}"
 
 
 def may_be_none(name: str) -> bool:

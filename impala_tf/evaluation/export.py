@@ -14,6 +14,7 @@ from gymnasium.spaces import Box, Space
 
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.inputs import tensor_specs, to_network
+from impala_tf.config import ConfigError
 from impala_tf.environments import spaces
 from impala_tf.environments.observations import layout_of, parts_of
 from impala_tf.evaluation import exported_player
@@ -173,7 +174,10 @@ def export(
     signatures = {choice: policy.signature(choice) for choice in ("sampled", "greedy")}
     aside = folder.with_name(f".tmp-{folder.name}")
     shutil.rmtree(aside, ignore_errors=True)
-    tf.saved_model.save(policy, str(aside), signatures=signatures)
+    try:
+        tf.saved_model.save(policy, str(aside), signatures=signatures)
+    except (tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError) as error:
+        raise ConfigError(f"--logdir: cannot write {folder}: {error.message}") from error
     written = ["saved_model.pb"]
     if recipe is not None:
         inputs = input_names(spec.observation)

@@ -42,7 +42,7 @@ def plain_line(status: Status | None, frames_per_s: float) -> str:
     state = "" if status["state"] == "training" else f"{status['state']}: "
     parts = [f"{state}{_share(status):.0%} {frames:,} of {total:,} frames"]
     parts += _known(row, agent_steps_per_s="{:,.0f} agent steps/s", frames_per_s="{:,.0f} frames/s")
-    parts.append(f"return {_return(row)}" if row.get("episodes") else "no episode finished yet")
+    parts.append(f"return {mean_return(row)}" if row.get("episodes") else "no episode finished yet")
     parts += [f"evaluation {text}" for text in filter(None, [evaluation(status)])]
     parts += _known(row, policy_lag_mean="lag {:.1f}", learner_idle_fraction="learner idle {:.0%}")
     parts += troubles(status)
@@ -194,7 +194,8 @@ def _mean(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
-def _return(row: Mapping[str, Any]) -> str:
+def mean_return(row: Mapping[str, Any]) -> str:
+    """Returns the mean return of a row of metrics, and of how many games it is the mean."""
     episodes = min(row["episodes"], 100)
     of = f"last {episodes} episode{'' if episodes == 1 else 's'}"
     return f"{_mean(row['episode_return_mean'])} ({of})"
@@ -260,7 +261,7 @@ def _row_lines(status: Status) -> dict[str, str]:
     return {
         "speed": f"{number('agent_steps_per_s', ',.0f')} agent steps/s ="
         f" {number('frames_per_s', ',.0f')} frames/s",
-        "return": f"{_return(row)}, {row['episodes']:,} so far"
+        "return": f"{mean_return(row)}, {row['episodes']:,} so far"
         if row.get("episodes")
         else "no episode finished yet",
         "policy lag": f"mean {number('policy_lag_mean', '.1f')},"

@@ -44,6 +44,8 @@ def main(given: Given) -> int:
         _check_video()
     agent = players.load(given, choose_device=True)
     frames, spec = agent.environment_frames, agent.spec
+    if agent.evaluation.video:
+        players.check_rendering(agent)
     print(f"{agent.source} at {frames:,} frames; {spec.protocol}", flush=True)
     result, shown = played(agent)
     show(shown)  # before anything is written: a disk may be full, or read-only
@@ -101,9 +103,13 @@ def _level(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
     summaries = {name: games.summary(play(agent, levels)) for name, levels in sets.items()}
     found = games.with_normalized(agent.environment, summaries["train"])
     text = (
-        "{num_episodes} games, {policy} actions: mean {mean:.2f}, median {median:.2f}, "
+        "{num_episodes} game{plural}, {policy} actions: mean {mean:.2f}, median {median:.2f}, "
         "std {std:.2f}, min {min:g}, max {max:g}"
-    ).format(policy=agent.evaluation.test_policy, **found)
+    ).format(
+        policy=agent.evaluation.test_policy,
+        plural="" if found["num_episodes"] == 1 else "s",
+        **found,
+    )
     if "normalized_mean" in found:
         text += f", normalised {found['normalized_mean']:.3f}"
     if "test" not in sets:

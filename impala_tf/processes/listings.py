@@ -37,7 +37,7 @@ def levels(part: str = "") -> str:
         if names:
             shown.append(f"{suite.about}:\n" + "\n".join(f"  {name}" for name in names))
     if not shown:
-        raise ConfigError(f"levels {part}: no level's name has this in it")
+        raise ConfigError(f"levels {part}: no level that is installed has this in its name")
     lists = [name for suite in suites.SUITES for name in suite.lists]
     return "\n\n".join([*shown, f"Lists of levels: {', '.join(lists)}"])
 

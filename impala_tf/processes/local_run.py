@@ -96,7 +96,9 @@ def _print_plan(training: LocalTraining) -> None:
 def _print_next_commands(training: LocalTraining) -> None:
     given, logdir = training.given, training.logdir
     resume = configs.to_flags(given.replace(logdir=str(logdir.path)))
-    test = ["--mode=test", f"--logdir={logdir.path}", "--video"]
+    test = ["--mode=test", f"--logdir={logdir.path}"]
+    if suites.may_render(training.config.environment):
+        test.append("--video")
     if suites.modules(given.environment) or plug_ins.modules(given.everything()):
         test.append("--trust_level_module")  # this run has imported it already
     last = status.read_status(logdir.status())

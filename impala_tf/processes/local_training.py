@@ -230,10 +230,10 @@ class LocalTraining:
         if last is None:
             return "nothing was trained"
         frames = f"{last['environment_frames']:,} of {last['total_environment_frames']:,} frames"
-        mean = (last["row"] or {}).get("episode_return_mean")
+        row = last["row"] or {}
         games = "no episode finished"
-        if mean is not None:
-            games = f"mean return {mean:.1f} (last 100 episodes)"
+        if row.get("episode_return_mean") is not None:
+            games = f"mean return {render.mean_return(row)}"
         evaluated = render.evaluation(last)
         more = f", evaluation {evaluated}" if evaluated else ""
         return f"{last['state']}: {frames}, {games}{more}"

@@ -162,16 +162,21 @@ def differences(
       flag: that names the folder.
     """
     flags, sources = described.get("flags", {}), described.get("sources", {})
-    differing = configs.differences(flags, sources, config, provenance.sources(config, spec))
+    now = provenance.sources(config, spec)
+    differing = configs.differences(flags, sources, config, now)
     if not differing:
         return []
     flag_of = configs.to_flag
     lines = [
-        f"{flag_of(name, value)}, but {where} was trained with {flag_of(name, before)}"
+        f"{flag_of(name, value)}{'' if now[name] == 'given' else ' (not given)'}, but {where} was"
+        f" trained with {flag_of(name, before)}"
         for name, (before, value) in differing.items()
     ]
     theirs = " ".join(flag_of(name, before) for name, (before, _) in differing.items())
-    out = "give another --logdir, or --fresh to move that run aside and start a new one"
-    if flag != "logdir":
-        out = f"give another --{flag}"
-    return [*lines, f"--{flag}={where}: holds a run with {theirs}; {out}"]
+    end = "or --fresh to move that run aside"
+    out = (
+        f"another --logdir to train a new one, {end}"
+        if flag == "logdir"
+        else f"or another --{flag}"
+    )
+    return [*lines, f"--{flag}={where}: holds a run with {theirs}; give that to resume it, {out}"]

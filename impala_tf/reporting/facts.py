@@ -22,6 +22,7 @@ from impala_tf.reporting.summary import (
 )
 from impala_tf.reporting.summary import comparisons as compared
 
+_MOST_NAMED = 3  # of settings in a sentence
 _LEGEND = (
     "Line: mean over the seeds. Band: 95 % bootstrap interval of that mean; with two or three"
     " seeds, it reaches from the lowest to the highest. Pale end of a line over minutes: some"
@@ -83,6 +84,8 @@ def _undecided(found: Sequence[SettingSummary], rows: Sequence[SettingSummary]) 
     """Returns the sentence for several settings that may all be the best of `rows`."""
     labels = [row.setting.label for row in found]
     names = ", ".join(labels[:-1]) + f" and {labels[-1]}"
+    if len(labels) > _MOST_NAMED or any("," in label for label in labels):
+        names = f"the {len(labels)} best settings"
     final = [row.final_return for row in found if row.final_return is not None]
     if min(spread.seeds for spread in final) < FEWEST_SEEDS:
         why = f"that needs {FEWEST_SEEDS} seeds or more of each of {names}"

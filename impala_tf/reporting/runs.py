@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from impala_tf.config import BUILT_IN, ConfigError, split
-from impala_tf.logdir import Logdir
+from impala_tf.logdir import Logdir, no_run
 from impala_tf.processes import provenance
 
 UNKNOWN = "not recorded"
@@ -132,7 +132,9 @@ def find(logdirs: str) -> list[Run]:
     for text in split(logdirs):
         paths = _logdirs_in(Path(text))
         if not paths:
-            problems.append(f"--logdir={text}: holds no run (no config.json)")
+            is_exported = Logdir(Path(text)).is_exported
+            why = "holds an exported agent; give the logdir of its run"
+            problems.append(f"--logdir={text}: {why if is_exported else no_run(Path(text))}")
         folders.update({path.resolve(): path for path in paths})
     runs = []
     for path in folders.values():
@@ -154,7 +156,7 @@ def read(path: Path) -> Run:
     logdir = Logdir(path)
     described, status = provenance.read(logdir), _status(logdir.status())
     if not described:
-        raise ConfigError(f"{path}: holds no run (no config.json)")
+        raise ConfigError(f"{path}: {no_run(path)}")
     try:
         # An older version's run has the flags of today at their defaults. Runs from before there
         # were presets are of the paper's.

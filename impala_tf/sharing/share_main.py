@@ -60,12 +60,15 @@ def main(given: Given) -> int:
         _fill(folder, trained, run, given)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     print(f"written to {target}, {size / 1e6:.2f} MB: {', '.join(_names(target))}")
-    print("to play it:", user_commands.run_experiment("--mode=test", f"--logdir={target}"))
+    trust = ["--trust_level_module"] if suites.modules(config.environment) else []
+    print("to play it:", user_commands.run_experiment("--mode=test", f"--logdir={target}", *trust))
     return 0
 
 
 def _check_free(target: Path) -> None:
     """Raises ConfigError if the folder holds anything, such as a run."""
+    if target.absolute().resolve() == Path.cwd():
+        raise ConfigError(f"--to={target}: is the folder that you are in; name a new one")
     try:
         if target.is_dir() and not any(target.iterdir()):
             return

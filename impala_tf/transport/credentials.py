@@ -60,7 +60,9 @@ class Revoked:
 
 
 def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
-    contents, problems = [], []
+    contents: list[bytes] = []
+    problems: list[str] = []
+    lacking: list[str] = []
     for name in names:
         path = directory / name
         try:
@@ -72,11 +74,15 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
             elif name.endswith(".pem"):
                 problems += _certificate_problems(path, content)
             contents.append(content)
+        except FileNotFoundError:
+            lacking.append(name)
         except OSError as error:
-            problems.append(
-                f"{path}: {error.strerror}; copy {', '.join(names)} of the run's credentials there "
-                "or point --credentials at them"
-            )
+            problems.append(f"{path}: cannot be read: {error.strerror}")
+    if lacking:
+        problems.append(
+            f"{directory}: has no {', '.join(lacking)}; start the learner first, which makes them."
+            " On another machine, copy them there, or point --credentials at them"
+        )
     if problems:
         raise ConfigError(problems)
     return contents

@@ -17,6 +17,9 @@ from impala_tf.types import Nest
 PROTOCOL_VERSION = 17
 
 _LONGEST_REFUSAL = 2000
+_OTHER_FLAGS = (
+    "its flags for the level, the network or unrolls are not the learner's; give both the same"
+)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -106,6 +109,11 @@ def _differences(
         for what, actor, learner in pairs
         if actor != learner
     ]
+    if (
+        request.protocol_version == PROTOCOL_VERSION
+        and request.config_digest != terms.config_digest
+    ):
+        problems.insert(0, _OTHER_FLAGS)
     if not problems and list(theirs) != list(ours):
         problems.append(f"order of tensors: the actor has {[*theirs]}, the learner has {[*ours]}")
     return problems

@@ -104,7 +104,7 @@ def test_the_help_of_the_script_is_that_of_its_mode(impala):
         (["train", "--level_name=CartPoel-v1", "--help"],
          "--level_name=CartPoel-v1: no such level; near matches: CartPole-v1"),
         (["test", "--mode=train"], "--mode=train: the command is test; leave the flag out"),
-        (["levels", "xyzzy"], "levels xyzzy: no level's name has this in it"),
+        (["levels", "xyzzy"], "levels xyzzy: no level that is installed has this in its name"),
         (["agents", "MLP"], "agents MLP: too many words; see impala --help"),
         (["completion", "fish"], "completion: name a shell, bash or zsh"),
     ],

@@ -135,6 +135,8 @@ def test_a_level_that_looks_different_without_this_package_has_no_player(tmp_pat
     exported("parts", tmp_path / "export")
     assert not (tmp_path / "export" / "play.py").exists()
     assert suites.recipe(level("CartPole-v1", num_action_repeats=2)) is None
+    # Its cells are 0 and 1, and agents see 0 and 255.
+    assert suites.recipe(level("MinAtar/Breakout-v1")) is None
     assert json.dumps(suites.recipe(level("procgen:coinrun")))
 
 

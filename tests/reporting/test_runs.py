@@ -73,9 +73,20 @@ def test_every_problem_has_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         runs.find(",".join(folders))
     missing, broken, strange = caught.value.problems
-    assert missing == f"--logdir={folders[0]}: holds no run (no config.json)"
+    assert missing == f"--logdir={folders[0]}: no such folder"
     assert broken.startswith(f"{folders[1]}/config.json: is not a run's config.json (")
     assert strange.startswith(f"{folders[2]}: config.json, metrics.csv or evaluation.csv is not a")
+
+
+def test_a_folder_without_a_run_says_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "agent.json").write_text("{}")
+    with pytest.raises(ConfigError, match="holds an exported agent; give the logdir of its run"):
+        runs.find(str(tmp_path))
+    (tmp_path / "agent.json").unlink()
+    with pytest.raises(ConfigError, match="holds no run"):
+        runs.find(str(tmp_path))
+    with pytest.raises(ConfigError, match=f"--logdir=gone: no such folder in {Path.cwd()}"):
+        runs.find("gone")
 
 
 def evaluated(folder: Path, *lines: str) -> runs.Run:
