@@ -11,14 +11,14 @@ the all-reduce. More flags are those of run_experiment.py.
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
+import many_runs
+
 NAMESPACE = "impala-learners"
 BATCH = 16  # unrolls of all learners together
 ACTORS = 2
@@ -73,15 +73,11 @@ def measure(
         workers.write_text("\n".join(["job,ip,tf_port", *rows, ""]))
         hours = (START_S + seconds) / 3600
         run = subprocess.run(
-            [*within, sys.executable, str(PROJECT / "run_experiment.py"), *flags,
+            [*within, sys.executable, str(many_runs.SCRIPT), *flags,
              f"--workers_csv_path={workers}", f"--logdir={logdir}", f"--max_hours={hours}"],
-            cwd=PROJECT, capture_output=True, text=True, check=False,
+            cwd=many_runs.PROJECT, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        try:
-            with (logdir / "metrics.csv").open(newline="") as file:
-                found = list(csv.DictReader(file))[WARM_UP_ROWS:-1]
-        except OSError:
-            found = []
+        found = many_runs.rows(logdir)[WARM_UP_ROWS:-1]
         if len(found) < 2:
             sys.exit(f"the run has not trained:\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
     shares = [float(row["learner_all_reduce_fraction"] or 0) for row in found]

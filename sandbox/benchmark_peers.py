@@ -22,7 +22,6 @@ frame. More flags are those of run_experiment.py.
 from __future__ import annotations
 
 import argparse
-import csv
 import datetime
 import os
 import re
@@ -36,7 +35,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-PROJECT = Path(__file__).resolve().parents[1]
+import many_runs
 
 WARM_UP_S = 25.0
 BATCH = 512  # agent steps
@@ -135,13 +134,13 @@ def _contestants(
 
 
 def _script(python: Path, name: str) -> Contestant:
-    command = [str(python), str(PROJECT / "sandbox" / "peers" / name)]
+    command = [str(python), str(many_runs.PROJECT / "sandbox" / "peers" / name)]
     return Contestant(command, _printed, {"PEER_LEVEL": LEVEL})
 
 
 def _ours(folder: Path, options: argparse.Namespace, flags: list[str]) -> Contestant:
     command = [
-        sys.executable, str(PROJECT / "run_experiment.py"), f"--level_name={LEVEL}",
+        sys.executable, str(many_runs.SCRIPT), f"--level_name={LEVEL}",
         f"--agent_name={options.agent_name}", f"--logdir={folder}/run", "--metrics_interval_s=2",
         *flags,
     ]  # fmt: skip
@@ -162,18 +161,14 @@ def _sample_factory(folder: Path, options: argparse.Namespace) -> Contestant:
 
 def _rows(folder: Path) -> list[Point]:
     """Returns what this project wrote. A row's time counts from the first update on."""
-    path = folder / "run" / "metrics.csv"
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return [
-            Point(
-                float(row["wall_time_s"]),
-                int(row["agent_steps"]),
-                float(row["episode_return_mean"] or "nan"),
-            )
-            for row in csv.DictReader(file)
-        ]
+    return [
+        Point(
+            float(row["wall_time_s"]),
+            int(row["agent_steps"]),
+            float(row["episode_return_mean"] or "nan"),
+        )
+        for row in many_runs.rows(folder / "run")
+    ]
 
 
 def _logged(folder: Path) -> list[Point]:

@@ -12,7 +12,6 @@ until every stand-in had called it. Other flags are those of run_experiment.py.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import multiprocessing
 import os
@@ -94,10 +93,7 @@ class Learner:
         return [float(rate) for row in self._table() if (rate := row["agent_steps_per_s"])]
 
     def _table(self) -> list[dict[str, str]]:
-        if not self._logdir.metrics.exists():
-            return []
-        with self._logdir.metrics.open(newline="") as file:
-            return list(csv.DictReader(file))
+        return many_runs.rows(self._logdir.path)
 
 
 def wait(condition: Callable[[], bool], limit_s: float = START_S) -> float:

@@ -9,7 +9,6 @@ agent steps a second. Machines are noisy: only the ratio of one run means someth
 
 from __future__ import annotations
 
-import csv
 import os
 import statistics
 import subprocess
@@ -18,13 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import many_runs
 import numpy as np
 
-PROJECT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PROJECT))
-
-from impala_tf.config import EnvironmentConfig  # noqa: E402
-from impala_tf.environments import suites  # noqa: E402
+from impala_tf.config import EnvironmentConfig
+from impala_tf.environments import suites
 
 LEVEL = "PongNoFrameskip-v4"
 NUM_ENVS = 64
@@ -54,7 +51,7 @@ def training_steps_per_s(seconds: float, flags: list[str]) -> float:
         run = subprocess.Popen(
             [
                 sys.executable,
-                str(PROJECT / "run_experiment.py"),
+                str(many_runs.SCRIPT),
                 f"--level_name={LEVEL}",
                 f"--logdir={folder}/run",
                 "--metrics_interval_s=3",
@@ -65,8 +62,7 @@ def training_steps_per_s(seconds: float, flags: list[str]) -> float:
         time.sleep(seconds)
         run.terminate()
         run.wait()
-        with Path(folder, "run", "metrics.csv").open(newline="") as file:
-            rows = [float(row["agent_steps_per_s"]) for row in csv.DictReader(file)]
+        rows = [float(row["agent_steps_per_s"]) for row in many_runs.rows(Path(folder, "run"))]
     if len(rows) < WARM_UP_ROWS + 2:
         sys.exit(f"{len(rows)} rows in {seconds:g} s are too few: give it more SECONDS")
     return statistics.fmean(rows[WARM_UP_ROWS:-1])

@@ -12,7 +12,6 @@ More flags are those of run_experiment.py.
 from __future__ import annotations
 
 import argparse
-import csv
 import signal
 import statistics
 import subprocess
@@ -21,7 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
+import many_runs
+
 TASKS = {"steady": "PongNoFrameskip-v4", "uneven": "sandbox.uneven:UnevenPong-v0"}
 ACTORS, ENVIRONMENTS = 4, 4  # processes, and environments of each
 FLAGS = (
@@ -73,10 +73,12 @@ def main(arguments: list[str]) -> None:
 def measure(flags: list[str], seconds: float) -> float:
     """Returns the environment frames a second of a run, after its start."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(PROJECT / "run_experiment.py"), *flags,
+        command = [sys.executable, str(many_runs.SCRIPT), *flags,
                    f"--logdir={folder}/run"]  # fmt: skip
         with Path(folder, "out").open("w") as out:
-            run = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=PROJECT)
+            run = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, cwd=many_runs.PROJECT
+            )
         try:
             deadline = time.monotonic() + START_S
             while len(steps(Path(folder))) < WARM_UP_ROWS:
@@ -94,10 +96,10 @@ def measure(flags: list[str], seconds: float) -> float:
 
 def steps(folder: Path) -> list[tuple[float, int]]:
     """Returns (seconds, agent steps) of every row that is written."""
+    rows = many_runs.rows(folder / "run")
     try:
-        with (folder / "run" / "metrics.csv").open(newline="") as file:
-            return [(float(r["wall_time_s"]), int(r["agent_steps"])) for r in csv.DictReader(file)]
-    except (OSError, ValueError, TypeError):  # there is none yet, or a row is being written
+        return [(float(row["wall_time_s"]), int(row["agent_steps"])) for row in rows]
+    except (ValueError, TypeError):  # a row is being written
         return []
 
 

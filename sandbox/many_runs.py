@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -72,6 +73,15 @@ def is_done(logdir: Path) -> bool:
     """Whether a run has had all its frames."""
     status = read_status(Logdir(logdir).status())
     return status is not None and status["state"] == "done"
+
+
+def rows(logdir: Path) -> list[dict[str, str]]:
+    """Returns the rows of a run's metrics.csv; [] before there is one."""
+    try:
+        with Logdir(logdir).metrics.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []
 
 
 def refuse_other_runs(folder: Path, mine: dict[str, Any]) -> None:

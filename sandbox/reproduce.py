@@ -81,8 +81,7 @@ def train(level: str, seed: int, logdir: Path, flags: list[str], stop: StopReque
 
 def read_curve(seed: int, logdir: Path) -> Curve:
     """Reads a run's metrics."""
-    with (logdir / "metrics.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["episode_return_mean"]]
+    rows = [row for row in many_runs.rows(logdir) if row["episode_return_mean"]]
     if not rows:
         sys.exit(f"{logdir}: no game has finished; train longer")
     columns = ("agent_steps", "wall_time_s", "episode_return_mean")

@@ -12,6 +12,8 @@ import hypothesis
 import pytest
 
 from tests.helpers.clock import Clock
+from tests.helpers.disks import mounted
+from tests.helpers.sshd import running_sshd
 
 pytest_plugins = ["tests.helpers.run_fixtures"]
 
@@ -36,6 +38,20 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr("impala_tf.monitoring.recorder.time", SimpleNamespace(monotonic=clock))
     return clock
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A small file system for the run's files."""
+    with mounted(tmp_path / "logs") as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory):
+    """A server that takes root with one key."""
+    with running_sshd(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
 
 
 def _succeeds(*argv):

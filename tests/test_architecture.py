@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import ALGORITHMS
+from tests.helpers.runs import PROJECT
 
-ROOT = Path(__file__).parents[1]
 FILES = [
-    *ROOT.glob("impala_tf/**/*.py"),
-    *ROOT.glob("frontend/*.py"),
-    ROOT / "run_experiment.py",
+    *PROJECT.glob("impala_tf/**/*.py"),
+    *PROJECT.glob("frontend/*.py"),
+    PROJECT / "run_experiment.py",
 ]
-TESTS = [*ROOT.glob("tests/**/*.py")]
+TESTS = [*PROJECT.glob("tests/**/*.py")]
 FRONTEND = [
-    ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in ROOT.glob("impala_tf/frontend/**/[a-z]*.py")
+    ".".join(path.relative_to(PROJECT).with_suffix("").parts)
+    for path in PROJECT.glob("impala_tf/frontend/**/[a-z]*.py")
 ]
-PICKLES = ROOT / "impala_tf" / "api" / "levels.py"
+PICKLES = PROJECT / "impala_tf" / "api" / "levels.py"
 """Writes a function of a notebook to a module, which users consent to import; reads none."""
 HEAVY = {"tensorflow", "sonnet", "horovod", "keras"}
 
@@ -32,7 +32,7 @@ def loaded_by(*modules: str) -> set[str]:
     """The top-level modules that a fresh interpreter has loaded after importing `modules`."""
     code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return {module.partition(".")[0] for module in done.stdout.split()}
@@ -87,11 +87,11 @@ def test_tests_ask_the_public_interface() -> None:
                 continue
             owner = node.value.id if isinstance(node.value, ast.Name) else ""
             if re.match("_[^_]", node.attr) and owner not in ("self", "cls", "os"):
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.attr}")
+                found.append(f"{path.relative_to(PROJECT)}:{node.lineno}: {node.attr}")
     assert len(found) < 10, "\n".join(found)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_nothing_is_unpickled_and_no_shell_reads_a_command(path: Path) -> None:
     """Data from the network or from a file would run as code."""
     for node in ast.walk(ast.parse(path.read_text())):

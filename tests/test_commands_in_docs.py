@@ -11,11 +11,15 @@ import pytest
 from impala_tf.config import ConfigError, words
 from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS
 from impala_tf.frontend import main as launcher
+from tests.helpers.runs import PROJECT
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    PROJECT / "README.md",
+    PROJECT / "CONTRIBUTING.md",
+    *sorted((PROJECT / "docs").glob("*.md")),
+]
 _PROGRAM = re.compile(r"^(?:[A-Z_]+=\S+ )*(?:(?:\S*bin/)?(?:python3?|impala)|make) ")
-_TARGETS = re.findall(r"^([a-z%_-]+)(?:-%)?:", (ROOT / "Makefile").read_text(), re.M)
+_TARGETS = re.findall(r"^([a-z%_-]+)(?:-%)?:", (PROJECT / "Makefile").read_text(), re.M)
 # Placeholders for what a reader has.
 _STANDS_FOR = {
     **dict.fromkeys(("DIR", "FOLDER", "LOGDIR"), "runs"),
@@ -56,7 +60,7 @@ def test_a_command_can_be_typed(page: str, line: str) -> None:
     elif rest[0].endswith("run_experiment.py"):
         _check_flags(rest[1:])
     elif rest[0].endswith(".py") and not rest[0].startswith("runs/"):  # a run makes those
-        assert (ROOT / rest[0]).is_file() or (ROOT / "docs" / rest[0]).is_file(), rest[0]
+        assert (PROJECT / rest[0]).is_file() or (PROJECT / "docs" / rest[0]).is_file(), rest[0]
 
 
 def _check_make(rest: list[str]) -> None:

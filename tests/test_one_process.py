@@ -3,21 +3,19 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.helpers.runs import PROJECT
+
 pytestmark = pytest.mark.long
-
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_it_learns_cartpole() -> None:
     """A random policy reaches 22, and this one about 200 after so many frames."""
     done = subprocess.run(
         [sys.executable, "sandbox/one_process.py", "--total_environment_frames=250000"],
-        cwd=ROOT,
+        cwd=PROJECT,
         capture_output=True,
         text=True,
         timeout=200,

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import venv
 import zipfile
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.helpers.runs import PROJECT
+
 _PARTS = ("impala_tf", "pyproject.toml", "README.md", "LICENSE")
 FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=40000", "--num_actors=1")
 
@@ -35,7 +35,7 @@ def wheel(tmp_path_factory):
     """The wheel, as `make wheel` builds it."""
     folder = tmp_path_factory.mktemp("source")
     for name in _PARTS:
-        source = ROOT / name
+        source = PROJECT / name
         copy = shutil.copytree if source.is_dir() else shutil.copy
         copy(source, folder / name)
     build = [
@@ -59,7 +59,7 @@ def bin_folder(wheel, tmp_path_factory):
     """The programs of an environment in which only the wheel was installed."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=True)
-    pins = ROOT / "impala_tf" / "constraints.txt"
+    pins = PROJECT / "impala_tf" / "constraints.txt"
     install = ["-m", "pip", "install", "--quiet", "-c", str(pins), f"{wheel}[learner]"]
     run(str(folder / "bin" / "python"), *install, cwd=folder)
     return folder / "bin"
@@ -122,7 +122,7 @@ def test_a_missing_extra_is_named_with_its_command(bin_folder, empty):
 
 def test_the_examples_train(bin_folder, tmp_path):
     """Code of the user's own, in a folder that has nothing else."""
-    for example in (ROOT / "examples").glob("own_*.py"):
+    for example in (PROJECT / "examples").glob("own_*.py"):
         shutil.copy(example, tmp_path)
     short = ("--total_environment_frames=10000", "--num_actors=1")
     impala = (str(bin_folder / "impala"), "train", *short)
@@ -134,7 +134,7 @@ def test_the_examples_train(bin_folder, tmp_path):
 
 
 def test_the_python_example_of_the_readme_runs(bin_folder, tmp_path):
-    code = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    code = (PROJECT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
     (tmp_path / "example.py").write_text(code)
     said = run(str(bin_folder / "python"), "example.py", cwd=tmp_path)
     assert float(said.splitlines()[-1]) > 9  # no game of CartPole is shorter

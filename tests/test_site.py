@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).parents[1]
+from tests.helpers.runs import PROJECT
 
 
 @pytest.mark.slow

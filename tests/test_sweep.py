@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-SWEEP = [sys.executable, str(ROOT / "sandbox" / "sweep.py")]
+from tests.helpers.runs import PROJECT
+
+SWEEP = [sys.executable, str(PROJECT / "sandbox" / "sweep.py")]
 
 
 def sweep(folder, *words):
@@ -60,5 +60,5 @@ def test_a_sweep_finds_flags_and_resumes(tmp_path):
         assert [line.split(",")[1] for line in table[1:]] == ["complete"] * trials
     best = (tmp_path / "best.yaml").read_text()
     assert "learning_rate: 0.0" in best
-    run = [sys.executable, str(ROOT / "run_experiment.py"), f"--config={tmp_path / 'best.yaml'}"]
+    run = [sys.executable, str(PROJECT / "run_experiment.py"), f"--config={tmp_path / 'best.yaml'}"]
     assert subprocess.run([*run, "--dry_run"], capture_output=True).returncode == 0

@@ -17,23 +17,14 @@ from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.inspection import Inspector
 from impala_tf.learner.update import Learner
 from impala_tf.transport import NestCodec, RefusedUnroll
-from impala_tf.types import ActorGradient, ActorReport, Episode, Sent, Unroll
+from impala_tf.types import ActorGradient, ActorReport, Sent, Unroll
 from tests.helpers.agents import make_agent
+from tests.helpers.learners import Kept
 from tests.helpers.samples import resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
 
 N, T, A = 3, 5, 4
 SPEC = vector_spec(num_actions=A, frames_per_step=4)
-
-
-class Kept:
-    """A learner that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.sent: list[ActorGradient] = []
-
-    def push(self, sent: ActorGradient, /, episodes: list[Episode], report: ActorReport) -> None:
-        self.sent.append(sent)
 
 
 def config(**flags: Any) -> Config:

@@ -17,7 +17,7 @@ from impala_tf.learner.transitions import Minibatch
 from impala_tf.learner.update import Learner
 from impala_tf.types import Unroll
 from tests.helpers.samples import randomize, resolved_config, vector_spec
-from tests.helpers.unrolls import random_unrolls
+from tests.helpers.unrolls import random_unrolls, rewarding_unrolls
 
 B, T, A = 8, 9, 3
 SPEC = vector_spec(size=A, num_actions=A)
@@ -132,16 +132,7 @@ def test_it_learns_which_action_is_rewarded(agent_name: str) -> None:
     learner = Learner(agent_of(config.agent, SPEC), SPEC, config, LearnerGroup())
     rng, specs = np.random.default_rng(0), unroll_specs(learner.agent, SPEC, T)
     for seed in range(30):
-        unrolls = random_unrolls(specs, B, seed)
-        best = rng.integers(0, A, (B, T + 1))
-        never = np.zeros((B, T + 1), bool)
-        reward = np.zeros((B, T + 1), np.float32)
-        reward[:, 1:] = unrolls.agent_outputs.action == best[:, :T]
-        env_outputs = unrolls.env_outputs._replace(
-            observation=np.eye(A, dtype=np.float32)[best], reward=reward,
-            terminated=never, truncated=never, autoreset=never,
-        )  # fmt: skip
-        batch = unrolls._replace(env_outputs=env_outputs)
+        batch = rewarding_unrolls(random_unrolls(specs, B, seed), rng)
         stats = learner.update(tf.nest.map_structure(tf.constant, batch))
     assert learner.learner_updates == 30 * 2 * 2, "two epochs of two minibatches"
     assert stats.td_error_mean < 0.15

@@ -17,6 +17,7 @@ from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible
 from impala_tf.checkpoint.files import checkpoints, find
 from impala_tf.config import ConfigError
+from tests.helpers.runs import PROJECT
 
 # Each kill happens in a fork of one process, which has imported TensorFlow but not used it yet.
 KILLED_CHILDREN = """
@@ -96,7 +97,7 @@ def killed(tmp_path_factory) -> Path:
         capture_output=True,
         text=True,
         timeout=240,
-        cwd=Path(__file__).parents[2],
+        cwd=PROJECT,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )
     assert result.returncode == 0, result.stderr

@@ -13,13 +13,7 @@ from impala_tf.checkpoint import targets
 from impala_tf.checkpoint.mirror import Mirror
 from impala_tf.config import ConfigError
 from tests.helpers.mirrored import Run, brought_back
-from tests.helpers.sshd import Sshd, running_sshd
-
-
-@pytest.fixture(scope="module")
-def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    with running_sshd(tmp_path_factory.mktemp("sshd")) as server:
-        yield server
+from tests.helpers.sshd import Sshd
 
 
 @pytest.fixture(scope="module")

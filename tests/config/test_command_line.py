@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import typing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +17,7 @@ from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line
 from impala_tf.config.other_names import OTHER_NAMES
 from tests.helpers.flags import DEFAULTS, TYPES
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.helpers.runs import PROJECT
 
 # Anything that a shell can pass on, with many characters that are special on a command line.
 TEXT = st.text(
@@ -256,7 +254,7 @@ def test_every_problem_is_one_line_on_standard_error() -> None:
     """With exit status 2, which scripts can tell from a failure during the run."""
     done = subprocess.run(
         [sys.executable, "run_experiment.py", "--batch_size=0", "--decay=2"],
-        cwd=REPOSITORY,
+        cwd=PROJECT,
         capture_output=True,
         text=True,
         timeout=120,
@@ -272,7 +270,7 @@ def test_every_problem_is_one_line_on_standard_error() -> None:
 def test_a_wrong_value_is_named_without_utf8() -> None:
     done = subprocess.run(
         [sys.executable, "run_experiment.py", "--batch_size=many"],
-        cwd=REPOSITORY,
+        cwd=PROJECT,
         capture_output=True,
         text=True,
         timeout=120,

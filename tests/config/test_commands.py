@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from impala_tf import main
 from impala_tf.config import BUILT_IN, presets
 from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS, texts
+from tests.helpers.runs import PROJECT
 
-REPOSITORY = Path(__file__).parents[2]
 COLUMNS, LINES = 100, 50
 """A terminal window."""
 
@@ -163,7 +162,7 @@ def test_a_reader_who_has_seen_enough_ends_it_quietly(words):
     """As in `--help_all | head`."""
     process = subprocess.Popen(
         [sys.executable, "-m", "impala_tf", *words],
-        cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None and process.stderr is not None
     process.stdout.read(1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.runs import PROJECT
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,9 @@ def project(tmp_path: Path) -> Path:
     """A copy of the project that nobody has set up."""
     folder = tmp_path / "project"
     folder.mkdir()
-    shutil.copy(ROOT / "run_experiment.py", folder)
+    shutil.copy(PROJECT / "run_experiment.py", folder)
     for package in ("impala_tf", "frontend"):
-        shutil.copytree(ROOT / package, folder / package)
+        shutil.copytree(PROJECT / package, folder / package)
     return folder
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).parents[2]
+from tests.helpers.runs import PROJECT
+
 BIN = Path(sys.executable).parent
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 import yaml
 
 from impala_tf import config as configs
 from impala_tf.config import command_line
+from tests.helpers.runs import PROJECT
 
-DOCKER = Path(__file__).parents[2] / "docker"
+DOCKER = PROJECT / "docker"
 
 
 def environment() -> dict[str, str]:

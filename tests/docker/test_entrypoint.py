@@ -15,8 +15,9 @@ from impala_tf.config import command_line
 from impala_tf.frontend import requirements
 from impala_tf.frontend.node.state import Orders, read_orders
 from impala_tf.machine import certificates
+from tests.helpers.runs import PROJECT
 
-DOCKER = Path(__file__).parents[2] / "docker"
+DOCKER = PROJECT / "docker"
 sys.path.insert(0, str(DOCKER))
 
 import credentials  # noqa: E402

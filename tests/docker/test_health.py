@@ -21,8 +21,9 @@ from impala_tf.machine.supervision import ProcessState, State
 from impala_tf.processes.heartbeat import Heartbeat
 from impala_tf.transport import credentials as run_credentials
 from tests.helpers.ports import free_port
+from tests.helpers.runs import PROJECT
 
-DOCKER = Path(__file__).parents[2] / "docker"
+DOCKER = PROJECT / "docker"
 sys.path.insert(0, str(DOCKER))
 
 import health  # noqa: E402

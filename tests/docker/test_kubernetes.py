@@ -18,8 +18,8 @@ from impala_tf.frontend.engines import kubernetes, names
 from impala_tf.frontend.engines import kubernetes_manifests as manifests
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, create
 from impala_tf.machine.supervision import STOP_TIMEOUT_S
+from tests.helpers.runs import PROJECT
 
-ROOT = Path(__file__).parents[2]
 VERSION = "1.34"
 ROLES = ("learner", "actor")
 FLAGS: dict[str, Any] = {
@@ -252,7 +252,7 @@ def test_a_pod_gets_the_resources_that_were_asked_for():
 
 @pytest.mark.parametrize("role", ROLES)
 def test_the_probes_run_the_images_health_check(role):
-    check = (ROOT / "docker" / "Dockerfile").read_text()
+    check = (PROJECT / "docker" / "Dockerfile").read_text()
     assert 'CMD ["python", "docker/health.py"]' in check
     command = ["python", "/opt/impala_tf/docker/health.py"]
     for probe in ("startupProbe", "livenessProbe"):

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -17,8 +16,7 @@ from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, actions, environment_of, level
-
-ROOT = Path(__file__).parents[2]
+from tests.helpers.runs import PROJECT
 
 
 def in_processes(name: str) -> EnvironmentConfig:
@@ -85,7 +83,7 @@ time.sleep(3600)
 def test_processes_end_with_a_killed_actor() -> None:
     """Otherwise every killed actor would leave processes that fill the machine."""
     with subprocess.Popen(
-        [sys.executable, "-c", STEPS_FOREVER], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", STEPS_FOREVER], cwd=PROJECT, stdout=subprocess.PIPE, text=True
     ) as actor:
         assert actor.stdout is not None
         workers = [os.pidfd_open(int(pid)) for pid in actor.stdout.readline().split()]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from impala_tf.config import ConfigError, Given, command_line, wire_digest
@@ -11,8 +9,9 @@ from impala_tf.config.defaults import resolve
 from impala_tf.environments import suites
 from impala_tf.frontend import project
 from tests.helpers.games import BROKEN_WORLDS, actions, environment_of
+from tests.helpers.runs import PROJECT
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = PROJECT / "examples"
 CORRIDOR = "--level_name=own_level:Corridor"
 
 

@@ -5,19 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 
-import av
 import numpy as np
 import pytest
 
 from impala_tf.evaluation import video
+from tests.helpers.videos import decode
 
 pytestmark = pytest.mark.slow
-
-
-def decode(mp4: bytes) -> tuple[av.VideoStream, list[np.ndarray]]:
-    with av.open(io.BytesIO(mp4)) as container:
-        stream = container.streams.video[0]
-        return stream, [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
 
 
 def flashes(count: int, height: int = 60, width: int = 80) -> Iterator[np.ndarray]:
@@ -30,7 +24,7 @@ def test_a_long_game_is_cut_and_a_fast_one_loses_frames_but_not_its_speed() -> N
     """Browsers on phones would not show 50 pictures per second anyway."""
     endless = flashes(10**9)
     mp4, seconds = video.first_seconds(endless, fps=50)
-    stream, pictures = decode(mp4)
+    stream, pictures = decode(io.BytesIO(mp4))
     assert seconds == video.CLIP_SECONDS == 15
     assert len(pictures) == 375 and float(stream.average_rate) == 25
     white = [n for n, picture in enumerate(pictures) if picture.mean() > 200]
@@ -41,7 +35,7 @@ def test_a_long_game_is_cut_and_a_fast_one_loses_frames_but_not_its_speed() -> N
 def test_a_short_game_is_shown_whole() -> None:
     mp4, seconds = video.first_seconds(flashes(20), fps=10)
     assert seconds == 2.0
-    assert len(decode(mp4)[1]) == 20
+    assert len(decode(io.BytesIO(mp4))[1]) == 20
 
 
 def test_a_picture_that_compresses_badly_gets_coarser_until_it_fits() -> None:
@@ -49,14 +43,14 @@ def test_a_picture_that_compresses_badly_gets_coarser_until_it_fits() -> None:
     rng = np.random.default_rng(1)
     noise = (rng.integers(0, 256, (400, 500, 3), np.uint8) for _ in range(60))
     mp4, seconds = video.first_seconds(noise, fps=30)
-    stream, pictures = decode(mp4)
+    stream, pictures = decode(io.BytesIO(mp4))
     assert len(mp4) <= video.CLIP_BYTES and seconds == 2.0
     assert pictures[0].shape in [(240, 300, 3), (360, 450, 3)]
 
 
 def test_large_pictures_are_made_smaller() -> None:
     mp4, _ = video.first_seconds(flashes(2, 720, 1280), fps=2)
-    assert decode(mp4)[1][0].shape == (360, 640, 3)
+    assert decode(io.BytesIO(mp4))[1][0].shape == (360, 640, 3)
 
 
 def test_no_frames_are_an_error() -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 
 from impala_tf.evaluation import video
+from tests.helpers.videos import decode
 
 
 def moving_square(count: int, height: int = 210, width: int = 160) -> Iterator[np.ndarray]:
@@ -16,12 +16,6 @@ def moving_square(count: int, height: int = 210, width: int = 160) -> Iterator[n
         frame = np.full((height, width, 3), (20, 40, 160), np.uint8)
         frame[50:80, 10 + 3 * n : 40 + 3 * n] = (220, 120, 30)
         yield frame
-
-
-def decode(path: Path) -> tuple[av.VideoStream, list[np.ndarray]]:
-    with av.open(path) as container:
-        stream = container.streams.video[0]
-        return stream, [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
 
 
 def test_a_video_has_every_frame(tmp_path: Path) -> None:

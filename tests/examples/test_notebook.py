@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from tests.helpers.runs import PROJECT, status
 
 pytestmark = pytest.mark.long
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "notebook.ipynb"
+NOTEBOOK = PROJECT / "examples" / "notebook.ipynb"
 
 
 def printed(cell) -> str:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.runs import rows, status
+from tests.helpers.runs import PROJECT, rows, status
 
 pytestmark = pytest.mark.long
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = PROJECT / "examples"
 
 
 def test_it_is_trained_on_and_evaluated(start, tmp_path: Path) -> None:

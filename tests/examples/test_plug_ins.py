@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
 from impala_tf.config import plug_in_files
+from tests.helpers.runs import PROJECT
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = PROJECT / "examples"
 RUN = ("--level_name=CartPole-v1", "--num_actors=1", "--metrics_interval_s=1")
 
 

@@ -1,21 +1,15 @@
-"""Fixtures of the front end's tests: an sshd of the test's own, and a run behind it."""
+"""Fixtures of the front end's tests: nodes, and runs here and behind an sshd."""
 
 import functools
 
 import pytest
 
 from impala_tf.frontend import project
+from impala_tf.frontend.node import state as files
 from tests.helpers.launched_run import Run
+from tests.helpers.node import Node
 from tests.helpers.remote_run import Remote
-from tests.helpers.sshd import running_sshd
 from tests.helpers.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def sshd(tmp_path_factory):
-    """A server that takes root with one key."""
-    with running_sshd(tmp_path_factory.mktemp("sshd")) as server:
-        yield server
 
 
 @pytest.fixture
@@ -40,6 +34,15 @@ def remote(sshd, tmp_path, monkeypatch):
     yield made
     if (made.logdir / "cluster.json").exists():
         made.command("stop", "--timeout_s=20")
+
+
+@pytest.fixture
+def node(private_tmux, tmp_path):
+    """A node on this machine; stopped when the test ends."""
+    made = Node(tmp_path)
+    yield made
+    if files.orders_path(made.logdir, "node-0").exists():
+        made.stop()
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from impala_tf.frontend.node.plain import from_plain
 from impala_tf.frontend.node.state import AgentError, NodeState
 from impala_tf.frontend.node.tmux import RunSession
 from tests.helpers.hostile import HOSTILE, KEEP_ARGUMENTS
-from tests.helpers.node import Node
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -82,14 +81,6 @@ def test_a_launcher_inside_tmux_uses_the_default_server(private_tmux, monkeypatc
 
 
 # --- what it does for a run ---
-
-
-@pytest.fixture
-def node(private_tmux, tmp_path):
-    made = Node(tmp_path)
-    yield made
-    if files.orders_path(made.logdir, "node-0").exists():
-        made.stop()
 
 
 def test_launching_opens_a_window_for_each_process_and_writes_private_keys(node):

@@ -11,19 +11,10 @@ from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.node.tmux import RunSession
 from impala_tf.machine.supervision import ProcessState
-from tests.frontend.test_agent import Node
 from tests.frontend.test_supervisor import ACTOR, shell, supervise  # noqa: F401
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def node(private_tmux, tmp_path):
-    made = Node(tmp_path)
-    yield made
-    if files.orders_path(made.logdir, "node-0").exists():
-        made.stop()
 
 
 def is_back(node, before):

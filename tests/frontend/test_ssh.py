@@ -18,6 +18,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.ssh import SshRunner
 from impala_tf.frontend.ssh_login import SshConnector
+from impala_tf.machine.supervision import start_ticks
 from tests.helpers.hostile import HOSTILE
 from tests.helpers.sshd import (
     connect,
@@ -116,21 +117,13 @@ def test_a_long_command_ends_when_nobody_wants_it_any_more(runner, tmp_path, how
     assert next(stream.chunks()) == b"up\n"
     pid = int((tmp_path_of(runner) / "pid").read_text())
     {"cancel": stream.cancel, "finish": stream.finish, "lost": runner.close}[how]()
-    wait_until(lambda: not process_is_alive(pid), what="end of the command")
+    wait_until(lambda: start_ticks(pid) is None, what="end of the command")
 
 
 def tmp_path_of(runner):
     from pathlib import Path
 
     return Path(runner.node.workdir)
-
-
-def process_is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_a_login_shell_that_prints_disturbs_nothing(sshd, tmp_path):

@@ -5,17 +5,10 @@ from pathlib import Path
 import pytest
 
 from impala_tf.frontend.node.state import living_pids
-from tests.helpers.disks import fill, mounted
+from tests.helpers.disks import fill
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A small file system for the run's files."""
-    with mounted(tmp_path / "logs") as folder:
-        yield folder
 
 
 def test_actors_can_be_looked_at_without_a_learner(launched, capfd):

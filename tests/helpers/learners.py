@@ -12,7 +12,7 @@ from impala_tf.agents.agent import Agent, unroll_specs
 from impala_tf.config import Config
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
-from impala_tf.types import Unroll
+from impala_tf.types import ActorGradient, ActorReport, Episode, Unroll
 from tests.helpers.agents import make_agent
 from tests.helpers.samples import resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
@@ -41,6 +41,16 @@ def batch(agent: Agent, seed: int = 0) -> Unroll:
 def make(agent_name: str = "MLPLSTMAgent", **flags: Any) -> tuple[Learner, Agent]:
     agent = make_agent(agent_name, SPEC)
     return Learner(agent, SPEC, config(**flags), LearnerGroup()), agent
+
+
+class Kept:
+    """A learner that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.sent: list[ActorGradient] = []
+
+    def push(self, sent: ActorGradient, /, episodes: list[Episode], report: ActorReport) -> None:
+        self.sent.append(sent)
 
 
 class GroupOf:

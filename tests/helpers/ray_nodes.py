@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from pathlib import Path
 from typing import Any
-
-from tests.helpers.runs import PROJECT
 
 _FIRST = 21
 # Ray's defaults take 20 s to miss a node.
@@ -51,14 +47,6 @@ class RayNodes:
 
     def close(self) -> None:
         self._cluster.shutdown()
-
-    def run(self, *command: str, cwd: Path = PROJECT) -> str:
-        """Runs a command that uses this cluster; returns what it prints."""
-        done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=120, cwd=cwd
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
     def _settings(self) -> dict[str, Any]:
         self._count += 1

@@ -116,14 +116,6 @@ class Slurm:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def run(self, *command: str, cwd: Path | None = None) -> str:
-        """Runs a command that talks to this cluster; returns what it prints."""
-        done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=120, cwd=cwd
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
     def states(self) -> list[str]:
         done = subprocess.run(["sinfo", "-h", "-o", "%T"], env=self.environment,
                               capture_output=True, text=True)  # fmt: skip

@@ -15,7 +15,8 @@ from impala_tf.learner.actor_gradients import GradientSender, sent_specs
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.transport import NestCodec
-from impala_tf.types import ActorGradient, ActorReport, Episode, ObservationSpec, Unroll
+from impala_tf.types import ActorReport, ObservationSpec, Unroll
+from tests.helpers.learners import Kept
 from tests.helpers.losses import compute
 from tests.helpers.samples import randomize, resolved_config, vector_spec
 from tests.helpers.unrolls import random_unrolls
@@ -63,16 +64,6 @@ def _added_up(gradient: tf.Tensor | tf.IndexedSlices) -> np.ndarray:
     whole = np.zeros(gradient.dense_shape.numpy(), np.float32)
     np.add.at(whole, gradient.indices.numpy(), gradient.values.numpy())
     return whole
-
-
-class Kept:
-    """A learner that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.sent: list[ActorGradient] = []
-
-    def push(self, sent: ActorGradient, /, episodes: list[Episode], report: ActorReport) -> None:
-        self.sent.append(sent)
 
 
 def test_an_actor_of_a3c_sends_the_whole_gradient() -> None:

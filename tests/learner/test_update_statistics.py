@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from impala_tf.agents.agent import agent_of
+from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
 from tests.helpers.agents import make_agent
@@ -77,15 +78,20 @@ def test_appo_with_one_use_and_no_clip_updates_as_impala_does() -> None:
         np.testing.assert_allclose(got - start, expected - start, rtol=1e-3, atol=1e-6)
 
 
-def test_vectors_are_counted_once_each_to_the_end_of_a_run() -> None:
-    """A robot that has learned to run meets speeds that it never had at the start."""
-    settings = config(observation_normalization="elementwise", updates_per_batch=2)
+def after_one_batch(**flags: Any) -> tuple[Learner, ObservationNormalizer, np.ndarray]:
+    """Returns a learner that has used a batch twice, its normaliser, and what the batch showed."""
+    settings = config(observation_normalization="elementwise", updates_per_batch=2, **flags)
     learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, LearnerGroup())
     unrolls = batch(learner.agent)
     learner.update(unrolls)
-    seen = unrolls.env_outputs.observation.numpy()[:, :-1].reshape(-1, 3)
     normalizer = learner.agent.observation_normalizer
     assert normalizer is not None
+    return learner, normalizer, unrolls.env_outputs.observation.numpy()[:, :-1].reshape(-1, 3)
+
+
+def test_vectors_are_counted_once_each_to_the_end_of_a_run() -> None:
+    """A robot that has learned to run meets speeds that it never had at the start."""
+    learner, normalizer, seen = after_one_batch()
     np.testing.assert_allclose(normalizer.mean, seen.mean(0), rtol=1e-4)
     std = np.sqrt(seen.var(0) + 1e-5)
     np.testing.assert_allclose(1 / normalizer.inverse_std.numpy(), std, rtol=1e-3)
@@ -99,15 +105,7 @@ def test_vectors_are_counted_once_each_to_the_end_of_a_run() -> None:
 
 def test_ppo_observes_every_step_of_a_batch_once() -> None:
     """Its first minibatch alone is a part of them."""
-    settings = config(
-        algorithm="ppo", observation_normalization="elementwise", updates_per_batch=2, minibatches=3
-    )
-    learner = Learner(agent_of(settings.agent, SPEC), SPEC, settings, LearnerGroup())
-    unrolls = batch(learner.agent)
-    learner.update(unrolls)
-    seen = unrolls.env_outputs.observation.numpy()[:, :-1].reshape(-1, 3)
-    normalizer = learner.agent.observation_normalizer
-    assert normalizer is not None
+    _, normalizer, seen = after_one_batch(algorithm="ppo", minibatches=3)
     np.testing.assert_allclose(normalizer.mean, seen.mean(0), rtol=1e-3)
 
 

@@ -8,14 +8,11 @@ import signal
 import subprocess
 import sys
 import weakref
-from pathlib import Path
 
 import pytest
 
 from impala_tf.machine.process_lifetime import run_interruptibly
-
-ROOT = Path(__file__).parents[2]
-
+from tests.helpers.runs import PROJECT
 
 ORPHAN = """
 import signal
@@ -29,7 +26,7 @@ def test_a_process_whose_parent_has_already_ended_stops_itself(orphaned: bool, s
     """The kernel reports only parents that end later, so the process has to check."""
     pid = os.getppid() if orphaned else os.getpid()  # anything but the real parent
     program = [sys.executable, "-c", ORPHAN.format(pid=pid)]
-    assert subprocess.run(program, cwd=ROOT, check=False).returncode == status
+    assert subprocess.run(program, cwd=PROJECT, check=False).returncode == status
 
 
 class Used:
@@ -82,7 +79,7 @@ def test_several_signals_of_one_request_do_not_cost_the_checkpoint(
 ) -> None:
     program = TOLD_TWICE.format(first=first, second=second, after_s=after_s)
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=ROOT
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=PROJECT
     )
     assert (done.stdout == "writes its checkpoint True\n") == goes_on
     assert (done.returncode == 0) == goes_on
@@ -121,7 +118,7 @@ def test_the_end_of_the_parent_is_one_request(stops_before: bool, printed: str) 
     """For a process that was not told before. One that hangs while it stops must not stay."""
     child = CHILD.format(stops_before=stops_before)
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, child], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", PARENT, child], stdout=subprocess.PIPE, text=True, cwd=PROJECT
     )
     assert parent.stdout is not None
     assert parent.stdout.readline() == "ready\n"

@@ -13,11 +13,10 @@ import pytest
 from impala_tf.evaluation.video import write_mp4
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
 from impala_tf.monitoring.wandb_writer import WandbWriter
+from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +66,7 @@ def test_without_a_login_the_problem_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "run_experiment.py", "--level_name=CartPole-v1", "--track=wandb"]
     done = subprocess.run(
         [*command, f"--logdir={tmp_path / 'run'}"],
-        cwd=ROOT,
+        cwd=PROJECT,
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -18,10 +18,10 @@ from impala_tf.config import ConfigError
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
 from impala_tf.monitoring.rows import EpisodeWindow
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
+from tests.helpers.runs import PROJECT
 
 pytestmark = pytest.mark.slow
 
-REPOSITORY = Path(__file__).parents[2]
 # fmt: on
 
 
@@ -119,7 +119,7 @@ for all_frames in ([5, 10, 15], [12], [14, 20]):
 def test_curves_have_no_repeated_point_after_kills_and_resumes(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", KILLED_WRITERS, str(tmp_path)],
-        cwd=REPOSITORY,
+        cwd=PROJECT,
         capture_output=True,
         text=True,
         timeout=240,

@@ -166,13 +166,10 @@ def test_a_learner_behind_nat(network, home, launched):
         ):  # fmt: skip
             gate.run("iptables", "-t", "nat", "-A", *rule)
         gate.run("sysctl", "-qw", "net.ipv4.ip_forward=1")
-        known = "".join(
-            f"{host} {learner.host_key.with_suffix('.pub').read_text()}"
-            for host in (f"[{gate.address}]:2222",)
-        )
         know(home / "known_hosts", [other])
         with (home / "known_hosts").open("a") as file:
-            file.write(known)
+            key = learner.host_key.with_suffix(".pub").read_text()
+            file.write(f"[{gate.address}]:2222 {key}")
         run = launched([row("learner", learner, ssh_port=2222, ip=gate.address),
                         row("actor", other)])  # fmt: skip
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,17 +17,16 @@ from tests.helpers.runs import Run
 pytestmark = pytest.mark.faults
 
 
-def test_a_level_that_shows_nan_again_and_again_ends_the_run(tmp_path: Path) -> None:
-    run = Run(
+def test_a_level_that_shows_nan_again_and_again_ends_the_run(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = start(
         "--level_name=tests.helpers.broken_worlds:FaultyCartPole-v1",
         "--num_actors=1",
         "--envs_per_actor=2",
         f"--logdir={tmp_path}",
     )
-    try:
-        status, out, err = run.wait()
-    finally:
-        run.end()
+    status, out, err = run.wait()
     assert status == 1, out + err
     assert "the environments broke 6 times, so this actor gives up; at last environment" in err, err
     assert "observation is NaN or infinite after action" in err
@@ -37,19 +37,18 @@ def test_a_level_that_shows_nan_again_and_again_ends_the_run(tmp_path: Path) -> 
     assert len(numbers) > 10 and all(np.isfinite(each).all() for each in numbers)
 
 
-def test_a_level_that_breaks_at_once_ends_the_run_soon_and_says_why(tmp_path: Path) -> None:
+def test_a_level_that_breaks_at_once_ends_the_run_soon_and_says_why(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
     """What is wrong stands in the run's own output: few people look for it in logs."""
-    run = Run(
+    run = start(
         "--level_name=tests.helpers.broken_worlds:BrokenAtOnceCartPole-v1",
         "--num_actors=2",
         "--envs_per_actor=2",
         f"--logdir={tmp_path}",
     )
     began_s = time.monotonic()
-    try:
-        status, out, err = run.wait()
-    finally:
-        run.end()
+    status, out, err = run.wait()
     assert status == 1, out + err
     assert time.monotonic() - began_s < 120  # alone on a machine: half a minute
     assert re.search(
@@ -61,10 +60,12 @@ def test_a_level_that_breaks_at_once_ends_the_run_soon_and_says_why(tmp_path: Pa
     assert "broke 6 times, so this actor gives up; at last environment" in err
 
 
-def test_a_run_whose_environments_broke_once_ends_well(tmp_path: Path) -> None:
+def test_a_run_whose_environments_broke_once_ends_well(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
     """They have processes of their own. An actor that fails at its end is restarted for ever."""
     logdir = tmp_path / "run"
-    run = Run(
+    run = start(
         "--level_name=tests.helpers.broken_worlds:BrokenOnceCartPole-v1",
         "--environment_processes=always",
         "--num_actors=1",
@@ -75,10 +76,7 @@ def test_a_run_whose_environments_broke_once_ends_well(tmp_path: Path) -> None:
         f"--logdir={logdir}",
         environment={"IMPALA_TF_TEST_BROKEN": str(tmp_path / "broken")},
     )
-    try:
-        status, out, err = run.wait()
-    finally:
-        run.end()
+    status, out, err = run.wait()
     assert status == 0, out + err
     log = (logdir / "processes" / "actor-0.log").read_text()
     assert "the pole is broken; made again in" in log

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.disks import fill, mounted
+from tests.helpers.disks import fill
 from tests.helpers.runs import Run, checkpointed_frames, rows, status, words_of
 
 pytestmark = pytest.mark.faults
@@ -17,49 +17,41 @@ FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=1000000000", "-
          "--envs_per_actor=4", "--metrics_interval_s=1", "--checkpoint_interval_s=1")  # fmt: skip
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    with mounted(tmp_path / "disk") as folder:
-        yield folder
-
-
-def test_training_goes_on_while_the_disk_is_full(small_disk: Path) -> None:
+def test_training_goes_on_while_the_disk_is_full(
+    small_disk: Path, start: Callable[..., Run]
+) -> None:
     logdir = small_disk / "run"
-    run = Run(*FLAGS, f"--logdir={logdir}")
-    try:
-        run.wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) > 2)
-        filler = fill(small_disk)
-        run.wait_until(lambda: cannot_write(logdir), 60)
-        before = status(logdir)["agent_steps"]
-        run.wait_until(lambda: status(logdir)["agent_steps"] > before + 20_000, 60)
-        kept = checkpointed_frames(logdir)
-        assert kept > 0, "the checkpoints from before are gone"
-        filler.unlink()
-        run.wait_until(lambda: status(logdir)["storage_trouble"] is None, 60)
-        run.wait_until(lambda: checkpointed_frames(logdir) > kept + 20_000, 60)
-        counts = [int(row["environment_frames"]) for row in rows(logdir)]
-        assert counts == sorted(set(counts))
-        run.process.send_signal(signal.SIGINT)
-        code, out, err = run.wait()
-        assert code == 0, err + out
-        assert "cannot write" in out
-    finally:
-        run.end()
+    run = start(*FLAGS, f"--logdir={logdir}")
+    run.wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) > 2)
+    filler = fill(small_disk)
+    run.wait_until(lambda: cannot_write(logdir), 60)
+    before = status(logdir)["agent_steps"]
+    run.wait_until(lambda: status(logdir)["agent_steps"] > before + 20_000, 60)
+    kept = checkpointed_frames(logdir)
+    assert kept > 0, "the checkpoints from before are gone"
+    filler.unlink()
+    run.wait_until(lambda: status(logdir)["storage_trouble"] is None, 60)
+    run.wait_until(lambda: checkpointed_frames(logdir) > kept + 20_000, 60)
+    counts = [int(row["environment_frames"]) for row in rows(logdir)]
+    assert counts == sorted(set(counts))
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.wait()
+    assert code == 0, err + out
+    assert "cannot write" in out
 
 
-def test_a_stop_on_a_full_disk_says_what_is_lost(small_disk: Path) -> None:
+def test_a_stop_on_a_full_disk_says_what_is_lost(
+    small_disk: Path, start: Callable[..., Run]
+) -> None:
     logdir = small_disk / "run"
-    run = Run(*FLAGS, f"--logdir={logdir}")
-    try:
-        run.wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) > 2)
-        fill(small_disk)
-        run.wait_until(lambda: cannot_write(logdir), 60)
-        run.process.send_signal(signal.SIGINT)
-        code, out, err = run.wait()
-        assert code == 1, err + out
-        assert "No space left on device; the last good checkpoint is" in err
-    finally:
-        run.end()
+    run = start(*FLAGS, f"--logdir={logdir}")
+    run.wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) > 2)
+    fill(small_disk)
+    run.wait_until(lambda: cannot_write(logdir), 60)
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.wait()
+    assert code == 1, err + out
+    assert "No space left on device; the last good checkpoint is" in err
 
 
 def cannot_write(logdir: Path) -> bool:
@@ -68,25 +60,24 @@ def cannot_write(logdir: Path) -> bool:
     return trouble is not None and "No space left on device" in trouble["text"]
 
 
-def test_a_run_whose_actors_are_stopped_starves_and_then_goes_on(tmp_path: Path) -> None:
-    run = Run(*FLAGS, f"--logdir={tmp_path}")
-    try:
-        run.wait_until(lambda: len(rows(tmp_path)) > 2)
-        actors = {pid for pid in run.alive() if "--job_name=actor" in words_of(pid)}
-        assert len(actors) == 2
-        for pid in actors:
-            os.kill(pid, signal.SIGSTOP)
-        run.wait_until(lambda: status(tmp_path)["starving_since_unix_s"] is not None, 30)
-        row = status(tmp_path)["row"]
-        assert row["agent_steps_per_s"] == row["frames_per_s"] == 0
-        before = status(tmp_path)["agent_steps"]
-        for pid in actors:
-            os.kill(pid, signal.SIGCONT)
-        run.wait_until(lambda: status(tmp_path)["agent_steps"] > before, 30)
-        run.wait_until(lambda: status(tmp_path)["starving_since_unix_s"] is None, 30)
-        run.process.send_signal(signal.SIGINT)
-        code, out, err = run.wait()
-        assert code == 0, err + out
-        assert "starving since" in out
-    finally:
-        run.end()
+def test_a_run_whose_actors_are_stopped_starves_and_then_goes_on(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = start(*FLAGS, f"--logdir={tmp_path}")
+    run.wait_until(lambda: len(rows(tmp_path)) > 2)
+    actors = {pid for pid in run.alive() if "--job_name=actor" in words_of(pid)}
+    assert len(actors) == 2
+    for pid in actors:
+        os.kill(pid, signal.SIGSTOP)
+    run.wait_until(lambda: status(tmp_path)["starving_since_unix_s"] is not None, 30)
+    row = status(tmp_path)["row"]
+    assert row["agent_steps_per_s"] == row["frames_per_s"] == 0
+    before = status(tmp_path)["agent_steps"]
+    for pid in actors:
+        os.kill(pid, signal.SIGCONT)
+    run.wait_until(lambda: status(tmp_path)["agent_steps"] > before, 30)
+    run.wait_until(lambda: status(tmp_path)["starving_since_unix_s"] is None, 30)
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.wait()
+    assert code == 0, err + out
+    assert "starving since" in out

@@ -62,18 +62,14 @@ def test_a_run_learns_cartpole_and_says_what_to_do_next(trained_run):
     assert config["versions"]["tensorflow"]
 
 
-def test_a_run_learns_catch_from_pixels(tmp_path):
+def test_a_run_learns_catch_from_pixels(start, tmp_path):
     """With the defaults for images."""
-    run = Run(
+    code, out, err = start(
         "--level_name=tests.helpers.worlds:Catch-v0",
         "--total_environment_frames=60000",
         "--metrics_interval_s=1",
         f"--logdir={tmp_path}",
-    )
-    try:
-        code, out, err = run.wait()
-    finally:
-        run.end()
+    ).wait()
     assert code == 0, err + out
     assert float(rows(tmp_path)[-1]["episode_return_mean"]) > 0.3
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import mirrored
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT, Run, checkpointed_frames, rows
 
@@ -141,22 +142,25 @@ def test_fresh_needs_the_command_that_starts_the_whole_run(
     assert "--fresh: needs the command that starts the whole run" in err
 
 
-@pytest.mark.end_to_end
-def test_the_current_folder_is_not_moved_aside(start: Start, tmp_path: Path) -> None:
+def test_the_current_folder_is_not_moved_aside(
+    run_here: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "mine.txt").write_text("precious")
-    code, _, err = start(*SHORT, "--logdir=.", "--fresh", cwd=tmp_path).wait()
+    code, _, err = run_here(*SHORT, "--logdir=.", "--fresh")
     assert code == 2
     assert f"--fresh: would rename the current folder, {tmp_path}" in err
     assert (tmp_path / "mine.txt").exists()
 
 
-@pytest.mark.end_to_end
-def test_checkpoints_without_a_config_are_not_trained_on(start: Start, tmp_path: Path) -> None:
+def test_checkpoints_without_a_config_are_not_trained_on(
+    run_here: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
     """Nothing would say with which flags the run was trained so far."""
-    code, out, err = start(*SHORT, f"--logdir={tmp_path}").wait()
-    assert code == 0, err + out
-    (tmp_path / "config.json").unlink()
-    code, _, err = start(*SHORT, f"--logdir={tmp_path}", "--learning_rate=0.1").wait()
+    logdir = tmp_path / "run"
+    mirrored.Run(logdir).checkpoint(2)
+    (logdir / "config.json").unlink()
+    code, _, err = run_here(*SHORT, f"--logdir={logdir}")
     assert code == 2
-    assert f"--logdir={tmp_path}: holds checkpoints but no config.json" in err
+    assert f"--logdir={logdir}: holds checkpoints but no config.json" in err

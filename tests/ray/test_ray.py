@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ from impala_tf.frontend.engines.ray_cluster import Cluster
 from tests.helpers.ports import free_port
 from tests.helpers.ray_nodes import RayNodes
 from tests.helpers.runs import PROJECT
+from tests.helpers.submitted import Submitted, printed_by
 from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
@@ -33,57 +33,47 @@ def nodes() -> Iterator[RayNodes]:
         cluster.close()
 
 
-class Submitted:
-    """A run that was submitted."""
+class RayRun(Submitted):
+    """A run on these nodes."""
 
     def __init__(self, nodes: RayNodes, logdir: Path, *flags: str, cwd: Path = PROJECT) -> None:
-        self._nodes, self._cwd, self.logdir = nodes, cwd, logdir
+        super().__init__(nodes.environment, logdir)
         all_flags = ["--engine=ray", f"--logdir={logdir}", "--metrics_interval_s=1", *flags]
-        said = nodes.run(sys.executable, str(PROJECT / "run_experiment.py"), *all_flags, cwd=cwd)
+        command = [sys.executable, str(PROJECT / "run_experiment.py"), *all_flags]
+        said = printed_by(nodes.environment, *command, cwd=cwd)
         assert "submitted to the Ray cluster" in said
-
-    def frontend(self, *words: str) -> str:
-        command = [sys.executable, "-m", "frontend", *words, f"--logdir={self.logdir}"]
-        return self._nodes.run(*command)
-
-    def frames(self) -> int:
-        path = self.logdir / "status.json"
-        return int(json.loads(path.read_text())["environment_frames"]) if path.exists() else 0
 
     def log(self, name: str) -> str:
         path = self.logdir / "processes" / f"{name}.log"
         return path.read_text() if path.exists() else ""
 
-    def wait_for_frames(self, more_than: int = 0) -> None:
-        wait_until(lambda: self.frames() > more_than, 120, explain=self._explain, poll_s=0.5)
-
     def wait_for(self, name: str, text: str) -> None:
         """Waits until a process has printed `text`."""
-        wait_until(lambda: text in self.log(name), 120, what=text, explain=self._explain)
+        wait_until(lambda: text in self.log(name), 120, what=text, explain=self.explain)
 
     def wait_until_it_runs(self, name: str, address: str) -> None:
         """Waits until status says that a process runs on a node."""
         line = rf"{name} +running +{re.escape(address)}"
         wait_until(
             lambda: re.search(line, self.frontend("status")), 120, what=line,
-            explain=self._explain, poll_s=1,
+            explain=self.explain, poll_s=1,
         )  # fmt: skip
 
     def wait_until_it_has_left(self) -> str:
         """Returns what status says once nothing of the run is in Ray."""
         wait_until(
-            lambda: "has left Ray" in self.frontend("status"), 180, explain=self._explain, poll_s=1
+            lambda: "has left Ray" in self.frontend("status"), 180, explain=self.explain, poll_s=1
         )
         return self.frontend("status")
 
-    def _explain(self) -> str:
+    def explain(self) -> str:
         return self.frontend("status") + self.log("learner-0")
 
 
 def test_a_run_survives_its_nodes(nodes: RayNodes, tmp_path: Path) -> None:
     """An actor waits for a node; then the learner's node is lost. Then the run is stopped."""
     first = nodes.add(2, survives=1)
-    run = Submitted(
+    run = RayRun(
         nodes, tmp_path / "run", "--level_name=CartPole-v1", "--ray_actors=2",
         "--ray_learner_resources=CPU=1,survives=1", "--checkpoint_interval_s=2",
         f"--total_environment_frames={FOREVER}",
@@ -114,7 +104,7 @@ def test_two_learners_train_an_own_level_to_the_end(nodes: RayNodes, tmp_path: P
     """The module of the level is in the current folder, and nodes get a copy of it."""
     shutil.copy(PROJECT / "examples" / "own_level.py", tmp_path)
     node = nodes.add(4, pair=2)
-    run = Submitted(
+    run = RayRun(
         nodes, tmp_path / "run", "--level_name=own_level:Corridor", "--ray_learners=2",
         "--ray_actors=2", "--ray_learner_resources=CPU=1,pair=1",
         "--total_environment_frames=20000", cwd=tmp_path,

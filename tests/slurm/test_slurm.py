@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.runs import PROJECT
 from tests.helpers.slurm import Slurm
+from tests.helpers.submitted import Submitted, printed_by
 from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
@@ -28,30 +27,22 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         cluster.close()
 
 
-class Submitted:
-    """A run that was submitted."""
+class Job(Submitted):
+    """A run on this cluster."""
 
     def __init__(self, slurm: Slurm, logdir: Path, *flags: str) -> None:
-        self._slurm, self.logdir = slurm, logdir
+        super().__init__(slurm.environment, logdir)
         all_flags = ["--engine=slurm", "--level_name=CartPole-v1", f"--logdir={logdir}",
                      "--actors_per_node=1", "--metrics_interval_s=1", *flags]  # fmt: skip
-        said = slurm.run(sys.executable, "run_experiment.py", *all_flags, cwd=PROJECT)
-        self.job = re.findall(r"submitted job (\d+)", said)[0]
-
-    def frontend(self, *words: str) -> str:
-        command = [sys.executable, "-m", "frontend", *words, f"--logdir={self.logdir}"]
-        return self._slurm.run(*command, cwd=PROJECT)
-
-    def frames(self) -> int:
-        path = self.logdir / "status.json"
-        return int(json.loads(path.read_text())["environment_frames"]) if path.exists() else 0
+        said = printed_by(slurm.environment, sys.executable, "run_experiment.py", *all_flags)
+        self.number = re.findall(r"submitted job (\d+)", said)[0]
 
     def output(self) -> str:
-        path = self.logdir / f"slurm-{self.job}.out"
+        path = self.logdir / f"slurm-{self.number}.out"
         return path.read_text() if path.exists() else ""
 
-    def wait_for_frames(self, more_than: int = 0) -> None:
-        wait_until(lambda: self.frames() > more_than, 120, explain=self.output, poll_s=0.5)
+    def explain(self) -> str:
+        return self.output()
 
     def wait_for(self, text: str, timeout_s: float = 120) -> None:
         wait_until(lambda: text in self.output(), timeout_s, what=text, explain=self.output)
@@ -63,12 +54,12 @@ class Submitted:
 
     def state(self) -> str:
         """How Slurm says that the whole job ended."""
-        said = self._slurm.run("scontrol", "show", "job", self.job)
+        said = printed_by(self.environment, "scontrol", "show", "job", self.number)
         return re.findall(r"JobState=(\w+)", said)[0]
 
 
 def test_a_run_goes_to_its_end(slurm: Slurm, tmp_path: Path) -> None:
-    run = Submitted(slurm, tmp_path / "run", "--slurm_actors=2", "--total_environment_frames=20000")
+    run = Job(slurm, tmp_path / "run", "--slurm_actors=2", "--total_environment_frames=20000")
     run.wait_for("done at 2")
     run.wait_until_over()
     assert run.state() == "COMPLETED"
@@ -83,7 +74,7 @@ def test_a_run_goes_to_its_end(slurm: Slurm, tmp_path: Path) -> None:
 def test_a_lost_node_starts_the_job_again_and_the_run_resumes(slurm: Slurm, tmp_path: Path) -> None:
     frames = f"--total_environment_frames={FOREVER}"
     often = "--checkpoint_interval_s=2"
-    run = Submitted(slurm, tmp_path / "run", "--slurm_actors=2", frames, often)
+    run = Job(slurm, tmp_path / "run", "--slurm_actors=2", frames, often)
     run.wait_for_frames()
     node = slurm.nodes[2]
     slurm.kill(node)
@@ -102,9 +93,7 @@ def test_a_time_limit_ends_in_a_checkpoint_and_the_run_resumes(
     """Then a stop ends it for good."""
     frames = f"--total_environment_frames={FOREVER}"
     # Two minutes before the end, the learner is told; so here after a minute at most.
-    run = Submitted(
-        slurm, tmp_path / "run", frames, "--slurm_time=3", "--checkpoint_interval_s=999"
-    )
+    run = Job(slurm, tmp_path / "run", frames, "--slurm_time=3", "--checkpoint_interval_s=999")
     run.wait_for("stopped at ")
     first = int(re.findall(r"stopped at ([\d,]+) frames", run.output())[0].replace(",", ""))
     assert first > 0

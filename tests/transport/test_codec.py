@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from impala_tf.transport import DecodeError, NamedSpec, ParameterStore, impala_pb2
 from impala_tf.transport.codec import NestCodec, decode, encode
 from impala_tf.types import ArraySpec
+from tests.helpers.runs import PROJECT
 
-ROOT = Path(__file__).parents[2]
 PROTO = Path("impala_tf/transport/impala.proto")
 
 EXTREMES = {
@@ -179,17 +179,19 @@ def test_published_parameters_are_encoded_once_and_read_only() -> None:
 
 def test_the_generated_files_fit_the_proto(tmp_path: Path) -> None:
     command = next(
-        line.removeprefix("//") for line in (ROOT / PROTO).read_text().splitlines() if "-m" in line
+        line.removeprefix("//")
+        for line in (PROJECT / PROTO).read_text().splitlines()
+        if "-m" in line
     )
     words = [word.replace("_out=.", f"_out={tmp_path}") for word in shlex.split(command)]
-    subprocess.run([sys.executable, *words[1:]], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, *words[1:]], cwd=PROJECT, check=True)
     generated = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.py*"))
     assert [path.name for path in generated] == [
         "impala_pb2.py",
         "impala_pb2.pyi",
     ]
     for path in generated:
-        assert (tmp_path / path).read_text() == (ROOT / path).read_text(), f"run:{command}"
+        assert (tmp_path / path).read_text() == (PROJECT / path).read_text(), f"run:{command}"
 
 
 IMAGES = NamedSpec((36, 84, 84), "uint8", "image")

@@ -14,6 +14,7 @@ from simulate_scale import Constants, Result, Simulation, constants_of
 
 from impala_tf.transport import GrantLimit, Grants
 from impala_tf.transport.grants import FIRST_GRANTS
+from tests.helpers.clock import Clock
 from tests.helpers.wire import (
     Connect,
     FakeLearner,
@@ -26,20 +27,13 @@ from tests.helpers.wire import (
 ACTORS = [object() for _ in range(5)]
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def run(
     test: Callable[[Grants, Clock], Awaitable[None]], limited: bool = True, hold_s: float = 60.0
 ) -> None:
     """Runs a test with two grants, or with any number of them."""
 
     async def in_loop() -> None:
-        clock = Clock()
+        clock = Clock(0.0)
         await test(Grants(GrantLimit(2, first=2) if limited else None, clock, hold_s), clock)
 
     asyncio.run(in_loop())

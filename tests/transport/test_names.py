@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from impala_tf.transport import HandshakeRefused, Sessions, impala_pb2
+from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     Connect,
@@ -102,7 +103,7 @@ def test_the_name_of_an_actor_that_was_killed_or_hangs_is_free(
         "actor-3",
         "0",
     ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     actor_processes.append(process)
     assert process.stdout is not None
@@ -199,7 +200,7 @@ def test_actors_killed_at_random_moments_leave_whole_unrolls_each_trained_on_onc
     one = serve(learner)
     address = f"127.0.0.1:{one.port}"
     rng = np.random.default_rng(1)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     for kill in range(KILLS):
         command = [sys.executable, "-c", _ACTOR, address, str(directory), "a", str(1000 * kill)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

@@ -15,7 +15,7 @@ from impala_tf.algorithms.dqn.step import QStats
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from tests.helpers.samples import resolved_config, vector_spec
-from tests.helpers.unrolls import random_unrolls
+from tests.helpers.unrolls import random_unrolls, rewarding_unrolls
 
 B, T, A = 4, 5, 3
 SPEC = vector_spec(num_actions=A)
@@ -130,16 +130,8 @@ def test_it_learns_which_action_is_rewarded() -> None:
     )  # fmt: skip
     rng, specs = np.random.default_rng(0), unroll_specs(learner.agent, SPEC, T)
     for seed in range(40):
-        unrolls = random_unrolls(specs, B, seed)
-        best = rng.integers(0, A, (B, T + 1))
-        never = np.zeros((B, T + 1), bool)
-        reward = np.zeros((B, T + 1), np.float32)
-        reward[:, 1:] = unrolls.agent_outputs.action == best[:, :T]
-        env_outputs = unrolls.env_outputs._replace(
-            observation=np.eye(A, dtype=np.float32)[best], reward=reward,
-            terminated=never, truncated=never, autoreset=never,
-        )  # fmt: skip
-        batch = unrolls._replace(env_outputs=env_outputs, td_errors=np.ones((B, T), np.float32))
+        batch = rewarding_unrolls(random_unrolls(specs, B, seed), rng)
+        batch = batch._replace(td_errors=np.ones((B, T), np.float32))
         learner.update(tf.nest.map_structure(tf.constant, batch))
     one = tf.nest.map_structure(lambda a: tf.constant(a[:1, :A]), batch.env_outputs)
     seen = one._replace(observation=tf.eye(A)[None])
