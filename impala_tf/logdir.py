@@ -7,6 +7,7 @@ import errno
 import fcntl
 import itertools
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,6 +111,19 @@ def write_atomically(path: Path, text: str) -> None:
     """Replaces `path` by a file that holds `text`; see `written_aside`."""
     with written_aside(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replaces a file atomically, by one whose name nobody could guess before."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def os_error(message: str, path: Path) -> OSError:

@@ -41,12 +41,17 @@ class AgentInterface(NamedTuple):
         )
 
 
+def num_logits(actions: ActionSpec) -> int:
+    """Returns how many numbers a policy gives for a step: P, see `distributions`."""
+    return (2 if actions.kind == "continuous" else 1) * sum(actions.sizes)
+
+
 def interface_of(core: CoreName, heads: HeadsName, actions: ActionSpec) -> AgentInterface:
     """Returns the interface of an agent that is composed of these."""
     size = ArraySpec((LSTM_SIZE,), "float32")
     return AgentInterface(
         core_state=(size, size) if core == "lstm" else (),
-        num_logits=(2 if actions.kind == "continuous" else 1) * sum(actions.sizes),
+        num_logits=num_logits(actions),
         has_q_values=heads != "policy",
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf.config import ConfigError, plug_ins
+from impala_tf.logdir import replace_file
 
 PREFIX = "notebook_"
 """Begins the names of modules that are written for functions of a notebook."""
@@ -150,8 +151,4 @@ def write(level: Level, logdir: Path) -> None:
             " run aside"
         )
     _trained_here[path] = text
-    temporary = logdir / f".{name}.{os.getpid()}"
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    temporary.replace(logdir / name)
+    replace_file(logdir / name, text.encode())

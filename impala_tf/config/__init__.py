@@ -50,7 +50,6 @@ from impala_tf.config.limits import (
     check_observation,
     check_own_network,
     problems,
-    valid_host_port,
 )
 from impala_tf.config.memory import check_fits, replay_bytes, replay_slots
 from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig, ReportConfig

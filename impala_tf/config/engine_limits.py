@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from impala_tf.config.flag_values import BUILT_IN, ENGINE_FLAGS
@@ -66,6 +67,20 @@ def pairs(text: str) -> dict[str, str]:
     return found
 
 
+def _resources(
+    flags: dict[str, Any], names: Sequence[str], found: list[str]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yields --NAME=TEXT and the pairs of flags; adds what is wrong with the others to `found`."""
+    for name in names:
+        flag = f"--{name}={flags[name]}"
+        try:
+            resources = pairs(flags[name])
+        except ValueError as error:
+            found.append(f"{flag}: {error}")
+        else:
+            yield flag, resources
+
+
 def _far_problems(flags: dict[str, Any]) -> list[str]:
     engine, found = flags["engine"], []
     if flags["fresh"]:
@@ -104,51 +119,39 @@ def _kubernetes(flags: dict[str, Any]) -> list[str]:
         )
         if re.fullmatch(form, flags[f"kubernetes_{name}"], re.ASCII) is None
     ]
-    for name in ("kubernetes_learner_resources", "kubernetes_actor_resources"):
-        text = flags[name]
-        try:
-            resources = pairs(text)
-        except ValueError as error:
-            found.append(f"--{name}={text}: {error}")
-            continue
+    both = ("kubernetes_learner_resources", "kubernetes_actor_resources")
+    for flag, resources in _resources(flags, both, found):
         found += [
-            f"--{name}={text}: {resource}={quantity} is no quantity such as cpu=2 or memory=8Gi"
+            f"{flag}: {resource}={quantity} is no quantity such as cpu=2 or memory=8Gi"
             for resource, quantity in resources.items()
             if re.fullmatch(_RESOURCE, resource, re.ASCII) is None
             or re.fullmatch(_QUANTITY, quantity, re.ASCII) is None
         ]
-        found += [f"--{name}={text}: {lacking} is missing; a pod without it may take all that a"
+        found += [f"{flag}: {lacking} is missing; a pod without it may take all that a"
                   " machine has" for lacking in ("cpu", "memory")
                   if lacking not in resources]  # fmt: skip
     return found
 
 
 def _skypilot(flags: dict[str, Any]) -> list[str]:
-    text = flags["skypilot_resources"]
-    try:
-        names = pairs(text)
-    except ValueError as error:
-        return [f"--skypilot_resources={text}: {error}"]
-    return [
-        f"--skypilot_resources={text}: {name} is no name of a field"
-        for name in names
-        if re.fullmatch(r"[a-z_]+", name) is None
-    ]
+    found: list[str] = []
+    for flag, names in _resources(flags, ("skypilot_resources",), found):
+        found += [
+            f"{flag}: {name} is no name of a field"
+            for name in names
+            if re.fullmatch(r"[a-z_]+", name) is None
+        ]
+    return found
 
 
 def _ray(flags: dict[str, Any]) -> list[str]:
     found, address, port = [], flags["ray_address"], flags["ray_port"]
     if address != "auto" and re.fullmatch(r"[^/]+:[0-9]+", address) is None:
         found.append(f"--ray_address={address}: must be auto or HOST:PORT, such as 10.0.0.1:6379")
-    for name in ("ray_learner_resources", "ray_actor_resources"):
-        text = flags[name]
-        try:
-            resources = pairs(text)
-        except ValueError as error:
-            found.append(f"--{name}={text}: {error}")
-            continue
+    both = ("ray_learner_resources", "ray_actor_resources")
+    for flag, resources in _resources(flags, both, found):
         found += [
-            f"--{name}={text}: {resource}={amount} is no amount such as CPU=4 or memory=8000000000"
+            f"{flag}: {resource}={amount} is no amount such as CPU=4 or memory=8000000000"
             for resource, amount in resources.items()
             if re.fullmatch(r"[0-9]+(\.[0-9]+)?", amount) is None
         ]

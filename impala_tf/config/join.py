@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from impala_tf.config.addresses import host_port
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
 from impala_tf.config.plug_ins import split
@@ -80,7 +81,7 @@ def applied(given: Given, environment: Mapping[str, str]) -> Given:
     flags = {
         "job_name": "learner" if is_learner else "actor",
         "task": place.node if is_learner else place.node - learners,
-        "learner_hosts": ",".join(_host_port(host, port) for host in place.hosts[:learners]),
+        "learner_hosts": ",".join(host_port(host, port) for host in place.hosts[:learners]),
         "actor_hosts": "" if place.size is None else ",".join(_actors(place, learners)),
     }
     return Given({**flags, **given.flags})
@@ -198,7 +199,3 @@ def _number(environment: Mapping[str, str], variable: str) -> int:
     if re.fullmatch(r"\d{1,9}", text) is None:
         raise ConfigError(f"{variable}={text}: must be a number, 0 or more")
     return int(text)
-
-
-def _host_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from impala_tf.config import engine_limits, plug_in_files, plug_ins
+from impala_tf.config.addresses import valid_host_port
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.compositions import AGENTS, composition
 from impala_tf.config.errors import ConfigError
@@ -195,12 +196,6 @@ def check_batches(config: Config) -> None:
             " (--algorithm=ppo, --synchronization), so a batch is one unroll of each of their"
             f" {environments} environments; leave the flag out"
         )
-
-
-def valid_host_port(text: str) -> bool:
-    """Tells whether `text` is host:port or [IPv6]:port with a port of 1 to 65535."""
-    match = re.fullmatch(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", text)
-    return match is not None and 1 <= int(match.group(1)) <= 65535
 
 
 def _level_problems(flags: dict[str, Any]) -> list[str]:

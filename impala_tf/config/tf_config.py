@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from impala_tf.config.addresses import valid_host_port
 from impala_tf.config.errors import ConfigError
 from impala_tf.config.flag_values import Given
-from impala_tf.config.limits import valid_host_port
 
 VARIABLE = "TF_CONFIG"
 _JOBS = ("learner", "actor")

@@ -15,7 +15,7 @@ import numpy as np
 import tree
 
 from impala_tf.actor.network import ActingModel, LiteRtNetwork
-from impala_tf.agents.interface import AgentInterface, Policy
+from impala_tf.agents.interface import AgentInterface, Policy, num_logits
 from impala_tf.agents.sampling import Sampler, epsilon_greedy_of, greedy_of, sampler_of
 from impala_tf.config import ConfigError
 from impala_tf.environments.observations import layout_of
@@ -113,11 +113,10 @@ class ExportedAgent:
 
     def __init__(self, folder: Path, about: About, spec: EnvironmentSpec) -> None:
         self._check_level(folder, about, spec)
-        factor = 2 if spec.actions.kind == "continuous" else 1
         self._spec, self._layout = spec, layout_of(spec)
         self.interface = AgentInterface(
             core_state=tuple(ArraySpec(tuple(shape), "float32") for shape in about.core_state),
-            num_logits=factor * sum(spec.actions.sizes),
+            num_logits=num_logits(spec.actions),
             has_q_values=about.has_q_values,
         )
         path = folder / MODEL

@@ -13,6 +13,10 @@ from typing import Any, Literal
 
 from impala_tf.config import ConfigError
 
+SSH_PORT = 22
+Machine = tuple[str, int, str | None]
+"""Host, port and user name of a login; None: what ~/.ssh/config says, or the user who launches."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Secret:
@@ -52,6 +56,11 @@ class Row:
     """Of the machine, for predictions (--speed_json)."""
     price: float | None = None
     """Of the machine, an hour, for predictions."""
+
+    @property
+    def machine(self) -> Machine:
+        """Where to log in, which is the same for all rows of a machine."""
+        return self.ssh_host or self.ip, self.ssh_port or SSH_PORT, self.ssh_username
 
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "line")
@@ -204,14 +213,13 @@ def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[i
             yield 1, f"job: no {job}; a run needs at least one learner and one actor"
     elsewhere = next((row for row in good if not is_loopback(row.ip)), None)
     ports: dict[tuple[str, int | None], int] = {}
-    machines: dict[tuple[str, int, str | None], Row] = {}
+    machines: dict[Machine, Row] = {}
     for row in good:
         is_learner = row.job == "learner"
         if is_learner and (first := ports.setdefault((row.ip, row.tf_port), row.line)) != row.line:
             text = f"tf_port: {row.tf_port} is already used by the learner in line {first}"
             yield row.line, text
-        key = row.ssh_host or row.ip, row.ssh_port or 22, row.ssh_username
-        same = machines.setdefault(key, row)
+        same = machines.setdefault(row.machine, row)
         for name in _OF_A_MACHINE:
             if getattr(row, name) != getattr(same, name):
                 yield row.line, f"{name}: differs from line {same.line}, which has the same machine"

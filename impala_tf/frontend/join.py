@@ -15,10 +15,11 @@ from pathlib import Path
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, user_commands
+from impala_tf.config.addresses import split_host_port
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import Orders, ProcessSpec
 from impala_tf.frontend.node.supervisor import NodeSupervisor
-from impala_tf.frontend.plan import LAUNCH_ONLY, group_infos, sizes
+from impala_tf.frontend.plan import LAUNCH_ONLY, credentials_of, group_infos, sizes
 from impala_tf.machine import certificates
 
 LEFT = os.EX_TEMPFAIL
@@ -41,7 +42,7 @@ def run_node(given: Given, config: Config) -> int:
       ConfigError: the logdir cannot be used, or learner 0 does not make the run's certificates.
     """
     logdir = Path(given["logdir"]).absolute()
-    credentials = Path(given["credentials"] or logdir / "credentials").absolute()
+    credentials = credentials_of(given)
     # Waiting ends at once on a signal; the supervisor has handlers of its own.
     is_learner = given["job_name"] == "learner"
     _prepare(logdir, credentials, is_first=is_learner and given["task"] == 0)
@@ -93,7 +94,7 @@ def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
 
 def _await_name(address: str) -> None:
     """Waits until this learner's name is known: that of a pod is not, in its first seconds."""
-    host = address.rpartition(":")[0].strip("[]")
+    host, _ = split_host_port(address)
     until_s = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -116,9 +117,9 @@ def _processes(
         beat = given["heartbeat_path"]
         paths = {task: heartbeat_path(beat, task) if beat else None for task in tasks(given)}
         return [_process(common.replace(task=t, heartbeat_path=p)) for t, p in paths.items()]
-    cluster, split = given.cluster, [address.rpartition(":") for address in learners]
+    cluster = given.cluster
     # Each learner has a node of its own.
-    each = [(host.strip("[]"), int(port), f"{host}:{port}") for host, _, port in split]
+    each = [(*split_host_port(address), address) for address in learners]
     groups = group_infos(each, cluster.rendezvous_port, cluster.min_learners)
     spec = _process(common)
     return [spec._replace(group=groups[given["task"]], max_restarts=cluster.max_restarts)]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config.addresses import host_port
 from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError, NoCodeError
@@ -24,7 +25,6 @@ from impala_tf.frontend.plan import (
     LocalNode,
     NodeSpec,
     Plan,
-    host_port,
     make_plan,
     named_twice,
     passwords,

@@ -73,8 +73,7 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
 
 def _stop_some(record: Record, timeout_s: float, names: set[str], hint: str) -> int:
     plan = record.plan
-    nodes = [node for node in plan.nodes if any(each.name in names for each in plan.on(node))]
-    with connected(nodes, record.passwords()) as machines:
+    with connected(plan.nodes_of(names), record.passwords()) as machines:
         reached = machines.reached()
         found = end_processes(record, reached, sorted(names), timeout_s, close=True)
         lines = problems(machines.found) + left_running(found)
@@ -88,10 +87,8 @@ def restart(logdir: Path, target: str) -> int:
     """
     record = load(logdir)
     names = _processes_called(record.plan, target)
-    nodes = [node for node in record.plan.nodes
-             if any(process.name in names for process in record.plan.on(node))]  # fmt: skip
     launcher = Launcher(record, logdir)
-    with connected(nodes, record.passwords()) as machines:
+    with connected(record.plan.nodes_of(names), record.passwords()) as machines:
 
         def restart_on(runner: CommandRunner) -> None:
             if look(runner, record).state is None:
@@ -129,8 +126,7 @@ def add(logdir: Path) -> int:
         return 0
     launcher = Launcher(record._replace(plan=plan), logdir)
     save(launcher.record, logdir)
-    wanted = [node for node in plan.nodes if any(process.node == node.name for process in new)]
-    with connected(wanted, passwords) as machines:
+    with connected(plan.nodes_of([process.name for process in new]), passwords) as machines:
         found = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
         lines = problems(machines.found) + problems(found)
         unreached = set(machines.found) - set(good(machines.found))
@@ -344,10 +340,8 @@ def attach(logdir: Path, host: str) -> int:
 def stacks(logdir: Path, names: Sequence[str]) -> int:
     """Prints the Python stacks of all threads of a run's processes: where does it hang?"""
     record = load(logdir)
-    known = {process.name for process in record.plan.processes}
     for name in names:
-        if name not in known:
-            raise ConfigError(f"{name}: no such process; this run has {', '.join(sorted(known))}")
+        record.plan.process(name)
     with connected(record.plan.nodes, record.passwords()) as machines:
         found = on_all(
             machines.reached(), lambda runner: ask_agent(runner, "stacks", {"names": list(names)})

@@ -59,20 +59,19 @@ def warnings(plan: Plan) -> list[str]:
     A machine behind a forwarded port has a loopback address here, so the CSV itself looks right.
     """
     found = []
-    learners = len(plan.learner_hosts)
-    for number, address in enumerate(plan.learner_hosts):
-        host = address.rpartition(":")[0].strip("[]")
+    learners = [process for process in plan.processes if process.is_learner]
+    for number, learner in enumerate(learners):
+        host, _ = plan.address_of(learner)
         if not is_loopback(host):
             continue
-        home = next(each.node for each in plan.processes if each.name == f"learner-{number}")
         others = {
             each.node
             for each in plan.processes
-            if each.is_learner or int(each.name.removeprefix("actor-")) % learners == number
-        } - {home}
+            if each.is_learner or int(each.name.removeprefix("actor-")) % len(learners) == number
+        } - {learner.node}
         if others:
             found.append(
-                f"warning: learner-{number} is at {host}, which is another machine on "
+                f"warning: {learner.name} is at {host}, which is another machine on "
                 f"{', '.join(sorted(others))}: give as ip the address at which they reach it "
                 "(unless a tunnel of your own carries that port there)"
             )

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config.addresses import host_port, split_host_port
 from impala_tf.frontend import requirements
-from impala_tf.frontend.inventory import Row, Secret, is_loopback
+from impala_tf.frontend.inventory import SSH_PORT, Machine, Row, Secret, is_loopback
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
 
 REMOTE_WORKDIR = "impala_tf"
 """Folder of the project on other machines if the CSV names none; relative to the home folder."""
 REMOTE_PYTHON = ".venv/bin/python"
 """Interpreter on other machines if the CSV names none; relative to the workdir."""
-SSH_PORT = 22
 
 
 class NodeSpec(NamedTuple):
@@ -80,9 +80,19 @@ class Plan(NamedTuple):
 
     def address_of(self, learner: ProcessSpec) -> tuple[str, int]:
         """Returns the host, without brackets, and the port where a learner listens."""
-        address = self.learner_hosts[int(learner.name.removeprefix("learner-"))]
-        host, _, port = address.rpartition(":")
-        return host.strip("[]"), int(port)
+        return split_host_port(self.learner_hosts[int(learner.name.removeprefix("learner-"))])
+
+    def process(self, name: str) -> ProcessSpec:
+        """Returns the process called `name`. Raises ConfigError if there is none."""
+        for process in self.processes:
+            if process.name == name:
+                return process
+        names = ", ".join(process.name for process in self.processes)
+        raise ConfigError(f"{name}: no such process; this run has {names}")
+
+    def nodes_of(self, names: Collection[str]) -> list[NodeSpec]:
+        """Returns the machines that run any of these processes."""
+        return [node for node in self.nodes if any(each.name in names for each in self.on(node))]
 
     def role(self, node: NodeSpec) -> Literal["actor", "learner"]:
         """Returns which packages a machine needs: a learner's if it runs one, else an actor's."""
@@ -137,15 +147,15 @@ def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
     envs = [given["envs_per_actor"] if row.envs is None else row.envs for row in actors]
     shared = {"learner_hosts": ",".join(learner_hosts), **sizes(given, len(learners), envs)}
     groups = group_infos(
-        [(row.ip, row.tf_port or 0, nodes[_key(row)].name) for row in learners],
+        [(row.ip, row.tf_port or 0, nodes[row.machine].name) for row in learners],
         given.cluster.rendezvous_port,
         given.cluster.min_learners,
     )
     processes = [
         ProcessSpec(
             name=f"{job}-{task}",
-            node=nodes[_key(row)].name,
-            arguments=_arguments(given, shared, task, nodes[_key(row)], row),
+            node=nodes[row.machine].name,
+            arguments=_arguments(given, shared, task, nodes[row.machine], row),
             environment={
                 **dict(each.split("=", 1) for each in given.cluster.env),
                 **_environment(row),
@@ -203,9 +213,9 @@ def group_infos(
     return [GroupInfo(n, hosts, nodes, first, min_learners) for n in range(len(learners))]
 
 
-def host_port(host: str, port: int) -> str:
-    """Returns host:port, with an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def credentials_of(given: Given) -> Path:
+    """Returns the folder of a run's certificates: --credentials, or one in its logdir."""
+    return Path(given["credentials"] or Path(given["logdir"]) / "credentials").absolute()
 
 
 def passwords(plan: Plan, rows: list[Row]) -> dict[str, Secret]:
@@ -215,24 +225,17 @@ def passwords(plan: Plan, rows: list[Row]) -> dict[str, Secret]:
         for node in plan.nodes
         for row in rows
         if row.ssh_password is not None
-        and (node.ssh_host, node.ssh_port or SSH_PORT, node.ssh_username) == _key(row)
+        and (node.ssh_host, node.ssh_port or SSH_PORT, node.ssh_username) == row.machine
     }
 
 
-_Key = tuple[str, int, str | None]
-
-
-def _key(row: Row) -> _Key:
-    return row.ssh_host or row.ip, row.ssh_port or SSH_PORT, row.ssh_username
-
-
-def _nodes(given: Given, rows: list[Row], local: LocalNode) -> dict[_Key, NodeSpec]:
-    nodes: dict[_Key, NodeSpec] = {}
+def _nodes(given: Given, rows: list[Row], local: LocalNode) -> dict[Machine, NodeSpec]:
+    nodes: dict[Machine, NodeSpec] = {}
     number = 0
     for row in rows:
-        if _key(row) in nodes:
+        if row.machine in nodes:
             continue
-        same_host = {_key(other) for other in rows if _key(other)[0] == _key(row)[0]}
+        same_host = {each.machine for each in rows if each.machine[0] == row.machine[0]}
         user = row.ssh_username or getpass.getuser()
         host = row.ssh_host or row.ip
         name = (
@@ -243,12 +246,12 @@ def _nodes(given: Given, rows: list[Row], local: LocalNode) -> dict[_Key, NodeSp
             workdir = local.workdir / (row.workdir or "")
             python = row.python or local.python
             known = next((node for node in nodes.values() if node.is_local), None)
-            nodes[_key(row)] = NodeSpec(
+            nodes[row.machine] = NodeSpec(
                 "this machine", "node-here", "", True, str(workdir), python, str(local.logdir),
                 cores=row.cores, price=row.price, csv_line=known.csv_line if known else row.line
             )  # fmt: skip
             continue
-        nodes[_key(row)] = NodeSpec(
+        nodes[row.machine] = NodeSpec(
             name=name,
             id=f"node-{number}",
             address=row.ip,

@@ -16,13 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from impala_tf.config import user_commands
+from impala_tf.config.addresses import host_port, split_host_port
 from impala_tf.frontend import project, requirements
 from impala_tf.frontend.connection import CommandRunner, Stream, ask_agent, python_of
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.node import probe
 from impala_tf.frontend.parallel import connected, on_all
-from impala_tf.frontend.plan import Plan, host_port, named_twice
+from impala_tf.frontend.plan import Plan, named_twice
 
 _SOURCE = Path(probe.__file__).read_bytes()
 _GIB = 1 << 30
@@ -279,8 +280,7 @@ def _addresses(
     """
     served: dict[str, list[tuple[str, int]]] = {}
     wanted: dict[str, set[tuple[str, int]]] = {}
-    split = [host.rpartition(":") for host in plan.learner_hosts]
-    learners = [(host.strip("[]"), int(port)) for host, _, port in split]
+    learners = list(map(split_host_port, plan.learner_hosts))
     for process in plan.processes:
         _, _, number = process.name.partition("-")
         reached = wanted.setdefault(process.node, set())

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from impala_tf.config import ClusterConfig, ConfigError, user_commands
 from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import from_plain, to_plain
-from impala_tf.frontend.node.state import replace_file
 from impala_tf.frontend.plan import NodeSpec, Plan, passwords
+from impala_tf.logdir import replace_file
 
 NAME = "cluster.json"
 _STATUS = "status.json"  # of a learner

@@ -16,8 +16,8 @@ from impala_tf.frontend import project
 from impala_tf.frontend.connection import CommandRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node.code_folders import PARENT
-from impala_tf.frontend.node.state import replace_file
 from impala_tf.frontend.plan import Plan
+from impala_tf.logdir import replace_file
 
 _NAME = "code.tar.gz"
 _DIGITS = 16

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import paramiko
 
+from impala_tf.config.addresses import host_port
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.host_keys import HostKeyError, HostKeys
-from impala_tf.frontend.inventory import Secret
-from impala_tf.frontend.plan import SSH_PORT, NodeSpec, host_port
+from impala_tf.frontend.inventory import SSH_PORT, Secret
+from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.ssh_authentication import Ask, Login, MoreIsWantedError, TooManyKeysError
 from impala_tf.frontend.ssh_proxy import JumpHosts, ProxySocket, is_terminal
 from impala_tf.frontend.ssh_settings import SshSettings, settings_of

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.plan import SSH_PORT, NodeSpec
+from impala_tf.frontend.inventory import SSH_PORT
+from impala_tf.frontend.plan import NodeSpec
 
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _TOKEN = re.compile("%(.)")

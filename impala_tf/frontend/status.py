@@ -168,11 +168,7 @@ def _machine_with(plan: Plan, name: str, host: str | None) -> NodeSpec:
     if host is not None and name != _SUPERVISOR:
         raise ConfigError(f"{host}: name a machine only after {_SUPERVISOR}")
     if name != _SUPERVISOR:
-        process = next((p for p in plan.processes if p.name == name), None)
-        if process is None:
-            names = ", ".join(p.name for p in plan.processes)
-            raise ConfigError(f"{name}: no such process; this run has {names}")
-        return plan.node(process.node)
+        return plan.node(plan.process(name).node)
     if host is None and len(plan.nodes) > 1:
         machines = ", ".join(node.name for node in plan.nodes)
         raise ConfigError(f"{_SUPERVISOR}: each machine has one; add one of {machines}")

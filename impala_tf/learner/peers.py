@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from impala_tf.config.addresses import split_host_port
 from impala_tf.learner.group import LearnerGroup
 
 _log = logging.getLogger("impala_tf.learner")
@@ -74,11 +75,10 @@ def answers(host_port: str, timeout_s: float = 3.0) -> bool:
     A TCP connection alone is no proof: the kernel accepts it for a stopped process too. Nothing is
     sent and the identity does not matter here, so nothing is verified.
     """
-    host, _, port = host_port.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    address = host.strip("[]"), int(port)
+    address = split_host_port(host_port)
     try:
         with socket.create_connection(address, timeout_s) as raw, context.wrap_socket(raw):
             return True

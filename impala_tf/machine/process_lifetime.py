@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import TypeVar
 
+Result = TypeVar("Result")
 PARENT_VARIABLE = "IMPALA_TF_PARENT"
 """Environment variable with the parent's process id; the child then ends when the parent does."""
 
@@ -77,25 +79,38 @@ class StopRequest:
             wake()
 
 
-def run_interruptibly(work: Callable[[], None]) -> None:
+def run_interruptibly(work: Callable[[], Result], timeout_s: float = float("inf")) -> Result:
     """Runs `work` in a thread, so that the main thread handles signals while TensorFlow blocks.
 
-    Raises whatever `work` raised.
+    Args:
+      work: to do.
+      timeout_s: how long to wait for it. Work that takes longer goes on, as nothing ends it.
+
+    Returns:
+      what `work` returns.
+
+    Raises:
+      TimeoutError: the work takes too long. Otherwise whatever `work` raised.
     """
+    results: list[Result] = []
     failures: list[BaseException] = []
 
     def guarded() -> None:
         try:
-            work()
+            results.append(work())
         except BaseException as failure:
             failures.append(failure)
 
     thread = threading.Thread(target=guarded, name="work", daemon=True)
     thread.start()
-    while thread.is_alive():
-        thread.join(_POLL_S)
+    until_s = time.monotonic() + timeout_s
+    while thread.is_alive() and (left_s := until_s - time.monotonic()) > 0:
+        thread.join(min(_POLL_S, left_s))
     if failures:
         raise failures.pop()  # kept, it would keep its traceback, and so what the work has used
+    if not results:
+        raise TimeoutError(f"no answer within {timeout_s:.0f} s")
+    return results.pop()
 
 
 def die_with_parent(parent_pid: int, signal_number: int = signal.SIGKILL) -> None:

@@ -52,7 +52,8 @@ def layers_of(agent: Agent, spec: EnvironmentSpec) -> list[Layer]:
     }
     layers: dict[str, Layer] = {}
     for op in graph.get_operations():
-        module = next((resources[n] for n in map(_source, op.inputs) if n in resources), None)
+        names = (_behind(tensor, _SAME_VALUES).name for tensor in op.inputs)
+        module = next((resources[name] for name in names if name in resources), None)
         if module is not None:
             key = str(id(module))
             layers[key] = _used_by(op, module, layers.get(key) or _layer(module))
@@ -96,7 +97,8 @@ def activation_bytes(
     for op in graph.get_operations():
         if op.name in marks[-1] or op.type in _SHAPE_ONLY:
             continue
-        for tensor in map(_memory, op.inputs):
+        for read in op.inputs:
+            tensor = _behind(read, _SAME_MEMORY)
             if tensor.op.name in marks[-1] and _is_computed(tensor):
                 kept[tensor.name] = tensor
     return sum(math.prod(tensor.shape) * tensor.dtype.size for tensor in kept.values())
@@ -163,25 +165,17 @@ def _operation(op: tf.Operation) -> str:
     return f"{name} {height}x{width}" + (f", stride {stride}" if stride > 1 else "")
 
 
-def _source(tensor: tf.Tensor) -> str:
-    """Returns the name of what a tensor is read or cast from."""
-    while tensor.op.type in _SAME_VALUES:
-        tensor = tensor.op.inputs[0]
-    return tensor.name
-
-
-def _memory(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor in whose memory a tensor lies."""
-    while tensor.op.type in _SAME_MEMORY:
+def _behind(tensor: tf.Tensor, operations: set[str]) -> tf.Tensor:
+    """Returns what a tensor is made from by nothing but such operations."""
+    while tensor.op.type in operations:
         tensor = tensor.op.inputs[0]
     return tensor
 
 
 def _is_computed(tensor: tf.Tensor) -> bool:
     """Whether a tensor is neither a constant nor an input, a parameter or a cast of one."""
-    while tensor.op.type in _SAME_VALUES:
-        tensor = tensor.op.inputs[0]
-    return tensor.op.type not in ("Placeholder", "Const") and tensor.dtype != tf.resource
+    source = _behind(tensor, _SAME_VALUES)
+    return source.op.type not in ("Placeholder", "Const") and source.dtype != tf.resource
 
 
 def _place(name: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from impala_tf import config as configs
 from impala_tf.checkpoint import targets
 from impala_tf.config import Config, ConfigError, Given, command_line, user_commands
+from impala_tf.config.addresses import split_host_port
 from impala_tf.learner import callbacks
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates, process_logs
@@ -298,10 +299,9 @@ def _learner_address(config: Config) -> str:
             probe.bind(("127.0.0.1", 0))
             return f"127.0.0.1:{probe.getsockname()[1]}"
         address = configs.split(config.process.learner_hosts)[0]
-        host, _, port = address.rpartition(":")
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host.strip("[]"), int(port)))
+            probe.bind(split_host_port(address))
         except OSError as error:
             raise ConfigError(
                 f"--learner_hosts={address}: cannot listen there: {error.strerror}"

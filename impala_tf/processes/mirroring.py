@@ -21,6 +21,7 @@ from impala_tf.checkpoint.mirror import Mirror, Snapshot, StrangerError
 from impala_tf.checkpoint.targets import Folder, Target
 from impala_tf.config import Config, ConfigError
 from impala_tf.logdir import Logdir, in_use
+from impala_tf.machine.process_lifetime import run_interruptibly
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.processes import provenance, run_folder
 from impala_tf.types import EnvironmentSpec
@@ -47,7 +48,7 @@ def opened(config: Config, logdir: Logdir) -> Mirror | None:
     _check_apart(name, target, logdir)
     mirror = Mirror(name, target)
     try:
-        other = _within(_ANSWER_S, mirror.begin)
+        other = run_interruptibly(mirror.begin, _ANSWER_S)  # shares may hang
     except OSError as error:
         raise _unusable(name, error) from error
     if other:
@@ -275,24 +276,3 @@ def _unusable(name: str, error: OSError) -> ConfigError:
 
 def _reason(error: OSError) -> str:
     return " ".join(str(error.strerror or error).split()) or type(error).__name__
-
-
-def _within(seconds: float, work: Callable[[], str]) -> str:
-    """Returns what `work` returns. Raises OSError if that takes too long: shares may hang."""
-    results: list[str] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as failure:
-            failures.append(failure)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failures:
-        raise failures[0]
-    if not results:
-        raise OSError(f"no answer within {seconds:.0f} s")
-    return results[0]

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from impala_tf.config import ConfigError
+from impala_tf.config.addresses import split_host_port
 from impala_tf.machine.addresses import is_here
 from impala_tf.transport import credentials
 from impala_tf.transport.codec import NestCodec
@@ -102,8 +103,8 @@ async def _bind(
     server: grpc.aio.Server, address: str, server_credentials: grpc.ServerCredentials
 ) -> int:
     """Returns the port."""
-    host, _, port = address.rpartition(":")
-    if not is_here(host.strip("[]")):
+    host, port = split_host_port(address)
+    if not is_here(host):
         # Behind NAT, the address at which actors reach this machine is not its own.
         wildcard = f"[::]:{port}" if socket.has_dualstack_ipv6() else f"0.0.0.0:{port}"
         _log.info("%s is not an address of this machine; listening on all of its own", host)

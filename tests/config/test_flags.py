@@ -20,6 +20,7 @@ from impala_tf.config import (
     command_line,
     to_dict,
 )
+from impala_tf.config.addresses import valid_host_port
 from impala_tf.config.presets import PRESETS
 from impala_tf.types import Kind
 from tests.helpers.flags import DEFAULTS, TYPES
@@ -326,7 +327,7 @@ def test_hosts_are_comma_separated(text: str, expected: tuple[str, ...]) -> None
 )
 def test_a_host_and_port_are_checked(text: str, valid: bool) -> None:
     """They are used on the command lines of other machines."""
-    assert configs.valid_host_port(text) is valid
+    assert valid_host_port(text) is valid
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from impala_tf import config as configs
 from impala_tf.config import Given, command_line
-from impala_tf.frontend.engines import kubernetes, names
+from impala_tf.frontend.engines import kubernetes
 from impala_tf.frontend.engines import kubernetes_manifests as manifests
+from impala_tf.frontend.engines.documents import label
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, create
 from impala_tf.machine.supervision import STOP_TIMEOUT_S
 from tests.helpers.runs import PROJECT
@@ -152,7 +153,7 @@ def test_no_flag_changes_on_its_way_to_a_pod(text, role):
 @example("a" * 64)
 @example("PongNoFrameskip-v4-ShallowConvNetAgent-impala-1")
 def test_any_logdir_gives_names_that_dns_takes(name):
-    run = names.label(name)
+    run = label(name)
     assert DNS_LABEL.fullmatch(run)
     for role in ROLES:
         assert DNS_LABEL.fullmatch(f"{run}-{role}-99999"), "the host name of a pod"
@@ -160,8 +161,8 @@ def test_any_logdir_gives_names_that_dns_takes(name):
 
 def test_names_that_look_alike_stay_different():
     alike = ("Pong 3", "pong-3", "pong_3", "PONG-3", "pong--3 ")
-    assert len({names.label(name) for name in alike}) == len(alike)
-    assert names.label("pong-3") == "pong-3"
+    assert len({label(name) for name in alike}) == len(alike)
+    assert label("pong-3") == "pong-3"
 
 
 def test_learner_and_actors_belong_to_the_same_run():

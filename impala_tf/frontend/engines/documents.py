@@ -1,9 +1,14 @@
-"""YAML documents that engines read."""
+"""YAML documents that engines read, and names that they allow."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any
+
+_LONGEST = 40  # a job, a pod and a host name add their own endings, up to 63 characters
+_FITS = re.compile(rf"[a-z]([a-z0-9-]{{0,{_LONGEST - 2}}}[a-z0-9])?")
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
@@ -24,3 +29,18 @@ def yaml_text(document: Mapping[str, Any]) -> str:
     Dumper.add_representer(str, text)
     # No width: long flags stay on their line.
     return str(yaml.dump(document, Dumper=Dumper, sort_keys=False, width=2**20))
+
+
+def label(text: str) -> str:
+    """Returns a DNS label (RFC 1035) of at most 40 characters for a name.
+
+    A name that is one stays as it is. Others get a hash of themselves, so that names that look
+    alike do not become the same.
+    """
+    if _FITS.fullmatch(text):
+        return text
+    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    readable = re.sub(r"[^a-z0-9]+", "-", text.lower())[: _LONGEST - 7].strip("-")
+    if not readable[:1].isalpha():
+        readable = f"run-{readable}"[: _LONGEST - 7].strip("-")
+    return f"{readable}-{mark}"

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from impala_tf.config import ENGINE_FLAGS, ConfigError, Given
+from impala_tf.config import ENGINE_FLAGS, ConfigError, Given, user_commands
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launch import Differences
 from impala_tf.frontend.monitor import MakeDisplay
+from impala_tf.logdir import write_atomically
 from impala_tf.machine.supervision import ProcessState
 
 OF_THE_LAUNCH = (*ENGINE_FLAGS, "fresh", "dry_run", "detach")
@@ -140,9 +141,31 @@ def print_process(state: ProcessState, host: str = "") -> None:
     print(f"{state.name:12} {state.state:10} {at}{again} {state.detail}".rstrip())
 
 
+def print_commands(given: Given, *commands: Sequence[str]) -> None:
+    """Prints commands of the front end for the run that was submitted, such as ["status"]."""
+    for words in commands:
+        print(user_commands.frontend(*words, f"--logdir={given['logdir']}"))
+
+
+def trains_there(logdir: Path, what: str) -> ConfigError:
+    """Returns the error that a logdir is in use.
+
+    Args:
+      logdir: the run's.
+      what: trains there, such as "a run on Ray".
+    """
+    stop = user_commands.frontend("stop", f"--logdir={logdir}")
+    return ConfigError(f"--logdir={logdir}: {what} trains there; stop it first: {stop}")
+
+
 def record_path(logdir: str | Path, engine: str) -> Path:
     """Returns where an engine keeps what it remembers of a run."""
     return Path(logdir) / f"{engine}.json"
+
+
+def write_record(logdir: Path, engine: str, record: Mapping[str, Any]) -> None:
+    """Writes what `read_record` reads. Raises OSError if it cannot."""
+    write_atomically(record_path(logdir, engine), json.dumps(record) + "\n")
 
 
 def read_record(

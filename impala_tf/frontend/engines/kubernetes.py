@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.frontend.engines import kubernetes_manifests as manifests
 from impala_tf.frontend.engines.documents import yaml_text
-from impala_tf.frontend.engines.engine import Hooks, called, print_frames, read_record, record_path
+from impala_tf.frontend.engines.engine import (
+    Hooks,
+    called,
+    print_commands,
+    print_frames,
+    read_record,
+    write_record,
+)
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.logdir import write_atomically
 from impala_tf.machine import certificates
@@ -82,15 +89,14 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
         certificates.renew(credentials)
         secrets = [manifests.secret(given, role, credentials) for role in manifests.FILES]
         write_atomically(logdir / _TEXT, text)
-        write_atomically(record_path(logdir, _NAME), json.dumps(record) + "\n")
+        write_record(logdir, _NAME, record)
     except OSError as error:
         raise ConfigError(f"{error.filename or logdir}: {error.strerror}") from None
     # A finished Job cannot start again: this is a new one. The volume has the checkpoints.
     _delete_jobs(job, "--wait=true")
     _apply(job, secrets, str(logdir / _TEXT))
     print(f"applied {logdir / _TEXT}: the run is {job.name} in Kubernetes")
-    for words in (("status",), ("logs", "learner-0"), ("stop",)):
-        print(user_commands.frontend(*words, here))
+    print_commands(given, ["status"], ["logs", "learner-0"], ["stop"])
     return 0
 
 

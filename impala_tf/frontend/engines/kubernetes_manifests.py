@@ -12,8 +12,8 @@ from typing import Any
 from impala_tf import config as configs
 from impala_tf.config import Given
 from impala_tf.config.engine_limits import pairs
+from impala_tf.frontend.engines.documents import label
 from impala_tf.frontend.engines.engine import OF_THE_LAUNCH
-from impala_tf.frontend.engines.names import label
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.plan import sizes
 from impala_tf.machine import certificates

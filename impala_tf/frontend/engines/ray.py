@@ -8,7 +8,6 @@ Ray copies the project to its nodes; they need its packages, and Ray itself in t
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import shutil
 import sys
@@ -25,18 +24,20 @@ from impala_tf.frontend import project
 from impala_tf.frontend.engines import ray_cluster
 from impala_tf.frontend.engines.engine import (
     Hooks,
+    print_commands,
     print_frames,
     print_process,
     read_record,
-    record_path,
+    trains_there,
+    write_record,
 )
 from impala_tf.frontend.engines.ray_cluster import Cluster
 from impala_tf.frontend.engines.ray_run import Run, Seen, end
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
-from impala_tf.frontend.plan import LAUNCH_ONLY, sizes
-from impala_tf.logdir import moved_aside, write_atomically
+from impala_tf.frontend.plan import LAUNCH_ONLY, credentials_of, sizes
+from impala_tf.logdir import moved_aside
 from impala_tf.machine.supervision import ProcessState
 
 _NAME = "ray"
@@ -80,22 +81,17 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
     before = find(logdir)
     with _code(given) as code, _connected(given["ray_address"], code) as address:
         if before is not None and Cluster(before.run.namespace).has("learner-0"):
-            raise ConfigError(
-                f"--logdir={logdir}: a run on Ray trains there; stop it first:"
-                f" {user_commands.frontend('stop', f'--logdir={logdir}')}"
-            )
+            raise trains_there(logdir, "a run on Ray")
         try:
             if given["fresh"] and (moved := moved_aside(logdir)):
                 print(f"the run that was in {logdir} is now in {moved}", file=sys.stderr)
             logdir.mkdir(parents=True, exist_ok=True)
-            record = {"address": address, "run": to_plain(run)}
-            write_atomically(record_path(logdir, _NAME), json.dumps(record) + "\n")
+            write_record(logdir, _NAME, {"address": address, "run": to_plain(run)})
         except OSError as error:
             raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
         _create(given, run)
     print(f"submitted to the Ray cluster {address}; learners: {run.learners}, actors: {run.actors}")
-    for words in (["status"], ["logs", "learner-0"], ["stop"]):
-        print(user_commands.frontend(*words, f"--logdir={given['logdir']}"))
+    print_commands(given, ["status"], ["logs", "learner-0"], ["stop"])
     return 0
 
 
@@ -181,7 +177,7 @@ def _run(given: Given) -> Run:
     return Run(
         namespace=f"impala-{secrets.token_hex(8)}",
         logdir=str(logdir),
-        credentials=str(Path(given["credentials"] or logdir / "credentials").absolute()),
+        credentials=str(credentials_of(given)),
         learners=learners,
         actors=actors,
         flags=tuple(configs.to_flags(shared)),

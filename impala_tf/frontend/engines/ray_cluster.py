@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.config import ConfigError, user_commands
+from impala_tf.config.addresses import split_host_port
 from impala_tf.frontend.errors import ClusterError
 
 ANSWER_S = 5.0
@@ -191,8 +192,7 @@ def connect(address: str, code: Path | None = None) -> str:
         )
     try:
         if named != "auto":
-            host, _, port = named.rpartition(":")
-            socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+            socket.create_connection(split_host_port(named), ANSWER_S).close()
         environment = {} if code is None else {"working_dir": str(code)}
         ray.init(address, runtime_env=environment, log_to_driver=False, logging_level="error")
     except (OSError, ValueError) as error:

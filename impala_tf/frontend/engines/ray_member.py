@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from impala_tf.config import ConfigError, user_commands
+from impala_tf.config.addresses import host_port
 from impala_tf.frontend.engines import ray_cluster
 from impala_tf.frontend.engines.ray_run import FAREWELL_S, Run, Seen, end
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.group import Membership
-from impala_tf.frontend.plan import group_infos, host_port
-from impala_tf.logdir import Logdir, in_use
+from impala_tf.frontend.plan import group_infos
+from impala_tf.logdir import Logdir, in_use, replace_file
 from impala_tf.machine import certificates
 from impala_tf.machine.node import TICK_S, Node
 from impala_tf.machine.supervision import (
@@ -215,7 +216,7 @@ class Member:
         answers = self._cluster.ask(["learner-0"], "credentials", role)
         found: dict[str, bytes] = answers.get("learner-0", {})
         for name, content in found.items():
-            files.replace_file(self._credentials / name, content)
+            replace_file(self._credentials / name, content)
         return bool(found)
 
     def _start(self) -> None:

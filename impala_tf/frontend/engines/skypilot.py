@@ -6,7 +6,6 @@ of a run that is to survive its machines need --mirror.
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +13,10 @@ from typing import Any, NamedTuple
 from impala_tf import config as configs
 from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.engine_limits import pairs
-from impala_tf.frontend.engines.documents import yaml_text
-from impala_tf.frontend.engines.engine import OF_THE_LAUNCH, Hooks, read_record, record_path
-from impala_tf.frontend.engines.names import label
+from impala_tf.frontend.engines.documents import label, yaml_text
+from impala_tf.frontend.engines.engine import OF_THE_LAUNCH, Hooks, read_record, write_record
 from impala_tf.frontend.join import LEFT
+from impala_tf.frontend.plan import credentials_of
 from impala_tf.logdir import write_atomically
 from impala_tf.machine import certificates
 
@@ -69,9 +68,9 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
     record = {"job": _name(given), "managed": bool(given["mirror"])}
     try:
         logdir.mkdir(parents=True, exist_ok=True)
-        certificates.renew(_credentials(given))
+        certificates.renew(credentials_of(given))
         write_atomically(logdir / _TEXT, text)
-        write_atomically(record_path(logdir, _NAME), json.dumps(record) + "\n")
+        write_record(logdir, _NAME, record)
     except OSError as error:
         raise ConfigError(f"{error.filename or logdir}: {error.strerror}") from None
     print(f"written; start the run with: {_command(given)}")
@@ -112,10 +111,6 @@ def _name(given: Given) -> str:
     return label(Path(given["logdir"]).absolute().name)
 
 
-def _credentials(given: Given) -> Path:
-    return Path(given["credentials"] or Path(given["logdir"]) / "credentials").absolute()
-
-
 def _command(given: Given) -> str:
     file = user_commands.in_current_folder(Path(given["logdir"]).absolute() / _TEXT)
     if given["mirror"]:
@@ -135,14 +130,14 @@ def _task(given: Given) -> dict[str, Any]:
     if given["mirror"]:
         # A node that was told to leave says so; SkyPilot then starts all of them again.
         resources["job_recovery"] = {"max_restarts_on_errors": 3, "recover_on_exit_codes": [LEFT]}
-    name = _name(given)
+    name, credentials = _name(given), user_commands.in_current_folder(credentials_of(given))
     extras = "learner,mirror" if "://" in given["mirror"] else "learner"
     return {
         "name": name,
         "num_nodes": learners + actors,
         **({"resources": resources} if resources else {}),
         "workdir": ".",
-        "file_mounts": {f"~/{_CREDENTIALS}": user_commands.in_current_folder(_credentials(given))},
+        "file_mounts": {f"~/{_CREDENTIALS}": credentials},
         "setup": _SETUP.format(extras=extras) + (_HOROVOD if learners > 1 else ""),
         "run": _RUN.format(
             credentials=_CREDENTIALS,

@@ -8,7 +8,6 @@ node, and the script asks for that when --slurm_time is over; the run resumes fr
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shlex
 import shutil
@@ -23,10 +22,12 @@ from impala_tf.frontend.engines.engine import (
     OF_THE_LAUNCH,
     Hooks,
     called,
+    print_commands,
     print_frames,
     print_process,
     read_record,
-    record_path,
+    trains_there,
+    write_record,
 )
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.join import LEFT
@@ -108,23 +109,19 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
         raise ConfigError("--engine=slurm: no sbatch here; use a machine with Slurm's commands")
     before = find(logdir)
     if before is not None and (state := _queue(before, "%T")):
-        raise ConfigError(
-            f"--logdir={logdir}: job {before.number} is {state[0]} and trains there; stop it first:"
-            f" {user_commands.frontend('stop', f'--logdir={logdir}')}"
-        )
+        raise trains_there(logdir, f"job {before.number} is {state[0]} and")
     try:
         if given["fresh"] and (moved := moved_aside(logdir)):
             print(f"the run that was in {logdir} is now in {moved}")
         logdir.mkdir(parents=True, exist_ok=True)
         write_atomically(logdir / _SCRIPT, script)
         number = _slurm("sbatch", "--parsable", str(logdir / _SCRIPT)).strip().partition(";")[0]
-        write_atomically(record_path(logdir, _NAME), json.dumps({"job": number}) + "\n")
+        write_record(logdir, _NAME, {"job": number})
     except OSError as error:
         raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
     print(f"submitted job {number}; it prints to {logdir}/slurm-{number}.out")
     logs = [["logs", "learner-0"]] if given["slurm_actors"] else []
-    for words in (["status"], *logs, ["stop"]):
-        print(user_commands.frontend(*words, f"--logdir={given['logdir']}"))
+    print_commands(given, ["status"], *logs, ["stop"])
     return 0
 
 

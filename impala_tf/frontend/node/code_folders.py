@@ -12,6 +12,7 @@ from pathlib import Path
 
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import Orders
+from impala_tf.logdir import replace_file
 from impala_tf.machine.supervision import OVER
 
 PARENT = ".code"
@@ -32,7 +33,7 @@ def mark(orders: Orders) -> None:
     if folder.parent.name != PARENT:
         return
     note = {"run_id": orders.run_id, "node": orders.node, "logdir": orders.logdir}
-    files.replace_file(_mark_of(orders), json.dumps(note).encode())
+    replace_file(_mark_of(orders), json.dumps(note).encode())
 
 
 def remove_unused(orders: Orders) -> None:

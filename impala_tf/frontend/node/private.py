@@ -10,6 +10,7 @@ from pathlib import Path
 
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import AgentError, Orders
+from impala_tf.logdir import replace_file
 
 
 def check_owner(logdir: Path) -> None:
@@ -26,7 +27,7 @@ def write_credentials(folder: Path, contents: Mapping[str, str]) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     for name, text in contents.items():
-        files.replace_file(folder / name, text.encode())
+        replace_file(folder / name, text.encode())
 
 
 def write_secrets(orders: Orders, values: Mapping[str, str]) -> None:
@@ -39,7 +40,7 @@ def write_secrets(orders: Orders, values: Mapping[str, str]) -> None:
     path = _secrets_path(orders)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.chmod(0o700)
-    files.replace_file(path, json.dumps({name: values[name] for name in orders.secrets}).encode())
+    replace_file(path, json.dumps({name: values[name] for name in orders.secrets}).encode())
 
 
 def read_secrets(orders: Orders) -> dict[str, str]:

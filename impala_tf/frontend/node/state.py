@@ -12,13 +12,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from impala_tf.frontend.node.plain import from_plain, to_plain
+from impala_tf.logdir import replace_file
 from impala_tf.machine.node import is_learner
 from impala_tf.machine.supervision import ProcessState, start_ticks
 
@@ -198,19 +197,6 @@ def parse_state(text: str) -> NodeState:
 def write(path: Path, value: Orders | NodeState) -> None:
     """Replaces a file atomically: readers see the old content or the new one."""
     replace_file(path, json.dumps(to_plain(value)).encode() + b"\n", 0o644)
-
-
-def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replaces a file atomically, by one whose name nobody could guess before."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def boot_id() -> str:
