@@ -83,10 +83,10 @@ class Watcher:
       failed: what to print about a run that failed.
     """
 
-    def __init__(self, runs: Sequence[RunProgress], console: Console | None = None) -> None:
+    def __init__(self, runs: Sequence[RunProgress]) -> None:
         self.failed: str | None = None
         self._runs = runs
-        self._console = console or Console()
+        self._console = Console()
         self._current: RunProgress | None = None
         self._next_line_s = 0.0
         self._last_line = ""

@@ -86,7 +86,6 @@ class Simulation:
         self,
         constants: Constants,
         actors: int,
-        seed: int = 0,
         grants: bool = True,
         first_grants: float = FIRST_GRANTS,
     ) -> None:
@@ -96,7 +95,7 @@ class Simulation:
         self._granted = 0
         self._wanting: collections.deque[tuple[float, int]] = collections.deque()  # since, actor
         self._actors = actors
-        self._rng = random.Random(seed)
+        self._rng = random.Random(0)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._count = 0
         self._up, self._down, self._serving = Fifo(), Fifo(), Fifo()

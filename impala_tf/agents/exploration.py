@@ -12,14 +12,8 @@ REPORTED_EPSILON = 0.05
 _EPSILON, _EXPONENT = 0.4, 7.0
 
 
-def epsilon_ladder(
-    num_envs: int,
-    actor: int,
-    num_actors: int,
-    epsilon: float = _EPSILON,
-    exponent: float = _EXPONENT,
-) -> np.ndarray:
-    """Returns epsilon ** (1 + exponent i / (M - 1)) for each environment i of one actor.
+def epsilon_ladder(num_envs: int, actor: int, num_actors: int) -> np.ndarray:
+    """Returns 0.4 ** (1 + 7 i / (M - 1)) for each environment i of one actor.
 
     The ladder of Ape-X (Horgan et al., 2018, arXiv 1803.00933, section 4.1), over all M
     environments of a run; each actor has rungs of all heights. If there is only one environment,
@@ -29,8 +23,6 @@ def epsilon_ladder(
       num_envs: N, of each actor.
       actor: index of the actor; a larger one than the run has counts modulo `num_actors`.
       num_actors: how many the run has; 0: unknown, then each actor has a ladder of its own.
-      epsilon: that of the environment that explores most.
-      exponent: how fast the ladder falls.
 
     Returns:
       float32 [N].
@@ -39,7 +31,7 @@ def epsilon_ladder(
     rungs = np.arange(num_envs) * actors + actor % actors
     highest = num_envs * actors - 1
     height = rungs / highest if highest else np.full(1, 0.5)
-    return (epsilon ** (1.0 + exponent * height)).astype(np.float32)
+    return (_EPSILON ** (1.0 + _EXPONENT * height)).astype(np.float32)
 
 
 def reported(epsilons: np.ndarray) -> np.ndarray:

@@ -217,12 +217,14 @@ class ResNetTorso(snt.Module):
         return tf.nn.relu(self._norm(linear(self._linear, snt.Flatten()(features))))
 
 
+_MLP_SIZES = (64, 64)
+
+
 class MLPTorso(snt.Module):
     """Linear layers with tanh, for flat observations; with `layer_norm`, it is before each tanh."""
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (64, 64),
         w_init: snt.initializers.Initializer | None = None,
         layer_norm: bool = False,
         name: str | None = None,
@@ -232,16 +234,16 @@ class MLPTorso(snt.Module):
             snt.Sequential(
                 [
                     part
-                    for size in hidden
+                    for size in _MLP_SIZES
                     for part in (snt.Linear(size, w_init=w_init), LayerNorm(), tf.nn.tanh)
                 ]
             )
             if layer_norm
-            else snt.nets.MLP(hidden, w_init=w_init, activation=tf.nn.tanh, activate_final=True)
+            else snt.nets.MLP(_MLP_SIZES, w_init=w_init, activation=tf.nn.tanh, activate_final=True)
         )
 
     def __call__(self, vectors: tf.Tensor) -> tf.Tensor:
-        """Maps floats [M, D] to [M, hidden[-1]], same dtype."""
+        """Maps floats [M, D] to [M, 64], same dtype."""
         return self._mlp(vectors)
 
 

@@ -13,7 +13,6 @@ from impala_tf.config import plug_ins
 from impala_tf.config.algorithms import ALGORITHMS, algorithm
 from impala_tf.config.flags import ClusterConfig, Config, EnvironmentConfig
 from impala_tf.config.mode_flags import EvaluationConfig
-from impala_tf.config.protocols import PROTOCOLS
 
 Group = TypeVar("Group")
 
@@ -37,6 +36,17 @@ ENGINES = tuple(
 ENGINE_FLAGS = tuple(name for name in BUILT_IN if name.partition("_")[0] in ("engine", *ENGINES))
 """The flags of the machine that submits a run to an engine: the run's processes get none of them.
 An engine's own ones begin with its name."""
+PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
+    # Mnih et al. (2015, 2016), and the IMPALA paper: the built-in defaults.
+    "classic": {},
+    # Machado et al. (2018, arXiv 1709.06009), with the game's minimal actions as in Dopamine.
+    "sticky": {
+        "repeat_action_probability": 0.25,
+        "noop_max": 0,
+        "terminal_on_life_loss": False,
+    },
+}
+"""--protocol: {name: {flag: default}} of Atari and retro games, flags that belong together."""
 
 
 @dataclasses.dataclass(frozen=True)

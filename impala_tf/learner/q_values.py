@@ -40,14 +40,9 @@ class QValueStep(GradientStep):
     """
 
     def __init__(
-        self,
-        agent: Agent,
-        layout: ObservationLayout,
-        config: Config,
-        group: LearnerGroup,
-        has_target: bool = False,
+        self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
     ) -> None:
-        super().__init__(agent, layout, config, group, has_target)
+        super().__init__(agent, layout, config, group)
         normalizes = config.loss.value_normalization == "running"
         self._values = RunningMoments(_VALUE_DECAY) if normalizes else None
 

@@ -52,22 +52,19 @@ class GradientStep(abc.ABC):
       layout: the layout of the level's observations.
       config: the run's.
       group: the learners whose gradients are averaged.
-      has_target: whether there is a target network.
 
     Attributes:
+      HAS_TARGET: whether there is a target network; of the class.
       learning_rate, entropy_cost: read by every step.
       optimizer: with its slots.
       target_agent: None: there is none.
       step: `_step`, compiled.
     """
 
+    HAS_TARGET = False
+
     def __init__(
-        self,
-        agent: Agent,
-        layout: ObservationLayout,
-        config: Config,
-        group: LearnerGroup,
-        has_target: bool = False,
+        self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
     ) -> None:
         self.agent = agent
         self.layout = layout
@@ -78,7 +75,7 @@ class GradientStep(abc.ABC):
         self.optimizer = make_optimizer(
             config.optimizer, self.learning_rate, agent.trainable_variables
         )
-        self.target_agent = copy.deepcopy(agent) if has_target else None
+        self.target_agent = copy.deepcopy(agent) if self.HAS_TARGET else None
         compresses = group.size > 1 and config.optimizer.gradient_compression == "fp16"
         self._compression = Float16Gradients() if compresses else None
         self._observations = observation_statistics(agent.observation_normalizer)

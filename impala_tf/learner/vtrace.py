@@ -32,9 +32,9 @@ def from_importance_weights(
     values: tf.Tensor,
     bootstrap_value: tf.Tensor,
     mask: tf.Tensor | None = None,
-    clip_rho_threshold: float | None = RHO_BAR,
-    clip_pg_rho_threshold: float | None = RHO_BAR,
-    clip_c_threshold: float | None = C_BAR,
+    clip_rho_threshold: float = RHO_BAR,
+    clip_pg_rho_threshold: float = RHO_BAR,
+    clip_c_threshold: float = C_BAR,
     lambda_: float = 1.0,
 ) -> VTraceReturns:
     """V-trace from the log importance weights log pi(a|x) - log mu(a|x).
@@ -46,9 +46,9 @@ def from_importance_weights(
       values: float32 [T, B].
       bootstrap_value: float32 [B].
       mask: bool [T, B], False where no transition happened; None for all True.
-      clip_rho_threshold: rho-bar; None does not clip.
-      clip_pg_rho_threshold: clip of the policy gradient's weight; None does not clip.
-      clip_c_threshold: c-bar; None does not clip.
+      clip_rho_threshold: rho-bar.
+      clip_pg_rho_threshold: clip of the policy gradient's weight.
+      clip_c_threshold: c-bar.
       lambda_: factor of the c_i (remark 2).
 
     Raises:
@@ -63,21 +63,17 @@ def from_importance_weights(
     valid = tf.ones_like(log_rhos) if mask is None else tf.cast(mask, log_rhos.dtype)
     # Densities of continuous actions may be so far apart that their ratio is not finite.
     ratios = tf.exp(tf.minimum(log_rhos, _MAX_LOG_RHO)) * valid
-    rhos = _clip(ratios, clip_rho_threshold)
-    cs = lambda_ * _clip(ratios, clip_c_threshold)
+    rhos = tf.minimum(ratios, clip_rho_threshold)
+    cs = lambda_ * tf.minimum(ratios, clip_c_threshold)
 
     values_t_plus_1 = tf.concat([values[1:], bootstrap_value[None]], axis=0)
     deltas = rhos * (rewards + discounts * values_t_plus_1 - values)
     vs = values + discounted_sums(deltas, discounts * cs)
 
     vs_t_plus_1 = tf.concat([vs[1:], bootstrap_value[None]], axis=0)
-    pg_rhos = _clip(ratios, clip_pg_rho_threshold)
+    pg_rhos = tf.minimum(ratios, clip_pg_rho_threshold)
     pg_advantages = pg_rhos * (rewards + discounts * vs_t_plus_1 - values)
     return VTraceReturns(tf.stop_gradient(vs), tf.stop_gradient(pg_advantages))
-
-
-def _clip(ratios: tf.Tensor, threshold: float | None) -> tf.Tensor:
-    return ratios if threshold is None else tf.minimum(ratios, threshold)
 
 
 def discounted_sums(deltas: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:

@@ -63,15 +63,15 @@ def _give_back() -> None:
         _unmap_library_pages()
 
 
-def _unmap_library_pages(smaps: Path = Path("/proc/self/smaps")) -> None:
+def _unmap_library_pages() -> None:
     """Gives back the pages of libraries that were read: the kernel reads those again that are used.
 
     Importing and compiling read many that are never used afterwards. Only mappings without a
     changed page are touched, since changes would be lost; see proc(5) and madvise(2).
     """
-    libc = ctypes.CDLL(None)
+    libc, smaps = ctypes.CDLL(None), Path("/proc/self/smaps").read_text()
     for head, body in re.findall(r"^([0-9a-f]+-[0-9a-f]+ r-.p .*/.*)\n((?:\w+:.*\n)+)",
-                                 smaps.read_text(), re.MULTILINE):  # fmt: skip
+                                 smaps, re.MULTILINE):  # fmt: skip
         if re.search(r"^Anonymous: +0 kB", body, re.MULTILINE):
             start, end = (int(address, 16) for address in head.split()[0].split("-"))
             libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)

@@ -124,10 +124,10 @@ def use_one_cpu_thread() -> None:
     tf.config.set_visible_devices([], "GPU")
 
 
-def _gpu_expected(nvidia_driver: Path = _NVIDIA) -> bool:
+def _gpu_expected() -> bool:
     """Whether the user chose GPUs, or the machine has an NVIDIA driver and nobody hid its GPUs."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return nvidia_driver.exists() if chosen is None else chosen not in ("", "-1")
+    return _NVIDIA.exists() if chosen is None else chosen not in ("", "-1")
 
 
 def _gpu_hint(tf: Any) -> str:

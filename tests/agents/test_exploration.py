@@ -12,7 +12,7 @@ from impala_tf.agents.exploration import epsilon_ladder, reported
 
 def test_the_ladder_is_that_of_ape_x() -> None:
     """Its epsilon_i = epsilon ^ (1 + alpha i / (N - 1)), over all environments of the run."""
-    parts = [epsilon_ladder(3, actor, 2, 0.4, 7.0) for actor in range(2)]
+    parts = [epsilon_ladder(3, actor, 2) for actor in range(2)]
     expected = [0.4 ** (1 + 7 * i / 5) for i in range(6)]
     np.testing.assert_allclose(np.sort(np.concatenate(parts))[::-1], expected, rtol=1e-6)
     assert all(part.max() > 0.1 and part.min() < 0.01 for part in parts), "each has a whole ladder"
@@ -29,7 +29,7 @@ def test_the_ladder_is_that_of_ape_x() -> None:
 def test_ladders_of_unusual_runs(
     num_envs: int, actor: int, num_actors: int, expected: list[float]
 ) -> None:
-    found = epsilon_ladder(num_envs, actor, num_actors, 0.4, 7.0)
+    found = epsilon_ladder(num_envs, actor, num_actors)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 

@@ -1,6 +1,6 @@
 """Double DQN with n-step returns and prioritised replay (arXiv 1509.06461, 1803.00933).
 
-`step` has the gradient steps, `targets` their formulas, `replay` what they are drawn from.
+`step` has the gradient steps and their formulas, `replay` what they are drawn from.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.agent import agent_of, unroll_specs
-from impala_tf.algorithms.dqn import targets as dqn
 from impala_tf.algorithms.dqn.buffer import Sample
-from impala_tf.algorithms.dqn.step import QStats
+from impala_tf.algorithms.dqn.step import QStats, double_q_targets, huber, of_actions
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from tests.helpers.samples import resolved_config, vector_spec
@@ -44,7 +43,7 @@ def test_targets_are_those_of_double_q_learning() -> None:
     rng = np.random.default_rng(0)
     next_q, next_target = rng.normal(size=(2, 50, A)).astype(np.float32)
     returns, discounts = rng.normal(size=(2, 50)).astype(np.float32)
-    found = dqn.targets(returns, discounts, next_q, next_target)
+    found = double_q_targets(returns, discounts, next_q, next_target)
     for b in range(50):
         best = max(range(A), key=next_q[b].__getitem__)
         target = returns[b] + discounts[b] * next_target[b, best]
@@ -55,9 +54,9 @@ def test_gradients_are_clipped_errors_and_flow_through_q_alone() -> None:
     q, next_q, next_target = (tf.constant([[0.0, 1.0]] * 2) for _ in range(3))
     with tf.GradientTape() as tape:
         tape.watch([q, next_q, next_target])
-        targets = dqn.targets(tf.constant([0.5, 8.0]), tf.zeros(2), next_q, next_target)
-        errors = targets - dqn.of_actions(q, tf.constant([0, 1]))
-        loss = tf.reduce_sum(dqn.huber(errors))
+        targets = double_q_targets(tf.constant([0.5, 8.0]), tf.zeros(2), next_q, next_target)
+        errors = targets - of_actions(q, tf.constant([0, 1]))
+        loss = tf.reduce_sum(huber(errors))
     assert errors.numpy().tolist() == [0.5, 7.0]
     assert float(loss) == 0.5 * 0.5**2 + 6.5
     gradients = tape.gradient(loss, [q, next_q, next_target])
