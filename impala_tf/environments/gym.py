@@ -61,7 +61,8 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
         frames_per_step=repeats,
         protocol=f"Gymnasium {own_levels.described(env)}, {_shown(observation)}, {actions}, "
         f"action repeat {repeats}, "
-        + (f"at most {limit} frames" if limit else "no limit of frames"),
+        # Gymnasium takes -1 for no limit.
+        + (f"at most {limit} frames" if limit and limit > 0 else "no limit of frames"),
     )
 
 
