@@ -15,7 +15,10 @@ from impala_tf.config import words
 from impala_tf.config.errors import ConfigError
 
 _SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_HEAD = "# What repeats this run: --config=THIS_FILE --logdir=ANOTHER_FOLDER\n"
+_HEAD = (
+    "# The flags of this run. To resume it: --config=THIS_FILE --logdir=FOLDER_OF_THE_RUN."
+    " To repeat it: another --logdir\n"
+)
 
 
 def expanded(arguments: Sequence[str]) -> list[str]:

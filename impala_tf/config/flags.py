@@ -51,22 +51,22 @@ class RunConfig:
     frame 0."""
     mirror: str = ""
     """Where every checkpoint is copied to: a folder (such as a mounted share), HOST:PATH or
-    ssh://HOST/PATH (SFTP), s3://BUCKET/NAME, gs://... (need the extra mirror). With what the run
-    resumes from: a lost --logdir is brought back by the same command. One mirror a run.
-    --fresh renames the mirror, too."""
+    ssh://HOST/PATH (SFTP), s3://BUCKET/NAME, gs://... (need the extra mirror).
+    The mirror also gets all else that a resume needs, so the same command restores a lost --logdir.
+    Each run needs its own mirror. --fresh renames the mirror, too, except in a launch."""
     seed: int = 1
     """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
     run, and those that were restarted, have other seeds than before, so they play other games."""
     preset: Literal["tuned", "paper"] = "tuned"
-    """Set of default values. tuned: learns most from few frames; paper: table G.1 of the IMPALA
-    paper. --help_all shows the values of the set and of the level that are given before it."""
+    """Set of default values. tuned: learns fastest per frame; paper: table G.1 of the IMPALA paper.
+    To see the values, add --help_all after --preset and --level_name."""
     total_environment_frames: Derived[int] = DERIVED
     """Frames to train for, counted over all learners. Default: preset."""
     schedule_frames: Derived[int] = DERIVED
     """The frame at which the learning rate and the entropy cost reach their last values. They keep
     these afterwards. Default: preset; if that has none, --total_environment_frames."""
     stop_at_return: float | None = None
-    """End the run when the mean return of the last 100 episodes is this high; it is looked at every
+    """End the run when the mean return of the last 100 episodes is this high; it is checked every
     --metrics_interval_s."""
     callbacks: str = ""
     """module:Class, comma separated: classes of yours that are told what the learner does, and may
@@ -85,12 +85,13 @@ class RunConfig:
     """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
     here until 'wandb sync'. metrics.csv and TensorBoard are always written."""
     video_every: int | None = None
-    """Make a video of a game of the newest policy after about this many frames, again and again:
-    with the first checkpoint then. In LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
+    """Frames from one video of a game to the next. Each shows the next checkpoint.
+    In LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
     eval_every: int | None = None
-    """Play --test_num_episodes games with the newest checkpoint after about this many frames, again
-    and again, and with the last one: on Procgen on unseen levels, else with seeds that training
-    does not use. In LOGDIR/evaluation.csv, TensorBoard (eval/), and W&B if it is on."""
+    """Frames from one evaluation to the next. Each plays --test_num_episodes games with the next
+    checkpoint; the last one of the run is evaluated, too. On Procgen, these are unseen levels,
+    elsewhere seeds that training does not use.
+    In LOGDIR/evaluation.csv, TensorBoard (eval/), and W&B if it is on."""
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints."""
     metrics_interval_s: float = 10.0
@@ -206,10 +207,10 @@ class ProcessConfig:
     converted. Actors then start in half the time and need half of the memory.
     tensorflow: a3c, dqn and pqn need it. Default: litert, except for these."""
     acting_precision: Literal["float32", "int8"] = "float32"
-    """What --acting=litert multiplies in. int8: weights are rounded to int8, those of each output
-    of a layer in a unit of their own; learners send a quarter of the bytes, and large networks
-    compute faster. The policy that acts differs a little; its own logits are sent along, and
-    V-trace corrects for it."""
+    """What --acting=litert multiplies in. int8: weights are rounded to int8, with a separate scale
+    for each output of a layer. Learners send a quarter of the bytes, and large networks compute
+    faster. The policy that acts differs a little; its own logits are sent along, and V-trace
+    corrects for it."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
     """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
     unroll, for the update that uses it (batched A2C); step: in addition, all environments
@@ -274,8 +275,8 @@ class ClusterConfig:
     """Start as soon as this many actors can; the machines of the others join later.
     Default: all of them."""
     min_learners: int | None = None
-    """The fewest learners that train while the others are away; learner 0 is always needed. Those
-    that come are taken in. Default: all of them at first, then 1."""
+    """The fewest learners that train while the others are away; learner 0 is always needed.
+    Learners that arrive later join. Default: all of them at first, then 1."""
     max_hours: float | None = None
     """Stop the run after this time, with a checkpoint, so that machines do not cost more."""
     end_command: str | None = None
@@ -285,8 +286,8 @@ class ClusterConfig:
     """NAME=VALUE: a variable for all processes of a launch with --workers_csv_path.
     They get no others of this shell."""
     secret: tuple[str, ...] = ()
-    """NAME: as --env, but the value is that of this shell's variable, and is shown and
-    written nowhere but in a file that only you can read, on each machine, until the run ends."""
+    """NAME: like --env, but the value comes from this shell and is never shown. It is stored only
+    in a file that only you can read, on each machine, until the run ends."""
     start_at_boot: bool = False
     """Let cron start the processes of a machine again when it has rebooted."""
     rendezvous_port: int | None = None

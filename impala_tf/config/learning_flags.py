@@ -116,5 +116,6 @@ class ReplayConfig:
     """prioritized: steps with a large error are drawn more often (arXiv 1511.05952), first by the
     errors that their actors computed. Default: preset."""
     save_replay: bool = False
-    """Keep the replay in files in the logdir, so that a resumed run has it. Else it starts to
-    refill. The files take as much room on the disk as the replay takes memory."""
+    """Keep the replay in files in the logdir, so that a resumed run has it. Without it, a
+    resumed run starts with an empty replay. The files take as much room on the disk as the replay
+    takes memory."""

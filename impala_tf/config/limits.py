@@ -225,8 +225,8 @@ def _export_problems(flags: dict[str, Any]) -> list[str]:
     if flags["to"] == "":
         return ["--to=: name a folder that is new or empty"]
     if flags["export_precision"] != "float32" and flags["to"] is None:
-        return [f"--export_precision={flags['export_precision']}: is of the model that"
-                " --mode=export --to=FOLDER writes; give --to, or leave it out"]  # fmt: skip
+        return [f"--export_precision={flags['export_precision']}: works only with --to=FOLDER; add"
+                " --to or leave this flag out"]  # fmt: skip
     return []
 
 

@@ -95,8 +95,8 @@ def find(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) ->
             found.append((record.launched_unix_s, path.parent))
     if not found:
         raise ConfigError(
-            f"--tmux_sess={tmux_sess}: no run under runs/ was launched in it"
-            + (_how_to_look(Path("runs").glob("*")) or "; give --logdir")
+            f"no run in runs/ was launched with --tmux_sess={tmux_sess}"
+            + (_how_to_look(Path("runs").glob("*")) or "; name the run with --logdir")
         )
     return max(found)[1]
 

@@ -218,7 +218,9 @@ class Peers:
         starving_s = min(map(self._starving_s, ranks))
         if starving_s < self._limits.patience_s:
             return f"has waited {starving_s:.0f} s for {self._names(ranks)}: no batch"
-        return f"goes on without {self._names(ranks)}: no batch for {starving_s:.0f} s"
+        has = "has" if len(ranks) == 1 else "have"
+        names = self._names(ranks)
+        return f"continues without {names}, which {has} had no batch for {starving_s:.0f} s"
 
     def _unreachable(self) -> list[int]:
         """Returns the ranks of the other learners that do not answer; all are asked at once."""

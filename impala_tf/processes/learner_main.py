@@ -31,7 +31,7 @@ from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPU
 from impala_tf.processes import learner_parts, provenance, run_folder
 from impala_tf.processes.common import begin, credentials_dir, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
-from impala_tf.processes.status_reporter import StatusReporter
+from impala_tf.processes.status_reporter import EXITING, StatusReporter
 from impala_tf.processes.tensorflow_startup import select_device, start_xla
 from impala_tf.transport import LearnerServer
 
@@ -71,8 +71,7 @@ def main(given: Given) -> int:
         _log.error("%s; the last good checkpoint is %s", error, _newest(logdir))
         return 1
     except LostPeerError as lost:
-        message = "learner-%d: lost %s; exiting, a relaunch resumes from the last checkpoint"
-        _log.error(message, config.process.task, lost)
+        _log.error("learner-%d: lost %s; %s", config.process.task, lost, EXITING)
         return 1 if told is None else REGROUP
     finally:
         group.close()

@@ -53,8 +53,8 @@ def opened(config: Config, logdir: Logdir) -> Mirror | None:
         raise _unusable(name, error) from error
     if other:
         raise ConfigError(
-            f"--mirror={name}: holds files that are no mirror's, such as {other}; give a folder of"
-            " its own"
+            f"--mirror={name}: holds files that do not belong to a mirror, such as {other}; give a"
+            " folder of its own"
         )
     return mirror
 
@@ -122,7 +122,7 @@ def for_learner(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> Mirror
     except ConfigError as error:
         if not _was_used(config, logdir) or not isinstance(error.__cause__, OSError):
             raise
-        _log.warning("%s; going on from the checkpoint here", error.problems[0])
+        _log.warning("%s; resuming from the checkpoint in the logdir", error.problems[0])
         return Mirror(config.run.mirror, targets.of(config.run.mirror))
     return mirror
 
@@ -207,8 +207,8 @@ class MirrorUploads(Callback):
         try:
             self._send_all()
         except StrangerError as error:
-            _log.error("%s: %s; is the run going on elsewhere, too? No more checkpoints are copied",
-                       self._mirror.name, error)  # fmt: skip
+            _log.error("%s: %s; is the run also running on another machine? No more checkpoints are"
+                       " copied", self._mirror.name, error)  # fmt: skip
         except Exception as error:  # raised by the next `on_checkpoint`
             self._failure = error
         with self._changed:

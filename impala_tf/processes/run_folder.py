@@ -49,8 +49,8 @@ def check_not_exported(logdir: Logdir) -> None:
     """Raises ConfigError if an exported agent is in the folder: others may use it as it is."""
     if logdir.is_exported:
         raise ConfigError(
-            f"--logdir={logdir.path}: holds an exported agent, which cannot go on learning; give"
-            " another folder (its config.yaml repeats its run: --config=FILE)"
+            f"--logdir={logdir.path}: holds an exported agent, which cannot be trained further;"
+            " give another folder (its config.yaml repeats its run: --config=FILE)"
         )
 
 

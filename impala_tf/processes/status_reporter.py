@@ -17,6 +17,7 @@ from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.transport import ActorView
 
 _STARVING_AFTER_S = 15.0
+EXITING = "exiting; after a restart, the group resumes from the last checkpoint"
 
 _log = logging.getLogger("impala_tf.learner")
 
@@ -77,7 +78,7 @@ class StatusReporter:
 
     def _end_hung(self, message: str) -> None:
         """Ends this process: nothing gentler ends a thread that hangs. Checkpoints stay whole."""
-        _log.error("%s; exiting, a restart resumes from the last checkpoint", message)
+        _log.error("%s; %s", message, EXITING)
         faulthandler.dump_traceback(STDERR)
         with self._parts.storage.attempt("status.json"):
             status.write_status(self._path, self._status("failed"))

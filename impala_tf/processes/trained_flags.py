@@ -82,7 +82,7 @@ def as_exported(given: Given, flags: Mapping[str, Any]) -> Given:
     fixed = [*(field.name for field in dataclasses.fields(AgentConfig)), "algorithm", "checkpoint"]
     if wrong := [name for name in fixed if given[name] != BUILT_IN[name]]:
         raise ConfigError(
-            f"--{wrong[0]}: {logdir.path} holds one exported agent, as it is; leave the flag out"
+            f"--{wrong[0]}: {logdir.path} is an exported agent, which is fixed; leave the flag out"
         )
     of_level = {field.name for field in dataclasses.fields(EnvironmentConfig)}
     if unknown := sorted(flags.keys() - of_level):

@@ -173,7 +173,7 @@ def test_a_run_is_found_by_its_tmux_session(run, capfd, monkeypatch, tmp_path):
     assert main(["status", "--tmux_sess=mine"]) == 0
     assert "learner-0" in capfd.readouterr().out
     assert main(["status"]) == 2
-    assert capfd.readouterr().err.startswith("--tmux_sess=impala: no run under runs/")
+    assert capfd.readouterr().err.startswith("no run in runs/ was launched with --tmux_sess=impala")
 
 
 def test_a_bad_csv_opens_no_connection(run, monkeypatch):

@@ -202,7 +202,7 @@ def test_the_learners_without_a_batch_are_named(caplog: pytest.LogCaptureFixture
     group.warn_after(1)
     assert messages(caplog) == [
         "learner-1: has waited 31 s for learner-2: no batch",
-        "learner-1: goes on without learner-2: no batch for 92 s",
+        "learner-1: continues without learner-2, which has had no batch for 92 s",
     ]
 
 

@@ -141,7 +141,7 @@ def test_an_unusable_mirror_is_refused_before_anything_starts(
     logdir = tmp_path / "run"
     for mirror, problem in {
         tmp_path / "file": "cannot be used: Not a directory",
-        tmp_path / "full": "holds files that are no mirror's, such as thesis.tex",
+        tmp_path / "full": "holds files that do not belong to a mirror, such as thesis.tex",
         logdir / "mirror": f"must not be in --logdir={logdir}, nor around it",
         "nobody@127.0.0.1:runs/x": "cannot be used:",
     }.items():
@@ -170,7 +170,7 @@ def test_a_restarted_learner_goes_on_without_its_mirror(
     share.write_text("not a folder")
     parts = build(mirror=str(share))
     assert parts.resumed
-    assert "cannot be used: Not a directory; name a place that can be written; going" in caplog.text
+    assert "cannot be used: Not a directory; name a place that can be written; resum" in caplog.text
     parts.uploads.close(lambda: True, may_wait=False)
 
 

@@ -85,7 +85,7 @@ def test_nothing_trains_or_exports_there(shared: Path) -> None:
     """Others may have the agent by now."""
     before = sorted(shared.iterdir())
     line = problem_of(impala.train, "CartPole-v1", logdir=shared, fresh=True)
-    assert line.startswith(f"--logdir={shared}: holds an exported agent, which cannot go on")
+    assert line.startswith(f"--logdir={shared}: holds an exported agent, which cannot be trained")
     from impala_tf.main import run
 
     words = [f"--logdir={shared}", "--mode=export"]
@@ -106,7 +106,7 @@ def test_flags_that_would_change_the_agent_are_refused(
     shared: Path, flags: dict[str, str], flag: str
 ) -> None:
     line = problem_of(impala.evaluate, shared, 1, **flags)
-    assert line == f"{flag}: {shared} holds one exported agent, as it is; leave the flag out"
+    assert line == f"{flag}: {shared} is an exported agent, which is fixed; leave the flag out"
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,7 @@ def test_flags_that_would_change_the_agent_are_refused(
         (["--mode=export", "--to="], "--to=: name a folder that is new or empty"),
         (
             ["--mode=export", "--export_precision=int8"],
-            "--export_precision=int8: is of the model that --mode=export --to=FOLDER writes; give"
-            " --to, or leave it out",
+            "--export_precision=int8: works only with --to=FOLDER; add --to or leave this flag out",
         ),
         (
             ["--mode=export", "--to=x", "--export_precision=int4"],
