@@ -14,10 +14,12 @@ import difflib
 import functools
 import importlib.util
 import os
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+from ale_py import roms
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
@@ -157,10 +159,11 @@ def _game(level_name: str) -> str:
     try:
         data.get_romfile_path(game)
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"{problem}its ROM is missing; if you own it, import it from the folder that holds it: "
-            f"{user_commands.python('-m', 'stable_retro.import')} FOLDER"
-        ) from error
+        importer = user_commands.python("-m", "stable_retro.import")
+        advice = f"if you own it, import it from the folder that holds it: {importer} FOLDER"
+        if "-Atari2600" in game:  # 32 of the 64 are in this folder
+            advice = f"ale-py may have it: {importer} {Path(roms.__file__).parent}; {advice}"
+        raise ConfigError(f"{problem}its ROM is missing; {advice}") from error
     return game
 
 

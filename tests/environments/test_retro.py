@@ -6,6 +6,7 @@ import importlib.util
 import os
 import select
 import signal
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -226,6 +227,17 @@ def test_a_game_that_cannot_be_played_is_one_line(name: str, problem: str) -> No
     with pytest.raises(ConfigError, match=f"^--level_name={name}: .*{problem}") as caught:
         suites.spec(level(name))
     assert len(caught.value.problems) == 1
+
+
+def test_a_game_of_the_atari_2600_may_be_in_ale_py(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_rom(game: str) -> str:
+        raise FileNotFoundError(game)
+
+    monkeypatch.setattr("stable_retro.data.get_romfile_path", no_rom)
+    with pytest.raises(ConfigError, match=r"stable_retro.import (\S*ale_py/roms);") as caught:
+        suites.spec(level("retro:Pong-Atari2600-v0"))
+    folder = str(caught.value).partition("stable_retro.import ")[2].partition(";")[0]
+    assert (Path(folder) / "pong.bin").is_file()
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

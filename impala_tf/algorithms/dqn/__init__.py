@@ -70,7 +70,8 @@ def _check_memory(config: Config, spec: EnvironmentSpec) -> str:
             f" {left / 1e9:.1f} GB are left here; give at most {fitting}"
         )
     has = "" if left is None else f" of the {left / 1e9:.1f} GB that are left here"
-    return f"replay: up to {steps:,} agent steps, {needed / 1e9:.1f} GB{has}"
+    size = f"{needed / 1e9:.1f} GB" if needed >= 1e8 else f"{needed / 1e6:.0f} MB"
+    return f"replay: up to {steps:,} agent steps, {size}{has}"
 
 
 ALGORITHM = Algorithm(
