@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import os
 import re
@@ -12,10 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf.config import ConfigError, plug_ins
-from impala_tf.logdir import replace_file
+from impala_tf.logdir import Logdir, replace_file
 
-PREFIX = "notebook_"
-"""Begins the names of modules that are written for functions of a notebook."""
 CHILD_VARIABLE = "IMPALA_TF_IS_CHILD"
 """Environment variable of the processes that `train` starts."""
 _MAIN = "__main__"
@@ -42,6 +41,8 @@ class Level(NamedTuple):
     """Where its module is; None: where the processes of a run look anyway."""
     written: tuple[str, str] | None = None
     """File name and text of a module that has to be written into the logdir first."""
+    identity: Any = None
+    """Of such a module: tells two functions of one name apart, as far as that is possible."""
 
     def environment(self, logdir: Path) -> dict[str, str]:
         """Returns the variables with which the processes of a run find the module."""
@@ -123,32 +124,56 @@ def _written(level: Callable[..., Any]) -> Level:
             f"{name}: cannot be written to a file for the processes of a run ({error}); define it"
             " in a module"
         ) from error
-    module = types.ModuleType(PREFIX + name)
+    module = types.ModuleType(plug_ins.WRITTEN + name)
     setattr(module, name, level)
     sys.modules[module.__name__] = module  # so that this process needs no file
     text = _MODULE.format(name=name, data=data)
-    return Level(f"{module.__name__}:{name}", written=(f"{module.__name__}.py", text))
+    return Level(
+        f"{module.__name__}:{name}", None, (f"{module.__name__}.py", text), identity(level)
+    )
 
 
-_trained_here: dict[Path, str] = {}  # {module that `write` made: its text}
+def identity(level: Any) -> Any:
+    """Returns what is equal for a function that is defined twice alike, in one process.
+
+    The text of its module would not do: that holds the globals, which may have changed since.
+    """
+    match level:
+        case str() | bytes() | int() | float() | None:
+            return level
+        case tuple() | list():
+            return [identity(each) for each in level]
+        case dict():
+            return [(identity(key), identity(value)) for key, value in level.items()]
+        case functools.partial():
+            return [identity(each) for each in (level.func, level.args, level.keywords)]
+        case types.CodeType():
+            return [level.co_code, level.co_names, identity(level.co_consts)]
+        case types.FunctionType():
+            cells = [identity(cell.cell_contents) for cell in level.__closure__ or ()]
+            return [identity(level.__code__), identity(level.__defaults__), cells]
+    return type(level).__name__  # nothing is known that stays
+
+
+_trained_here: dict[Path, Any] = {}  # {module that `write` made: identity of its function}
 
 
 def write(level: Level, logdir: Path) -> None:
     """Writes a level's module into the logdir, for this user alone, if it has to be.
 
     Raises:
-      ConfigError: this program has trained another function of that name there. (Another program
-        would write the same function in other words.)
+      ConfigError: this process has trained another function of that name there.
     """
     if level.written is None:
         return
     name, text = level.written
-    path = (logdir / name).absolute()
-    if path.exists() and _trained_here.get(path, text) != text:
+    path = (logdir / name).resolve()
+    is_trained = any(Logdir(logdir).checkpoints.glob("ckpt-*"))
+    if is_trained and _trained_here.get(path, level.identity) != level.identity:
         raise ConfigError(
             f"--logdir={logdir}: holds a run of another level that is called"
             f" {level.name.partition(':')[2]}, too; give another logdir, or fresh=True to move that"
             " run aside"
         )
-    _trained_here[path] = text
+    _trained_here[path] = level.identity
     replace_file(logdir / name, text.encode())

@@ -16,6 +16,8 @@ from impala_tf.config.errors import ConfigError
 
 FLAGS = ("agent_name", "algorithm", "callbacks")
 """Flags whose values may be of this form; --callbacks is a list of them."""
+WRITTEN = "notebook_"
+"""Begins the names of modules that `impala_tf.train` writes for functions of a notebook."""
 FOLDERS_VARIABLE = "IMPALA_TF_MODULES"
 """Environment variable with more folders of the user's modules, separated as those of PATH."""
 _FORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -87,26 +89,23 @@ def cannot_import(module: str, error: BaseException) -> str:
     reason = str(error) if isinstance(error, ImportError) else raised(error)
     if isinstance(error, SystemExit):
         reason += '; put what only a script does under: if __name__ == "__main__":'
-    if getattr(error, "name", None) in _with_parents(module):
+    top = module.partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and (error.name == top or module.endswith(".py")):
         reason += f"; {_where_to_start(module)}"
     return f"cannot import the module '{module}': {reason}"
 
 
 def not_found(module: str) -> str:
     """Returns `cannot_import` of a module that is nowhere."""
-    missing = ModuleNotFoundError(f"No module named '{module}'", name=module)
+    missing = ModuleNotFoundError(f"No module named '{module}'", name=module.partition(".")[0])
     return cannot_import(module, missing)
-
-
-def _with_parents(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def _where_to_start(module: str) -> str:
     if module.endswith(".py"):
         return f"write {module.removesuffix('.py')}, without .py"
-    file = f"{module.partition('.')[0]}.py"
+    top, dot, _ = module.partition(".")
+    file = f"{top}/" if dot else f"{top}.py"
     return f"start the command in the folder that holds {file}, or add that folder to PYTHONPATH"
 
 

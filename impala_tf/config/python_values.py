@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import numbers
 import os
 import typing
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from impala_tf.config import words
 from impala_tf.config.errors import ConfigError
@@ -57,10 +60,17 @@ def _plain(name: str, value: Any) -> Any:
 def _one_text(value: Any) -> Any:
     """Returns --level_kwargs in the one form that a run is known by; what is wrong, as it is."""
     try:
-        kwargs = level_kwargs(value) if isinstance(value, str) else value
-        return kwargs_text(kwargs) if isinstance(kwargs, Mapping) else value
+        if isinstance(value, Mapping):
+            value = json.dumps(dict(value), default=_of_numpy)
+        return kwargs_text(level_kwargs(value)) if isinstance(value, str) else value
     except (TypeError, ValueError):
         return value
+
+
+def _of_numpy(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"{value!r}: JSON cannot hold it")
 
 
 def _problem(name: str, value: Any) -> str | None:
@@ -70,6 +80,8 @@ def _problem(name: str, value: Any) -> str | None:
     if value is None and words.may_be_none(name):
         return None
     right = _wanted(words.types()[name], value)
+    if right and name == "level_kwargs":
+        right = "a dictionary that JSON can hold, or the JSON text of one"
     return right and f"--{name}={value!r}: must be {right}"
 
 

@@ -44,7 +44,7 @@ def run_experiment(*flags: str) -> str:
 
 def frontend(*words: str) -> str:
     """Returns the command that runs the launcher with arguments."""
-    if IS_CHECKOUT and Path.cwd() == PROJECT:  # the only folder that has this module
+    if IS_CHECKOUT and in_current_folder(PROJECT) == ".":  # the only folder that has this module
         return python("-m", "frontend", *words)
     return installed("impala", "cluster", *words)
 
@@ -89,7 +89,7 @@ def in_current_folder(path: Path) -> str:
     """Returns a path relative to the current folder if it is inside it, else in full."""
     try:
         return str(path.relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, FileNotFoundError):  # the current folder may have been removed
         return str(path)
 
 

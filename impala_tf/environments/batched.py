@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
+from impala_tf.config import plug_ins
 from impala_tf.environments import spaces
 from impala_tf.environments.infos import Info, InfoMetrics
 from impala_tf.machine.process_lifetime import die_with_parent
@@ -67,10 +70,8 @@ class BatchedEnvironment:
 
     def reset(self) -> EnvOutput:
         """Starts new games everywhere and returns their first step; drops unfinished games."""
-        try:
+        with exits_are_errors():
             observation, _ = self._env.reset()
-        except SystemExit as end:
-            raise _exited(end) from end
         self._game_over = np.zeros(self._num_envs, np.bool_)
         self._returns.fill(0)
         self._lengths.fill(0)
@@ -88,12 +89,10 @@ class BatchedEnvironment:
 
     def step(self, actions: np.ndarray) -> EnvOutput:
         """Takes actions [N, *ActionSpec.shape] and returns the step that follows."""
-        try:
+        with exits_are_errors():
             observation, reward, terminated, truncated, info = self._env.step(
                 self._to_environment(actions)
             )
-        except SystemExit as end:
-            raise _exited(end) from end
         life_lost = info.get(LIFE_LOST, self._no_life_lost)
         before, self._game_over = self._game_over, terminated | truncated
         ignored = before & ~self._same_step
@@ -133,9 +132,13 @@ class BatchedEnvironment:
         self._lengths[self._game_over] = 0
 
 
-def _exited(end: SystemExit) -> RuntimeError:
-    """Returns the error for a level that ends its process, which would look like the run's end."""
-    return RuntimeError(f"the level called sys.exit({end.code!r})")
+@contextlib.contextmanager
+def exits_are_errors() -> Iterator[None]:
+    """Makes sys.exit() in a level's code a RuntimeError: it would look like the end of the run."""
+    try:
+        yield
+    except SystemExit as end:
+        raise RuntimeError(f"the level ended its process: {plug_ins.raised(end)}") from end
 
 
 def same_step(env: VectorEnv[Any, Any, Any]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import logging
@@ -20,7 +21,7 @@ from gymnasium.vector import VectorEnv
 from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
 from impala_tf.config.own_levels import level_kwargs
 from impala_tf.environments import own_levels, spaces
-from impala_tf.environments.batched import AUTORESET_MODES, ends_with_parent
+from impala_tf.environments.batched import AUTORESET_MODES, ends_with_parent, exits_are_errors
 from impala_tf.environments.images import as_image
 from impala_tf.environments.suite import Suite, explained, missing_package, near_matches
 from impala_tf.types import EnvironmentSpec, ObservationSpec
@@ -31,6 +32,7 @@ _log = logging.getLogger("impala_tf.environments")
 _EXPENSIVE_STEP_S = 1e-3
 _PROBE_S = 0.25
 _OLD_GYM = "gym:"
+_MOST_CHANNELS = 4  # of one picture
 _PROBE_STEPS = 200
 # Gymnasium's ids for levels of the library before it; gym:LEVEL is how to name those.
 _ADAPTERS = ("GymV21Environment-v0", "GymV26Environment-v0")
@@ -78,10 +80,26 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
         its autoreset mode are not supported, or it cannot be made with these arguments.
     """
     if not own_levels.is_own(env.level_name) and _has_fitting_vector(env):
-        return _vectorize(env, num_envs, "vector_entry_point")
+        vector = _vectorize(env, num_envs, "vector_entry_point")
+        if not _has_channels_first(vector):
+            return vector
+        _close(env.level_name, vector)
+        if find(env.level_name).entry_point is None:
+            raise ConfigError(
+                f"--level_name={env.level_name}: its vector environment has images"
+                f" {vector.single_observation_space}; they must be [H, W, C]"
+            )
     if num_envs == 1 or not _needs_processes(env):
         return _vectorize(env, num_envs, "sync")
     return _vectorize(env, num_envs, "async", vector_kwargs={"context": "spawn"})
+
+
+def _has_channels_first(vector: VectorEnv[Any, Any, Any]) -> bool:
+    """Tells whether images are surely [C, H, W]; `Simplify` rearranges those of one environment."""
+    space = vector.single_observation_space
+    parts = space.spaces.values() if isinstance(space, Dict) else [space]
+    shapes = [part.shape for part in parts if isinstance(part, Box) and len(part.shape) == 3]
+    return any(shape[0] <= _MOST_CHANNELS < min(shape[1:]) for shape in shapes)
 
 
 def _has_fitting_vector(env: EnvironmentConfig) -> bool:
@@ -237,7 +255,7 @@ def _close(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
     """Closes environments. Of a level whose own code fails there, a warning is enough."""
     try:
         vector.close()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _log.warning("--level_name=%s: its close() raised %s", level_name, plug_ins.raised(error))
 
 
@@ -255,7 +273,8 @@ def _needs_processes(env: EnvironmentConfig) -> bool:
         return env.environment_processes == "always"
     probe = _vectorize(env, 1, "sync")
     try:
-        return _step_time_s(probe) > _EXPENSIVE_STEP_S
+        with exits_are_errors():
+            return _step_time_s(probe) > _EXPENSIVE_STEP_S
     finally:
         _close(env.level_name, probe)
 
@@ -306,7 +325,8 @@ def _unchecked(
         settings["vectorization_mode"] = mode
         make = functools.partial(gymnasium.make_vec, registered, num_envs, **settings)
     try:
-        return make()
+        with exits_are_errors():
+            return make()
     except ConfigError:  # of a wrapper; it is a ValueError, too
         raise
     except Exception as error:
@@ -330,19 +350,9 @@ def _problem(env: EnvironmentConfig, error: Exception) -> str | None:
 
 
 def _check(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
-    space = vector.single_observation_space
     try:
-        spaces.observation_spec(space)
+        spaces.observation_spec(vector.single_observation_space)
         spaces.action_spec(vector.single_action_space)
-        for part in space.spaces.values() if isinstance(space, Dict) else [space]:
-            if (
-                isinstance(part, Box)
-                and not isinstance(part, spaces.Words)
-                and _is_rearranged(part)
-            ):
-                raise ValueError(
-                    f"its vector environment has images {part}; they must be uint8 [H, W, C]"
-                )
     except ValueError as error:
         raise ConfigError(f"--level_name={level_name}: {error}") from error
     mode = vector.metadata.get("autoreset_mode")
@@ -363,8 +373,9 @@ def _shown(observation: ObservationSpec | dict[str, ObservationSpec]) -> str:
 def installed() -> list[str]:
     """Returns the registered ids, but not those of Atari games, and no adapter of old levels."""
     for start, (package, _) in _PACKAGES.items():
-        if importlib.util.find_spec(package) is not None:
-            _register(start)
+        if importlib.util.find_spec(package.partition(".")[0]) is not None:
+            with contextlib.suppress(ConfigError):  # it cannot be imported, so it has no levels
+                _register(start)
     atari = "ale_py.env:AtariEnv"
     every = gymnasium.registry.values()
     return sorted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import numbers
@@ -77,7 +78,8 @@ def only_numbers(info: Info) -> dict[str, Any]:
             if inner := only_numbers(value):
                 found[name] = inner
         elif isinstance(value, (numbers.Real, np.bool_)) or _is_single_number(value):
-            found[name] = float(value)
+            with contextlib.suppress(OverflowError):  # of a very large int
+                found[name] = float(value)
     return found
 
 

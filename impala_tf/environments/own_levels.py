@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -125,9 +125,13 @@ def may_render(make: Callable[..., Any]) -> bool:
 
     A class says which render modes it has. A function must at least take render_mode.
     """
-    takes, modes = _keywords(make), getattr(make, "metadata", {}).get("render_modes", ())
-    is_drawn = "rgb_array" in modes or not inspect.isclass(make)
-    return is_drawn and (takes is None or "render_mode" in takes)
+    takes, metadata = _keywords(make), getattr(make, "metadata", None)
+    if takes is not None and "render_mode" not in takes:
+        return False
+    # Of other callables, and of wrappers, only what they make knows it.
+    if not inspect.isclass(make) or not isinstance(metadata, Mapping):
+        return True
+    return "rgb_array" in metadata.get("render_modes", ())
 
 
 def import_module(flag: str, module: str) -> ModuleType:

@@ -167,6 +167,40 @@ def may_render(env: EnvironmentConfig) -> bool:
     return all(suite_of(level).may_render(level) for level in levels(env))
 
 
+def check_rendering(env: EnvironmentConfig) -> None:
+    """Draws the first step of each level.
+
+    Raises:
+      ConfigError: one cannot be made or drawn, or what it draws is no picture.
+    """
+    for level in levels(env):
+        vector = suite_of(level).make_rendered(level)
+        try:
+            vector.reset(seed=0)
+            _picture(level.level_name, vector)
+        finally:
+            vector.close()
+
+
+def _picture(level_name: str, vector: VectorEnv[Any, Any, Any]) -> np.ndarray:
+    """Returns what the only environment of `vector` draws, uint8 [H, W, 3]."""
+    try:
+        (picture,) = vector.render() or ()
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        line = explained(level_name, error)
+        if line is None:
+            raise
+        raise ConfigError(line) from error
+    drawn = np.asarray(picture)
+    if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] != 3:
+        got = "None" if picture is None else f"{drawn.dtype} {list(drawn.shape)}"
+        raise ConfigError(
+            f"--level_name={level_name}: its render() must return a picture, uint8 [H, W, 3], for"
+            f" render mode rgb_array, but returned {got}"
+        )
+    return drawn
+
+
 class RenderedGame:
     """An environment to play, and its picture as a person would see it.
 
@@ -200,21 +234,7 @@ class RenderedGame:
         Raises:
           ConfigError: a package that draws the level is not installed, or this is no picture.
         """
-        try:
-            (picture,) = self._vector.render() or ()
-        except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-            line = explained(self._level_name, error)
-            if line is None:
-                raise
-            raise ConfigError(line) from error
-        drawn = np.asarray(picture)
-        if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] != 3:
-            got = "None" if picture is None else f"{drawn.dtype} {list(drawn.shape)}"
-            raise ConfigError(
-                f"--level_name={self._level_name}: its render() must return a picture, uint8"
-                f" [H, W, 3], for render mode rgb_array, but returned {got}"
-            )
-        return drawn
+        return _picture(self._level_name, self._vector)
 
     def close(self) -> None:
         """Closes the environment."""

@@ -44,9 +44,9 @@ def main(given: Given) -> int:
         _check_video()
     agent = players.load(given, choose_device=True)
     frames, spec = agent.environment_frames, agent.spec
-    if agent.evaluation.video:
-        players.check_rendering(agent)
     print(f"{agent.source} at {frames:,} frames; {spec.protocol}", flush=True)
+    if agent.evaluation.video:  # before games are played for nothing
+        suites.check_rendering(agent.environment)
     result, shown = played(agent)
     show(shown)  # before anything is written: a disk may be full, or read-only
     if not agent.is_exported:

@@ -121,12 +121,6 @@ def of_checkpoint(trained: TrainedAgent) -> Player:
     )
 
 
-def check_rendering(player: Player) -> None:
-    """Raises ConfigError if a level cannot be rendered, before games are played for nothing."""
-    for index in range(len(suites.levels(player.environment))):
-        RenderedGame(player.environment, 0, index).close()
-
-
 @contextlib.contextmanager
 def filmed(
     player: Player, num_games: int = 1, index: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,7 @@ def differences(
         f" trained with {flag_of(name, before)}"
         for name, (before, value) in differing.items()
     ]
-    theirs = " ".join(flag_of(name, before) for name, (before, _) in differing.items())
+    theirs = shlex.join(flag_of(name, before) for name, (before, _) in differing.items())
     end = "or --fresh to move that run aside"
     out = (
         f"another --logdir to train a new one, {end}"

@@ -11,7 +11,7 @@ import tensorflow as tf
 from impala_tf.agents.agent import Agent, agent_here
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, algorithm
 from impala_tf.learner.policy import ValueNormalizer, value_moments
 from impala_tf.learner.statistics import FORMAT
 from impala_tf.processes.common import logdir_of
@@ -43,7 +43,8 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
     folder = logdir.best if is_best else logdir.checkpoints
     trackables: dict[str, tf.Module] = {"agent": agent}
     moments = None
-    if config.loss.value_normalization == "running" and not agent.has_q_values:
+    normalizes = config.loss.value_normalization == "running" and not agent.has_q_values
+    if normalizes and algorithm(config.loss.algorithm).step is None:  # so `PolicyStep` wrote it
         moments = value_moments(agent)
         trackables["value_normalizer"] = ValueNormalizer(moments)
     checkpointer = Checkpointer(folder, trackables)

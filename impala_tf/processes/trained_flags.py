@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import sys
@@ -100,10 +101,11 @@ def _trusted(given: Given, merged: Given) -> Given:
 
 
 def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection[str] = ()) -> None:
-    """Imports the level's modules that are in a folder, in place of those of other runs.
+    """Makes the level's modules in a folder the ones that are imported.
 
-    `impala_tf.train` writes functions of a notebook there, and they may have the same name in every
-    run.
+    A module that `impala_tf.train` wrote for a function of a notebook may have the same name in
+    every run: this one takes the place of another run's. Any other module in the folder is found
+    after all that Python and the current folder have.
 
     Args:
       folder: of a run, or of an exported agent; trusted.
@@ -113,23 +115,33 @@ def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection
     Raises:
       ConfigError: a module cannot be imported.
     """
-    found = {name: folder / f"{name}.py" for name in suites.modules(environment) if name not in but}
-    found = {name: path for name, path in found.items() if path.is_file()}
+    names = [name for name in suites.modules(environment) if name not in but]
+    found = {name: folder / f"{name}.py" for name in names if (folder / f"{name}.py").is_file()}
     if not found:
         return
     for other in _folders_of_modules:
-        sys.path.remove(other)
+        with contextlib.suppress(ValueError):
+            sys.path.remove(other)
     _folders_of_modules[:] = [str(folder)]
-    sys.path.append(str(folder))  # for processes that environments run in
+    sys.path.append(str(folder))  # for processes that environments run in, too
     for name, path in found.items():
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
-            del sys.modules[name]
-            raise ConfigError(f"{path}: {plug_ins.cannot_import(name, error)}") from error
+        if name.startswith(plug_ins.WRITTEN):
+            _load(name, path)
+
+
+def _load(name: str, path: Path) -> None:
+    """Imports a file as a module, in place of another one of its name."""
+    before = sys.modules.get(name)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        if before is not None:
+            sys.modules[name] = before
+        raise ConfigError(f"{path}: {plug_ins.cannot_import(name, error)}") from error
 
 
 _folders_of_modules: list[str] = []  # that `use_modules_of` has added to sys.path

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -48,7 +49,8 @@ def test_the_package_offers_its_interface_and_stays_light():
         (CARTPOLE, {"device": "tpu"}, "--device='tpu': must be one of auto, cpu, gpu"),
         (CARTPOLE, {"mode": "test"}, "--mode: train does not take it"),
         (CARTPOLE, {"config": "c.yaml"}, "--config: train does not take it"),
-        (CARTPOLE, {"level_kwargs": [1]}, "--level_kwargs=[1]: must be a string"),
+        (CARTPOLE, {"level_kwargs": [1]}, "--level_kwargs=[1]: must be a dictionary that JSON can"),
+        (CARTPOLE, {"level_kwargs": {"a": {1, 2}}}, "--level_kwargs={'a': {1, 2}}: must be a dict"),
         ("CartPoel-v1", {}, "--level_name=CartPoel-v1: no such level; near matches: CartPole-v1"),
         (3, {}, "level=3: must be a level's name, or a function or class that makes an"),
     ],
@@ -83,13 +85,42 @@ def test_functions_of_one_name_are_not_taken_for_each_other(tmp_path):
         assert vector.spec is not None and vector.spec.max_episode_steps == length
         vector.close()
     assert sum(str(tmp_path) in each for each in sys.path) == 1
+    (tmp_path / "5" / "checkpoints" / "ckpt-000000000001").mkdir(parents=True)
     levels.write(level(5), tmp_path / "5")  # the same one again: a run resumes
     with pytest.raises(impala.ConfigError, match="holds a run of another level"):
         levels.write(level(3), tmp_path / "5")
 
 
+def test_a_file_in_a_foreign_run_takes_no_installed_packages_place(tmp_path):
+    """Who trusts a run to import a package that is installed has not seen that file."""
+    (tmp_path / "minigrid.py").write_text("raise RuntimeError('this must not run')")
+    given = impala_given(level_name="minigrid:MiniGrid-Empty-5x5-v0")
+    trained_flags.use_modules_of(tmp_path, given.environment)
+    suites.make(given.environment, 1, seed=1).close()
+    assert sys.modules["minigrid"].__file__ != str(tmp_path / "minigrid.py")
+    sys.path.remove(str(tmp_path))
+    trained_flags.use_modules_of(tmp_path, given.environment)  # although the path has changed
+    sys.path.remove(str(tmp_path))
+
+
+def test_a_function_is_the_same_however_its_globals_change():
+    def made(source):
+        names: dict[str, Any] = {}
+        exec(source, names)  # as a cell of a notebook
+        return names["make"]
+
+    count = "calls = 0\ndef make(size={}):\n    global calls\n    calls += 1\n    return size"
+    first, again, other = made(count.format(1)), made(count.format(1)), made(count.format(2))
+    first()
+    assert levels.identity(first) == levels.identity(again) != levels.identity(other)
+
+
 def test_keywords_of_a_level_are_one_text_however_they_are_given():
-    texts = {"sutton_barto_reward": True}, '{"sutton_barto_reward":true}'
+    texts = [
+        {"sutton_barto_reward": True},
+        {"sutton_barto_reward": np.bool_(True)},
+        '{"sutton_barto_reward":true}',
+    ]
     given = [impala_given(level_name=CARTPOLE, level_kwargs=each) for each in texts]
     assert {each["level_kwargs"] for each in given} == {'{"sutton_barto_reward": true}'}
 

@@ -60,6 +60,7 @@ def test_values_of_any_kind_reach_nobody_but_numbers_do():
     odd: dict[Any, Any] = {
         "score": 3, "none": None, "text": "a", 7: 1, "array": np.zeros(2), "small": np.array(2),
         "end": {"distance": np.float32(4.0), "map": "forest"}, "empty": {"name": "b"},
+        "large": 10**400,
     }  # fmt: skip
     assert only_numbers(odd) == {"score": 3.0, "small": 2.0, "end": {"distance": 4.0}}
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import subprocess
 import sys
 
 import gymnasium
+import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from impala_tf.config import ConfigError, user_commands
-from impala_tf.environments import gym, suites
+from impala_tf.environments import gym, own_levels, suites
 from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
@@ -103,11 +107,89 @@ def test_what_is_installed_is_listed_and_adapters_are_not() -> None:
     assert not [name for name in names if name.startswith("GymV")]
 
 
+def test_what_is_drawn_must_be_a_picture() -> None:
+    suites.check_rendering(level("CartPole-v1"))
+    for shown, said in ((None, "None"), (np.zeros((4, 4)), r"float64 \[4, 4\]")):
+        drawn = functools.partial(Draws, shown)
+        gymnasium.registry.pop("Draws-v0", None)
+        gymnasium.register("Draws-v0", drawn)
+        with pytest.raises(ConfigError, match=f"must return a picture, .* returned {said}"):
+            suites.check_rendering(level("Draws-v0"))
+
+
+class Draws(CartPoleEnv):
+    def __init__(self, shown, render_mode=None) -> None:
+        super().__init__(render_mode=render_mode)
+        self._shown = shown
+
+    def render(self):
+        return self._shown
+
+
 def test_levels_that_cannot_be_drawn_are_known_without_making_them() -> None:
     assert suites.may_render(level("CartPole-v1"))
     assert suites.may_render(level("PongNoFrameskip-v4"))
     assert suites.may_render(level("gymnasium.envs.classic_control.cartpole:CartPoleEnv"))
     assert not suites.may_render(level("examples.own_level:Corridor"))
+    assert own_levels.may_render(gymnasium.wrappers.TimeLimit) is False  # it takes no render_mode
+    assert own_levels.may_render(lambda **settings: None)  # nobody knows
+    assert own_levels.may_render(gymnasium.Wrapper) is False
+
+
+def test_levels_are_listed_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    hidden = ("minatar", "minigrid")
+
+    def found(name: str, package: str | None = None):
+        if name.partition(".")[0] in hidden:
+            if "." in name:
+                raise ModuleNotFoundError(name)
+            return None
+        return find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", found)
+    assert "CartPole-v1" in gym.installed()
+
+
+def test_stacks_of_small_pictures_are_no_pictures_of_many_rows() -> None:
+    """10 x 10 x 16: what `Simplify` has made of a stack is not looked at again."""
+    stacked = level("MinAtar/Breakout-v1", level_wrappers=f"{__name__}:stack")
+    assert suites.spec(stacked).observation == ObservationSpec("image", (10, 10, 16))
+
+
+def stack(env):
+    return gymnasium.wrappers.FrameStackObservation(env, 4)
+
+
+@pytest.mark.parametrize("entry_point", [None, "gymnasium.envs.classic_control:CartPoleEnv"])
+def test_pictures_of_vector_environments_have_channels_last(entry_point) -> None:
+    """Otherwise agents would see 3 rows; one environment at a time, they can be turned."""
+
+    class Rows(gymnasium.vector.VectorEnv):
+        metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+        def __init__(self, num_envs: int) -> None:
+            self.num_envs = num_envs
+            self.single_observation_space = gymnasium.spaces.Box(0, 255, (3, 16, 16), np.uint8)
+            self.single_action_space = gymnasium.spaces.Discrete(2)
+
+    gymnasium.registry.pop("Rows-v0", None)
+    gymnasium.register("Rows-v0", entry_point, vector_entry_point=lambda **given: Rows(**given))
+    if entry_point:
+        assert suites.spec(level("Rows-v0")).kind == "vector"  # CartPole's
+    else:
+        with pytest.raises(ConfigError, match=r"images Box.*; they must be \[H, W, C\]"):
+            suites.spec(level("Rows-v0"))
+
+
+@pytest.mark.parametrize("fault", ["exit", "raise"])
+def test_a_level_that_ends_its_process_while_it_is_timed_breaks(fault: str) -> None:
+    """It is stepped before it is learned from, to find out where to run it."""
+    faulty = level(
+        f"{BROKEN_WORLDS}:FaultyCartPole-v1", level_kwargs=f'{{"at_step": 3, "fault": "{fault}"}}'
+    )
+    with pytest.raises(RuntimeError, match="SystemExit: 0 .broken_worlds.py, line|is broken"):
+        suites.make(faulty, 2, seed=1)
 
 
 def test_a_level_that_exists_only_natively_refuses_the_flags_that_it_cannot_support() -> None:

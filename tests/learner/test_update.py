@@ -19,6 +19,7 @@ from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.losses import explained_variance
 from impala_tf.learner.peers import Peers
 from impala_tf.learner.policy import time_major
+from impala_tf.learner.step import dense_gradients
 from impala_tf.learner.training_loop import TrainingLoop
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvOutput, Unroll
@@ -310,3 +311,12 @@ def test_a_batch_becomes_time_major_and_nothing_else_moves() -> None:
     for got, array in zip(after.core_state, before.core_state, strict=True):
         np.testing.assert_array_equal(got, array)
     np.testing.assert_array_equal(after.parameter_version, before.parameter_version)
+
+
+def test_a_variable_that_the_loss_does_not_depend_on_gets_zeros() -> None:
+    """As a network of the user's own may have: None could not be summed over learners."""
+    used, unused = tf.Variable(2.0), tf.Variable([1.0, 1.0])
+    with tf.GradientTape() as tape:
+        loss = used * used
+    gradients = dense_gradients(tape, loss, [used, unused])
+    assert [each.numpy().tolist() for each in gradients] == [4.0, [0.0, 0.0]]

@@ -300,6 +300,10 @@ def test_every_call_needs_a_handshake_first(
     [
         ({"digest": "other"}, "config digest: the actor has other, the learner has digest-1"),
         (
+            {"digest": "other"},
+            "its flags for the level, the network or unrolls are not the learner",
+        ),
+        (
             {"specs": unroll_specs((8, 8, 1))},
             "env_outputs.observation: the actor has env_outputs.observation uint8[4, 8, 8, 1], "
             "the learner has env_outputs.observation uint8[4, 4, 4, 1]",
