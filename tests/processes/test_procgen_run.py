@@ -8,7 +8,8 @@ import pytest
 
 pytestmark = pytest.mark.long
 
-FLAGS = ("--level_name=procgen:bigfish", "--num_levels=20", "--start_level=5", "--num_actors=1")
+FLAGS = ("--level_name=procgen:bigfish", "--num_levels=20", "--start_level=5", "--num_actors=1",
+         "--agent_name=ShallowConvNetAgent")  # fmt: skip
 
 
 def test_an_evaluation_shows_the_generalisation_gap(start, tmp_path):
