@@ -136,8 +136,9 @@ def _problem(word: Word) -> str | None:
 def unknown(name: str, typed: str = "") -> str:
     """Returns the line that says that there is no such flag, and which one may be meant."""
     hint = _hint(name)
-    if typed and not typed.startswith("-") and not hint:
-        hint = f"; flags begin with --, as in --level_name={typed}"
+    if not hint:
+        is_flag = not typed or typed.startswith("-")
+        hint = " (see --help)" if is_flag else f"; flags begin with --: --level_name={typed}"
     return f"{typed or f'--{name}'}: no such flag{hint}"
 
 
@@ -199,7 +200,7 @@ def _is_switch(name: str) -> bool:
 
 
 def _hint(name: str) -> str:
-    """Returns the end of a line that names the flag which is meant."""
+    """Returns the end of a line that names the flag which is meant; '' if nothing is similar."""
     name = name.lower()
     if name in typing.get_args(types()["mode"]):
         return f"; did you mean --mode={name}?"
@@ -210,4 +211,4 @@ def _hint(name: str) -> str:
     near = [flag for flag in types() if long_enough and flag.startswith(name)]
     if len(near) != 1:
         near = difflib.get_close_matches(name, types(), 1, _ALIKE)
-    return f"; did you mean --{near[0]}?" if near else " (see --help)"
+    return f"; did you mean --{near[0]}?" if near else ""

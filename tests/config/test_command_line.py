@@ -121,7 +121,7 @@ def test_flags_can_be_typed_in_the_usual_ways(
         (["--xyzzy=1"], ["--xyzzy: no such flag (see --help)"]),
         (["-seed=1"], ["-seed: no such flag; did you mean --seed?"]),
         (["train"], ["train: no such flag; did you mean --mode=train?"]),
-        (["pong"], ["pong: no such flag (see --help)"]),
+        (["pong"], ["pong: no such flag; flags begin with --: --level_name=pong"]),
         (
             ["--observation_norm=none"],
             ["--observation_norm: no such flag; did you mean --observation_normalization?"],

@@ -114,8 +114,7 @@ def test_unusable_folders_are_named_before_anything_is_written(
     code, out, err = run_here("--mode=report", f"--logdir={tmp_path}/a,{tmp_path}/b")
     assert (code, out) == (2, "")
     assert err.splitlines() == [
-        f"run_experiment.py: --logdir={tmp_path}/{name}: holds no run (no config.json)"
-        for name in ("a", "b")
+        f"run_experiment.py: --logdir={tmp_path}/{name}: no such folder" for name in ("a", "b")
     ]
     write_run(tmp_path / "run")
     (tmp_path / "file").touch()
