@@ -142,7 +142,7 @@ class Sftp:
             if self._sftp is None:
                 self._connect()
             yield self._sftp
-        except (paramiko.SSHException, EOFError, TimeoutError) as error:
+        except (paramiko.SSHException, paramiko.SFTPError, EOFError, TimeoutError) as error:
             self._close()
             raise OSError(f"SSH: {error or 'the connection broke'}") from error
         except OSError as error:

@@ -63,10 +63,12 @@ class KeepBest(Callback):
         self._folder.mkdir(exist_ok=True)
         others = [each for each in self._folder.iterdir() if each.is_dir()]
         target, aside = self._folder / path.name, self._folder / f".{path.name}"
-        shutil.rmtree(aside, ignore_errors=True)
-        shutil.copytree(path, aside)
-        shutil.rmtree(target, ignore_errors=True)  # of the run before it resumed from less
-        aside.rename(target)
+        try:
+            shutil.copytree(path, aside)
+            shutil.rmtree(target, ignore_errors=True)  # of the run before it resumed from less
+            aside.rename(target)
+        finally:  # half a copy would keep a full disk full
+            shutil.rmtree(aside, ignore_errors=True)
         write_atomically(self._note, json.dumps({"episode_return_mean": mean}))
         self._best = mean
         for other in others:
@@ -144,7 +146,7 @@ class Callbacks:
     def rewind(self, position: Mapping[str, int] | None) -> None:
         """As every writer."""
         if self._own:
-            self._file.rewind(position or None)
+            self._file.rewind(position)
 
     def close(self) -> None:
         """As every writer."""

@@ -73,14 +73,14 @@ class EvaluationRows:
         return {**self._file.position(), "environment_frames": self._frames}
 
     def rewind(self, position: Mapping[str, int] | None) -> None:
-        """Removes the rows of later checkpoints; None: a fresh run, or its first evaluations.
+        """Removes the rows of later checkpoints; None: a fresh run; {}: removes all.
 
         Raises:
           ConfigError: as `CsvWriter.rewind`.
         """
         self._not_shown, self.newest = [], None
-        if position is None:
-            self._file.rewind(None)
+        if not position:
+            self._file.rewind(position)
             return
         self._frames, before = position["environment_frames"], position["offset"]
         kept = [each for each in self._rows() if each[1]["environment_frames"] <= self._frames]

@@ -16,6 +16,8 @@ from impala_tf.types import ActorReport, Episode, Progress
 
 # How several numbers become one; all others are averaged.
 _SUMS = ("queue_size", "unrolls_refused", "unrolls_stale")
+_MAY_BEGIN_LATER = ("learners", "levels", "evaluations", "callbacks")
+"""Files that only a resume may have asked for."""
 _MAXIMA = ("policy_lag_max", "replay_steps", "learner_memory_mb", "actor_memory_mb")
 # What each learner tells besides the statistics of its updates.
 _OF_LEARNERS = (
@@ -204,7 +206,9 @@ class RunRecorder:
         """
         positions = {} if state is None else dict(state["positions"])
         for name, writer in self._files.items():
-            writer.rewind(positions.pop(name, None))
+            # A CSV file that the checkpoint does not know began after it: all its rows are later.
+            began_later = state is not None and name in _MAY_BEGIN_LATER
+            writer.rewind(positions.pop(name, {} if began_later else None))
         # A run of several learners may resume with one, and later with several again: keep the
         # position of the file that this run does not write.
         self._others_positions = positions

@@ -6,12 +6,13 @@ calls `rewind` with it, which removes everything written later, so that no row a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import numbers
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,7 +39,10 @@ class Writer(Protocol):
         """Returns where the rows so far end, flushed to the disk."""
 
     def rewind(self, position: Mapping[str, int] | None) -> None:
-        """Removes everything after `position`; None: starts a fresh run."""
+        """Removes everything after `position`; None: starts a fresh run.
+
+        Files that a run may begin later take {}, too: the checkpoint does not know them.
+        """
 
     def close(self) -> None:
         """Closes what is open."""
@@ -72,13 +76,17 @@ class CsvWriter:
         return {"offset": os.fstat(descriptor).st_size}
 
     def rewind(self, position: Mapping[str, int] | None) -> None:
-        """Opens the file and truncates it to `position`; None: starts the file of a fresh run.
+        """Opens the file and truncates it to `position`.
+
+        Args:
+          position: what `position` returned. None: starts the file of a fresh run; {}: removes all
+            rows, if there are any.
 
         Raises:
           ConfigError: the position does not belong to this file, or another process writes it.
         """
         self.close()
-        create = os.O_CREAT if position is None else 0
+        create = 0 if position else os.O_CREAT
         self._path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | create, 0o644)
@@ -87,8 +95,11 @@ class CsvWriter:
         self._lock()
         if position is None:
             self._begin()
-        else:
+        elif position:
             self._truncate(position["offset"])
+        else:
+            os.ftruncate(self._descriptor, 0)
+            self._begin()
 
     def close(self) -> None:
         """Closes the file; the next call opens it as a fresh run's."""
@@ -180,7 +191,7 @@ class TensorBoardWriter:
         newest = self._event_files()[-1:]
         if self._writer is not None and newest and newest[0].stat().st_size > _LARGEST_EVENTS:
             self.close()  # a complete file is copied to --mirror only once
-        try:
+        with self._failing():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(str(self._directory))
             # Arrays, since TensorFlow caches every Python number that it converts, for ever.
@@ -191,9 +202,6 @@ class TensorBoardWriter:
                         meaning = METRICS.get(name, "")
                         tf.summary.scalar(tag(name), point, description=meaning)
             self._writer.flush()
-        except tf.errors.OpError as error:
-            self._writer = None
-            raise os_error(error.message, self._directory) from error
 
     def add(
         self, values: Mapping[str, float], environment_frames: int, group: str = "callbacks"
@@ -201,10 +209,11 @@ class TensorBoardWriter:
         """Adds metrics that no column has, as GROUP/NAME."""
         import tensorflow as tf
 
-        if self._writer is not None:
-            with self._writer.as_default(step=np.asarray(environment_frames, np.int64)):
-                for name, value in values.items():
-                    tf.summary.scalar(f"{group}/{name}", np.asarray(value, np.float32))
+        if self._writer is None:
+            return
+        with self._failing(), self._writer.as_default(np.asarray(environment_frames, np.int64)):
+            for name, value in values.items():
+                tf.summary.scalar(f"{group}/{name}", np.asarray(value, np.float32))
 
     def add_gif(
         self, name: str, gif: bytes, size: tuple[int, int], environment_frames: int
@@ -220,9 +229,22 @@ class TensorBoardWriter:
         )
         values = [tf.compat.v1.Summary.Value(tag=name, image=image)]
         summary = tf.compat.v1.Summary(value=values).SerializeToString()
-        with self._writer.as_default():
-            tf.summary.experimental.write_raw_pb(summary, np.asarray(environment_frames, np.int64))
-        self._writer.flush()
+        with self._failing():
+            with self._writer.as_default():
+                step = np.asarray(environment_frames, np.int64)
+                tf.summary.experimental.write_raw_pb(summary, step)
+            self._writer.flush()
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Raises OSError where TensorFlow cannot write; the next row begins a new file."""
+        import tensorflow as tf
+
+        try:
+            yield
+        except tf.errors.OpError as error:
+            self._writer = None
+            raise os_error(error.message, self._directory) from error
 
     def position(self) -> dict[str, int]:
         """Returns {event file: bytes} after flushing the files to the disk."""

@@ -161,7 +161,7 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
         f"{learner.environment_frames:,}",
         f"; checkpoint {parts.run_state.latest_checkpoint}" if group.rank == 0 else "",
     )
-    return loop.regroups
+    return loop.regroups and not learner.done  # a callback may have ended the run meanwhile
 
 
 @contextlib.contextmanager

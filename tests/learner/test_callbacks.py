@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from impala_tf.callbacks import Callback
-from impala_tf.learner.callbacks import Callbacks
+from impala_tf.learner.callbacks import Callbacks, KeepBest
 from impala_tf.logdir import Logdir
 
 
@@ -44,6 +46,24 @@ def test_one_that_ends_its_process_ends_the_run_with_its_name(tmp_path: Path) ->
     assert callbacks.stopping
     assert "Exits.on_row raised SystemExit: " in callbacks.failure
     assert f"({Path(__file__).name}, line " in callbacks.failure
+
+
+def test_half_a_copy_of_the_best_checkpoint_is_removed(tmp_path: Path, monkeypatch: Any) -> None:
+    """On a full disk, copies under new names would keep it full."""
+    checkpoint = tmp_path / "checkpoints" / "ckpt-1"
+    checkpoint.mkdir(parents=True)
+
+    def half(source: Path, target: Path) -> None:
+        target.mkdir()
+        (target / "variables").write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copytree", half)
+    best = KeepBest(Logdir(tmp_path))
+    best.on_row({"episode_return_mean": 1.0, "episodes": 1000})
+    with pytest.raises(OSError, match="No space"):
+        best.on_checkpoint(checkpoint)
+    assert list((tmp_path / "best").iterdir()) == []
 
 
 @pytest.mark.parametrize("value", [None, {}, {"best": 3, 4: 5.5}])

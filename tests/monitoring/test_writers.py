@@ -84,6 +84,19 @@ def test_rows_after_the_checkpoint_are_removed_before_new_ones_are_added(tmp_pat
     assert frames_in(path) == [100, 250]
 
 
+def test_a_file_that_began_after_the_checkpoint_begins_again(tmp_path):
+    """A second learner came, and was killed before the next checkpoint: the run must resume."""
+    path = tmp_path / "metrics-learners.csv"
+    writer = CsvWriter(path)
+    writer.rewind({})  # it is not there yet
+    writer.write(row(100))
+    writer.close()
+    resumed = CsvWriter(path)
+    resumed.rewind({})
+    resumed.write(row(50))
+    assert frames_in(path) == [50]
+
+
 # Each writer is killed in a fork of one process, which has imported TensorFlow but not used it yet.
 KILLED_WRITERS = """
 import json, os, signal, sys
