@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ WRITTEN = "notebook_"
 """Begins the names of modules that `impala_tf.train` writes for functions of a notebook."""
 FOLDERS_VARIABLE = "IMPALA_TF_MODULES"
 """Environment variable with more folders of the user's modules, separated as those of PATH."""
+_NOT_OF_USERS = ("<", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
 _FORM = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -118,7 +120,9 @@ def near(name: str, others: Iterable[str]) -> str:
 def raised(error: BaseException) -> str:
     """Returns an error in one line, with the line of the user's code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    of_user = [frame for frame in frames if not frame.filename.startswith(_NOT_OF_USERS)]
+    places = [f" ({Path(at.filename).name}, line {at.lineno})" for at in of_user or frames]
+    place = places[-1] if places else ""
     if isinstance(error, SyntaxError):
         place = ""  # its text names the line
     return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
