@@ -87,7 +87,10 @@ def moved_aside(path: Path) -> Path | None:
         return None
     free = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
     target = next(each for each in free if not each.exists())
-    path.rename(target)
+    try:
+        path.rename(target)
+    except FileNotFoundError:  # another machine that shares the folder was quicker
+        return None
     return target
 
 

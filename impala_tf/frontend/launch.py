@@ -134,7 +134,8 @@ def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -
         print("stopping what has been started ...", file=sys.stderr, flush=True)
         stop = user_commands.frontend("stop", f"--logdir={logdir}")
         try:
-            left = end(launcher.record, machines).lines
+            # Not --end_command, which may switch machines off: the run has hardly begun.
+            left = end(launcher.record, machines, is_final=False).lines
         except KeyboardInterrupt:
             left = ["interrupted: some processes may still run"]
         if left:

@@ -20,7 +20,7 @@ def write_workers(
     actors: list[str],
     actors_per_host: int,
     first_port: int,
-    ssh_port: int,
+    ssh_port: int | None,
     ssh_username: str,
 ) -> int:
     """Writes one row per process, without passwords; returns the number of rows.
@@ -32,7 +32,7 @@ def write_workers(
       actors: machines, each of which runs `actors_per_host` actors, without a GPU.
       actors_per_host: 1 or more.
       first_port: port of the first learner on each machine.
-      ssh_port: every machine's.
+      ssh_port: every machine's; None: what ~/.ssh/config says.
       ssh_username: every machine's; '' stands for the user who launches the run.
     """
     writer = csv.writer(out, lineterminator="\n")

@@ -176,7 +176,9 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--tf_port", type=int, default=8001, help="port of the first learner on each machine"
     )
-    command.add_argument("--ssh_port", type=int, default=22, help="SSH port of every machine")
+    command.add_argument(
+        "--ssh_port", type=int, help="SSH port of every machine; default: what ~/.ssh/config says"
+    )
     command.add_argument("--ssh_username", default="", help="user on every machine")
     command.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import posixpath
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -110,7 +112,9 @@ def add(logdir: Path) -> int:
     wrong.
     """
     record = load(logdir)
-    plan, passwords = plan_of(command_line.parse(record.flags), sys.executable)
+    # The flags may name it relative to another folder.
+    given = command_line.parse(record.flags).replace(workers_csv_path=record.workers_csv_path)
+    plan, passwords = plan_of(given, sys.executable)
     new = _new_actors(record, plan)
     nodes = {node.name: node for node in record.plan.nodes}
     plan = snapshot.with_code(plan, snapshot.load(logdir, record.level_name).digest)
@@ -221,9 +225,11 @@ def execute(
     streams: list[Stream] = []
     interrupted = threading.Event()
     with machines_of as machines:
+        # On this machine, a command runs in the current folder where no other is named.
+        words = list(command) if in_workdir else ["sh", "-c", 'cd && exec "$@"', "sh", *command]
 
         def run_on(runner: CommandRunner) -> int:
-            stream = runner.stream(until_input_ends(list(command)), in_workdir)
+            stream = runner.stream(until_input_ends(words), in_workdir)
             streams.append(stream)
             if interrupted.is_set():  # before the stream was in the list
                 stream.cancel()
@@ -253,14 +259,21 @@ def fetch(logdir: Path, to: Path | None) -> int:
     """
     record, target = load(logdir), to or logdir
     first = record.first_learner()
-    with connected(record.plan.nodes, record.passwords()) as machines:
+    target.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=".fetch-", dir=target) as aside,
+        connected(record.plan.nodes, record.passwords()) as machines,
+    ):
+        # A machine that sees this folder in its logdir shares the target: nothing is to be copied,
+        # and what its processes write to must not be replaced.
+        mark = Path(aside).name
 
         def copy(runner: CommandRunner) -> int:
             node = runner.node
-            if node.is_local and Path(node.logdir).resolve() == target.resolve():
+            if runner.run(["test", "-d", posixpath.join(node.logdir, mark)]).status == 0:
                 return 0
             what = "." if node == first else "./processes"
-            return _copy_folder(runner, node.logdir, what, target)
+            return _copy_folder(runner, node.logdir, what, target, Path(aside) / node.id)
 
         with Console(stderr=True).status("copying ..."):
             found = on_all(machines.reached(), copy)
@@ -270,21 +283,26 @@ def fetch(logdir: Path, to: Path | None) -> int:
     return _report(lines)
 
 
-def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path) -> int:
+def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, aside: Path) -> int:
+    """Copies files to a folder aside, and moves each to the target once it is whole."""
     command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
                "--ignore-failed-read", "--warning=no-file-changed", "-C", logdir, what]  # fmt: skip
     stream = runner.stream(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
-    target.mkdir(parents=True, exist_ok=True)
     count = 0
     try:
         with tarfile.open(fileobj=_Reader(stream.chunks()), mode="r|") as tar:
             for member in tar:
-                if member.isfile() or member.isdir():
+                if member.isdir():
                     tar.extract(member, target, filter="data")
-                    count += member.isfile()
+                elif member.isfile():
+                    tar.extract(member, aside, filter="data")
+                    (target / member.name).parent.mkdir(parents=True, exist_ok=True)
+                    (aside / member.name).replace(target / member.name)
+                    count += 1
     except tarfile.TarError as error:
         raise ClusterError(f"{runner.node.name}: {logdir}: {error}") from error
-    stream.finish()  # tar's status is 1 if a log grew while it was read
+    if (status := stream.finish()) > 1:  # 1: a log grew while it was read
+        raise ClusterError(f"{runner.node.name}: {logdir}: tar ended with status {status}")
     return count
 
 
@@ -332,7 +350,8 @@ def attach(logdir: Path, host: str) -> int:
         ssh += ["-p", str(node.ssh_port)] if node.ssh_port else []
         ssh += ["-l", node.ssh_username] if node.ssh_username else []
         ssh += ["-i", str(Path(node.key_filename).expanduser())] if node.key_filename else []
-        command = [*ssh, node.ssh_host, *command]
+        # As one word: zsh takes =impala for a program.
+        command = [*ssh, node.ssh_host, " ".join(f"'{word}'" for word in command)]
     environment = {name: value for name, value in os.environ.items() if name != "TMUX"}
     return subprocess.run(command, env=environment).returncode
 

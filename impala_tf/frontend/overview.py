@@ -115,10 +115,13 @@ def processes_called(plan: Plan, target: str) -> set[str]:
 
 
 def machine_called(plan: Plan, host: str) -> NodeSpec:
-    """Returns a machine. Raises ConfigError if there is none of that name."""
-    for node in plan.nodes:
-        if host in (node.name, node.ssh_host):
-            return node
+    """Returns a machine. Raises ConfigError if there is none of that name, or several."""
+    found = [node for node in plan.nodes if node.name == host]
+    found = found or [node for node in plan.nodes if node.ssh_host == host]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(f"{host}: name one of {', '.join(node.name for node in found)}")
     names = ", ".join(node.name for node in plan.nodes)
     raise ConfigError(f"{host}: no such machine; this run has {names}")
 

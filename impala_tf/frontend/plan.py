@@ -243,7 +243,7 @@ def _nodes(given: Given, rows: list[Row], local: LocalNode) -> dict[Machine, Nod
         )
         if _is_local(row, local):
             # All rows of this machine are one node, whatever addresses and users they name.
-            workdir = local.workdir / (row.workdir or "")
+            workdir = local.workdir / Path(row.workdir or "").expanduser()
             python = row.python or local.python
             known = next((node for node in nodes.values() if node.is_local), None)
             nodes[row.machine] = NodeSpec(
@@ -308,9 +308,9 @@ def _is_local(row: Row, local: LocalNode) -> bool:
 
 
 # Flags that only the launcher uses: its processes get the defaults.
-LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "accept_new_host_keys", "max_restarts",
-               "rendezvous_port", "credentials", "min_actors", "min_learners", "max_hours",
-               "end_command", "env", "secret", "start_at_boot", "dry_run", "join",
+LAUNCH_ONLY = ("workers_csv_path", "tmux_sess", "detach", "fresh", "accept_new_host_keys",
+               "max_restarts", "rendezvous_port", "credentials", "min_actors", "min_learners",
+               "max_hours", "end_command", "env", "secret", "start_at_boot", "dry_run", "join",
                "join_learners", "join_port", "actors_per_node",
                *configs.ENGINE_FLAGS)  # fmt: skip
 

@@ -223,8 +223,10 @@ def crontab():
 
 @pytest.mark.xdist_group("crontab")
 def test_a_machine_can_be_told_to_rejoin_at_boot(node, own_crontab):
+    other = f"@reboot true # impala_tf node-0 in {node.logdir}0"  # of a run whose name begins alike
+    subprocess.run(["crontab", "-"], input=f"{other}\n", text=True, check=True)
     state = node.launch("actor-0", start_at_boot=True)
-    (line,) = [line for line in crontab() if str(node.logdir) in line]
+    (line,) = [line for line in crontab() if str(node.logdir) in line and line != other]
     moment, command = line.split(" ", 1)
     assert moment == "@reboot"
     subprocess.run(["tmux", "kill-server"], check=True)  # as a reboot does
@@ -237,4 +239,12 @@ def test_a_machine_can_be_told_to_rejoin_at_boot(node, own_crontab):
     subprocess.run(["sh", "-c", command.replace("\\%", "%")], cwd="/", check=True)
     assert "supervisor" in files.living_pids(node.state())
     node.stop()
-    assert not [line for line in crontab() if str(node.logdir) in line]
+    assert [line for line in crontab() if str(node.logdir) in line] == [other]
+
+
+def test_a_state_that_a_power_cut_has_damaged_is_none(tmp_path):
+    """Otherwise the machine could neither be looked at nor launched on again."""
+    path = tmp_path / "node-0.state.json"
+    for text in ("", "\0\0\0", "{}", "[1"):
+        path.write_text(text)
+        assert files.read_state(path) is None

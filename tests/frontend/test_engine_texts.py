@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -215,6 +216,19 @@ def test_what_skypilot_needs_is_written_and_its_commands_are_named(
 def test_flags_that_do_not_fit_are_named(flags: dict[str, object], line: str) -> None:
     (found,) = problems(Given(flags))
     assert found.startswith(line)
+
+
+def test_the_newest_run_of_a_folder_counts(tmp_path: Path) -> None:
+    """`stop` must not say that an ended job is gone while another engine's run trains."""
+    for second, name in enumerate(("slurm", "cluster", "ray"), 1):
+        path = tmp_path / f"{name}.json"
+        path.write_text("{}")
+        os.utime(path, (second, second))
+        if name == "cluster":
+            assert registry.found(tmp_path).name == "ssh"
+            continue
+        with pytest.raises(ConfigError, match=f"{name}.json"):
+            registry.found(tmp_path)
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:

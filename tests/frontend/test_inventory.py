@@ -210,3 +210,6 @@ def test_a_list_of_machines_becomes_a_valid_csv(tmp_path):
         ("10.0.0.3", None, "-1"), ("10.0.0.2", None, "-1"), ("10.0.0.3", None, "-1"),
     ]  # fmt: skip
     assert {(row.ssh_port, row.ssh_username) for row in rows} == {(2222, "me")}
+    with path.open("w") as out:  # what ~/.ssh/config says of each
+        write_workers(out, ["10.0.0.1"], ["10.0.0.2"], 1, 8001, None, "")
+    assert read_workers(path)[0].ssh_port is None

@@ -215,7 +215,8 @@ def test_a_launch_into_the_folder_of_another_run_is_refused_and_fresh_moves_that
     code, _, err = run_here(*flags)
     assert code == 2
     difference, advice = err.splitlines()
-    assert f"--discounting=0.99, but {logdir} was trained with --discounting=0.5" in difference
+    assert "--discounting=0.99 (not given), but" in difference
+    assert f"{logdir} was trained with --discounting=0.5" in difference
     assert "holds a run with --discounting=0.5; give that to resume it, another" in advice
     assert [path.name for path in logdir.iterdir()] == ["config.json"]
 
@@ -225,6 +226,8 @@ def test_a_launch_into_the_folder_of_another_run_is_refused_and_fresh_moves_that
     assert (Path(f"{logdir}.1") / "config.json").exists()
     assert not (logdir / "config.json").exists()
     assert not any("fresh" in flag for flag in load(logdir).flags)
+    # The processes would refuse it.
+    assert not any("--fresh" in each.arguments for each in load(logdir).plan.processes)
     assert main(["stop", f"--logdir={logdir}"]) == 0
 
 

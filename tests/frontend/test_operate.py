@@ -47,10 +47,13 @@ def test_a_command_runs_in_the_projects_folder_on_every_machine(launched, capfd)
 
 def test_before_a_launch_a_command_runs_in_the_home_folder(tmp_path, monkeypatch, capfd):
     """There, it can install what `setup` and a launch need, such as tmux."""
-    monkeypatch.chdir(tmp_path)  # this machine: the current folder
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
     csv = write_csv(tmp_path / "workers.csv", tmp_path / "not there yet", actors=1)
+    # On this machine, too: rm -rf impala_tf must not mean another folder here.
     assert main(["exec", f"--workers_csv_path={csv}", "--", "pwd"]) == 0
-    assert capfd.readouterr().out == f"this machine: {tmp_path}\n"
+    assert capfd.readouterr().out == f"this machine: {tmp_path}/home\n"
     assert main(["exec", "--workers_csv_path=none.csv", "--", "pwd"]) == 2
     assert capfd.readouterr().err.startswith("--workers_csv_path=none.csv")
 
@@ -62,6 +65,23 @@ def test_files_are_fetched_without_private_keys(launched, tmp_path):
     assert (target / "status.json").exists()
     assert (target / "processes" / "actor-1.log").exists()
     assert not (target / "credentials").exists()
+    assert not list(target.glob(".fetch-*"))
+
+
+def test_what_is_there_already_is_not_fetched_over_itself(launched, capfd):
+    """A machine that shares the folder would read what is being written, and lose it."""
+    large = launched.logdir / "checkpoints" / "ckpt-1" / "variables"
+    large.parent.mkdir(parents=True)
+    large.write_bytes(b"x" * 3_000_000)
+    before = large.stat().st_ino
+    capfd.readouterr()
+    assert launched.command("fetch") == 0
+    assert capfd.readouterr().out.startswith(f"{launched.logdir}: 0 files")
+    assert large.stat().st_ino == before and large.read_bytes() == b"x" * 3_000_000
+    link = launched.project / "same folder"
+    link.symlink_to(launched.logdir)
+    assert launched.command("fetch", f"--to={link}") == 0
+    assert large.read_bytes() == b"x" * 3_000_000
 
 
 def test_stacks_of_a_process(launched, capfd):

@@ -173,7 +173,7 @@ def _run(given: Given) -> Run:
     logdir = Path(given["logdir"]).absolute()
     learners, actors = given["ray_learners"], given["ray_actors"]
     own = sizes(given, learners, [given["envs_per_actor"]] * actors)
-    shared = given.without(*LAUNCH_ONLY, "fresh").replace(logdir=str(logdir), **own)
+    shared = given.without(*LAUNCH_ONLY).replace(logdir=str(logdir), **own)
     return Run(
         namespace=f"impala-{secrets.token_hex(8)}",
         logdir=str(logdir),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf.config import ClusterConfig
+from impala_tf.frontend import record
 from impala_tf.frontend.engines import kubernetes, ray, skypilot, slurm, ssh
 from impala_tf.frontend.engines.engine import Engine, record_path
 
@@ -34,7 +35,7 @@ class Run(NamedTuple):
 
 
 def found(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) -> Run:
-    """Returns the run of a logdir. Where no other engine has one, SSH may have it.
+    """Returns the run of a logdir: the newest one, if several engines have had one there.
 
     Args:
       logdir: None for the newest run over SSH.
@@ -43,7 +44,11 @@ def found(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) -
     Raises:
       ConfigError: the record of the run is damaged, or there is no run in that session.
     """
-    for name, engine in ENGINES.items():
-        if logdir is not None and name != SSH and record_path(logdir, name).exists():
-            return Run(name, engine, engine.find(logdir))
-    return Run(SSH, ssh, ssh.find(logdir, tmux_sess))
+    records = {} if logdir is None else {n: record_path(logdir, n) for n in ENGINES if n != SSH}
+    written = {name: path.stat().st_mtime_ns for name, path in records.items() if path.exists()}
+    if logdir is not None and (over_ssh := Path(logdir) / record.NAME).exists():
+        written[SSH] = over_ssh.stat().st_mtime_ns
+    name = max(written, key=written.__getitem__, default=SSH)
+    if name == SSH:
+        return Run(SSH, ssh, ssh.find(logdir, tmux_sess))
+    return Run(name, ENGINES[name], ENGINES[name].find(str(logdir)))

@@ -21,8 +21,8 @@ def install(orders: Orders) -> None:
     agent = shlex.join([sys.executable, "-m", "impala_tf.frontend.node.agent", "rejoin"])
     command = f"cd {shlex.quote(orders.code)} && echo {shlex.quote(question)} | {agent}"
     escaped = command.replace("%", "\\%")  # crontab(5): else it ends the command
-    lines = [line for line in _crontab() if _mark(orders) not in line]
-    _replace([*lines, f"@reboot {escaped} # {_mark(orders)}"])
+    lines = [line for line in _crontab() if not line.endswith(_mark(orders))]
+    _replace([*lines, f"@reboot {escaped}{_mark(orders)}"])
 
 
 def remove(orders: Orders) -> None:
@@ -31,13 +31,13 @@ def remove(orders: Orders) -> None:
         lines = _crontab()
     except AgentError:
         return
-    kept = [line for line in lines if _mark(orders) not in line]
+    kept = [line for line in lines if not line.endswith(_mark(orders))]
     if kept != lines:
         _replace(kept)
 
 
 def _mark(orders: Orders) -> str:
-    return f"impala_tf {orders.node} in {shlex.quote(orders.logdir)}"
+    return f" # impala_tf {orders.node} in {shlex.quote(orders.logdir)}"
 
 
 def _crontab() -> list[str]:

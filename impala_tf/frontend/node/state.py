@@ -182,10 +182,13 @@ def locked(folder: Path, name: str) -> Iterator[None]:
 
 
 def read_state(path: Path) -> NodeState | None:
-    """Returns the state that a supervisor wrote last, or None if there is none."""
+    """Returns the state that a supervisor wrote last, or None if there is none.
+
+    A power cut may leave an empty file, which says no more than none.
+    """
     try:
         return parse_state(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
