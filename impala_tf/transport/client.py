@@ -93,6 +93,7 @@ class ActorClient:
         self._credentials_dir = credentials_dir
         self._route = Route([(0, address)]) if isinstance(address, str) else address
         self._closed = threading.Event()
+        self._told_over = threading.Event()  # by the call that waits while the actor acts
         self._connecting = threading.Lock()
         self._channel = self._new_channel()
         self._stub = wire.stub(self._channel)
@@ -287,7 +288,10 @@ class ActorClient:
         """Gives the learner a sign of life whenever it wants one: the actor keeps its name."""
         while not self._closed.is_set():
             try:
-                self._send("Attend", impala_pb2.AttendRequest())
+                reply = self._send("Attend", impala_pb2.AttendRequest())
+                if reply.outcome == impala_pb2.RUN_OVER:
+                    self._told_over.set()  # the learner will not be there when the actor calls
+                    return
             except (grpc.RpcError, ValueError):  # ValueError: the channel was closed
                 self._closed.wait(_ATTEND_AGAIN_S)  # the other calls report what is wrong
 
@@ -315,6 +319,8 @@ class ActorClient:
         """
         if self._closed.is_set():
             raise ClientClosed("the client is closed")
+        if self._told_over.is_set():
+            raise RunOver("the learner said that the run is over")
         self._on_call()
         channel = self._channel
         try:

@@ -102,6 +102,7 @@ class LearnerService:
         """Answers every call with RUN_OVER from now on. Call it in the event loop."""
         self._over.set()
         self._grants.release()
+        self.sessions.release()
 
     def num_acting(self) -> int:
         """Returns how many live actors do not wait for the learner's next update."""
@@ -154,12 +155,14 @@ class LearnerService:
         self, request: impala_pb2.AttendRequest, context: Any
     ) -> impala_pb2.AttendReply:
         """Waits; an actor that is alive calls again when this returns."""
+        self._check_not_over()
         session = self._session_of(request)
         try:
             await session.attend()
         except asyncio.CancelledError:  # its connection is closed
             self._grants.lost(session)
             raise
+        self._check_not_over()  # an actor that is busy may not call anything else for long
         return impala_pb2.AttendReply(outcome=impala_pb2.OK)
 
     @answering

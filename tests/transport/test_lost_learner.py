@@ -22,6 +22,7 @@ from impala_tf.transport import (
     TransportError,
     impala_pb2,
 )
+from tests.helpers.waiting import wait_until
 from tests.helpers.wire import (
     PATIENCE_S,
     RUN,
@@ -174,7 +175,6 @@ def test_every_call_learns_that_the_run_is_over(
     actor.push(make_unroll(0))
     assert learner.reported(1) == [0]
     one.finish()
-    assert not one.service.actors()[0].told_run_over
     with pytest.raises(RunOver):
         actor.fetch_parameters(-1)
     assert one.service.actors()[0].told_run_over
@@ -184,6 +184,22 @@ def test_every_call_learns_that_the_run_is_over(
     with pytest.raises(RunOver):
         actor.push(make_unroll(2))
     assert learner.versions() == [0]
+
+
+def test_an_actor_that_is_busy_learns_that_the_run_is_over(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    """Its unroll takes longer than the learner waits at the end: it would retry for ever."""
+    one = serve(learner)
+    actor = connect(one.port)
+    actor.handshake()
+    assert not one.service.actors()[0].told_run_over
+    one.finish()
+    wait_until(lambda: one.service.actors()[0].told_run_over)
+    one.stop(0.0)
+    actor.push(make_unroll(0))
+    with pytest.raises(RunOver):
+        actor.push(make_unroll(1))
 
 
 def test_a_waiting_push_learns_that_the_run_is_over(
