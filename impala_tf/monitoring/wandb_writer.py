@@ -6,14 +6,17 @@ With WANDB_MODE=offline nothing leaves the machine; `wandb sync` uploads it late
 from __future__ import annotations
 
 import importlib.util
+import logging
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.logdir import write_atomically
 from impala_tf.monitoring.metrics import Row, tag
+
+_log = logging.getLogger("impala_tf.monitoring")
 
 
 class WandbWriter:
@@ -56,13 +59,22 @@ class WandbWriter:
     def rewind(self, position: Mapping[str, int] | None) -> None:
         """Continues the run of this logdir; None: starts a new one.
 
+        If the server cannot be reached when a run resumes, what follows is kept for `wandb sync`:
+        a learner that is restarted must not end the run.
+
         Raises:
-          ConfigError: nobody is logged in, or the server cannot be reached.
+          ConfigError: of a new run: nobody is logged in, or the server cannot be reached.
         """
         self.close()
         if position is None:
             _id_file(self._logdir).unlink(missing_ok=True)
-        self._opened()
+        try:
+            self._opened()
+        except ConfigError as error:
+            if position is None:
+                raise
+            _log.warning("%s; until the next restart, `wandb sync` uploads what is kept", error)
+            self._run = _start(self._logdir, self._flags, "offline")
 
     def close(self) -> None:
         """Ends the upload."""
@@ -84,7 +96,7 @@ def check_installed() -> None:
         )
 
 
-def _start(logdir: Path, flags: Mapping[str, Any]) -> Any:
+def _start(logdir: Path, flags: Mapping[str, Any], mode: Literal["offline"] | None = None) -> Any:
     import wandb
 
     file = _id_file(logdir)
@@ -99,6 +111,7 @@ def _start(logdir: Path, flags: Mapping[str, Any]) -> Any:
             id=file.read_text(),
             resume="allow",
             dir=str(logdir),
+            mode=mode,
             config={name: value for name, value in flags.items() if not name.startswith("track_")},
             settings=wandb.Settings(silent=True, console="off"),
         )

@@ -27,7 +27,7 @@ from impala_tf.machine.process_lifetime import (
     raise_descriptor_limit,
     run_interruptibly,
 )
-from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT
+from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT, USELESS
 from impala_tf.processes import learner_parts, provenance, run_folder
 from impala_tf.processes.common import begin, credentials_dir, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
@@ -46,6 +46,7 @@ def main(given: Given) -> int:
 
     Returns:
       0; 1 if another learner of the group was lost, or training broke down; 2 if a callback raised;
+      USELESS if the run is over, but its last checkpoint could not be written;
       REGROUP if a supervisor is to start it again with another group of learners.
 
     Raises:
@@ -80,7 +81,8 @@ def main(given: Given) -> int:
         return UNUSABLE_INPUT  # it would raise again after a restart
     if trouble := parts.storage.trouble():
         _log.error("%s; the last good checkpoint is %s", trouble["text"], _newest(logdir))
-        return 1
+        # The actors have been told that the run is over, so a restart would wait for them forever.
+        return USELESS if parts.learner.done else 1
     return REGROUP if regroups else 0
 
 

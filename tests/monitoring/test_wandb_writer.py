@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from impala_tf.config import ConfigError
 from impala_tf.evaluation.video import write_mp4
 from impala_tf.monitoring.metrics import METRICS, TENSORBOARD_TAGS
 from impala_tf.monitoring.wandb_writer import WandbWriter
@@ -57,6 +59,30 @@ def test_a_resumed_run_continues_the_same_run_and_a_fresh_one_does_not(tmp_path:
         writer.close()
         ids.append((tmp_path / "wandb" / "run_id").read_text())
     assert ids[0] == ids[1] != ids[2]
+
+
+def test_a_run_resumes_although_the_server_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new run says so at once; a learner that is restarted must not end its run for it."""
+    import wandb
+
+    begin = wandb.init
+
+    def unreachable(**settings: Any) -> Any:
+        if settings["mode"] != "offline":
+            raise wandb.errors.CommError("no route to the server")
+        return begin(**settings)
+
+    monkeypatch.setattr(wandb, "init", unreachable)
+    with pytest.raises(ConfigError, match="no route to the server; log in with"):
+        WandbWriter(tmp_path, {}).rewind(None)
+    writer = WandbWriter(tmp_path, {})
+    writer.rewind({})
+    writer.write(row(400))
+    writer.close()
+    assert "no route to the server" in caplog.text
+    wait_until(lambda: any(b"12.5" in data for data in kept(tmp_path)))
 
 
 def test_without_a_login_the_problem_is_one_line(tmp_path: Path) -> None:
