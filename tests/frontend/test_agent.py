@@ -6,11 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from impala_tf.frontend.node import agent
+from impala_tf.frontend.node import agent, private
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain
 from impala_tf.frontend.node.state import AgentError, NodeState
@@ -240,6 +241,23 @@ def test_a_machine_can_be_told_to_rejoin_at_boot(node, own_crontab):
     assert "supervisor" in files.living_pids(node.state())
     node.stop()
     assert [line for line in crontab() if str(node.logdir) in line] == [other]
+
+
+def test_machines_that_share_a_logdir_leave_a_certificate_with_its_key(tmp_path):
+    """They are launched at the same time; an actor whose files do not fit cannot connect."""
+    files.processes_folder(tmp_path).mkdir()
+
+    def write(machine):
+        text = f"{machine}" * 10_000
+        private.write_credentials(tmp_path, {"actor.pem": text, "actor.key": text})
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(30):
+            list(pool.map(write, range(8)))
+            pair = [
+                (tmp_path / "credentials" / f"actor.{end}").read_text() for end in ("pem", "key")
+            ]
+            assert pair[0] == pair[1]
 
 
 def test_a_state_that_a_power_cut_has_damaged_is_none(tmp_path):

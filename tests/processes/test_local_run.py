@@ -62,6 +62,7 @@ def test_a_run_learns_cartpole_and_says_what_to_do_next(trained_run):
     assert config["versions"]["tensorflow"]
 
 
+@pytest.mark.long
 def test_a_run_learns_catch_from_pixels(start, tmp_path):
     """With the defaults for images."""
     code, out, err = start(

@@ -149,7 +149,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         known = files.read_state(files.state_path(logdir, orders.node))
         if known is not None and files.living_pids(known):
             raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")
-        write_credentials(logdir / "credentials", asked["credentials"])
+        write_credentials(logdir, asked["credentials"])
         files.write(files.orders_path(logdir, orders.node), orders)
         if orders.start_at_boot:
             boot.install(orders)
@@ -300,7 +300,7 @@ def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:
     """
     logdir = Path(asked["logdir"])
     check_owner(logdir)
-    write_credentials(logdir / "credentials", asked["credentials"])
+    write_credentials(logdir, asked["credentials"])
     return {}
 
 

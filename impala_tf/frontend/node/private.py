@@ -22,12 +22,18 @@ def check_owner(logdir: Path) -> None:
                 raise AgentError(f"{folder} belongs to another user (uid {owner})")
 
 
-def write_credentials(folder: Path, contents: Mapping[str, str]) -> None:
-    """Writes {file name: text} into a folder that only the user can open."""
+def write_credentials(logdir: Path, contents: Mapping[str, str]) -> None:
+    """Writes {file name: text} into a folder that only the user can open.
+
+    Machines that share the logdir write there at the same time. A certificate and a key that fit
+    each other come from one of them.
+    """
+    folder = logdir / "credentials"
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
-    for name, text in contents.items():
-        replace_file(folder / name, text.encode())
+    with files.locked(files.processes_folder(logdir), "credentials"):
+        for name, text in contents.items():
+            replace_file(folder / name, text.encode())
 
 
 def write_secrets(orders: Orders, values: Mapping[str, str]) -> None:
