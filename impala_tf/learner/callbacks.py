@@ -97,7 +97,8 @@ class Callbacks:
     ) -> None:
         self._callbacks = (*own, *others)
         self._own = own
-        self._file = CsvWriter(logdir.callback_metrics, COLUMNS)
+        self._path = logdir.callback_metrics
+        self._file = CsvWriter(self._path, COLUMNS)
         self._add_scalars = add_scalars
         self._last_row: Row | None = None
         self.failure = ""
@@ -141,7 +142,10 @@ class Callbacks:
 
     def position(self) -> dict[str, int]:
         """As every writer."""
-        return self._file.position() if self._own else {}
+        if self._own:
+            return self._file.position()
+        # Rows from a time when the run had callbacks stay, should it have some again.
+        return {"offset": self._path.stat().st_size} if self._path.exists() else {}
 
     def rewind(self, position: Mapping[str, int] | None) -> None:
         """As every writer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import json
 import subprocess
 import sys
@@ -21,7 +22,7 @@ def printed_by(environment: Mapping[str, str], *command: str, cwd: Path = PROJEC
     return done.stdout
 
 
-class Submitted:
+class Submitted(abc.ABC):
     """A run that was submitted.
 
     Args:
@@ -32,9 +33,9 @@ class Submitted:
     def __init__(self, environment: Mapping[str, str], logdir: Path) -> None:
         self.environment, self.logdir = environment, logdir
 
+    @abc.abstractmethod
     def explain(self) -> str:
         """Returns what to show if the run does not do what a test waits for."""
-        raise NotImplementedError
 
     def frontend(self, *words: str) -> str:
         command = [sys.executable, "-m", "frontend", *words, f"--logdir={self.logdir}"]

@@ -48,6 +48,28 @@ def test_one_that_ends_its_process_ends_the_run_with_its_name(tmp_path: Path) ->
     assert f"({Path(__file__).name}, line " in callbacks.failure
 
 
+def test_rows_stay_while_a_run_has_no_callbacks(tmp_path: Path) -> None:
+    def of(*own: Callback) -> Callbacks:
+        return Callbacks(own, [], Logdir(tmp_path))
+
+    first = of(Returns({"best": 3}))
+    first.rewind(None)
+    first.write({"environment_frames": 100})
+    position = first.position()
+    first.close()
+    second = of()
+    second.rewind(position)
+    second.write({"environment_frames": 200})
+    position = second.position()
+    second.close()
+    third = of(Returns({"best": 4}))
+    third.rewind(position)
+    third.write({"environment_frames": 300})
+    third.close()
+    rows = (tmp_path / "callback_metrics.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == ["100", "300"]
+
+
 def test_half_a_copy_of_the_best_checkpoint_is_removed(tmp_path: Path, monkeypatch: Any) -> None:
     """On a full disk, copies under new names would keep it full."""
     checkpoint = tmp_path / "checkpoints" / "ckpt-1"
