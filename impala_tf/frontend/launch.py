@@ -134,6 +134,9 @@ def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -
         print("stopping what has been started ...", file=sys.stderr, flush=True)
         stop = user_commands.frontend("stop", f"--logdir={logdir}")
         try:
+            # After Ctrl-C, calls of `start` are still on their way. What cannot be reached is named
+            # by the next line.
+            on_all(machines.reached(), launcher.cancel)
             # Not --end_command, which may switch machines off: the run has hardly begun.
             left = end(launcher.record, machines, is_final=False).lines
         except KeyboardInterrupt:

@@ -182,6 +182,10 @@ class Launcher:
         }
         ask_agent(runner, "launch", question, _LAUNCH_S)
 
+    def cancel(self, runner: CommandRunner) -> None:
+        """Keeps a `start` that was interrupted from starting something later."""
+        ask_agent(runner, "cancel", {"run_id": self.record.run_id}, _LAUNCH_S)
+
     def _secrets(self, node: NodeSpec) -> dict[str, str]:
         values = secrets_here(self.record)
         for name in self.record.secrets:

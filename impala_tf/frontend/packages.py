@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import configparser
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 
 from impala_tf.frontend.connection import CommandRunner
 from impala_tf.frontend.errors import ClusterError
@@ -14,6 +15,27 @@ from impala_tf.frontend.preflight import run_probe
 _PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
               "find-links": "UV_FIND_LINKS", "trusted-host": "UV_INSECURE_HOST",
               "cert": "SSL_CERT_FILE"}  # fmt: skip
+
+
+# Not in the words of a command: an address may hold a password, and `ps` shows words to everybody.
+_FILE = ".uv/index"
+_WRITE = 'mkdir -p .uv && umask 077 && rm -f -- "$0" && cat > "$0"'
+_READ = 'set -a; . "./$0"; exec "$@"'
+
+
+def with_settings(runner: CommandRunner, settings: Sequence[str]) -> list[str]:
+    """Leaves variables on a machine; returns words before a command that give them to it.
+
+    Args:
+      runner: the machine.
+      settings: NAME=VALUE.
+    """
+    pairs = (setting.partition("=")[::2] for setting in settings)
+    lines = "".join(f"{name}={shlex.quote(value)}\n" for name, value in pairs)
+    done = runner.run(["sh", "-c", _WRITE, _FILE], lines.encode())
+    if done.status != 0:
+        raise ClusterError(f"{runner.node.name}: {done.last_line}")
+    return ["sh", "-c", _READ, _FILE]
 
 
 def index_settings(runner: CommandRunner) -> list[str]:
@@ -52,7 +74,11 @@ def _pip_settings(runner: CommandRunner) -> dict[str, str]:
     done = runner.run(["sh", "-c", f'cat {files} 2>/dev/null; printf "\\0"; env'])
     written, _, variables = done.text.partition("\0")
     parser = configparser.ConfigParser(interpolation=None, strict=False)
-    parser.read_string(written)
+    try:
+        parser.read_string(written)
+    except configparser.Error as error:
+        why = " ".join(str(error).split())
+        raise ClusterError(f"{runner.node.name}: its pip.conf cannot be read: {why}") from None
     environment = dict(line.partition("=")[::2] for line in variables.splitlines())
     settings = {}
     for name in _PIP_TO_UV:

@@ -38,8 +38,9 @@ class Limits(NamedTuple):
     patience_s: float = 60.0
     warn_s: float = 30.0
     warn_again_s: float = 60.0
-    # A learner that is still in one update after this long hangs, or waits for one that does: it
-    # ends, so that the group restarts. Before the end of the first update, learners compile.
+    # A learner that is still in one gradient step after this long hangs, or waits for one that
+    # does: it ends, so that the group restarts. Before the end of the first update, learners
+    # compile.
     hung_s: float = 100.0
     first_hung_s: float = 400.0
     # Learners notice a lost one at different times. Each keeps its port open for this long, so that
@@ -91,7 +92,8 @@ def answers(host_port: str, timeout_s: float = 3.0) -> bool:
 class Peers:
     """Agrees with the other learners on each update, and knows what this one waits for.
 
-    The training loop calls `wait_s`, `agree` and `works` in turn; other threads ask the rest.
+    The training loop calls `wait_s`, `agree`, `steps` and `works` in turn; other threads ask the
+    rest.
 
     Args:
       group: this learner and the others.
@@ -153,6 +155,10 @@ class Peers:
         waits = agreed.wait and not (agreed.stop or agreed.regroup)
         return agreed, [has and not waits for has in batches]
 
+    def steps(self) -> None:
+        """Notes that one of an update's gradient steps is done: an update may have many."""
+        self._activity = ("meets", self._clock())
+
     def works(self) -> None:
         """Begins what follows an update, for which this learner needs no other."""
         self._activity = ("works", self._clock())
@@ -185,7 +191,7 @@ class Peers:
         _log.warning("%s", message)
 
     def hung(self) -> str:
-        """Says what hangs, if this learner of a group has been in an update for too long; else ''.
+        """Says what hangs, if this learner of a group has been in one step for too long; else ''.
 
         It hangs itself (say, in a file system that does not answer) or waits for another learner
         that does. Horovod waits without end for a process that lives.

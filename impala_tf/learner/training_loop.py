@@ -104,7 +104,7 @@ class TrainingLoop:
         self, batch: Sent | None, has_batch: list[bool], idle_s: float, flags: ControlFlags
     ) -> None:
         learner = self._learner
-        stats = learner.update(batch, has_batch)
+        stats = learner.update(batch, has_batch, self._peers.steps)
         self._peers.works()
         self._recorder.record_update(stats, idle_s, learner.all_reduce_s)
         self._publish(learner.parameter_version, learner.parameters())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -161,12 +161,18 @@ class Learner:
         for lasting in {self._only_lasting, True}:
             self._step.compile_observe(self._spec, lasting)
 
-    def update(self, batch: Sent | None, has_batch: Sequence[bool] = (True,)) -> Any:
+    def update(
+        self,
+        batch: Sent | None,
+        has_batch: Sequence[bool] = (True,),
+        on_step: Callable[[], None] = lambda: None,
+    ) -> Any:
         """Takes the gradient steps that follow the arrival of a batch, with all other learners.
 
         Args:
           batch: [B, ...]; a3c: [1, ...]; None: this learner has none, and takes part with nothing.
           has_batch: [size]: which learners of the group have a batch (see `peers`); one at least.
+          on_step: called after every gradient step, in which all learners take part.
 
         Returns:
           the steps' statistics, their means and greatest policy lag; None if this learner had
@@ -183,6 +189,7 @@ class Learner:
         self.all_reduce_s = None if self._group.size == 1 else 0.0
         for minibatch, learners in self.uses.arrival(batch, sum(has_batch)):
             result = self._take_step(minibatch, learners)
+            on_step()
             taken, kl, steps, *stats = result.numbers.numpy().tolist()
             self._count_skipped(not taken)
             if taken and minibatch is not None:

@@ -4,6 +4,7 @@ import contextlib
 import importlib.metadata
 import io
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from impala_tf.frontend import packages, project
 from impala_tf.frontend.bootstrap import Installer, SetupOptions
+from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.plan import Plan
@@ -288,6 +290,15 @@ def test_a_package_that_does_not_exist_is_named(setup, small_project):
         setup.run()
 
 
+def test_a_broken_pip_conf_is_one_line(setup, tmp_path, monkeypatch):
+    (tmp_path / "home" / ".pip").mkdir(parents=True)
+    (tmp_path / "home" / ".pip" / "pip.conf").write_text("[global]\nindex-url\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    here = LocalRunner(setup.runner.node._replace(workdir=str(tmp_path)))
+    with pytest.raises(ClusterError, match="node1: its pip.conf cannot be read: .*index-url"):
+        packages.index_settings(here)
+
+
 def test_an_interrupted_setup_leaves_nothing_running(setup, monkeypatch):
     """Ctrl-C left pip running on the machines."""
     setup.runner.run(["mkdir", "-p", "--", setup.runner.node.workdir], in_workdir=False)
@@ -301,7 +312,7 @@ def test_an_interrupted_setup_leaves_nothing_running(setup, monkeypatch):
             failures.append(str(error))
 
     with socket.create_server(("127.0.0.1", 0)) as index:  # one that never answers
-        address = f"http://127.0.0.1:{index.getsockname()[1]}/"
+        address = f"http://user:hidden@127.0.0.1:{index.getsockname()[1]}/"
         settings = [f"UV_DEFAULT_INDEX={address}"]
         monkeypatch.setattr(packages, "index_settings", lambda runner: settings)
         thread = threading.Thread(target=install)
@@ -310,6 +321,9 @@ def test_an_interrupted_setup_leaves_nothing_running(setup, monkeypatch):
         asked, _ = index.accept()
         with asked:
             assert asked.recv(1000).startswith(b"GET /iniconfig/")
+            commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+            assert "pip install" in commands
+            assert "hidden@" not in commands, "everybody on the machine can read the password"
             installer.cancel()
             thread.join(20)
             assert failures == ["node1: interrupted"]

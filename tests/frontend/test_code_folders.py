@@ -107,3 +107,29 @@ def test_a_launch_keeps_its_own_code_where_files_have_an_old_time(tmp_path):
     assert own.exists(), "a launch has removed the code of its own run"
     assert recent.exists(), "another launch may be about to use it"
     assert not old.exists()
+
+
+def test_the_code_of_a_machine_that_shares_the_folder_but_not_the_logdir_is_kept(
+    tmp_path, monkeypatch
+):
+    """Only the other machine can tell whether its run has ended."""
+    folder = tmp_path / code_folders.PARENT / "abc"
+    folder.mkdir(parents=True)
+    orders = Orders(
+        "run", "node-0", "impala", "/scratch/of-the-other", "", (), 0.0, workdir=str(tmp_path),
+        code=str(folder),
+    )  # fmt: skip
+    monkeypatch.setattr("socket.gethostname", lambda: "other")
+    code_folders.mark(orders)
+    monkeypatch.setattr("socket.gethostname", lambda: "here")
+    later = orders._replace(run_id="later", code="elsewhere")
+    days_ago = time.time() - 20 * 86400
+    (mark,) = folder.iterdir()
+    for path in (mark, folder):
+        os.utime(path, (days_ago, days_ago))
+    code_folders.remove_unused(later)
+    assert folder.exists()
+    for path in (mark, folder):
+        os.utime(path, (0, 0))
+    code_folders.remove_unused(later)
+    assert not folder.exists()

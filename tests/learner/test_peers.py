@@ -257,6 +257,20 @@ def test_a_learner_that_hangs_itself_says_so() -> None:
     assert group.peers.hung() == "learner-1: has hung for 101 s after an update"
 
 
+def test_a_long_update_counts_by_its_steps() -> None:
+    """An arrival of ppo may have many, which take minutes on two cores."""
+    group = Group()
+    group.update()
+    group.peers.wait_s()
+    group.agree(has_batch=True)
+    for _ in range(4):
+        group.clock.now += 60.0
+        assert group.peers.hung() == ""
+        group.peers.steps()
+    group.clock.now += 101.0
+    assert group.peers.hung() != ""
+
+
 def test_a_learner_without_others_never_counts_as_hung() -> None:
     group = Group(size=1)
     group.update()

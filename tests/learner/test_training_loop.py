@@ -6,7 +6,7 @@ import contextlib
 import errno
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class FakeLearner:
     def parameters(self) -> list[int]:
         return [100 + self.learner_updates]
 
-    def update(self, unrolls: Any, has_batch: list[bool]) -> Any:
+    def update(self, unrolls: Any, has_batch: list[bool], on_step: Callable[[], None]) -> Any:
         if self.learner_updates == self.fails_at:
             raise FloatingPointError("no update")
         self.learner_updates += 1
@@ -278,9 +278,9 @@ def test_only_the_wait_for_batches_counts_as_idle() -> None:
     """learner_idle_fraction must say whether more actors would help."""
 
     class Slow(FakeLearner):
-        def update(self, unrolls: Any, has_batch: list[bool]) -> Any:
+        def update(self, unrolls: Any, has_batch: list[bool], on_step: Callable[[], None]) -> Any:
             world.clock.now += 100.0
-            return super().update(unrolls, has_batch)
+            return super().update(unrolls, has_batch, on_step)
 
     world = World(Slow(total=3), row_due_at=(1,))
 

@@ -146,6 +146,9 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         "workdir": str(Path.cwd()), "code": str(Path(asked["orders"]["code"]).absolute()),
     })  # fmt: skip
     with files.locked(folder, orders.node):
+        cancelled = files.cancelled_path(logdir, orders.node)
+        if cancelled.exists() and cancelled.read_text() == orders.run_id:
+            raise AgentError("the launch was interrupted")
         known = files.read_state(files.state_path(logdir, orders.node))
         if known is not None and files.living_pids(known):
             raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")
@@ -163,6 +166,21 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
         except BaseException:
             remove_secrets(orders)
             raise
+
+
+def cancel(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuses a `launch` that is still on its way here; waits for the end of one that has begun.
+
+    Args:
+      asked: "logdir", "node", "run_id".
+    """
+    logdir = Path(asked["logdir"]).expanduser().absolute()
+    check_owner(logdir)
+    folder = files.processes_folder(logdir)
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with files.locked(folder, asked["node"]):
+        files.cancelled_path(logdir, asked["node"]).write_text(asked["run_id"])
+    return {}
 
 
 def add(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -318,7 +336,7 @@ def _await_end_of_supervisor(orders: Orders) -> None:
 
 TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     task.__name__: task
-    for task in (check, launch, add, stop, restart, rejoin, revoke, stacks, set_aside)
+    for task in (check, launch, cancel, add, stop, restart, rejoin, revoke, stacks, set_aside)
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import time
 from pathlib import Path
 
@@ -19,6 +20,8 @@ PARENT = ".code"
 _MARK = ".run-"
 _FRESH_S = 600.0
 """So long after it was used, a folder may belong to a launch that has not got far."""
+_FOREIGN_S = 30 * 24 * 3600.0
+"""So long, a machine that shares the folder, but not the logdir, counts as using it."""
 
 
 def touch(folder: Path) -> None:
@@ -32,7 +35,8 @@ def mark(orders: Orders) -> None:
     folder = Path(orders.code)
     if folder.parent.name != PARENT:
         return
-    note = {"run_id": orders.run_id, "node": orders.node, "logdir": orders.logdir}
+    note = {"run_id": orders.run_id, "node": orders.node, "logdir": orders.logdir,
+            "machine": socket.gethostname()}  # fmt: skip
     replace_file(_mark_of(orders), json.dumps(note).encode())
 
 
@@ -57,8 +61,8 @@ def _mark_of(orders: Orders) -> Path:
     return Path(orders.code) / f"{_MARK}{orders.run_id}-{orders.node}"
 
 
-def _is_fresh(path: Path, now_s: float) -> bool:
-    return now_s - path.stat().st_mtime < _FRESH_S
+def _is_fresh(path: Path, now_s: float, fresh_s: float = _FRESH_S) -> bool:
+    return now_s - path.stat().st_mtime < fresh_s
 
 
 def _is_used(note_file: Path, now_s: float) -> bool:
@@ -66,7 +70,8 @@ def _is_used(note_file: Path, now_s: float) -> bool:
     try:
         orders = files.read_orders(files.orders_path(note["logdir"], note["node"]))
     except FileNotFoundError:
-        return False
+        is_foreign = note.get("machine", socket.gethostname()) != socket.gethostname()
+        return is_foreign and _is_fresh(note_file, now_s, _FOREIGN_S)
     state = files.read_state(files.state_path(note["logdir"], note["node"]))
     if orders.run_id != note["run_id"]:
         return False  # A later run has taken over the logdir.

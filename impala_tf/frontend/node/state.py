@@ -2,6 +2,7 @@
 
     LOGDIR/processes/NODE.orders.json   written by the agent
     LOGDIR/processes/NODE.state.json    written by the supervisor, at every change and every 2 s
+    LOGDIR/processes/NODE.cancelled     the run_id of a launch that was interrupted
     LOGDIR/processes/NAME.log           what a process printed; supervisor-NODE.log: the supervisor
 
 Machines that share a home folder share the logdir, so the names of their files differ.
@@ -131,6 +132,11 @@ def orders_path(logdir: str | Path, node: str) -> Path:
 def state_path(logdir: str | Path, node: str) -> Path:
     """Returns the path of a node's state."""
     return processes_folder(logdir) / f"{node}.state.json"
+
+
+def cancelled_path(logdir: str | Path, node: str) -> Path:
+    """Returns the path of the file with the run_id that `launch` refuses on a node."""
+    return processes_folder(logdir) / f"{node}.cancelled"
 
 
 def lock_path(logdir: str | Path, node: str) -> Path:
