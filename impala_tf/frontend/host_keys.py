@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 import threading
@@ -43,7 +44,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         self._hostname = re.sub(r"^\[(.*)\]:\d+$", r"\1", name)
         self._revoked: set[str] = set()
         self._authorities: set[str] = set()
-        self._known = paramiko.HostKeys()
+        self._known: list[paramiko.PKey] = []
 
     def prepare(self, client: paramiko.SSHClient) -> None:
         """Makes a client check the key that it is shown; it then raises HostKeyError or
@@ -58,27 +59,23 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
                 client.get_host_keys().add(self.name, entry.key.get_name(), entry.key)
             return
         for path in self._known_hosts:
-            self._load(path, self._known)
-        known = self._known.lookup(self.name)
-        if known is not None and not self._authorities:  # else `missing_host_key` decides
-            for kind, key in known.items():
-                client.get_host_keys().add(self.name, kind, key)
+            self._load(path)
 
     def transport(self, *arguments: Any, **settings: Any) -> paramiko.Transport:
         """Returns a new connection; it asks for a kind of key that can be checked."""
-        if not self._authorities:
-            return paramiko.Transport(*arguments, **settings)
-        made = PrefersCertificates(*arguments, **settings)
-        known = {name.replace("ssh-rsa", "rsa-sha2-512") for name in self._known_here()}
+        make = PrefersCertificates if self._authorities else paramiko.Transport
+        made = make(*arguments, **settings)
+        known = {key.get_name().replace("ssh-rsa", "rsa-sha2-512") for key in self._known}
         options = made.get_security_options()
         options.key_types = sorted(options.key_types, key=lambda name: name not in known)
         return made
 
-    def _known_here(self) -> dict[str, paramiko.PKey]:
-        return dict(self._known.lookup(self.name) or {})
+    def _load(self, path: Path) -> None:
+        """Reads what a file says about the machine.
 
-    def _load(self, path: Path, into: paramiko.HostKeys) -> None:
-        """Reads a known_hosts file; paramiko's own reader fails at lines that begin with '@'."""
+        paramiko's own reader fails at lines that begin with '@', knows no patterns, and keeps one
+        key of a type for each machine.
+        """
         if not path.exists():
             return
         for line in path.read_text(errors="replace").splitlines():
@@ -90,10 +87,11 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
                     self._authorities.add(words[3])
             elif len(words) >= 3 and not words[0].startswith(("#", "@")):
                 with contextlib.suppress(*_DAMAGED):
+                    if not matches(words[0], self.name):
+                        continue
                     entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words[:3]))
                     if entry is not None and entry.key is not None:
-                        for name in entry.hostnames or ():
-                            into.add(name, entry.key.get_name(), entry.key)
+                        self._known.append(entry.key)
 
     def check_revoked(self, key: paramiko.PKey) -> None:
         """Raises HostKeyError if known_hosts says that nobody must trust a key, or its signer."""
@@ -114,7 +112,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
     def missing_host_key(
         self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey
     ) -> None:
-        """Called by paramiko for a machine that is not known."""
+        """Called by paramiko, unless the CSV has the machine's whole key."""
         shown = f"{key.get_name()} {key.fingerprint}"
         if self._from_csv is not None:
             if self._from_csv.rstrip("=") != key.fingerprint.rstrip("="):
@@ -123,17 +121,13 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
                     "somebody may be intercepting the connection"
                 )
             return
-        why_not = ""
-        if self._authorities:
-            reason = self._certificate_problem(key)
-            if not reason:
-                return
-            known = self._known_here()
-            if known.get(key.get_name()) == key:
-                return
-            if known:
-                raise paramiko.BadHostKeyException(hostname, key, next(iter(known.values())))
-            why_not = f" ({reason}; known_hosts has a @cert-authority for it)"
+        reason = self._certificate_problem(key) if self._authorities else ""
+        if key in self._known or (self._authorities and not reason):
+            return
+        if self._known:
+            same_kind = [known for known in self._known if known.get_name() == key.get_name()]
+            raise paramiko.BadHostKeyException(hostname, key, (same_kind or self._known)[0])
+        why_not = f" ({reason}; known_hosts has a @cert-authority for it)" if reason else ""
         if not self._accept_new:
             raise HostKeyError(
                 f"unknown host key {shown}{why_not}; check that it is the machine's, then log in "
@@ -142,7 +136,8 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         self.check_revoked(key)
         line = str(paramiko.hostkeys.HostKeyEntry([hostname], key).to_line())
         _append(self._known_hosts[0], line)
-        print(f"{hostname}: trusting its host key {shown} from now on", file=sys.stderr)
+        if self._known_hosts[0] != Path(os.devnull):  # with it, all of this is said every time
+            print(f"{hostname}: trusting its host key {shown} from now on", file=sys.stderr)
 
 
 def _append(path: Path, line: str) -> None:

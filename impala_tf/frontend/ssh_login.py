@@ -99,7 +99,8 @@ class SshConnector:
         """
         name, settings, password = node.name, settings_of(node), self._passwords.get(node.name)
         known = (self._known_hosts,) if self._known_hosts else settings.known_hosts
-        host_keys = HostKeys(known, settings.host_key_name, node.host_key, self._accept)
+        accept = self._accept or settings.accepts_new
+        host_keys = HostKeys(known, settings.host_key_name, node.host_key, accept)
         login = Login(name, settings, password, self.ask_once, self.ask_each, host_keys)
         try:
             try:

@@ -19,6 +19,8 @@ _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _TOKEN = re.compile("%(.)")
 """In IdentityFile; `ssh -G` replaces the others' itself."""
 _PROXY = re.compile(r"^\s*(ProxyJump|ProxyCommand)\b", re.IGNORECASE | re.MULTILINE)
+# OpenSSH's "no" also lets in machines whose key has changed, which is never done here.
+_ACCEPT_NEW = ("accept-new", "no", "off", "false")
 _SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 
 
@@ -36,6 +38,8 @@ class SshSettings(NamedTuple):
     """Whether to use only those keys of the agent that are in `key_filenames`."""
     known_hosts: tuple[Path, ...]
     """The first one is where new keys are added."""
+    accepts_new: bool
+    """Whether machines that no file names are trusted: StrictHostKeyChecking."""
     host_key_name: str
     """The name under which known_hosts has the machine's key."""
     proxy_jump: str | None
@@ -109,6 +113,7 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
             *paths("userknownhostsfile", [str(home / ".ssh" / "known_hosts")]),
             *paths("globalknownhostsfile", [_SYSTEM_KNOWN_HOSTS]),
         ),
+        accepts_new=first("stricthostkeychecking", "ask") in _ACCEPT_NEW,
         host_key_name=alias or (hostname if real_port == SSH_PORT else f"[{hostname}]:{real_port}"),
         proxy_jump=None if jump == "none" else jump,
         proxy_command=None if command == "none" else command,

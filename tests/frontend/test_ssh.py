@@ -226,6 +226,28 @@ def test_a_host_key_of_the_csv_is_the_only_one_that_counts(sshd, tmp_path):
     assert not nothing.exists()
 
 
+def test_known_hosts_may_have_patterns_and_several_keys_of_a_type(sshd, tmp_path):
+    """As an administrator writes them for all nodes of a cluster."""
+    other, known = make_key(tmp_path / "other"), tmp_path / "known_hosts"
+    known.write_text("".join(
+        f"[127.0.0.*]:*,!nobody {public_key(path)}\n" for path in (other, sshd.host_key)
+    ))  # fmt: skip
+    connect(sshd, known_hosts=known).close()
+    known.write_text(f"* {public_key(other)}\n")
+    assert "CHANGED" in refusal(sshd, accept=True, known_hosts=known)
+
+
+def test_ssh_config_may_trust_new_machines_and_forget_them(sshd, home, capfd):
+    """As users of short-lived machines have it. `stop` has no --accept_new_host_keys."""
+    (home / "config").write_text(
+        "Host 127.0.0.1\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n"
+    )
+    for _ in range(2):
+        SshRunner(sshd.node(), SshConnector({}, False)).close()
+    assert "trusting" not in capfd.readouterr().err
+    assert not (home / "known_hosts").exists()
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_revoked_host_key_is_refused(sshd, tmp_path, known):
     path = tmp_path / "known_hosts"
