@@ -19,7 +19,7 @@
 
 PYTHON ?= python3
 VENV := .venv
-PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c impala_tf/constraints.txt
+INSTALL := $(VENV)/bin/python -m impala_tf.frontend.install
 
 # The defaults, over as many frames as Pong needs on two cores; see sandbox/pong.md.
 LEVEL := PongNoFrameskip-v4
@@ -82,21 +82,21 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.setup: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/python
-	@echo "Installing packages into $(VENV) (about 3 GB on disk, minutes the first time) ..."
-	@$(PIP_INSTALL) -e '.[learner,curves]'
+	@echo "Installing packages into $(VENV) (about 3 GB on disk) ..."
+	@$(INSTALL) -e '.[learner,curves]'
 	@touch $@
 
 # Docstrings are read, not imported, so the site needs none of the project's other packages.
 $(VENV)/.setup-docs: pyproject.toml impala_tf/constraints.txt | $(VENV)/bin/python
-	@$(PIP_INSTALL) mkdocs mkdocs-material 'mkdocstrings[python]'
+	@$(INSTALL) mkdocs mkdocs-material 'mkdocstrings[python]'
 	@touch $@
 
 # Horovod is compiled against the installed TensorFlow, so it comes last.
 $(VENV)/.setup-dev: pyproject.toml impala_tf/constraints.txt impala_tf/frontend/install_horovod.sh | $(VENV)/bin/python
 	@command -v cmake >/dev/null && command -v g++ >/dev/null || \
 	    { echo "make: Horovod needs a compiler; on Debian: apt-get install cmake g++" >&2; exit 1; }
-	@echo "Installing packages, test tools and Horovod into $(VENV) (minutes the first time) ..."
-	@$(PIP_INSTALL) -e '.[learner,curves,worlds,procgen,retro,sweep,wandb,mirror,ray,hub,docs,dev]'
+	@echo "Installing packages, test tools and Horovod into $(VENV) (Horovod takes minutes) ..."
+	@UV_COMPILE_BYTECODE=1 $(INSTALL) -e '.[learner,curves,worlds,procgen,retro,sweep,wandb,mirror,ray,hub,docs,dev]'
 	@sh impala_tf/frontend/install_horovod.sh $(VENV)/bin/python --quiet
 	@touch $@ $(VENV)/.setup
 

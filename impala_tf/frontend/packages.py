@@ -6,15 +6,13 @@ import configparser
 import shlex
 from collections.abc import Mapping, Sequence
 
+from impala_tf.frontend import pip_settings
 from impala_tf.frontend.connection import CommandRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.preflight import run_probe
 
-# uv reads no configuration of pip, but a machine's package index is usually written there. All
-# versions are pinned, so the one that is found first on any index is the right one.
-_PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
-              "find-links": "UV_FIND_LINKS", "trusted-host": "UV_INSECURE_HOST",
-              "cert": "SSL_CERT_FILE"}  # fmt: skip
+_CONFIGURATION = ('/etc/xdg/pip/pip.conf /etc/pip.conf "$HOME/.pip/pip.conf"'
+                  ' "$HOME/.config/pip/pip.conf"')  # fmt: skip
 
 
 # Not in the words of a command: an address may hold a password, and `ps` shows words to everybody.
@@ -40,9 +38,14 @@ def with_settings(runner: CommandRunner, settings: Sequence[str]) -> list[str]:
 
 def index_settings(runner: CommandRunner) -> list[str]:
     """Returns variables that let uv use the package indexes that a machine's pip is told to use."""
-    of_pip = _pip_settings(runner).items()
-    return ["UV_INDEX_STRATEGY=unsafe-best-match",
-            *(f"{_PIP_TO_UV[name]}={value}" for name, value in of_pip)]  # fmt: skip
+    script = f'cat {_CONFIGURATION} 2>/dev/null; printf "\\0"; env'
+    written, _, variables = runner.run(["sh", "-c", script]).text.partition("\0")
+    environment = dict(line.partition("=")[::2] for line in variables.splitlines())
+    try:
+        return pip_settings.for_uv(written, environment)
+    except configparser.Error as error:
+        why = " ".join(str(error).split())
+        raise ClusterError(f"{runner.node.name}: its pip.conf cannot be read: {why}") from None
 
 
 def wrong(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
@@ -66,25 +69,3 @@ def check_compiler(runner: CommandRunner) -> None:
             f"{node.name}: Horovod, which several learners need, cannot be compiled without "
             f"{', '.join(missing)}; on Debian: apt-get install {' '.join(missing)}"
         )
-
-
-def _pip_settings(runner: CommandRunner) -> dict[str, str]:
-    """Returns what a machine's pip is told about package indexes: {option: value}."""
-    files = '/etc/pip.conf "$HOME/.pip/pip.conf" "$HOME/.config/pip/pip.conf"'
-    done = runner.run(["sh", "-c", f'cat {files} 2>/dev/null; printf "\\0"; env'])
-    written, _, variables = done.text.partition("\0")
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    try:
-        parser.read_string(written)
-    except configparser.Error as error:
-        why = " ".join(str(error).split())
-        raise ClusterError(f"{runner.node.name}: its pip.conf cannot be read: {why}") from None
-    environment = dict(line.partition("=")[::2] for line in variables.splitlines())
-    settings = {}
-    for name in _PIP_TO_UV:
-        value = environment.get(f"PIP_{name.replace('-', '_').upper()}")
-        for section in ("install", "global"):
-            value = value or parser.get(section, name, fallback=None)
-        if value:
-            settings[name] = " ".join(value.split())
-    return settings
