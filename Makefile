@@ -28,7 +28,6 @@ TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --total_environment_frames=800000
 
 # Tests with real processes often wait, so there are more workers than processors.
 PYTEST := $(VENV)/bin/python -m pytest -n $(shell expr $$(nproc) + 1)
-PYTEST_OTHER := $(VENV)/bin/python -m pytest -n $(shell expr $$(nproc) + 2)
 
 .PHONY: train reproduce check test setup setup-dev lint format wheel clean
 .DEFAULT_GOAL := train
@@ -46,7 +45,7 @@ test: setup-dev lint
 	@$(PYTEST) -m "not (docker or long or zoo or slurm or ray or cluster or faults or rates)" $(ARGS)
 
 test-other: setup-dev
-	@$(PYTEST_OTHER) -m "long or faults or cluster or zoo or slurm or ray" $(ARGS)
+	@$(PYTEST) -m "long or faults or cluster or zoo or slurm or ray" $(ARGS)
 
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)

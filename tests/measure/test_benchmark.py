@@ -98,7 +98,7 @@ def test_what_keeps_a_run_from_starting_is_shown(
 
 @pytest.mark.long
 def test_every_part_is_measured(run_here: RunHere) -> None:
-    code, out, err = run_here(*FLAGS, "--json", "--benchmark_seconds=6")
+    code, out, err = run_here(*FLAGS, "--json", "--benchmark_seconds=3")
     assert code == 0, err
     found = json.loads(out)
     assert len(found["parts"]) == 4
