@@ -154,11 +154,10 @@ class Installer:
             f">={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}"
         )
         downloads = "automatic" if self._options.install_python else "never"
-        settings = packages.with_settings(
-            runner, [*self._settings(runner), f"UV_PYTHON_DOWNLOADS={downloads}"]
-        )
-        command = [_UV, "venv", "--quiet", "--clear", "--python", wanted, _VENV]
-        done = runner.run([*settings, *command], timeout_s=600.0)
+        told = [*self._settings(runner), f"UV_PYTHON_DOWNLOADS={downloads}"]
+        with packages.with_settings(runner, told) as settings:
+            command = [_UV, "venv", "--quiet", "--clear", "--python", wanted, _VENV]
+            done = runner.run([*settings, *command], timeout_s=600.0)
         if done.status != 0:
             said = " ".join(done.stderr.decode(errors="replace").split())
             raise ClusterError(
@@ -200,16 +199,15 @@ class Installer:
         self.copy_uv(runner)  # An environment that somebody else made comes without it.
         if self._wheelhouse is not None:
             self._copy_wheels(runner, with_horovod, self._wheelhouse, report)
-        settings = packages.with_settings(runner, self._settings(runner))
         source = ["--no-index", "--find-links", _WHEELS] if self._wheelhouse is not None else []
         tools = ["pip"] if with_horovod else []
         uv = [_UV, "pip", "install", "--no-progress", "--python", node.python, *source]
-        command = [*settings, *uv, "-c", project.CONSTRAINTS, *self._wanted(node), *tools]
-        self._watch(runner, command, report)
-        if with_horovod:
-            script = [*settings, "sh", "impala_tf/frontend/install_horovod.sh", node.python,
-                      "--progress-bar=off"]  # fmt: skip
-            self._watch(runner, script, report)
+        command = [*uv, "-c", project.CONSTRAINTS, *self._wanted(node), *tools]
+        script = ["sh", "impala_tf/frontend/install_horovod.sh", node.python, "--progress-bar=off"]
+        with packages.with_settings(runner, self._settings(runner)) as settings:
+            self._watch(runner, [*settings, *command], report)
+            if with_horovod:
+                self._watch(runner, [*settings, *script], report)
 
     def _copy_wheels(
         self, runner: CommandRunner, with_horovod: bool, wheelhouse: Wheelhouse, report: Report

@@ -15,7 +15,7 @@ import paramiko
 
 from impala_tf.frontend.host_certificates import PrefersCertificates, authority, matches, problem
 
-_DAMAGED = (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError)
+_DAMAGED = (paramiko.SSHException, paramiko.hostkeys.InvalidHostKey, ValueError, AssertionError)
 _file_lock = threading.Lock()
 
 
@@ -45,6 +45,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         self._revoked: set[str] = set()
         self._authorities: set[str] = set()
         self._known: list[paramiko.PKey] = []
+        self._known_on_any_port: list[paramiko.PKey] = []
 
     def prepare(self, client: paramiko.SSHClient) -> None:
         """Makes a client check the key that it is shown; it then raises HostKeyError or
@@ -65,7 +66,8 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         """Returns a new connection; it asks for a kind of key that can be checked."""
         make = PrefersCertificates if self._authorities else paramiko.Transport
         made = make(*arguments, **settings)
-        known = {key.get_name().replace("ssh-rsa", "rsa-sha2-512") for key in self._known}
+        keys = self._known or self._known_on_any_port
+        known = {key.get_name().replace("ssh-rsa", "rsa-sha2-512") for key in keys}
         options = made.get_security_options()
         options.key_types = sorted(options.key_types, key=lambda name: name not in known)
         return made
@@ -79,19 +81,25 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         if not path.exists():
             return
         for line in path.read_text(errors="replace").splitlines():
-            words = line.split()
-            if len(words) >= 4 and words[0] == "@revoked":
-                self._revoked.add(words[3])
-            elif len(words) >= 4 and words[0] == "@cert-authority":
-                if matches(words[1], self.name, self._hostname):
-                    self._authorities.add(words[3])
-            elif len(words) >= 3 and not words[0].startswith(("#", "@")):
-                with contextlib.suppress(*_DAMAGED):
-                    if not matches(words[0], self.name):
-                        continue
-                    entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words[:3]))
-                    if entry is not None and entry.key is not None:
-                        self._known.append(entry.key)
+            with contextlib.suppress(*_DAMAGED):
+                self._read(line.split())
+
+    def _read(self, words: list[str]) -> None:
+        if len(words) >= 4 and words[0] == "@revoked":
+            self._revoked.add(words[3])
+        elif len(words) >= 4 and words[0] == "@cert-authority":
+            if matches(words[1], self.name, self._hostname):
+                self._authorities.add(words[3])
+        elif len(words) >= 3 and not words[0].startswith(("#", "@")):
+            if matches(words[0], self.name):
+                into = self._known
+            elif matches(words[0], self._hostname):
+                into = self._known_on_any_port
+            else:
+                return
+            entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words[:3]))
+            if entry is not None and entry.key is not None:
+                into.append(entry.key)
 
     def check_revoked(self, key: paramiko.PKey) -> None:
         """Raises HostKeyError if known_hosts says that nobody must trust a key, or its signer."""
@@ -124,6 +132,8 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         reason = self._certificate_problem(key) if self._authorities else ""
         if key in self._known or (self._authorities and not reason):
             return
+        if not self._known and key in self._known_on_any_port:
+            return  # As OpenSSH. It is no reason to refuse another key: that may be of a container.
         if self._known:
             same_kind = [known for known in self._known if known.get_name() == key.get_name()]
             raise paramiko.BadHostKeyException(hostname, key, (same_kind or self._known)[0])
@@ -135,9 +145,15 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
             )
         self.check_revoked(key)
         line = str(paramiko.hostkeys.HostKeyEntry([hostname], key).to_line())
-        _append(self._known_hosts[0], line)
-        if self._known_hosts[0] != Path(os.devnull):  # with it, all of this is said every time
-            print(f"{hostname}: trusting its host key {shown} from now on", file=sys.stderr)
+        path = self._known_hosts[0]
+        try:
+            _append(path, line)
+        except OSError as error:
+            print(f"{hostname}: trusting its host key {shown} this time; {path}: {error.strerror}",
+                  file=sys.stderr)  # fmt: skip
+        else:
+            if path != Path(os.devnull):  # with it, all of this is said every time
+                print(f"{hostname}: trusting its host key {shown} from now on", file=sys.stderr)
 
 
 def _append(path: Path, line: str) -> None:

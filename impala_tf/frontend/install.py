@@ -1,7 +1,7 @@
 """Installs packages for this interpreter: `python -m impala_tf.frontend.install WHAT...`.
 
-WHAT is what follows `pip install`. uv does it in a fraction of pip's time. If uv cannot, pip does:
-it knows more ways to reach an index. Standard library only.
+WHAT is what follows `pip install`. uv does it in a fraction of pip's time. pip does it where uv
+cannot, and where pip is configured in a way that uv does not know. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,32 +16,42 @@ from impala_tf.frontend.project import CONSTRAINTS, ROOT
 
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 _QUIET = ("install", "--quiet", "-c", str(ROOT / CONSTRAINTS))
+_INDEXES = ("UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX")
 
 
 def main(what: list[str]) -> int:
     """Installs packages, of the versions that are pinned; returns the exit status."""
-    if _with_uv(what):
+    try:
+        reason = _with_uv(what)
+    except (OSError, ValueError, SyntaxError) as error:
+        reason = str(error)
+    if not reason:
         return 0
-    print("uv could not install the packages; pip tries it, which takes longer", file=sys.stderr)
+    print(f"uv cannot install these packages ({reason}); pip takes longer", file=sys.stderr)
     return subprocess.run([*_PIP, *_QUIET, *what]).returncode
 
 
-def _with_uv(what: list[str]) -> bool:
+def _with_uv(what: list[str]) -> str:
+    """Returns why it could not; '' if it could."""
+    environment = {**os.environ, "PIP_QUIET": "0"}
+    done = subprocess.run([*_PIP, "config", "list"], stdout=subprocess.PIPE, text=True,
+                          env=environment)  # fmt: skip
+    options = pip_settings.listed(done.stdout)
+    if unknown := pip_settings.unknown(options):
+        return f"pip is configured with {', '.join(sorted(unknown))}"
     uv = Path(sys.executable).with_name("uv")
-    if not uv.exists() and subprocess.run([*_PIP, *_QUIET, "uv"]).returncode != 0:
-        return False  # There is no uv for this kind of machine.
-    told = dict(setting.partition("=")[::2] for setting in _settings())
-    command = [str(uv), "pip", *_QUIET, "--python", sys.executable, *what]
-    return subprocess.run(command, env={**told, **os.environ}).returncode == 0
-
-
-def _settings() -> list[str]:
-    listed = subprocess.run([*_PIP, "config", "debug"], capture_output=True, text=True).stdout
-    # "  FILE, exists: True", in the order in which pip reads them.
-    lines = (line.strip().removesuffix(", exists: True") for line in listed.splitlines())
-    files = [Path(line) for line in lines if line.startswith("/")]
-    texts = [path.read_text() for path in files if path.is_file()]
-    return pip_settings.for_uv("\n".join(texts), os.environ)
+    if not uv.exists():
+        subprocess.run([*_PIP, *_QUIET, "uv"])
+    if not uv.exists():
+        return "there is no uv for this machine"
+    told = dict(setting.partition("=")[::2] for setting in pip_settings.for_uv(options))
+    if any(name in os.environ for name in _INDEXES):
+        told = {name: value for name, value in told.items() if name not in _INDEXES}
+    more = options.get(pip_settings.CONSTRAINT, "").split()
+    command = [str(uv), "pip", *_QUIET, "--python", sys.executable,
+               *(word for path in more for word in ("-c", path)), *what]  # fmt: skip
+    status = subprocess.run(command, env={**told, **os.environ}).returncode
+    return f"exit status {status}" if status else ""
 
 
 if __name__ == "__main__":

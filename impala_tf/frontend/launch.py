@@ -133,17 +133,24 @@ def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -
     except BaseException:
         print("stopping what has been started ...", file=sys.stderr, flush=True)
         stop = user_commands.frontend("stop", f"--logdir={logdir}")
-        try:
-            # After Ctrl-C, calls of `start` are still on their way. What cannot be reached is named
-            # by the next line.
-            on_all(machines.reached(), launcher.cancel)
-            # Not --end_command, which may switch machines off: the run has hardly begun.
-            left = end(launcher.record, machines, is_final=False).lines
-        except KeyboardInterrupt:
-            left = ["interrupted: some processes may still run"]
-        if left:
+        if left := _take_back(launcher, machines):
             print(*left, f"{stop} stops what still runs there", sep="\n", file=sys.stderr)
         raise
+
+
+def _take_back(launcher: Launcher, machines: Machines) -> list[str]:
+    """Stops what a launch has started; returns lines about what may still run."""
+    lines = []
+    try:
+        # After Ctrl-C, calls of `start` are still on their way.
+        lines += problems(on_all(machines.reached(), launcher.cancel, "interrupting"))
+    except KeyboardInterrupt:
+        lines.append("interrupted: machines that did not answer may start their processes later")
+    try:
+        # Not --end_command, which may switch machines off: the run has hardly begun.
+        return lines + end(launcher.record, machines, is_final=False).lines
+    except KeyboardInterrupt:
+        return [*lines, "interrupted: some processes may still run"]
 
 
 def _require_enough(given: Given, plan: Plan, found: Mapping[str, object]) -> None:

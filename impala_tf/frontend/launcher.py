@@ -184,7 +184,11 @@ class Launcher:
 
     def cancel(self, runner: CommandRunner) -> None:
         """Keeps a `start` that was interrupted from starting something later."""
-        ask_agent(runner, "cancel", {"run_id": self.record.run_id}, _LAUNCH_S)
+        question = {"run_id": self.record.run_id}
+        try:
+            ask_agent(runner, "cancel", question)
+        except ClusterError:  # The `start` shares its connection, and closes it if that is lost.
+            ask_agent(runner, "cancel", question)
 
     def _secrets(self, node: NodeSpec) -> dict[str, str]:
         values = secrets_here(self.record)

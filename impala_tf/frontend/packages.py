@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from impala_tf.frontend import pip_settings
 from impala_tf.frontend.connection import CommandRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.preflight import run_probe
 
-_CONFIGURATION = ('/etc/xdg/pip/pip.conf /etc/pip.conf "$HOME/.pip/pip.conf"'
-                  ' "$HOME/.config/pip/pip.conf"')  # fmt: skip
-
+# The later ones win.
+_FILES = '/etc/xdg/pip/pip.conf /etc/pip.conf "$HOME/.pip/pip.conf" "$HOME/.config/pip/pip.conf"'
+_CONFIGURATION = f'for f in {_FILES}; do cat "$f" 2>/dev/null; printf "\\0"; done; env'
 
 # Not in the words of a command: an address may hold a password, and `ps` shows words to everybody.
 _FILE = ".uv/index"
@@ -21,8 +22,9 @@ _WRITE = 'mkdir -p .uv && umask 077 && rm -f -- "$0" && cat > "$0"'
 _READ = 'set -a; . "./$0"; exec "$@"'
 
 
-def with_settings(runner: CommandRunner, settings: Sequence[str]) -> list[str]:
-    """Leaves variables on a machine; returns words before a command that give them to it.
+@contextlib.contextmanager
+def with_settings(runner: CommandRunner, settings: Sequence[str]) -> Iterator[list[str]]:
+    """Leaves variables on a machine meanwhile; yields words before a command that give them to it.
 
     Args:
       runner: the machine.
@@ -33,19 +35,22 @@ def with_settings(runner: CommandRunner, settings: Sequence[str]) -> list[str]:
     done = runner.run(["sh", "-c", _WRITE, _FILE], lines.encode())
     if done.status != 0:
         raise ClusterError(f"{runner.node.name}: {done.last_line}")
-    return ["sh", "-c", _READ, _FILE]
+    try:
+        yield ["sh", "-c", _READ, _FILE]
+    finally:
+        with contextlib.suppress(ClusterError):
+            runner.run(["rm", "-f", "--", _FILE])
 
 
 def index_settings(runner: CommandRunner) -> list[str]:
     """Returns variables that let uv use the package indexes that a machine's pip is told to use."""
-    script = f'cat {_CONFIGURATION} 2>/dev/null; printf "\\0"; env'
-    written, _, variables = runner.run(["sh", "-c", script]).text.partition("\0")
+    *files, variables = runner.run(["sh", "-c", _CONFIGURATION]).text.split("\0")
     environment = dict(line.partition("=")[::2] for line in variables.splitlines())
     try:
-        return pip_settings.for_uv(written, environment)
-    except configparser.Error as error:
-        why = " ".join(str(error).split())
-        raise ClusterError(f"{runner.node.name}: its pip.conf cannot be read: {why}") from None
+        return pip_settings.for_uv(pip_settings.written(files, environment))
+    except configparser.Error as error:  # its text has a line of the file, maybe with a password
+        why = f"is malformed ({type(error).__name__}); `pip config list` there says where"
+        raise ClusterError(f"{runner.node.name}: its pip.conf {why}") from None
 
 
 def wrong(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:

@@ -5,33 +5,69 @@ Standard library only: `install` runs before any package is there.
 
 from __future__ import annotations
 
+import ast
 import configparser
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 # All versions are pinned, so the one that is found first on any index is the right one.
 _STRATEGY = "UV_INDEX_STRATEGY=unsafe-best-match"
 _PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
               "find-links": "UV_FIND_LINKS", "trusted-host": "UV_INSECURE_HOST",
-              "constraint": "UV_CONSTRAINT", "cert": "SSL_CERT_FILE"}  # fmt: skip
+              "cert": "SSL_CERT_FILE"}  # fmt: skip
+_SEPARATORS = {"find-links": ","}  # of uv; others are separated by spaces
+_SECTIONS = ("global", "install", ":env:")
+"""The later ones win."""
+# What uv does in its own way, and what changes nothing about the packages.
+_HARMLESS = {
+    "break-system-packages", "cache-dir", "default-timeout", "disable-pip-version-check",
+    "no-cache-dir", "no-color", "no-input", "no-python-version-warning", "no-warn-script-location",
+    "progress-bar", "quiet", "require-virtualenv", "retries", "root-user-action", "timeout",
+    "verbose",
+}  # fmt: skip
+CONSTRAINT = "constraint"
 
 
-def for_uv(written: str, environment: Mapping[str, str]) -> list[str]:
-    """Returns the settings as variables of uv: NAME=VALUE.
+def listed(printed: str) -> dict[str, str]:
+    """Returns {option: value} of what `pip config list` has printed."""
+    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for line in printed.splitlines():
+        name, _, value = line.partition("=")
+        for section in _SECTIONS:
+            if name.startswith(f"{section}."):
+                found[section][name.removeprefix(f"{section}.")] = str(ast.literal_eval(value))
+    return _merged(found[section] for section in _SECTIONS)
 
-    Args:
-      written: pip's configuration files, one after another.
-      environment: variables, of which those of pip win.
+
+def written(files: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns {option: value} of the texts of pip's configuration files, and of variables.
 
     Raises:
       configparser.Error: a file is malformed.
     """
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    parser.read_string(written)
-    settings = [_STRATEGY]
-    for name, uv_name in _PIP_TO_UV.items():
-        value = environment.get(f"PIP_{name.replace('-', '_').upper()}")
-        for section in ("install", "global"):
-            value = value or parser.get(section, name, fallback=None)
-        if value:
-            settings.append(f"{uv_name}={' '.join(value.split())}")
-    return settings
+    found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for text in files:
+        parser = configparser.ConfigParser(interpolation=None, strict=False)
+        parser.read_string(text)
+        for section in parser.sections():
+            found.get(section, {}).update(parser.items(section))
+    found[":env:"] = {name.removeprefix("PIP_"): value for name, value in environment.items()
+                      if name.startswith("PIP_")}  # fmt: skip
+    return _merged(found[section] for section in _SECTIONS)
+
+
+def _merged(sections: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    return {name.lower().replace("_", "-"): value for section in sections
+            for name, value in section.items() if value}  # fmt: skip
+
+
+def unknown(options: Mapping[str, str]) -> set[str]:
+    """Returns the options that uv cannot be told, and that may change what is installed."""
+    return {*options} - {*_PIP_TO_UV, *_HARMLESS, CONSTRAINT, "config-file"}
+
+
+def for_uv(options: Mapping[str, str]) -> list[str]:
+    """Returns variables of uv, NAME=VALUE, for options of pip."""
+    return [_STRATEGY, *(
+        f"{_PIP_TO_UV[name]}={_SEPARATORS.get(name, ' ').join(value.split())}"
+        for name, value in options.items() if name in _PIP_TO_UV
+    )]  # fmt: skip

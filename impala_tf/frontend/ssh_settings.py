@@ -21,6 +21,7 @@ _TOKEN = re.compile("%(.)")
 _PROXY = re.compile(r"^\s*(ProxyJump|ProxyCommand)\b", re.IGNORECASE | re.MULTILINE)
 # OpenSSH's "no" also lets in machines whose key has changed, which is never done here.
 _ACCEPT_NEW = ("accept-new", "no", "off", "false")
+_NOWHERE = (Path(os.devnull),)
 _SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 
 
@@ -110,7 +111,7 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
         agent=_agent_socket(first("identityagent", "SSH_AUTH_SOCK")),
         identities_only=first("identitiesonly", "no") == "yes",
         known_hosts=(
-            *paths("userknownhostsfile", [str(home / ".ssh" / "known_hosts")]),
+            *(paths("userknownhostsfile", [str(home / ".ssh" / "known_hosts")]) or _NOWHERE),
             *paths("globalknownhostsfile", [_SYSTEM_KNOWN_HOSTS]),
         ),
         accepts_new=first("stricthostkeychecking", "ask") in _ACCEPT_NEW,

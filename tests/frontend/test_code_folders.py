@@ -109,16 +109,20 @@ def test_a_launch_keeps_its_own_code_where_files_have_an_old_time(tmp_path):
     assert not old.exists()
 
 
+@pytest.mark.parametrize("has_run", [False, True])
 def test_the_code_of_a_machine_that_shares_the_folder_but_not_the_logdir_is_kept(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, has_run
 ):
-    """Only the other machine can tell whether its run has ended."""
+    """Only the other machine can tell whether its run has ended. This one may have one there."""
     folder = tmp_path / code_folders.PARENT / "abc"
     folder.mkdir(parents=True)
     orders = Orders(
-        "run", "node-0", "impala", "/scratch/of-the-other", "", (), 0.0, workdir=str(tmp_path),
+        "run", "node-0", "impala", str(tmp_path / "scratch"), "", (), 0.0, workdir=str(tmp_path),
         code=str(folder),
     )  # fmt: skip
+    if has_run:
+        files.processes_folder(orders.logdir).mkdir(parents=True)
+        files.write(files.orders_path(orders.logdir, "node-0"), orders._replace(run_id="own"))
     monkeypatch.setattr("socket.gethostname", lambda: "other")
     code_folders.mark(orders)
     monkeypatch.setattr("socket.gethostname", lambda: "here")

@@ -133,7 +133,10 @@ def test_authorities_of_all_kinds_but_not_with_sha1(tmp_path, kind, algorithm):
 
 def test_a_damaged_line_of_known_hosts_is_skipped(sshd, tmp_path):
     right = f"[127.0.0.1]:{sshd.port} {public_key(sshd.host_key)}"
-    damaged = [f"[127.0.0.1]:{sshd.port} ssh-ed25519 AAA", "@cert-authority *", "x ssh-rsa A=A"]
+    damaged = [
+        f"[127.0.0.1]:{sshd.port} ssh-ed25519 AAA", "@cert-authority *", "x ssh-rsa A=A",
+        "|1|YWJj|YWJj ssh-ed25519 AAAA", "@cert-authority |1|a|b ssh-ed25519 AAAA",
+    ]  # fmt: skip
     assert login(sshd, written(tmp_path, *damaged, right)) == "in\n"
 
 

@@ -1,7 +1,9 @@
 """`python -m impala_tf.frontend.install`, which `make train` and `make test` use."""
 
 import configparser
+import os
 import subprocess
+import sys
 import venv
 
 import pytest
@@ -11,16 +13,32 @@ from tests.helpers.runs import PROJECT
 
 
 def test_uv_is_told_what_pip_is_told():
-    written = (
-        "[global]\nindex-url = http://first\n[install]\nextra-index-url = http://a\n http://b\n"
-    )
-    environment = {"PIP_INDEX_URL": "http://wins", "PIP_CERT": "/ca.pem", "PIP_CACHE_DIR": "/x"}
-    assert sorted(pip_settings.for_uv(written, environment)) == [
-        "SSL_CERT_FILE=/ca.pem", "UV_DEFAULT_INDEX=http://wins", "UV_INDEX=http://a http://b",
-        "UV_INDEX_STRATEGY=unsafe-best-match",
+    first = "[global]\nindex_url = http://first\nfind-links = /a\n  /b\n"
+    second = "[install]\nextra-index-url = http://a\n http://b\n[global]\nindex-url = http://2"
+    environment = {"PIP_INDEX_URL": "http://wins", "PIP_CERT": "/ca.pem", "PIP_TIMEOUT": "9"}
+    options = pip_settings.written([first, second], environment)
+    assert sorted(pip_settings.for_uv(options)) == [
+        "SSL_CERT_FILE=/ca.pem", "UV_DEFAULT_INDEX=http://wins", "UV_FIND_LINKS=/a,/b",
+        "UV_INDEX=http://a http://b", "UV_INDEX_STRATEGY=unsafe-best-match",
     ]  # fmt: skip
+    assert not pip_settings.unknown(options)
+    assert pip_settings.written([first, second], {})["index-url"] == "http://2"
+    assert pip_settings.unknown({"no-index": "1", "quiet": "1"}) == {"no-index"}
     with pytest.raises(configparser.Error):
-        pip_settings.for_uv("index-url\n", {})
+        pip_settings.written(["index-url\n"], {})
+
+
+def test_what_pip_lists_is_understood(tmp_path):
+    """Only pip knows in which order its files override each other."""
+    path = tmp_path / "pip.conf"
+    path.write_text("[global]\nindex_url = http://file\nquiet = 1\nfind-links =\n  /a\n  /b\n")
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_FIND_LINKS"}
+    printed = subprocess.check_output(
+        [sys.executable, "-m", "pip", "config", "list"], text=True,
+        env={**environment, "PIP_CONFIG_FILE": str(path), "PIP_QUIET": "0"},
+    )  # fmt: skip
+    options = pip_settings.listed(printed)
+    assert (options["index-url"], options["find-links"].split()) == ("http://file", ["/a", "/b"])
 
 
 @pytest.mark.long
@@ -38,7 +56,7 @@ def test_the_pinned_version_is_installed_with_uv_or_with_pip(tmp_path, uv):
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert ("pip tries it" in done.stderr) == (uv == "fails")
-    program = "import iniconfig, importlib.metadata as m; print(m.version('iniconfig'))"
-    version = subprocess.check_output([str(python), "-c", program], text=True).strip()
+    assert ("pip takes longer" in done.stderr) == (uv == "fails")
+    code = "import iniconfig, importlib.metadata as m; print(m.version('iniconfig'))"
+    version = subprocess.check_output([str(python), "-c", code], text=True).strip()
     assert f"iniconfig=={version}\n" in (PROJECT / "impala_tf" / "constraints.txt").read_text()

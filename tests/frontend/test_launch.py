@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import ConfigError, user_commands
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.main import main
+from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import living_pids
 from impala_tf.frontend.record import Record, load, save
 from tests.helpers.launched_run import windows
@@ -130,6 +133,28 @@ def test_ctrl_c_in_the_launcher_leaves_the_run_running(run):
     assert run.launch(interrupt) == 0
     assert run.display.final.startswith("left running: 3 processes on 1 machine(s); ")
     assert run.state("learner-0").state == "running"
+
+
+def test_ctrl_c_during_the_start_leaves_nothing_that_starts_later(run, monkeypatch):
+    start = Launcher.start
+    late: list[object] = []
+
+    def start_late(launcher, runner):
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(files.cancelled_path(run.logdir, "node-here").exists, 60)
+        try:
+            late.append(start(launcher, runner))
+        except ClusterError as error:
+            late.append(str(error))
+
+    monkeypatch.setattr(Launcher, "start", start_late)
+    with pytest.raises(KeyboardInterrupt):
+        run.launch(detach=True)
+    wait_until(lambda: late, 60)
+    assert "the launch was interrupted" in str(late[0])
+    assert windows() == []
+    monkeypatch.undo()
+    assert run.launch(detach=True) == 0, "another launch is refused, too"
 
 
 def test_a_launcher_does_not_show_the_run_of_a_later_launch(run):

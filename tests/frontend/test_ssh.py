@@ -233,6 +233,8 @@ def test_known_hosts_may_have_patterns_and_several_keys_of_a_type(sshd, tmp_path
         f"[127.0.0.*]:*,!nobody {public_key(path)}\n" for path in (other, sshd.host_key)
     ))  # fmt: skip
     connect(sshd, known_hosts=known).close()
+    known.write_text(f"127.0.0.1 {public_key(sshd.host_key)}\n")
+    connect(sshd, known_hosts=known).close()
     known.write_text(f"* {public_key(other)}\n")
     assert "CHANGED" in refusal(sshd, accept=True, known_hosts=known)
 

@@ -34,7 +34,7 @@ from impala_tf.frontend.node.state import AgentError, NodeState, Orders
 from impala_tf.frontend.node.stopping import stop
 from impala_tf.frontend.node.tmux import RunSession, Window
 from impala_tf.frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
-from impala_tf.logdir import moved_aside
+from impala_tf.logdir import moved_aside, replace_file
 from impala_tf.machine.addresses import is_here, is_taken
 from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 
@@ -148,7 +148,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
     with files.locked(folder, orders.node):
         cancelled = files.cancelled_path(logdir, orders.node)
         if cancelled.exists() and cancelled.read_text() == orders.run_id:
-            raise AgentError("the launch was interrupted")
+            raise AgentError("the launch was interrupted; launch the run again, which resumes it")
         known = files.read_state(files.state_path(logdir, orders.node))
         if known is not None and files.living_pids(known):
             raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")
@@ -179,7 +179,7 @@ def cancel(asked: Mapping[str, Any]) -> dict[str, Any]:
     folder = files.processes_folder(logdir)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     with files.locked(folder, asked["node"]):
-        files.cancelled_path(logdir, asked["node"]).write_text(asked["run_id"])
+        replace_file(files.cancelled_path(logdir, asked["node"]), asked["run_id"].encode())
     return {}
 
 

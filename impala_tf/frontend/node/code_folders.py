@@ -70,11 +70,12 @@ def _is_used(note_file: Path, now_s: float) -> bool:
     try:
         orders = files.read_orders(files.orders_path(note["logdir"], note["node"]))
     except FileNotFoundError:
+        orders = None
+    state = files.read_state(files.state_path(note["logdir"], note["node"]))
+    if orders is None or orders.run_id != note["run_id"]:
+        # A later run has taken over the logdir, or it is on a disk of another machine.
         is_foreign = note.get("machine", socket.gethostname()) != socket.gethostname()
         return is_foreign and _is_fresh(note_file, now_s, _FOREIGN_S)
-    state = files.read_state(files.state_path(note["logdir"], note["node"]))
-    if orders.run_id != note["run_id"]:
-        return False  # A later run has taken over the logdir.
     if state is None or state.run_id != note["run_id"]:
         return _is_fresh(note_file, now_s)
     # A machine that was down starts its processes again, so only an end is an end.
