@@ -94,12 +94,13 @@ class World:
         self.published: list[tuple[int, list[Any]]] = []
         self.idle_s: list[float] = []
         self.without_batch: list[bool] = []
+        self.peers = Peers(self, ["h:1", "h:2"], clock=self.clock)  # type: ignore[arg-type]
         self.loop = TrainingLoop(
             learner,  # type: ignore[arg-type]
             lambda version, arrays: self.published.append((version, arrays)),
             self,  # type: ignore[arg-type]
             self.save,
-            Peers(self, ["h:1", "h:2"], clock=self.clock),  # type: ignore[arg-type]
+            self.peers,
             checkpoint_interval_s,
             lambda what: contextlib.suppress(OSError),
             clock=self.clock,
@@ -272,6 +273,23 @@ def test_checkpoints_are_written_at_their_interval() -> None:
     world.run(ten_seconds_each())
     # Due after 30 s and 60 s; 80 s is the end.
     assert world.of_kind("checkpoint") == [("checkpoint", 3), ("checkpoint", 6), ("checkpoint", 8)]
+
+
+def test_a_long_update_of_many_steps_is_no_reason_to_end() -> None:
+    """An arrival of ppo has many, which took more than 100 s with a ResNet on two cores."""
+
+    class Slow(FakeLearner):
+        def update(self, unrolls: Any, has_batch: list[bool], on_step: Callable[[], None]) -> Any:
+            for _ in range(3):
+                world.clock.now += 80.0
+                hung.append(world.peers.hung())
+                on_step()
+            return super().update(unrolls, has_batch, on_step)
+
+    hung: list[str] = []
+    world = World(Slow(total=3))
+    world.run()
+    assert len(hung) == 9 and not any(hung), hung
 
 
 def test_only_the_wait_for_batches_counts_as_idle() -> None:

@@ -218,10 +218,12 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
 
 def test_the_learning_rate_falls_linearly_to_zero_over_the_frames() -> None:
     learner, agent = make()
-    rates = []
+    rates: list[float] = []
+    steps: list[int] = []
     while not learner.done:
         rates.append(learner.learning_rate)
-        learner.update(batch(agent))
+        learner.update(batch(agent), on_step=lambda: steps.append(learner.learner_updates))
+    assert len(steps) == 10
     np.testing.assert_allclose(rates, 0.05 * (1 - np.arange(10) / 10), rtol=1e-6)
     assert learner.learning_rate == 0
     assert learner.counters() == {
