@@ -172,8 +172,11 @@ class AgentConfig:
     Default: what --algorithm needs."""
     observation_normalization: Derived[Literal["none", "elementwise"]] = DERIVED
     """elementwise: subtract the mean and divide by the standard deviation of each pixel and
-    channel of images, taken from the first 50,000 agent steps, or of each component of vectors,
-    taken from all steps so far. Default: preset."""
+    channel of images, see --pixel_statistics_steps, or of each component of vectors, taken from all
+    steps so far. Default: preset."""
+    pixel_statistics_steps: int = 50_000
+    """With --observation_normalization=elementwise, the mean and standard deviation of pixels are
+    taken from so many agent steps of all learners, and then stay as they are."""
     initialization: Derived[Literal["default", "orthogonal"]] = DERIVED
     """orthogonal: gain sqrt(2), 1 for residual convolutions and the baseline, and 0.01 for the
     policy head, which starts almost uniform; default: each layer's usual one. Default: preset."""

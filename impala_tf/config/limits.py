@@ -38,6 +38,7 @@ _NOT_NEGATIVE = (
     "seed", "noop_max", "task", "entropy_cost", "entropy_cost_end", "baseline_cost",
     "gradients_clipping", "learning_rate_end", "surrogate_clipping", "value_clipping",
     "target_update_interval", "num_levels", "start_level", "replay_start_steps", "slurm_actors",
+    "pixel_statistics_steps",
 )  # fmt: skip
 _UNIT_INTERVAL = (
     "repeat_action_probability", "discounting", "vtrace_lambda", "gae_lambda", "q_lambda", "decay",

@@ -20,10 +20,6 @@ from impala_tf.learner.step import GradientStep, StepResult
 from impala_tf.learner.transitions import BatchUses
 from impala_tf.types import EnvironmentSpec, Progress, Sent
 
-# For so many agent steps of all learners, all observations that arrive are added to the statistics
-# that normalise them, whether or not anything is learned from them yet; after that, only those
-# whose statistics last.
-OBSERVED_AGENT_STEPS = 50_000
 MAX_SKIPPED_IN_A_ROW = 20
 
 _log = logging.getLogger("impala_tf.learner")
@@ -204,8 +200,11 @@ class Learner:
 
     @property
     def _only_lasting(self) -> bool:
-        """Whether only the observations are added whose statistics last."""
-        return self.agent_steps >= OBSERVED_AGENT_STEPS
+        """Whether only the observations are added whose statistics last.
+
+        Before, all that arrive are added, whether or not anything is learned from them yet.
+        """
+        return self.agent_steps >= self._config.agent.pixel_statistics_steps
 
     def _take_step(self, minibatch: Any, learners: int) -> StepResult:
         if minibatch is None:

@@ -26,14 +26,14 @@ from impala_tf.agents.inputs import tensor_specs
 from impala_tf.agents.policy import OwnNetwork, compile_policy
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.checkpoint.checkpointer import Checkpointer
-from impala_tf.config import Config
+from impala_tf.config import AgentConfig, Config
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.actor_gradients import gradient_specs, sent_specs
 from impala_tf.learner.conversion import ConversionError, convert
 from impala_tf.learner.group import LearnerGroup
-from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
+from impala_tf.learner.update import Learner
 from impala_tf.machine import certificates
 from impala_tf.measure.acting import ONE_THREAD, Measured, noise, peak_memory_mb, rate
 from impala_tf.processes import tensorflow_startup
@@ -187,7 +187,7 @@ def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
     config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
     learner = Learner(agent, spec, config, LearnerGroup())
     # Only a run's first updates add images to the statistics of observations.
-    learner.agent_steps = OBSERVED_AGENT_STEPS
+    learner.agent_steps = AgentConfig().pixel_statistics_steps
     specs = unroll_specs(agent, spec, config.optimizer.unroll_length)
     batch = noise(specs, config.optimizer.batch_size)
     tensors = tf.nest.map_structure(tf.constant, batch)

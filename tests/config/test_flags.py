@@ -57,6 +57,7 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "noop_max": BELOW_ZERO,
     "max_episode_frames": ZERO,
     "num_levels": BELOW_ZERO,
+    "pixel_statistics_steps": BELOW_ZERO,
     "start_level": BELOW_ZERO,
     "repeat_action_probability": NO_SHARE,
     "discounting": NO_SHARE,

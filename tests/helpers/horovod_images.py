@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.learner.group import HorovodGroup
-from impala_tf.learner.update import OBSERVED_AGENT_STEPS, Learner
+from impala_tf.learner.update import Learner
 from impala_tf.types import Unroll
 from tests.helpers.horovod_worker import digest
 from tests.helpers.samples import image_spec, resolved_config
@@ -52,7 +52,7 @@ def main(directory: str) -> None:
     learner = Learner(agent_of(config.agent, SPEC), SPEC, config, group)
     learner.synchronize()
     # As if all but 4 arrivals of each learner had been before.
-    steps = OBSERVED_AGENT_STEPS - 4 * group.size * B * T
+    steps = config.agent.pixel_statistics_steps - 4 * group.size * B * T
     learner.restore_counters({**learner.counters(), "agent_steps": steps})
     specs = unroll_specs(learner.agent, SPEC, T)
     seen, updates = [], []
