@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
@@ -47,6 +46,7 @@ _UNIT_INTERVAL = (
 # They reach C as ints.
 _C_INTS = ("max_episode_frames", "noop_max", "queue_capacity", "frame_skip", "stacked_frames")
 _LARGEST_C_INT = 2**31 - 1
+_LARGEST_FLOAT = 3.4e38  # of float32
 _LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and the engine adds one
 
 
@@ -56,7 +56,7 @@ def problems(given: Given) -> list[str]:
     found = [
         f"--{name}={flags[name]}: give a number"
         for name in flags
-        if isinstance(flags[name], float) and not math.isfinite(flags[name])
+        if isinstance(flags[name], float) and not abs(flags[name]) <= _LARGEST_FLOAT
     ]
     if found:
         return found

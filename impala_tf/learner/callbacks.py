@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import shutil
@@ -120,9 +121,10 @@ class Callbacks:
                 self._call(each, "on_update", values)
 
     def on_checkpoint(self, path: str | None) -> None:
-        """Tells of a checkpoint."""
-        for each in self._callbacks if path else ():
-            self._call(each, "on_checkpoint", Path(str(path)))
+        """Tells of a checkpoint. Raises OSError if it cannot be kept as the best one."""
+        with contextlib.ExitStack() as every:  # The others are told in any case.
+            for each in reversed(self._callbacks if path else ()):
+                every.callback(self._call, each, "on_checkpoint", Path(str(path)))
 
     def on_end(self) -> None:
         """Tells that the run is over."""

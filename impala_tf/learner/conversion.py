@@ -250,6 +250,11 @@ def _noise(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
     return rng.integers(0, most, spec.shape).astype(dtype)
 
 
+def _may_be_mended(network: Future[bytes]) -> bool:
+    """Whether it failed for another reason than what LiteRT cannot compute: say, a full disk."""
+    return network.done() and not isinstance(network.exception(), NoNetwork | None)
+
+
 class NetworkService:
     """Converts the network once for each number of environments and precision, in a thread.
 
@@ -270,7 +275,7 @@ class NetworkService:
         Fails with NoNetwork if LiteRT cannot compute it.
         """
         key = num_envs, int8
-        if key not in self._networks:
+        if key not in self._networks or _may_be_mended(self._networks[key]):
             self._networks[key] = self._thread.submit(self._convert, num_envs, int8)
         return self._networks[key]
 

@@ -174,8 +174,8 @@ def test_every_number_has_a_range() -> None:
 
 
 @pytest.mark.parametrize("name", FLOATS)
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_nan_and_infinity_are_named(name: str, value: float) -> None:
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e39])
+def test_nan_and_what_is_infinite_as_float32_is_named(name: str, value: float) -> None:
     """NaN is neither below nor above a limit, so it would pass simple checks."""
     (line,) = configs.problems(changed(**{name: value}))
     assert line.startswith(f"--{name}={value}: give a number")

@@ -87,6 +87,16 @@ def test_half_a_copy_of_the_best_checkpoint_is_removed(tmp_path: Path, monkeypat
         best.on_checkpoint(checkpoint)
     assert list((tmp_path / "best").iterdir()) == []
 
+    class Told(Callback):
+        paths: list[Path] = []
+
+        def on_checkpoint(self, path: Path) -> None:
+            self.paths.append(path)
+
+    with pytest.raises(OSError, match="No space"):
+        Callbacks([], [best, Told()], Logdir(tmp_path)).on_checkpoint(str(checkpoint))
+    assert Told.paths == [checkpoint], "the mirror is not told of a checkpoint"
+
 
 @pytest.mark.parametrize("value", [None, {}, {"best": 3, 4: 5.5}])
 def test_numbers_by_name_or_nothing_are_fine(tmp_path: Path, value: Any) -> None:

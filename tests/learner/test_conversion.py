@@ -225,3 +225,18 @@ def test_each_number_of_environments_is_converted_once() -> None:
     first = service.network(2)
     assert service.network(2) is first
     assert service.network(3).result(60) != first.result(60)
+
+
+def test_a_conversion_that_failed_for_another_reason_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every actor that asked later got the same error, until the learner was restarted."""
+    service = NetworkService(make_agent("MLPAgent", vector_spec()), vector_spec())
+
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("impala_tf.learner.conversion.convert", full)
+        assert "No space" in str(service.network(2).exception(60))
+    assert service.network(2).result(60)
