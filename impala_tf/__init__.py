@@ -10,6 +10,8 @@ See docs/python.md.
 """
 
 import importlib
+import os
+import platform
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,6 +36,11 @@ __all__ = [
     "load",
     "train",
 ]
+
+# oneDNN's convolutions. TensorFlow reads this when it is imported. On processors without AVX512, it
+# would use its own, which take twice as long (docs/speed.md).
+if platform.machine() in ("x86_64", "AMD64"):
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 # Imported when they are first used: launchers and actors import this package, too.
 _PLACES = {
