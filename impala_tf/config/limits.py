@@ -54,7 +54,7 @@ def problems(given: Given) -> list[str]:
     """Returns one line for every flag that is out of range or contradicts another."""
     flags = given.everything()
     found = [
-        f"--{name}={flags[name]}: give a number"
+        f"--{name}={flags[name]}: give a number of at most {_LARGEST_FLOAT:g}"
         for name in flags
         if isinstance(flags[name], float) and not abs(flags[name]) <= _LARGEST_FLOAT
     ]
