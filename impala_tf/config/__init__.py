@@ -12,6 +12,8 @@ from impala_tf.config.compositions import (
     composition,
 )
 from impala_tf.config.defaults import (
+    cores_here,
+    learner_threads,
     resolve,
     sent_per_batch,
     sent_per_push,

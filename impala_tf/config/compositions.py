@@ -39,6 +39,12 @@ class AgentComposition(NamedTuple):
     observes_last_action_and_reward: bool
     separate_baseline: bool = False
 
+    @property
+    def learns_as_fast_as_it_acts(self) -> bool:
+        """Whether updates need about half of the cores' time; see docs/speed.md."""
+        fast = self.torso == SHALLOW or self.separate_baseline
+        return fast and self.core == "feedforward"
+
     def with_core(self, core: CoreName | None) -> AgentComposition:
         """Returns this composition with the core that --core names; None: its own.
 

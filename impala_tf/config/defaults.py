@@ -17,6 +17,7 @@ from impala_tf.config.plug_ins import split
 from impala_tf.types import Kind
 
 _LONGEST_NAME = 100  # file systems allow 255 bytes
+_LOOPBACK = ("127.", "localhost:", "[::1]:")
 _GRADIENTS = 2  # that wait: each is as large as all parameters, and is stale soon
 _STEPS_OF_A_PART = 128  # see docs/speed.md: with 32, an update takes 1.4 times as long
 # The end of a schedule, and where it starts.
@@ -99,6 +100,23 @@ def sent_per_batch(config: Config) -> int:
     return 1 if _sends_gradients(config) else config.optimizer.batch_size
 
 
+def learner_threads(config: Config) -> int:
+    """Returns among how many threads this learner divides an operation, on this machine."""
+    process, cores = config.process, cores_here()
+    if process.learner_threads is not None:
+        return process.learner_threads
+    agent = composition(config.agent.agent_name).with_core(config.agent.core)
+    address = dict(enumerate(split(process.learner_hosts))).get(process.task, "")
+    beside_actors = address.startswith(_LOOPBACK) and process.inference == "actor"
+    shares = beside_actors and agent.learns_as_fast_as_it_acts and config.agent.width_scale == 1
+    return max(1, cores // 2) if shares else cores
+
+
+def cores_here() -> int:
+    """Returns how many cores this process may use."""
+    return max(1, len(os.sched_getaffinity(0)))
+
+
 def _sends_gradients(config: Config) -> bool:
     return algorithm(config.loss.algorithm).actors_send == "gradients"
 
@@ -145,4 +163,4 @@ def _actors_of_a_learner(flags: Mapping[str, Any]) -> int:
 
 def _num_actors(flags: Mapping[str, Any]) -> int:
     given: int | None = flags["num_actors"]
-    return max(1, len(os.sched_getaffinity(0))) if given is None else given
+    return cores_here() if given is None else given

@@ -235,6 +235,11 @@ class ProcessConfig:
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""
+    learner_threads: int | None = None
+    """CPU threads among which a learner divides each operation. With fewer than there are cores,
+    they leave their core to actors while they wait for each other. Default: as many as cores;
+    half of that beside actors, if updates take about as long as acting (ShallowConvNetAgent,
+    SeparateMLPAgent)."""
     job_name: Literal["", "learner", "actor"] = ""
     """Run one process of a cluster by hand (sandbox/example_by_hand.md).
     Default: everything on this machine, or what the environment variable TF_CONFIG says."""

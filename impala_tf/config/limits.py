@@ -25,7 +25,7 @@ _POSITIVE = (
     "num_action_repeats", "environment_timeout_s", "width", "height", "frame_skip",
     "stacked_frames", "max_episode_frames",
     "batch_size", "unroll_length", "updates_per_batch", "ring_batches", "minibatches",
-    "learning_rate", "epsilon", "num_actors", "envs_per_actor", "queue_capacity",
+    "learning_rate", "epsilon", "num_actors", "envs_per_actor", "learner_threads", "queue_capacity",
     "test_num_episodes", "width_scale", "max_policy_lag", "parameter_lag", "min_actors",
     "min_learners", "max_hours", "idle_exit_minutes", "benchmark_seconds", "n_step",
     "replay_capacity", "replay_batch_size", "replay_ratio", "micro_batches",

@@ -32,7 +32,7 @@ from impala_tf.processes import learner_parts, provenance, run_folder
 from impala_tf.processes.common import begin, credentials_dir, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
 from impala_tf.processes.status_reporter import EXITING, StatusReporter
-from impala_tf.processes.tensorflow_startup import select_device, start_xla
+from impala_tf.processes.tensorflow_startup import select_device, start_xla, use_threads
 from impala_tf.transport import LearnerServer
 
 # How long a learner that is done waits for its actors to call once more and be told.
@@ -57,6 +57,7 @@ def main(given: Given) -> int:
     raise_descriptor_limit()
     process_memory.use_one_arena()  # its large tensors are not allocated from arenas anyway
     process_memory.give_back_after_start()
+    use_threads(configs.learner_threads(config))
     select_device(config.process.device)
     start_xla()
     told, regroup = group_members.from_environment(), threading.Event()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from impala_tf.config import ConfigError, user_commands
+from impala_tf.config import ConfigError, cores_here, user_commands
 from impala_tf.machine.silence import silenced_stderr
 
 _log = logging.getLogger("impala_tf.device")
@@ -113,6 +113,28 @@ def select_device(device: str) -> None:
         _log.info("computing on GPU: %s", ", ".join(map(str, names)))
     else:
         _log.info("computing on CPU, %d cores", len(os.sched_getaffinity(0)))
+
+
+def use_threads(count: int) -> None:
+    """Divides each operation among so many threads. If there are more cores, none waits busily.
+
+    TensorFlow's threads spin for a while before they sleep, which takes the core from actors. Call
+    this before anything else uses TensorFlow; otherwise, it changes nothing.
+    """
+    import tensorflow as tf
+
+    if count >= cores_here():
+        return
+    # TensorFlow 2 has no public way to these options.
+    from tensorflow.python.eager import context
+
+    if context.context_safe() is not None:  # an imported module of the user's own has used it
+        _log.info("TensorFlow was in use already, so all cores compute each operation")
+        return
+    options = tf.compat.v1.ConfigProto()
+    options.experimental.disable_thread_spinning = True
+    context.context()._config = options
+    tf.config.threading.set_intra_op_parallelism_threads(count)
 
 
 def use_one_cpu_thread() -> None:

@@ -82,6 +82,7 @@ OUT_OF_RANGE: dict[str, tuple[float, ...]] = {
     "gradients_clipping": (-0.01,),
     "num_actors": ZERO,
     "envs_per_actor": ZERO,
+    "learner_threads": ZERO,
     "queue_capacity": ZERO,
     "n_step": ZERO,
     "micro_batches": ZERO,
@@ -360,3 +361,28 @@ def test_everything_is_resolved() -> None:
         flags = to_dict(configs.resolve(Given({"algorithm": name}), kind))
         derived = {*PRESETS["tuned"][kind], "logdir", "core", "num_actors", "queue_capacity"}
         assert not [flag for flag in derived if flags[flag] is None]
+
+
+@pytest.mark.parametrize(
+    ("flags", "threads"),
+    [
+        ({"agent_name": "ShallowConvNetAgent"}, 4),
+        ({"agent_name": "SeparateMLPAgent"}, 4),
+        ({"agent_name": "NatureAgent"}, 8),
+        ({"agent_name": "ShallowConvNetLSTMAgent"}, 8),
+        ({"agent_name": "ShallowConvNetAgent", "core": "lstm"}, 8),
+        ({"agent_name": "ShallowConvNetAgent", "width_scale": 4}, 8),
+        ({"agent_name": "ShallowConvNetAgent", "inference": "learner"}, 8),
+        ({"agent_name": "ShallowConvNetAgent", "learner_hosts": "10.0.0.1:8001"}, 8),
+        ({"agent_name": "ShallowConvNetAgent", "learner_hosts": "h:1,[::1]:1", "task": 1}, 4),
+        ({"agent_name": "NatureAgent", "learner_threads": 3}, 3),
+    ],
+)  # fmt: skip
+def test_a_learner_leaves_cores_to_the_actors_beside_it_if_that_is_faster(
+    monkeypatch: pytest.MonkeyPatch, flags: dict[str, Any], threads: int
+) -> None:
+    """Its threads would wait for each other while actors have the cores; see docs/speed.md."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    local = {"job_name": "learner", "learner_hosts": "127.0.0.1:8001", "actor_hosts": "a"}
+    config = configs.resolve(changed(**{**local, **flags}), "atari")
+    assert configs.learner_threads(config) == threads

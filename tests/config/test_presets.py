@@ -43,7 +43,7 @@ def test_preset_and_level_decide_the_flags_that_were_not_given(preset: str, kind
     of_reports = {"report_folder", "report_return"}
     of_machines = {"min_actors", "min_learners", "max_hours", "idle_exit_minutes", "end_command"}
     of_runs = {"config", "stop_at_return", "video_every", "eval_every"}
-    of_nodes = {"join_learners", "join_port", "ray_port", "actors_per_node"}
+    of_nodes = {"join_learners", "join_port", "ray_port", "actors_per_node", "learner_threads"}
     others = {"rendezvous_port", "speed_json", "to"}
     assert unresolved == {*paths, *of_reports, *of_machines, *of_runs, *of_nodes, *others}
 

@@ -108,6 +108,40 @@ def test_a_missing_gpu_that_the_machine_was_told_to_use_is_a_warning(
     assert last.startswith("INFO computing on CPU, ")
 
 
+_THREADS = """
+import logging, os, sys
+os.sched_getaffinity = lambda pid: {{0, 1}}
+import tensorflow as tf
+logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
+from impala_tf.processes import tensorflow_startup
+{before}
+tensorflow_startup.use_threads({threads})
+from tensorflow.python.eager import context
+print(context.context().config.experimental.disable_thread_spinning)
+print(tf.config.threading.get_intra_op_parallelism_threads(), float(tf.reduce_sum(tf.ones([9, 9]))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("threads", "before", "said"),
+    [
+        (1, "", ["True", "1 81.0"]),
+        (1_000, "", ["False", "0 81.0"]),
+        (1, "tf.zeros([])", ["TensorFlow was in use already, so all cores compute each operation",
+                             "False", "0 81.0"]),
+    ],
+)  # fmt: skip
+def test_threads_that_share_cores_with_actors_do_not_wait_busily(
+    threads: int, before: str, said: list[str]
+) -> None:
+    """A module of the user's own may use TensorFlow first; that costs speed, and not the run."""
+    script = _THREADS.format(threads=threads, before=before)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == said, done.stderr
+
+
 _IMPORTS = """
 import sys
 from impala_tf.processes import tensorflow_startup
