@@ -219,6 +219,10 @@ class ProcessConfig:
     unroll, for the update that uses it (batched A2C); step: in addition, all environments
     step together; needs --inference=learner. A batch is an unroll of every environment, except
     with none. ppo is always at least trajectory."""
+    staggered_resets: bool = True
+    """Cut one episode of each environment of a level with a time limit, early in the run, so that
+    later episodes do not all end together (arXiv 2511.21011). It does not count as an episode.
+    Levels with a vector environment of their own are left as they are."""
     environment_timeout_s: float = 120.0
     """An actor whose environments take longer than this for a step, or to be made, is restarted:
     they hang."""

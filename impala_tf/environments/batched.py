@@ -23,6 +23,8 @@ _log = logging.getLogger("impala_tf.environments")
 
 LIFE_LOST = "a life was lost, of impala_tf"
 """Key of `info`, bool [N]: a life was lost that ends an episode for learning but not the game."""
+CUT = "an episode was cut, of impala_tf"
+"""Key of `info`, bool [N]: an episode was truncated here whose return means nothing."""
 AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 _CLOSE_S = 1.0
 """How long closing waits for an unfinished step. If its worker process has gone, none ends."""
@@ -62,7 +64,7 @@ class BatchedEnvironment:
         self.level_indices: np.ndarray = getattr(
             env, "level_indices", np.zeros(self._num_envs, np.int32)
         )
-        self._no_life_lost = np.zeros(self._num_envs, np.bool_)
+        self._none = np.zeros(self._num_envs, np.bool_)
         self._episodes: list[Episode] = []
         self._game_over: np.ndarray = np.zeros(self._num_envs, np.bool_)
         self._returns = np.zeros(self._num_envs, np.float64)
@@ -93,7 +95,7 @@ class BatchedEnvironment:
             observation, reward, terminated, truncated, info = self._env.step(
                 self._to_environment(actions)
             )
-        life_lost = info.get(LIFE_LOST, self._no_life_lost)
+        life_lost = info.get(LIFE_LOST, self._none)
         before, self._game_over = self._game_over, terminated | truncated
         ignored = before & ~self._same_step
         reward = np.where(ignored, 0, reward)
@@ -123,7 +125,7 @@ class BatchedEnvironment:
     def _count(self, reward: np.ndarray, autoreset: np.ndarray, info: Info) -> None:
         self._returns += reward
         self._lengths += ~autoreset
-        for n in np.flatnonzero(self._game_over):
+        for n in np.flatnonzero(self._game_over & ~info.get(CUT, self._none)):
             level = int(self.level_indices[n])
             told = self._infos.of(info, int(n), bool(self._same_step[n]))
             game = Episode(float(self._returns[n]), int(self._lengths[n]), int(n), level, told)

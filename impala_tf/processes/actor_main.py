@@ -22,6 +22,7 @@ from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
 from impala_tf.environments.infos import InfoMetrics
 from impala_tf.environments.observations import layout_of
+from impala_tf.environments.staggered import staggered
 from impala_tf.machine import process_memory
 from impala_tf.machine.process_lifetime import run_interruptibly
 from impala_tf.machine.supervision import USELESS
@@ -85,6 +86,8 @@ def main(given: Given) -> int:
             actor=task,
             num_actors=num_actors,
         )
+        if config.process.staggered_resets:
+            made = staggered(made, seed_of(first_seed, "cuts", attempt))
         return BatchedEnvironment(made, infos)
 
     try:

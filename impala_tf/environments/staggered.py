@@ -1,0 +1,63 @@
+"""Environments with a time limit whose episodes do not all end together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
+
+from impala_tf.environments.batched import CUT, same_step
+
+_RESETS_SOME = (AsyncVectorEnv, SyncVectorEnv)
+"""Those that take `reset_mask`. A level's own vector environment may reset all of them."""
+
+
+def staggered(env: VectorEnv[Any, Any, Any], seed: int) -> VectorEnv[Any, Any, Any]:
+    """Returns N environments as `Staggered`, each cut at another time within the time limit.
+
+    Without a time limit, or if they cannot be reset one by one, they are returned as they are.
+    """
+    limit: int = getattr(env.spec, "max_episode_steps", None) or 0
+    if limit <= 0 or not isinstance(env.unwrapped, _RESETS_SOME) or same_step(env).any():
+        return env
+    parts = np.arange(env.num_envs) + np.random.default_rng(seed).random(env.num_envs)
+    return Staggered(env, 1 + (parts * limit / env.num_envs).astype(np.int64))
+
+
+class Staggered(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Cuts one episode of each environment, so that later ones begin at different times.
+
+    Episodes that last until the time limit would end together, again and again: all unrolls of a
+    batch would show the same part of an episode (Bharthulwar et al., 2025, arXiv 2511.21011). An
+    episode that is cut looks truncated, and `info[CUT]`, bool [N], says that it does not count.
+
+    Args:
+      env: N environments with NEXT_STEP autoreset, which can be reset one by one.
+      cut_at: int [N], after how many steps the episode of each is cut, 1 or more. One that ends in
+        that step by itself, or begins there, is not cut.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], cut_at: np.ndarray) -> None:
+        super().__init__(env)
+        self.level_indices = getattr(env, "level_indices", np.zeros(env.num_envs, np.int32))
+        self.same_step = same_step(env)
+        self._left = cut_at.copy()
+        self._was_cut = self._was_over = np.zeros(env.num_envs, np.bool_)
+
+    def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Steps all environments, and restarts those that were cut in the last step."""
+        observation, reward, terminated, truncated, info = self.env.step(actions)
+        if self._left.max() < 0:
+            return observation, reward, terminated, truncated, info
+        if (cut := self._was_cut).any():
+            # The action after a cut is ignored, as after the end of every episode.
+            observation, _ = self.env.reset(options={"reset_mask": cut.copy()})
+            reward = np.where(cut, 0, reward)
+            terminated, truncated = terminated & ~cut, truncated & ~cut
+        self._left -= 1
+        over = terminated | truncated
+        self._was_cut = (self._left == 0) & ~over & ~self._was_over
+        self._was_over = over | self._was_cut
+        info[CUT] = self._was_cut
+        return observation, reward, terminated, truncated | self._was_cut, info

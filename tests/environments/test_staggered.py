@@ -1,0 +1,114 @@
+"""Staggered resets: episodes of equal length must not end together, and nothing else may change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+
+from impala_tf.environments import suites
+from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.staggered import Staggered, staggered
+from impala_tf.types import EnvOutput
+from tests.helpers import worlds
+from tests.helpers.games import WORLDS, actions, level
+
+NEVER = 10**6
+LENGTH = 12
+
+
+def fixed_length() -> worlds.Scripted:
+    return worlds.Scripted(((LENGTH, False, True),))
+
+
+def played(env: VectorEnv[Any, Any, Any], num_actions: int, steps: int) -> list[EnvOutput]:
+    """Returns the first step and those after random actions, the same at every call."""
+    environment, rng = BatchedEnvironment(env), np.random.default_rng(0)
+    outputs = [environment.reset()]
+    for _ in range(steps):
+        chosen = rng.integers(0, num_actions, env.num_envs).astype(np.int32)
+        outputs.append(environment.step(chosen))
+    return [each._replace(observation=np.array(each.observation)) for each in outputs]
+
+
+def resets(outputs: list[EnvOutput]) -> np.ndarray:
+    return np.stack([each.autoreset for each in outputs])
+
+
+@pytest.mark.parametrize("vectorize", [SyncVectorEnv, AsyncVectorEnv])
+def test_games_of_one_length_do_not_end_together(vectorize: Any) -> None:
+    """All unrolls of a batch would show the same part of a game."""
+    count = 8
+    vector = vectorize([fixed_length] * count)
+    vector.spec = EnvSpec("Scripted-v0", max_episode_steps=LENGTH)
+    environment = BatchedEnvironment(staggered(vector, seed=1))
+    environment.reset()
+    outputs = [environment.step(actions(*[0] * count)) for _ in range(6 * (LENGTH + 1))]
+    environment.close()
+    late = resets(outputs)[-(LENGTH + 1) :]
+    np.testing.assert_array_equal(late.sum(0), np.ones(count))  # games have their usual length
+    assert late.sum(1).max() <= 3
+
+
+def test_a_cut_game_is_truncated_and_a_new_one_begins() -> None:
+    """The observation that bootstraps must be the game's last one, and no action may be off."""
+    vector = SyncVectorEnv([fixed_length] * 2)
+    environment = BatchedEnvironment(Staggered(vector, np.array([3, NEVER])))
+    outputs = [environment.reset()] + [environment.step(actions(0, 0)) for _ in range(6)]
+    flags = [(o.truncated[0], o.autoreset[0], o.episode_start[0]) for o in outputs]
+    no, yes = False, True
+    assert flags == [
+        (no, yes, yes), (no, no, no), (no, no, no), (yes, no, no),
+        (no, yes, yes), (no, no, no), (no, no, no),
+    ]  # fmt: skip
+    assert [float(o.reward[0]) for o in outputs] == [0, 1, 2, 3, 0, 1, 2]
+    assert not any(o.terminated.any() for o in outputs)
+
+
+def test_a_cut_game_has_no_score() -> None:
+    """Its return would be that of half a game, in every curve."""
+    vector = SyncVectorEnv([fixed_length] * 2)
+    environment = BatchedEnvironment(Staggered(vector, np.array([3, NEVER])))
+    environment.reset()
+    for _ in range(2 * (LENGTH + 1)):
+        environment.step(actions(0, 0))
+    finished = environment.pop_episodes()
+    whole = sum(range(LENGTH + 1))
+    assert sorted((e.environment, e.episode_length, e.episode_return) for e in finished) == [
+        (0, LENGTH, whole), (1, LENGTH, whole), (1, LENGTH, whole),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", [LENGTH, LENGTH + 1])
+def test_a_game_that_ends_by_itself_is_not_cut(cut: int) -> None:
+    """A game's first step, or its last one, is no place to cut."""
+    environment = BatchedEnvironment(Staggered(SyncVectorEnv([fixed_length]), np.array([cut])))
+    environment.reset()
+    outputs = [environment.step(actions(0)) for _ in range(2 * (LENGTH + 1))]
+    assert [t for t, each in enumerate(outputs, 1) if each.autoreset[0]] == [13, 26]
+    assert len(environment.pop_episodes()) == 2
+
+
+def test_the_other_episodes_are_the_same() -> None:
+    """A cut resets one environment; the others must not notice."""
+    env, count = level("Acrobot-v1"), 6
+    cuts = np.array([NEVER, 20, NEVER, 35, NEVER, NEVER])
+    usual = played(suites.make(env, count, 5), 3, 150)
+    cut = played(Staggered(suites.make(env, count, 5), cuts), 3, 150)
+    others = cuts == NEVER
+    for one, other in zip(usual, cut, strict=True):
+        for before, after in zip(one, other, strict=True):
+            np.testing.assert_array_equal(before[others], after[others])
+    assert resets(cut)[21, 1] and resets(cut)[36, 3]
+    # A new episode starts at rest: cosines near 1, the others near 0.
+    np.testing.assert_allclose(cut[21].observation[1], [1, 0, 1, 0, 0, 0], atol=0.11)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "PongNoFrameskip-v4", f"{WORLDS}:Pictures-v0"])
+def test_other_environments_are_left_alone(name: str) -> None:
+    """CartPole's own vector environment would restart all; the others have no time limit."""
+    vector = suites.make(level(name), 4, 1)
+    assert staggered(vector, 1) is vector
