@@ -146,6 +146,7 @@ class EnvironmentSpec(NamedTuple):
     frames_per_step: int  # environment frames per agent step
     protocol: str  # one line to print next to every score
     tasks: tuple[str, ...] = ()  # the levels, if one agent learns several
+    time_limit: int = 0  # agent steps of an episode; 0: none, unknown, or one of each level
 
     @property
     def levels(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from impala_tf.config import presets
 from impala_tf.config.algorithms import algorithm
 from impala_tf.config.compositions import composition
-from impala_tf.config.flag_values import BUILT_IN, Given, replace, to_dict
+from impala_tf.config.flag_values import BUILT_IN, Given, replace, to_dict, waits_for_updates
 from impala_tf.config.flags import Config
 from impala_tf.config.plug_ins import split
 from impala_tf.types import Kind
@@ -107,8 +107,15 @@ def learner_threads(config: Config) -> int:
         return process.learner_threads
     agent = composition(config.agent.agent_name).with_core(config.agent.core)
     address = dict(enumerate(split(process.learner_hosts))).get(process.task, "")
-    beside_actors = address.startswith(_LOOPBACK) and process.inference == "actor"
-    shares = beside_actors and agent.learns_as_fast_as_it_acts and config.agent.width_scale == 1
+    # Actors act here at the same time, and the network and its uses are those that were measured.
+    beside_actors = (
+        address.startswith(_LOOPBACK)
+        and process.num_actors >= cores
+        and process.inference == "actor"
+        and not waits_for_updates(config)
+    )
+    measured = config.loss.algorithm == "appo" and config.agent.width_scale == 1
+    shares = beside_actors and measured and agent.learns_as_fast_as_it_acts
     return max(1, cores // 2) if shares else cores
 
 

@@ -222,7 +222,7 @@ class ProcessConfig:
     staggered_resets: bool = True
     """Cut one episode of each environment of a level with a time limit, early in the run, so that
     later episodes do not all end together (arXiv 2511.21011). It does not count as an episode.
-    Levels with a vector environment of their own are left as they are."""
+    Gymnasium's levels only, without those that have a vector environment of their own."""
     environment_timeout_s: float = 120.0
     """An actor whose environments take longer than this for a step, or to be made, is restarted:
     they hang."""
@@ -242,8 +242,8 @@ class ProcessConfig:
     learner_threads: int | None = None
     """CPU threads among which a learner divides each operation. With fewer than there are cores,
     they leave their core to actors while they wait for each other. Default: as many as cores;
-    half of that beside actors, if updates take about as long as acting (ShallowConvNetAgent,
-    SeparateMLPAgent)."""
+    half of that in runs on this machine alone whose updates take about as long as acting (appo with
+    ShallowConvNetAgent or SeparateMLPAgent)."""
     job_name: Literal["", "learner", "actor"] = ""
     """Run one process of a cluster by hand (sandbox/example_by_hand.md).
     Default: everything on this machine, or what the environment variable TF_CONFIG says."""

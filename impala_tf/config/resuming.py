@@ -18,8 +18,8 @@ from impala_tf.config.mode_flags import (
 
 _GROUPS = (ProcessConfig, ClusterConfig, EvaluationConfig, ReportConfig, ExportConfig,
            BenchmarkConfig)  # fmt: skip
-# What actors wait for decides how old the parameters are that they act with.
-_LEARNED_FROM = {"synchronization"}
+# What actors wait for decides how old the parameters are that they act with; resets, what they see.
+_LEARNED_FROM = {"synchronization", "staggered_resets"}
 MAY_CHANGE = {
     "mode", "logdir", "mirror", "fresh", "track", "stop_at_return", "callbacks", "config",
     "track_project", "track_group", "track_tags",

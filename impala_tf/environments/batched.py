@@ -15,15 +15,15 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from impala_tf.config import plug_ins
 from impala_tf.environments import spaces
-from impala_tf.environments.infos import Info, InfoMetrics
+from impala_tf.environments.infos import OWN, Info, InfoMetrics
 from impala_tf.machine.process_lifetime import die_with_parent
 from impala_tf.types import EnvOutput, Episode
 
 _log = logging.getLogger("impala_tf.environments")
 
-LIFE_LOST = "a life was lost, of impala_tf"
+LIFE_LOST = f"a life was lost{OWN}"
 """Key of `info`, bool [N]: a life was lost that ends an episode for learning but not the game."""
-CUT = "an episode was cut, of impala_tf"
+CUT = f"an episode was cut{OWN}"
 """Key of `info`, bool [N]: an episode was truncated here whose return means nothing."""
 AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 _CLOSE_S = 1.0

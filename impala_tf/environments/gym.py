@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib.util
 import logging
+import math
 import os
 import statistics
 import sys
@@ -51,9 +52,9 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     actions = spaces.action_spec(vector.single_action_space)
     _close(env.level_name, vector)
     repeats = env.num_action_repeats
-    limit = level_kwargs(env.level_kwargs).get(
-        "max_episode_steps", getattr(vector.spec, "max_episode_steps", None)
-    )
+    registered = getattr(vector.spec, "max_episode_steps", None)
+    given = level_kwargs(env.level_kwargs).get("max_episode_steps", registered)
+    limit = max(given or 0, 0)  # Gymnasium takes -1 for none
     return EnvironmentSpec(
         level_name=env.level_name,
         kind=spaces.kind_of(observation),
@@ -63,8 +64,8 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
         frames_per_step=repeats,
         protocol=f"Gymnasium {own_levels.described(env)}, {_shown(observation)}, {actions}, "
         f"action repeat {repeats}, "
-        # Gymnasium takes -1 for no limit.
-        + (f"at most {limit} frames" if limit and limit > 0 else "no limit of frames"),
+        + (f"at most {limit} frames" if limit else "no limit of frames"),
+        time_limit=math.ceil(limit / repeats),
     )
 
 

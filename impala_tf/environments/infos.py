@@ -13,6 +13,8 @@ import numpy as np
 
 _log = logging.getLogger("impala_tf.environments")
 
+OWN = ", of impala_tf"
+"""What ends the keys of `info` that environments of this project add."""
 PARTS = "parts of several levels"
 """Key of `info` in `many_levels`: [(number of environments, their info), ...]."""
 _FINAL = "final_info"  # Gymnasium's, with SAME_STEP autoreset
@@ -120,6 +122,8 @@ def _finite(value: Any, number: int) -> float | None:
 
 def _numeric_names(info: Info, number: int, before: tuple[str, ...] = ()) -> Iterator[str]:
     for name, value in info.items():
+        if name.endswith(OWN):
+            continue
         if isinstance(value, Mapping):
             yield from _numeric_names(value, number, (*before, name))
         elif _number(info, [name], number) is not None and name.removeprefix("_") not in (

@@ -46,9 +46,12 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.observation_space, self._convert = simplified(env.observation_space)
 
-    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Resets the environment; see `gymnasium.Env.reset`."""
-        observation, info = self.env.reset(**given)
+        # A vector environment that resets some of its environments leaves {} of the options.
+        observation, info = self.env.reset(seed=seed, options=options or None)
         return self._convert(observation), infos.only_numbers(info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

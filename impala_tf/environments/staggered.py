@@ -13,16 +13,22 @@ _RESETS_SOME = (AsyncVectorEnv, SyncVectorEnv)
 """Those that take `reset_mask`. A level's own vector environment may reset all of them."""
 
 
-def staggered(env: VectorEnv[Any, Any, Any], seed: int) -> VectorEnv[Any, Any, Any]:
+def staggered(
+    env: VectorEnv[Any, Any, Any], time_limit: int, seed: int
+) -> VectorEnv[Any, Any, Any]:
     """Returns N environments as `Staggered`, each cut at another time within the time limit.
 
     Without a time limit, or if they cannot be reset one by one, they are returned as they are.
+
+    Args:
+      env: the environments.
+      time_limit: of an episode, in steps; 0: there is none.
+      seed: of the times.
     """
-    limit: int = getattr(env.spec, "max_episode_steps", None) or 0
-    if limit <= 0 or not isinstance(env.unwrapped, _RESETS_SOME) or same_step(env).any():
+    if not time_limit or type(env.unwrapped) not in _RESETS_SOME or same_step(env).any():
         return env
     parts = np.arange(env.num_envs) + np.random.default_rng(seed).random(env.num_envs)
-    return Staggered(env, 1 + (parts * limit / env.num_envs).astype(np.int64))
+    return Staggered(env, 1 + (parts * time_limit / env.num_envs).astype(np.int64))
 
 
 class Staggered(VectorWrapper[Any, Any, Any, Any, Any]):

@@ -292,4 +292,5 @@ def _union(env: EnvironmentConfig, specs: Sequence[EnvironmentSpec]) -> Environm
         actions=actions,
         protocol=f"{len(specs)} levels, {actions}; the first: {first.protocol}",
         tasks=tuple(spec.level_name for spec in specs),
+        time_limit=0,
     )

@@ -87,7 +87,7 @@ def main(given: Given) -> int:
             num_actors=num_actors,
         )
         if config.process.staggered_resets:
-            made = staggered(made, seed_of(first_seed, "cuts", attempt))
+            made = staggered(made, spec.time_limit, seed_of(first_seed, "cuts", attempt))
         return BatchedEnvironment(made, infos)
 
     try:

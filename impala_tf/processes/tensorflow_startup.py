@@ -112,7 +112,9 @@ def select_device(device: str) -> None:
         names = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
         _log.info("computing on GPU: %s", ", ".join(map(str, names)))
     else:
-        _log.info("computing on CPU, %d cores", len(os.sched_getaffinity(0)))
+        threads = tf.config.threading.get_intra_op_parallelism_threads()  # 0: not set
+        each = f", {threads} for each operation" if threads else ""
+        _log.info("computing on CPU, %d cores%s", cores_here(), each)
 
 
 def use_threads(count: int) -> None:
@@ -125,7 +127,7 @@ def use_threads(count: int) -> None:
 
     if count >= cores_here():
         return
-    # TensorFlow 2 has no public way to these options.
+    # TensorFlow 2 has no public way to set this option.
     from tensorflow.python.eager import context
 
     if context.context_safe() is not None:  # an imported module of the user's own has used it

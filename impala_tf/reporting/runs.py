@@ -158,9 +158,9 @@ def read(path: Path) -> Run:
     if not described:
         raise ConfigError(f"{path}: {no_run(path)}")
     try:
-        # An older version's run has the flags of today at their defaults. Runs from before there
-        # were presets are of the paper's.
-        flags = {**BUILT_IN, "preset": "paper", **described["flags"]}
+        # An older version's run has the flags of today at their defaults, but for what it could not
+        # do. Runs from before there were presets are of the paper's.
+        flags = {**BUILT_IN, "preset": "paper", "staggered_resets": False, **described["flags"]}
         rows, evaluations = _rows(logdir.metrics), _rows(logdir.evaluations)
         return Run(
             logdir=path,

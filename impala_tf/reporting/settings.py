@@ -30,7 +30,7 @@ _NOT_OF_THE_RUN = {
 _NOT_A_SETTING = {
     *_NOT_OF_THE_RUN, "seed", "checkpoint_interval_s", "metrics_interval_s", "device",
     "video_every", "eval_every", "stop_at_return", "mirror", "config", "environment_processes",
-    "track_project", "track_group", "track_tags",
+    "learner_threads", "track_project", "track_group", "track_tags",
 }  # fmt: skip
 _NAMING = ("agent_name", "algorithm")
 

@@ -376,6 +376,10 @@ def test_everything_is_resolved() -> None:
         ({"agent_name": "ShallowConvNetAgent", "learner_hosts": "10.0.0.1:8001"}, 8),
         ({"agent_name": "ShallowConvNetAgent", "learner_hosts": "h:1,[::1]:1", "task": 1}, 4),
         ({"agent_name": "NatureAgent", "learner_threads": 3}, 3),
+        ({"agent_name": "ShallowConvNetAgent", "algorithm": "ppo"}, 8),
+        ({"agent_name": "ShallowConvNetAgent", "algorithm": "dqn"}, 8),
+        ({"agent_name": "ShallowConvNetAgent", "synchronization": "trajectory"}, 8),
+        ({"agent_name": "ShallowConvNetAgent", "num_actors": 2}, 8),
     ],
 )  # fmt: skip
 def test_a_learner_leaves_cores_to_the_actors_beside_it_if_that_is_faster(

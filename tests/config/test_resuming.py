@@ -42,6 +42,7 @@ def differing(
         ("unroll_length", 64),
         ("preset", "paper"),
         ("synchronization", "trajectory"),
+        ("staggered_resets", False),
         ("num_levels", 100),
     ],
 )

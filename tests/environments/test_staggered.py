@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from impala_tf.environments import suites
+from impala_tf.environments import spaces, suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.staggered import Staggered, staggered
 from impala_tf.types import EnvOutput
@@ -43,8 +42,7 @@ def test_games_of_one_length_do_not_end_together(vectorize: Any) -> None:
     """All unrolls of a batch would show the same part of a game."""
     count = 8
     vector = vectorize([fixed_length] * count)
-    vector.spec = EnvSpec("Scripted-v0", max_episode_steps=LENGTH)
-    environment = BatchedEnvironment(staggered(vector, seed=1))
+    environment = BatchedEnvironment(staggered(vector, LENGTH, seed=1))
     environment.reset()
     outputs = [environment.step(actions(*[0] * count)) for _ in range(6 * (LENGTH + 1))]
     environment.close()
@@ -111,4 +109,40 @@ def test_the_other_episodes_are_the_same() -> None:
 def test_other_environments_are_left_alone(name: str) -> None:
     """CartPole's own vector environment would restart all; the others have no time limit."""
     vector = suites.make(level(name), 4, 1)
-    assert staggered(vector, 1) is vector
+    assert staggered(vector, suites.spec(level(name)).time_limit, 1) is vector
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "limit"),
+    [
+        ("Acrobot-v1", {}, 500),
+        ("Acrobot-v1", {"num_action_repeats": 3}, 167),
+        ("Acrobot-v1", {"level_kwargs": '{"max_episode_steps": 50}'}, 50),
+        ("Acrobot-v1", {"level_kwargs": '{"max_episode_steps": -1}'}, 0),
+        (f"CartPole-v1,{WORLDS}:ShortCartPole-v1", {}, 0),
+        (f"{WORLDS}:Pictures-v0", {}, 0),
+        (f"{WORLDS}:acrobot", {}, 500),
+    ],
+)
+def test_the_time_limit_is_that_of_an_agent_s_episode(
+    name: str, flags: dict[str, Any], limit: int
+) -> None:
+    """Cuts that are spread over less than an episode would leave them close together."""
+    assert suites.spec(level(name, **flags)).time_limit == limit
+
+
+def test_a_level_sees_no_options_that_nobody_gave() -> None:
+    """One that looks for its own options in them would break at each cut."""
+    seen: list[Any] = []
+
+    class Asking(worlds.Scripted):
+        def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+            seen.append(kwargs["options"])
+            return super().reset(**kwargs)
+
+    vector = SyncVectorEnv([lambda: spaces.Simplify(Asking(((LENGTH, False, True),)))])
+    environment = BatchedEnvironment(Staggered(vector, np.array([3])))
+    environment.reset()
+    for _ in range(5):
+        environment.step(actions(0))
+    assert seen == [None, None]

@@ -31,6 +31,7 @@ def test_spec_of_a_vector_level() -> None:
         frames_per_step=1,
         protocol=f"Gymnasium {WORLDS}:MaskedCartPole-v1, vector 2, 2 actions, action repeat 1, "
         "at most 500 frames",
+        time_limit=500,
     )
 
 

@@ -63,6 +63,11 @@ class PacedCartPoleVector(CartPoleVectorEnv):
         return super().step(action)
 
 
+def acrobot() -> gymnasium.Env[Any, Any]:
+    """A level of the user's own, with the time limit of a registered one."""
+    return gymnasium.make("Acrobot-v1")
+
+
 class Scripted(gymnasium.Env[np.ndarray, Any]):
     """Ends its episodes as the script says; observes (episode, step, last action as received).
 
