@@ -103,4 +103,5 @@ def test_a_time_limit_ends_in_a_checkpoint_and_the_run_resumes(
     assert "write a checkpoint" in run.frontend("stop")
     run.wait_until_over()
     assert run.state() == "COMPLETED"
-    assert run.output().count("stopped at ") == 2
+    # On a slow machine, its time may end once more before it is told to stop.
+    assert run.output().count("stopped at ") >= 2
