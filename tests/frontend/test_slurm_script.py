@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,36 @@ def test_the_script_is_as_agreed() -> None:
 def test_bash_can_read_the_scripts() -> None:
     for text in (render(), render(slurm_learners=1, slurm_actors=0)):
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_stop_as_the_time_ends_is_not_lost(is_stopped: bool, tmp_path: Path) -> None:
+    """The script runs for real, on commands that only write down how they were called."""
+    calls, mark, srun = tmp_path / "calls", tmp_path / "slurm-7.stopped", tmp_path / "srun.pid"
+    told = "kill -USR1 $PPID"  # that its time is nearly over; a run that is then ended has left: 75
+    programs = {
+        "srun": f"trap 'exit 75' TERM; echo $$ > {srun}; {told}; while :; do sleep 0.1; done",
+        "scancel": f"{f'touch {mark};' if is_stopped else ''} kill -TERM $(cat {srun})",
+        "scontrol": "",
+    }
+    for name, does in programs.items():
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'#!/bin/bash\necho "{name} $*" >> {calls}\n{does}\n')
+        path.chmod(0o755)
+    script = slurm.render(
+        Given({**FLAGS, "slurm_learners": 1, "slurm_actors": 0, "logdir": str(tmp_path)})
+    )
+    environment = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    bash = ["bash", "-c", script]
+    ended = subprocess.run(bash, env=environment, timeout=60)
+    assert ended.returncode == 0
+    assert ("scontrol requeue 7" in calls.read_text()) == (not is_stopped)
+    if is_stopped:  # Slurm starts a job again whose node was lost, too
+        calls.unlink()
+        again = subprocess.run(bash, env=environment, capture_output=True, text=True, check=True)
+        assert "job 7 was stopped" in again.stdout
+        assert not calls.exists()
 
 
 def test_one_node_needs_no_heterogeneous_job() -> None:

@@ -34,7 +34,7 @@ from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.node import state as files
 from impala_tf.logdir import Logdir, moved_aside, write_atomically
 
-_NAME, _SCRIPT = "slurm", "slurm.sh"
+_NAME, _SCRIPT, _STOP_MARK = "slurm", "slurm.sh", "slurm-{job}.stopped"
 _COMMAND_S = 60.0
 _TAIL_BYTES = "20000"
 _HEAD = """\
@@ -47,6 +47,11 @@ _HEAD = """\
 """
 _BODY = """\
 
+stopped={mark} # written by the command: frontend stop
+if [ -e "$stopped" ]; then
+    echo "job $SLURM_JOB_ID was stopped; start the run again as it was started before"
+    exit 0
+fi
 # Comes two minutes before the time is over: the learners write a checkpoint, and all nodes leave.
 late= interrupted=
 trap 'late=1 interrupted=1; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
@@ -56,6 +61,7 @@ on_every_node=(--cpu-bind=none --wait=0 --kill-on-bad-exit=0)
 {steps}
 while interrupted=; wait "$learners"; status=$?; [ "$interrupted" ]; do :; done
 if [ "$late" ] && {{ [ "$status" = 0 ] || [ "$status" = {left} ]; }}; then
+    [ -e "$stopped" ] && exit 0
     exec scontrol requeue "$SLURM_JOB_ID"
 fi
 {end}exit "$status"
@@ -93,6 +99,7 @@ def render(given: Given) -> str:
     output = str(logdir).replace("%", "%%") + "/slurm-%j.out"
     head = _HEAD.format(name=f"impala-{name}", output=_quoted(output), workdir=_quoted(Path.cwd()))
     body = _BODY.format(
+        mark=shlex.quote(f"{logdir}/") + _STOP_MARK.format(job='"$SLURM_JOB_ID"'),
         command=shlex.join([*program, *configs.to_flags(flags)]),
         steps=_BOTH_STEPS if given["slurm_actors"] else _ONE_STEP,
         left=LEFT,
@@ -115,6 +122,8 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
             print(f"the run that was in {logdir} is now in {moved}")
         logdir.mkdir(parents=True, exist_ok=True)
         write_atomically(logdir / _SCRIPT, script)
+        for mark in logdir.glob(_STOP_MARK.format(job="*")):  # a new Slurm counts from 1 again
+            mark.unlink()
         number = _slurm("sbatch", "--parsable", str(logdir / _SCRIPT)).strip().partition(";")[0]
         write_record(logdir, _NAME, {"job": number})
     except OSError as error:
@@ -168,6 +177,9 @@ def stop(job: Job) -> int:
     if not states:
         print(f"job {job.number} is not in the queue any more")
     elif "RUNNING" in states:
+        # If its time is just over, the script would queue it again.
+        with contextlib.suppress(OSError):
+            (job.logdir / _STOP_MARK.format(job=job.number)).touch()
         # Its nodes stop their learners first, and the script ends after them.
         _slurm("scancel", "--signal=INT", job.number)
         print(f"job {job.number} stops: the learners write a checkpoint")
