@@ -14,8 +14,9 @@ class SlurmConfig:
     slurm_actors: int = 1
     """--engine=slurm: nodes with actors. 0: one node does everything."""
     slurm_time: str = ""
-    """--engine=slurm: sbatch's --time, such as 12:00:00. When it is over, the job writes a
-    checkpoint, joins the queue again, and resumes. Default: the partition's."""
+    """--engine=slurm: time limit of the job, as sbatch's --time: 12:00:00, or 30 for 30 minutes.
+    Two minutes before it ends, the run writes a checkpoint; then the job joins the queue again, and
+    resumes. Default: the partition's."""
     slurm_options: str = ""
     """--engine=slurm: options of sbatch for all nodes, such as "--partition=x --account=y"."""
     slurm_learner_options: str = ""

@@ -1,6 +1,6 @@
 """The flags, grouped as `--help` shows them. A field's docstring is its help text.
 
-`--help` keeps the line breaks of these texts, so they break where a sentence ends.
+`--help` shows the first sentence of a text, `--help_all` all of it. Line breaks have no meaning.
 
 A `Config` has a value for every flag. What a command line gives is a `flag_values.Given`;
 `defaults.resolve` makes the one of the other. `Derived` flags get their values there, from the
@@ -72,9 +72,9 @@ class RunConfig:
     """module:Class, comma separated: classes of yours that are told what the learner does, and may
     add metrics or end the run (see impala_tf.callbacks.Callback)."""
     info_metrics: str = ""
-    """NAME, comma separated: numbers in the level's info at the end of an episode that become
-    metrics: means over the last 100 episodes, in the column info/NAME. NAME of a dictionary in
-    info: dictionary/NAME."""
+    """Names of numbers in the level's info, comma separated. The value at the end of an episode
+    becomes a metric: its mean over the last 100 episodes, in the column info/NAME. For a key in a
+    dictionary of info: DICTIONARY/KEY."""
     track_project: str = "impala_tf"
     """--track=wandb: the project there."""
     track_group: str = ""
@@ -85,13 +85,13 @@ class RunConfig:
     """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
     here until 'wandb sync'. metrics.csv and TensorBoard are always written."""
     video_every: int | None = None
-    """Frames from one video of a game to the next. Each shows the next checkpoint.
-    In LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
+    """Make a video of a game about every this many frames, with the next checkpoint. Default: none.
+    Videos are in LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
     eval_every: int | None = None
-    """Frames from one evaluation to the next. Each plays --test_num_episodes games with the next
-    checkpoint; the last one of the run is evaluated, too. On Procgen, these are unseen levels,
-    elsewhere seeds that training does not use.
-    In LOGDIR/evaluation.csv, TensorBoard (eval/), and W&B if it is on."""
+    """Play --test_num_episodes games about every this many frames, with the next checkpoint, and
+    with the run's last one. On Procgen, they are on unseen levels, elsewhere with seeds that
+    training does not use. Default: never.
+    Results are in LOGDIR/evaluation.csv, TensorBoard (eval/), and W&B if it is on."""
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints."""
     metrics_interval_s: float = 10.0
@@ -240,10 +240,10 @@ class ProcessConfig:
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""
     learner_threads: int | None = None
-    """CPU threads among which a learner divides each operation. With fewer than there are cores,
-    they leave their core to actors while they wait for each other. Default: as many as cores;
-    half of that in runs on this machine alone whose updates take about as long as acting (appo with
-    ShallowConvNetAgent or SeparateMLPAgent)."""
+    """CPU threads that a learner uses for each operation. If these are fewer than the cores, a
+    thread that waits for another one leaves its core to actors. Default: one per core; half of
+    that for appo with ShallowConvNetAgent or SeparateMLPAgent, in runs on this machine alone with
+    an actor for each core."""
     job_name: Literal["", "learner", "actor"] = ""
     """Run one process of a cluster by hand (sandbox/example_by_hand.md).
     Default: everything on this machine, or what the environment variable TF_CONFIG says."""
@@ -320,8 +320,8 @@ class ClusterConfig:
     engine: Literal["", "ssh", "slurm", "kubernetes", "skypilot", "ray"] = ""
     """ssh: launch the run on the machines of --workers_csv_path, which means this engine; slurm,
     kubernetes: submit the run as a job that starts --join on each of its nodes (docs/engines.md);
-    skypilot: write the YAML of such a job; ray: let a Ray cluster place each process, and make it
-    again when its node is lost. --dry_run prints what they get."""
+    skypilot: write the YAML of such a job; ray: let a Ray cluster place each process, and restart
+    it elsewhere when its node is lost. --dry_run prints what the engine would get."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,14 +14,14 @@ class EvaluationConfig:
     """Whole games to play."""
     test_policy: Literal["greedy", "sampled"] = "sampled"
     """greedy: the most likely action; sampled: drawn from the policy, as in training.
-    After dqn, sampled means that one action in a hundred is random."""
+    For agents of dqn and pqn, sampled means that one action in a hundred is random."""
     checkpoint: Literal["newest", "best"] = "newest"
     """Which checkpoint plays. best: the one that was written at the highest mean return."""
     video: bool = False
     """Also write an mp4 of one game to the logdir. Only with --mode=test."""
     trust_level_module: bool = False
-    """Import the Python module that the run in --logdir names for its level (module:Level-v0).
-    Its code runs on this machine, so --mode=test, report and export ask first."""
+    """Import the Python modules that the run in --logdir names, such as those of its level, network
+    or algorithm. Their code runs on this machine, so --mode=test, report and export ask first."""
 
 
 @dataclasses.dataclass(frozen=True)
