@@ -34,10 +34,33 @@ def epsilon_ladder(num_envs: int, actor: int, num_actors: int) -> np.ndarray:
     return (_EPSILON ** (1.0 + _EXPONENT * height)).astype(np.float32)
 
 
-def reported(epsilons: np.ndarray) -> np.ndarray:
+def epsilons_of(levels: np.ndarray, num_levels: int, actor: int, num_actors: int) -> np.ndarray:
+    """Returns how often each environment of an actor explores: every level has its own ladder.
+
+    Args:
+      levels: which level each environment plays, int [N]; as `suites.assigned` says.
+      num_levels: of the run.
+      actor, num_actors: as of `epsilon_ladder`.
+
+    Returns:
+      float32 [N].
+    """
+    epsilons = np.empty(len(levels), np.float32)
+    for level in np.unique(levels):
+        mine = levels == level
+        sharing = max(1, len(range(level, num_actors, num_levels)))  # actors that play it
+        epsilons[mine] = epsilon_ladder(mine.sum(), actor // num_levels, sharing)
+    return epsilons
+
+
+def reported(epsilons: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Returns which environments' games tell how well the agent plays, bool [N].
 
-    Those that explore little; all, if there are none.
+    Those that explore little; of a level that has none of these, all.
+
+    Args:
+      epsilons: float32 [N].
+      levels: which level each environment plays, int [N].
     """
     little = epsilons <= REPORTED_EPSILON
-    return little if little.any() else np.ones_like(little)
+    return little | ~np.isin(levels, levels[little])

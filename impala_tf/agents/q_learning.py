@@ -8,7 +8,7 @@ from impala_tf.agents import exploration
 from impala_tf.agents.interface import AgentInterface
 from impala_tf.agents.returns import n_step_returns
 from impala_tf.config import Config
-from impala_tf.types import Episode, Unroll
+from impala_tf.types import EnvironmentSpec, Episode, Unroll
 
 
 class QLearning:
@@ -17,29 +17,38 @@ class QLearning:
     Args:
       config: the run's.
       epsilons: how often each environment explores, float32 [N].
+      levels: which level each environment plays, int [N].
     """
 
-    def __init__(self, config: Config, epsilons: np.ndarray) -> None:
+    def __init__(self, config: Config, epsilons: np.ndarray, levels: np.ndarray) -> None:
         self._loss = config.loss
         self.epsilons = epsilons
-        self._reported = exploration.reported(epsilons)
+        self._reported = exploration.reported(epsilons, levels)
 
     @classmethod
     def of(
-        cls, interface: AgentInterface, config: Config, actor: int, num_actors: int
+        cls,
+        interface: AgentInterface,
+        config: Config,
+        spec: EnvironmentSpec,
+        levels: np.ndarray,
+        actor: int,
+        num_actors: int,
     ) -> QLearning | None:
         """Returns how an actor explores; None if its agent has no Q-values.
 
         Args:
           interface: of the actor's agent.
           config: the run's.
+          spec: of the run's level, or levels.
+          levels: which level each of the actor's environments plays, int [N].
           actor: index of the actor.
           num_actors: of the run; 0: unknown.
         """
         if not interface.has_q_values:
             return None
-        num_envs = config.process.envs_per_actor
-        return cls(config, exploration.epsilon_ladder(num_envs, actor, num_actors))
+        of_each = exploration.epsilons_of(levels, len(spec.levels), actor, num_actors)
+        return cls(config, of_each, levels)
 
     def reported(self, episodes: list[Episode]) -> list[Episode]:
         """Returns the games of environments that explore little."""

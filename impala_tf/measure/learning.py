@@ -213,7 +213,7 @@ def played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unroll
     length = config.optimizer.unroll_length
     environments = BatchedEnvironment(suites.make(config.environment, num_envs, config.run.seed))
     kept = _KeptUnrolls([variable.numpy() for variable in agent.variables])
-    q_learning = QLearning.of(agent.interface, config, 0, 1)
+    q_learning = QLearning.of(agent.interface, config, spec, environments.level_indices, 0, 1)
     epsilons = None if q_learning is None else q_learning.epsilons
     network = OwnNetwork(agent, spec, num_envs, config.run.seed, epsilons)
     actor = Actor(

@@ -104,7 +104,7 @@ def main(given: Given) -> int:
         _log.error("%s", error)
         client.close()
         return USELESS
-    q_learning = QLearning.of(interface, config, task, num_actors)
+    q_learning = QLearning.of(interface, config, spec, environment.level_indices, task, num_actors)
 
     def act() -> None:
         client.handshake()

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.agents.distributions import EpsilonGreedy
-from impala_tf.agents.exploration import epsilon_ladder, reported
+from impala_tf.agents.exploration import epsilon_ladder, epsilons_of, reported
+from impala_tf.environments import suites
 
 
 def test_the_ladder_is_that_of_ape_x() -> None:
@@ -57,5 +58,28 @@ def test_entropy_and_divergence_are_those_of_the_probabilities() -> None:
 
 def test_only_games_with_little_exploration_are_reported() -> None:
     """Random actions in half of the steps would hide what was learned."""
-    np.testing.assert_array_equal(reported(np.array([0.4, 0.06, 0.04, 0.001])), [0, 0, 1, 1])
-    np.testing.assert_array_equal(reported(np.array([0.4, 0.3])), [1, 1])
+    one = np.zeros(4, int)
+    np.testing.assert_array_equal(reported(np.array([0.4, 0.06, 0.04, 0.001]), one), [0, 0, 1, 1])
+    np.testing.assert_array_equal(reported(np.array([0.4, 0.3]), one[:2]), [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("count", "num_envs", "num_actors"),
+    [(57, 8, 8), (16, 16, 4), (4, 8, 1), (2, 8, 1), (3, 4, 8), (4, 1, 8), (2, 4, 0)],
+)
+def test_each_of_several_levels_has_a_ladder(count: int, num_envs: int, num_actors: int) -> None:
+    """Otherwise one level would only be explored, and another one only be played."""
+    epsilons: dict[int, list[float]] = {level: [] for level in range(count)}
+    told = set()
+    for actor in range(max(num_actors, count if num_actors == 0 else 1)):
+        mine = suites.assigned(count, actor, num_actors)
+        parts = [len(range(k, num_envs, len(mine))) for k in range(len(mine))]
+        levels = np.repeat(mine, parts)
+        found = epsilons_of(levels, count, actor, num_actors)
+        told |= set(levels[reported(found, levels)])
+        for level, epsilon in zip(levels, found, strict=True):
+            epsilons[level].append(float(epsilon))
+    assert told == set(range(count)), "every level has games that are reported"
+    for ladder in epsilons.values():
+        steps = np.linspace(0, 1, len(ladder)) if len(ladder) > 1 else np.array([0.5])
+        np.testing.assert_allclose(sorted(ladder, reverse=True), 0.4 ** (1 + 7 * steps), rtol=1e-5)

@@ -55,7 +55,9 @@ def test_errors_are_those_of_the_actors_own_q_values() -> None:
     agent = make_agent("MLPAgent", spec, heads="q_values")
     unroll = random_unrolls(unroll_specs(agent, spec, T), N)
     last = np.random.default_rng(1).normal(size=(N, A)).astype(np.float32)
-    found = QLearning(config, np.full(N, 0.1)).with_td_errors(unroll, last).td_errors
+    found = (
+        QLearning(config, np.full(N, 0.1), np.zeros(N, int)).with_td_errors(unroll, last).td_errors
+    )
     assert found.shape == (N, T) and found.dtype == np.float32
     seen = unroll.agent_outputs.policy_logits
     q_values = np.concatenate([seen, last[:, None]], axis=1)
@@ -69,6 +71,6 @@ def test_errors_are_those_of_the_actors_own_q_values() -> None:
 
 
 def test_games_of_curious_environments_are_not_reported() -> None:
-    acting = QLearning(resolved_config(algorithm="dqn"), np.array([0.4, 0.01]))
+    acting = QLearning(resolved_config(algorithm="dqn"), np.array([0.4, 0.01]), np.zeros(2, int))
     games = [Episode(1.0, 10, environment=0), Episode(2.0, 10, environment=1)]
     assert acting.reported(games) == games[1:]
