@@ -14,6 +14,10 @@ from pathlib import Path
 _OF_A_RUN = ("config.json", "metrics.csv", "checkpoints", "processes", "cluster.json")
 
 
+MIRRORED = "mirrored"
+"""Folder in a mirror (--mirror), and in no logdir."""
+
+
 class Logdir:
     """The paths of a run. Creates nothing."""
 
@@ -38,6 +42,11 @@ class Logdir:
     def is_exported(self) -> bool:
         """Whether this is such a folder. It has no run."""
         return self.agent.is_file() and not self.config.exists()
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether this is what --mirror copies of a run, which looks like a logdir."""
+        return (self.path / MIRRORED).is_dir()
 
     def replay(self, learner: int) -> Path:
         """Folder of a learner's replay, with --save_replay."""

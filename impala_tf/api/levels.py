@@ -133,26 +133,40 @@ def _written(level: Callable[..., Any]) -> Level:
     )
 
 
-def identity(level: Any) -> Any:
+def identity(level: Any, within: tuple[Any, ...] = ()) -> Any:
     """Returns what is equal for a function that is defined twice alike, in one process.
 
     The text of its module would not do: that holds the globals, which may have changed since.
+
+    Args:
+      level: the function, or a part of it.
+      within: the functions that it is a part of.
     """
+    if any(level is outer for outer in within):  # a recursive function
+        return "recursive"
+    of = functools.partial(identity, within=(*within, level))
     match level:
         case str() | bytes() | int() | float() | None:
             return level
         case tuple() | list():
-            return [identity(each) for each in level]
+            return [of(each) for each in level]
         case dict():
-            return [(identity(key), identity(value)) for key, value in level.items()]
+            return [(of(key), of(value)) for key, value in level.items()]
         case functools.partial():
-            return [identity(each) for each in (level.func, level.args, level.keywords)]
+            return [of(each) for each in (level.func, level.args, level.keywords)]
         case types.CodeType():
-            return [level.co_code, level.co_names, identity(level.co_consts)]
+            return [level.co_code, level.co_names, of(level.co_consts)]
         case types.FunctionType():
-            cells = [identity(cell.cell_contents) for cell in level.__closure__ or ()]
-            return [identity(level.__code__), identity(level.__defaults__), cells]
+            cells = [of(_content(cell)) for cell in level.__closure__ or ()]
+            return [of(level.__code__), of(level.__defaults__), cells]
     return type(level).__name__  # nothing is known that stays
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is not assigned yet
+        return None
 
 
 _trained_here: dict[Path, Any] = {}  # {module that `write` made: identity of its function}

@@ -22,11 +22,10 @@ from impala_tf.checkpoint import files
 from impala_tf.checkpoint.files import DamagedError
 from impala_tf.checkpoint.targets import Target
 from impala_tf.config import ConfigError
-from impala_tf.logdir import Logdir, write_atomically
+from impala_tf.logdir import MIRRORED, Logdir, write_atomically
 
 FORMAT = 1
 _KEPT = 3  # checkpoints
-_NOTES = "mirrored"
 _ASIDE = ".mirror-"  # how folders in the logdir begin that hold what is being copied
 # Replaced as a whole now and then, so older checkpoints must not depend on the newest one's.
 _TEXTS = ("config.json", "config.yaml", "best/best.json", "wandb/run_id")
@@ -56,7 +55,7 @@ class Manifest(NamedTuple):
     @property
     def note(self) -> str:
         """The name of its file."""
-        return f"{_NOTES}/{files.folder_name(self.learner_updates)}.json"
+        return f"{MIRRORED}/{files.folder_name(self.learner_updates)}.json"
 
 
 class Snapshot(NamedTuple):
@@ -138,9 +137,9 @@ class Mirror:
           OSError: the place cannot be used.
         """
         names = list(self._target.sizes())
-        if names and not any(name.startswith(f"{_NOTES}/") for name in names):
+        if names and not any(name.startswith(f"{MIRRORED}/") for name in names):
             return min(names)
-        name, text = f"{_NOTES}/README.txt", _README.format(os.urandom(8).hex())
+        name, text = f"{MIRRORED}/README.txt", _README.format(os.urandom(8).hex())
         with tempfile.TemporaryDirectory() as folder:
             sent, back = Path(folder, "sent"), Path(folder, "back")
             sent.write_text(text)
@@ -250,7 +249,7 @@ class Mirror:
         kept = self._kept or []
         needed = {manifest.note for manifest in kept}.union(*(each.files for each in kept))
         # A checkpoint's note first: without its files, it would be damaged.
-        for name in sorted(there, key=lambda name: not name.startswith(_NOTES)):
+        for name in sorted(there, key=lambda name: not name.startswith(MIRRORED)):
             if name not in needed and _OURS.fullmatch(name):
                 with contextlib.suppress(FileNotFoundError):
                     self._target.remove(name)
@@ -364,4 +363,4 @@ def _updates(checkpoint: Path) -> int:
 
 
 def _notes(names: Iterable[str]) -> set[str]:
-    return {name for name in names if name.startswith(f"{_NOTES}/") and name.endswith(".json")}
+    return {name for name in names if name.startswith(f"{MIRRORED}/") and name.endswith(".json")}

@@ -107,7 +107,8 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
 def recipe(env: EnvironmentConfig) -> dict[str, Any]:
     """Returns ALE's own vector environment with its settings; see `suites.recipe`."""
     settings = {"game": rom_of(env.level_name), "num_envs": 1, **_settings(env)}
-    return {"imports": [], "make": "ale_py.vector_env:AtariVectorEnv", "settings": settings}
+    make = {"imports": [], "make": "ale_py.vector_env:AtariVectorEnv", "settings": settings}
+    return {**make, "lost_life_starts_episode": env.terminal_on_life_loss}
 
 
 def render_twin(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:

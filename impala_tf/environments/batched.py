@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,8 +27,8 @@ LIFE_LOST = f"a life was lost{OWN}"
 CUT = f"an episode was cut{OWN}"
 """Key of `info`, bool [N]: an episode was truncated here whose return means nothing."""
 AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
-_CLOSE_S = 1.0
-"""How long closing waits for an unfinished step. If its worker process has gone, none ends."""
+_CLOSE_S, _END_S = 1.0, 10.0
+"""How long closing waits for an unfinished step, and for worker processes to end."""
 
 
 class BatchedEnvironment:
@@ -165,17 +166,35 @@ def ends_with_parent(env: gymnasium.Env[Any, Any], parent_pid: int) -> gymnasium
 
 
 def close(vector: VectorEnv[Any, Any, Any]) -> None:
-    """Closes environments, even if some of their worker processes have gone."""
+    """Closes environments, even if some of their worker processes have gone.
+
+    What a level's own code raises there is only logged: nothing is lost with it.
+    """
     inner = vector.unwrapped
-    if not isinstance(inner, AsyncVectorEnv):
-        vector.close()
-        return
+    try:
+        if isinstance(inner, AsyncVectorEnv):
+            _close_processes(vector, inner)
+        else:
+            vector.close()
+    except (Exception, SystemExit) as error:
+        _log.warning("the environments did not close: %s", plug_ins.raised(error))
+
+
+def _close_processes(vector: VectorEnv[Any, Any, Any], inner: AsyncVectorEnv) -> None:
+    def kill() -> None:
+        for process in inner.processes:
+            process.kill()
+
+    # Gymnasium waits for them without a limit, and a level's close() may hang.
+    timer = threading.Timer(_END_S, kill)
+    timer.start()
     try:
         vector.close(timeout=_CLOSE_S)
     except (EOFError, OSError) as error:
         _log.warning("a worker process of the environments had ended before: %r", error)
     finally:
+        timer.cancel()
+        kill()
         for process in inner.processes:
-            process.kill()
             process.join()
         inner.closed = True

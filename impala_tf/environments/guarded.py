@@ -125,15 +125,14 @@ class GuardedEnvironment:
 
     def close(self) -> None:
         """Closes the environments and the processes that they run in."""
-        self._watchdog.close()
         self._close_environment()
+        self._watchdog.close()
         self._maker.shutdown()
 
     def _close_environment(self) -> None:
-        try:
+        names = ", ".join(self._level_names)
+        with self._watchdog.expects(lambda: f"environments of {names}: closing takes"):
             self._environment.close()
-        except Exception as problem:  # A level's own code. What is broken may not close either.
-            _log.warning("the environments did not close: %r", problem)
 
     def _finished(self) -> list[Episode]:
         """Returns the whole games that finished, without those with NaN or infinite rewards."""

@@ -81,18 +81,25 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
         its autoreset mode are not supported, or it cannot be made with these arguments.
     """
     if not own_levels.is_own(env.level_name) and _has_fitting_vector(env):
-        vector = _vectorize(env, num_envs, "vector_entry_point")
-        if not _has_channels_first(vector):
-            return vector
-        _close(env.level_name, vector)
-        if find(env.level_name).entry_point is None:
-            raise ConfigError(
-                f"--level_name={env.level_name}: its vector environment has images"
-                f" {vector.single_observation_space}; they must be [H, W, C]"
-            )
+        try:
+            return _own_vector(env, num_envs)
+        except ConfigError:  # its environments one by one may have what an agent can learn
+            if find(env.level_name).entry_point is None:
+                raise
     if num_envs == 1 or not _needs_processes(env):
         return _vectorize(env, num_envs, "sync")
     return _vectorize(env, num_envs, "async", vector_kwargs={"context": "spawn"})
+
+
+def _own_vector(env: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
+    vector = _vectorize(env, num_envs, "vector_entry_point")
+    if _has_channels_first(vector):
+        _close(env.level_name, vector)
+        raise ConfigError(
+            f"--level_name={env.level_name}: its vector environment has images"
+            f" {vector.single_observation_space}; they must be [H, W, C]"
+        )
+    return vector
 
 
 def _has_channels_first(vector: VectorEnv[Any, Any, Any]) -> bool:
@@ -215,7 +222,7 @@ def _of_old_gym(level_name: str) -> EnvSpec:
         import gym
         import shimmy
     except ImportError as error:
-        raise ConfigError(missing_package(level_name, "gym")) from error
+        raise ConfigError(missing_package(f"--level_name={level_name}", "gym")) from error
     if module_of(level_name):
         plug_ins.look_in_current_folder()
     old = level_name.removeprefix(_OLD_GYM)
@@ -343,7 +350,7 @@ def _problem(env: EnvironmentConfig, error: Exception) -> str | None:
         return f"{flag}: {error}"
     if not is_own and isinstance(error, (gymnasium.error.DependencyNotInstalled, ImportError)):
         reason = " ".join(str(error).split())
-        missing = explained(env.level_name, error)
+        missing = explained(flag, error)
         return missing or f"{flag}: a package that it needs is not installed: {reason}"
     if not is_own and env.level_kwargs:  # the level's own error, most likely
         return f"{flag} with --level_kwargs={env.level_kwargs}: raised {plug_ins.raised(error)}"

@@ -27,7 +27,7 @@ class InfoMetrics:
     """Reads numbers from the `info` of vector environments.
 
     Args:
-      names: keys of `info`; 'a/b' is the key b of the dictionary a.
+      names: keys of `info`; 'a/b' is the key b of the dictionary a, if there is no key 'a/b'.
       level_name: of the level, for the warning.
       warns: whether a name that is not there is warned about, once, after the first episode.
     """
@@ -53,7 +53,7 @@ class InfoMetrics:
         last, number = _own(info, number)
         if same_step:
             last = last.get(_FINAL, {})
-        found = tuple(_number(last, name.split("/"), number) for name in self._names)
+        found = tuple(_named(last, name, number) for name in self._names)
         if self._warns:
             self._warns = False
             self._warn(found, last, number)
@@ -96,6 +96,10 @@ def _own(info: Info, number: int) -> tuple[Info, int]:
             return part, number
         number -= count
     return info, number
+
+
+def _named(info: Info, name: str, number: int) -> float | None:
+    return _number(info, [name] if name in info else name.split("/"), number)
 
 
 def _number(info: Info, path: Sequence[str], number: int) -> float | None:

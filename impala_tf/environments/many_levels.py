@@ -27,7 +27,7 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
     action a means a modulo n. Numbers are scaled to each level's own bounds.
 
     Args:
-      parts: at least one; their observations are alike.
+      parts: at least one; agents see the same kind and shape of observations of all.
       levels: the index of each part's level.
       actions: the union of the levels' actions.
     """
@@ -46,11 +46,15 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
         first = self._parts[0]
         self.metadata = first.metadata
         self.same_step = np.concatenate([same_step(part) for part in self._parts])
-        self.single_observation_space = first.single_observation_space
+        self.single_observation_space = spaces.seen(first.single_observation_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.single_action_space = spaces.agent_space(actions)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._to_level = [_to_level(part) for part in self._parts]
+        # Levels may show the same to agents, and differ in the shapes of their arrays.
+        self._to_agent = [
+            spaces.observation_converter(part.single_observation_space) for part in self._parts
+        ]
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -60,7 +64,7 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
             part.reset(seed=None if seed is None else seed + k * _SEEDS_APART, options=options)[0]
             for k, part in enumerate(self._parts)
         ]
-        return _joined(observations), {}
+        return self._joined(observations), {}
 
     def step(self, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Steps all environments."""
@@ -75,12 +79,18 @@ class ManyLevels(VectorEnv[Any, Any, Any]):
         ]
         counts = [part.num_envs for part in self._parts]
         return (
-            _joined(observations),
+            self._joined(observations),
             np.concatenate(rewards),
             np.concatenate(terminated),
             np.concatenate(truncated),
             {LIFE_LOST: np.concatenate(lost), PARTS: list(zip(counts, infos, strict=True))},
         )
+
+    def _joined(self, observations: Sequence[Any]) -> Any:
+        shown = [see(part) for see, part in zip(self._to_agent, observations, strict=True)]
+        if isinstance(shown[0], dict):
+            return {name: np.concatenate([part[name] for part in shown]) for name in shown[0]}
+        return np.concatenate(shown)
 
     def render(self) -> Any:
         """Returns what the first part shows."""
@@ -100,9 +110,3 @@ def _to_level(part: VectorEnv[Any, Any, Any]) -> Callable[[np.ndarray], np.ndarr
     if isinstance(space, Discrete):
         return lambda actions: convert(actions % space.n)
     return convert
-
-
-def _joined(observations: Sequence[Any]) -> Any:
-    if isinstance(observations[0], dict):
-        return {part: np.concatenate([o[part] for o in observations]) for part in observations[0]}
-    return np.concatenate(observations)

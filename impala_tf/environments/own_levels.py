@@ -148,7 +148,7 @@ def import_module(flag: str, module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        if line := explained(flag.partition("=")[2], error):
+        if line := explained(flag, error):
             raise ConfigError(line) from error
         raise ConfigError(f"{flag}: {plug_ins.cannot_import(module, error)}") from error
 
@@ -175,7 +175,7 @@ def _make_one(
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
-        line = explained(env.level_name, error)
+        line = explained(flag, error)
         given = f" with --level_kwargs={env.level_kwargs}" if env.level_kwargs else ""
         raise ConfigError(line or f"{flag}{given}: raised {plug_ins.raised(error)}") from error
     made = _environment(flag, made)

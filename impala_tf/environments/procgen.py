@@ -173,7 +173,7 @@ def _check_engine(level_name: str) -> None:
     Importing EnvPool takes seconds and 100 MB, which a process that only looks a level up can save.
     """
     if importlib.util.find_spec("envpool") is None:
-        raise ConfigError(missing_package(level_name, "envpool"))
+        raise ConfigError(missing_package(f"--level_name={level_name}", "envpool"))
     try:
         ctypes.CDLL(_SHARED_LIBRARY)
     except OSError as error:

@@ -148,7 +148,7 @@ def _game(level_name: str) -> str:
     """Returns the game's name; ConfigError if there is no such game or its ROM is missing."""
     game, problem = level_name.removeprefix(_PREFIX), f"--level_name={level_name}: "
     if importlib.util.find_spec("stable_retro") is None:
-        raise ConfigError(missing_package(level_name, "stable_retro"))
+        raise ConfigError(missing_package(f"--level_name={level_name}", "stable_retro"))
     from stable_retro import data
 
     known = {name.lower(): name for name in data.list_games()}

@@ -7,6 +7,7 @@ spaces and dictionaries of them, and images are uint8 with channels last.
 
 from __future__ import annotations
 
+import logging
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,9 +18,12 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from gymnasium.spaces.utils import flatdim, flatten
 
+from impala_tf.config import plug_ins
 from impala_tf.environments import infos
 from impala_tf.environments.images import as_image
 from impala_tf.types import ActionSpec, Kind, ObservationSpec
+
+_log = logging.getLogger("impala_tf.environments")
 
 MAX_WORDS = 32
 """Longer texts are cut."""
@@ -54,10 +58,24 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, info = self.env.reset(seed=seed, options=options or None)
         return self._convert(observation), infos.only_numbers(info)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes an action; see `gymnasium.Env.step`."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._convert(observation), reward, terminated, truncated, infos.only_numbers(info)
+        # An action of shape (1,) often makes the reward one, too; vector environments need numbers.
+        return (
+            self._convert(observation),
+            float(np.asarray(reward).item()),
+            bool(terminated),
+            bool(truncated),
+            infos.only_numbers(info),
+        )
+
+    def close(self) -> None:
+        """Closes the environment. Errors of the level are logged: nothing is lost by them."""
+        try:
+            self.env.close()
+        except (Exception, SystemExit) as error:
+            _log.warning("the level's close() raised %s", plug_ins.raised(error))
 
 
 def simplified(space: Space[Any]) -> tuple[Space[Any], Callable[[Any], Any]]:
@@ -145,6 +163,18 @@ def observation_converter(space: Space[Any]) -> Callable[[Any], Any]:
     if space.dtype == np.uint8 and len(space.shape) == 2:
         return lambda batch: batch[..., np.newaxis]
     return lambda batch: batch.reshape(len(batch), -1).astype(np.float32, copy=False)
+
+
+def seen(space: Space[Any]) -> Space[Any]:
+    """Returns the space of what `observation_converter` makes. To convert that changes nothing."""
+    if isinstance(space, Dict):
+        return Dict({name: seen(part) for name, part in space.spaces.items()})
+    assert isinstance(space, Box)
+    if isinstance(space, Words) or (space.dtype == np.uint8 and len(space.shape) > 2):
+        return space
+    if space.dtype == np.uint8 and len(space.shape) == 2:
+        return Box(0, 255, (*space.shape, 1), np.uint8)
+    return Box(-np.inf, np.inf, (flatdim(space),), np.float32)
 
 
 def hash_words(text: str) -> np.ndarray:

@@ -63,14 +63,17 @@ _EXTRAS = {
 }  # fmt: skip
 
 
-def missing_package(level_name: str, package: str) -> str:
-    """Returns the line that says which extra a level needs; `package` is a key of _EXTRAS."""
+def missing_package(flag: str, package: str) -> str:
+    """Returns the line that says which extra a level needs; `package` is a key of _EXTRAS.
+
+    `flag` names what needs it, as --flag=value.
+    """
     extra = _EXTRAS[package]
     command = user_commands.install_extra(extra)
-    return f"--level_name={level_name}: needs the extra {extra}: {command}"
+    return f"{flag}: needs the extra {extra}: {command}"
 
 
-def explained(level_name: str, error: BaseException) -> str | None:
+def explained(flag: str, error: BaseException) -> str | None:
     """Returns the line of `missing_package` if a missing package caused `error`, else None.
 
     Gymnasium raises its own errors from the ImportError, and they name its own extras.
@@ -79,7 +82,7 @@ def explained(level_name: str, error: BaseException) -> str | None:
     while cause is not None:
         package = (getattr(cause, "name", None) or "").partition(".")[0]
         if isinstance(cause, ImportError) and package in _EXTRAS:
-            return missing_package(level_name, package)
+            return missing_package(flag, package)
         cause = cause.__cause__ or cause.__context__
     return None
 

@@ -6,14 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-from impala_tf.config import ConfigError, EnvironmentConfig
+from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
 from impala_tf.environments import atari, gym, own_levels, procgen, retro, spaces
-from impala_tf.environments.batched import BatchedEnvironment, same_step
+from impala_tf.environments.batched import BatchedEnvironment, close, same_step
 from impala_tf.environments.many_levels import ManyLevels
 from impala_tf.environments.suite import Suite, explained
 from impala_tf.types import EnvironmentSpec
@@ -179,18 +178,17 @@ def check_rendering(env: EnvironmentConfig) -> None:
             vector.reset(seed=0)
             _picture(level.level_name, vector)
         finally:
-            vector.close()
+            close(vector)
 
 
 def _picture(level_name: str, vector: VectorEnv[Any, Any, Any]) -> np.ndarray:
     """Returns what the only environment of `vector` draws, uint8 [H, W, 3]."""
     try:
         (picture,) = vector.render() or ()
-    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
-        line = explained(level_name, error)
-        if line is None:
-            raise
-        raise ConfigError(line) from error
+    except (Exception, SystemExit) as error:
+        flag = f"--level_name={level_name}"
+        raised = f"{flag}: its render() raised {plug_ins.raised(error)}"
+        raise ConfigError(explained(flag, error) or raised) from error
     drawn = np.asarray(picture)
     if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] != 3:
         got = "None" if picture is None else f"{drawn.dtype} {list(drawn.shape)}"

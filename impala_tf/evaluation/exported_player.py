@@ -23,15 +23,18 @@ def play(games: int = 10, choice: str = "sampled") -> list[float]:
         importlib.import_module(module)
     module, maker = level["make"].split(":")
     env = getattr(importlib.import_module(module), maker)(**level["settings"])
+    same_step = getattr(env.metadata.get("autoreset_mode"), "name", "") == "SAME_STEP"
+    counts_lives = level.get("lost_life_starts_episode", False)
     act = tf.saved_model.load(str(FOLDER)).signatures[choice]
     specs = act.structured_input_signature[1]
     inputs = {
         name: np.zeros((1, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
         for name, spec in specs.items()
     }
-    observation, _ = env.reset(seed=1)
+    observation, info = env.reset(seed=1)
     returns: list[float] = []
     total, starts, over = 0.0, True, False
+    lives = info["lives"][0] if counts_lives else 0
     while len(returns) < games:
         for part, name in level["inputs"].items():
             value = observation[part] if isinstance(observation, dict) else observation
@@ -41,10 +44,15 @@ def play(games: int = 10, choice: str = "sampled") -> list[float]:
         inputs |= {name: value.numpy() for name, value in answer.items() if name in inputs}
         inputs["last_action"] = answer["action"].numpy()
         chosen = answer["environment_action"].numpy()
-        observation, reward, terminated, truncated, _ = env.step(chosen)
+        observation, reward, terminated, truncated, info = env.step(chosen)
         inputs["reward"] = np.asarray(reward, np.float32)
-        # The step after the last one of a game ignores its action and starts the next game.
-        starts, over = over, bool(terminated[0] or truncated[0])
+        ended = bool(terminated[0] or truncated[0])
+        # Unless the mode is SAME_STEP, the step after the last one of a game ignores its action and
+        # starts the next game.
+        starts, was_over, over = ended if same_step else over, over, ended
+        if counts_lives:  # as in training: a core is reset
+            before, lives = lives, info["lives"][0]
+            starts = starts or bool(0 < lives < before and not was_over and not terminated[0])
         total += float(reward[0])
         if over:
             returns.append(total)

@@ -68,7 +68,8 @@ def first_seconds(frames: Iterable[np.ndarray], fps: float) -> tuple[bytes, floa
     """
     step = math.ceil(fps / _CLIP_MAX_FPS)
     shown = itertools.islice(frames, 0, max(1, int(CLIP_SECONDS * fps)), step)
-    kept = [_at_most(frame, _CLIP_HEIGHTS[0]) for frame in shown]
+    # Copies: a level may draw all its pictures into one array.
+    kept = [_at_most(frame, _CLIP_HEIGHTS[0]).copy() for frame in shown]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.mp4"
         for height, rate_factor in itertools.product(_CLIP_HEIGHTS, _CLIP_RATE_FACTORS):

@@ -12,7 +12,7 @@ from pathlib import Path
 import gymnasium
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config import ConfigError, Given, plug_ins, user_commands
 from impala_tf.logdir import write_atomically
 from impala_tf.measure.layers import layers_of
 from impala_tf.processes import players, trained_agent
@@ -84,9 +84,10 @@ def _exhibit(given: Given, setting: Setting) -> Exhibit:
     try:
         of_run = given.replace(logdir=str(run.logdir), seed=run.seed)
         trained = trained_agent.load(*resolve(as_trained(of_run)))
-    except ConfigError as error:
-        print(f"  {error.problems[0]}", flush=True)
-        return Exhibit(caption=f"no video: {error.problems[0]}" * given["report_videos"])
+    except (Exception, SystemExit) as error:  # also whatever a level's own code raises
+        problem = error.problems[0] if isinstance(error, ConfigError) else plug_ins.raised(error)
+        print(f"  {problem}", flush=True)
+        return Exhibit(caption=f"no video: {problem}" * given["report_videos"])
     layers = layers_of(trained.agent, trained.spec)
     exhibit = Exhibit(
         parameters=sum(layer.parameters for layer in layers),
@@ -101,8 +102,9 @@ def _filmed(exhibit: Exhibit, trained: TrainedAgent, run: Run) -> Exhibit:
     try:
         with players.filmed(players.of_checkpoint(trained), _MAX_GAMES) as (pictures, fps):
             mp4, seconds = video.first_seconds(pictures, fps)
-    except (ConfigError, gymnasium.error.Error) as error:
-        problem = " ".join(str(error).split())
+    except (Exception, SystemExit) as error:  # of a level, or of what draws it
+        own = isinstance(error, (ConfigError, gymnasium.error.Error))
+        problem = " ".join(str(error).split()) if own else plug_ins.raised(error)
         print(f"  no video: {problem}", flush=True)
         return exhibit._replace(caption=f"no video: {problem}")
     caption = (

@@ -15,6 +15,7 @@ from impala_tf.config import (
     ReportConfig,
     to_flag,
 )
+from impala_tf.logdir import Logdir
 from impala_tf.reporting.runs import Run
 
 # What says which process of the run wrote config.json and how it was started, or belongs to
@@ -111,10 +112,13 @@ def _level(name: str, runs: Sequence[Run]) -> Level:
 
 
 def _setting(label: str, members: Sequence[Run]) -> Setting:
-    """Keeps of each seed the run that got furthest, and of equal ones the newest."""
+    """Keeps of each seed the run that got furthest; of equal ones no mirror, and the newest."""
     ordered = sorted(
-        members, key=lambda run: (run.seed, -run.frames, -(run.ended_unix_s or math.inf))
-    )
+        members,
+        key=lambda run: (
+            run.seed, -run.frames, Logdir(run.logdir).is_mirror, -(run.ended_unix_s or math.inf)
+        ),
+    )  # fmt: skip
     first = {run.seed: run for run in reversed(ordered)}
     kept = tuple(run for run in ordered if first[run.seed] is run)
     return Setting(label, kept, tuple(run for run in ordered if first[run.seed] is not run))

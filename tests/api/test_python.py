@@ -115,6 +115,23 @@ def test_a_function_is_the_same_however_its_globals_change():
     assert levels.identity(first) == levels.identity(again) != levels.identity(other)
 
 
+def test_a_function_may_call_itself():
+    """A maze is often carved so."""
+
+    def made(size):
+        def carve(cells):
+            return cells if len(cells) == size else carve([*cells, 0])
+
+        def make():
+            return carve([]), later
+
+        if size < 0:
+            later = None
+        return make
+
+    assert levels.identity(made(3)) == levels.identity(made(3)) != levels.identity(made(4))
+
+
 def test_keywords_of_a_level_are_one_text_however_they_are_given():
     texts = [
         {"sutton_barto_reward": True},

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from impala_tf.environments import suites
+from impala_tf.environments import batched, suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import EnvOutput, Episode
 from tests.helpers import worlds
-from tests.helpers.games import WORLDS, actions, environment_of, level
+from tests.helpers.games import BROKEN_WORLDS, WORLDS, actions, environment_of, level
 
 
 def scripted_environment() -> BatchedEnvironment:
@@ -73,6 +75,28 @@ def test_episodes_are_whole_games() -> None:
     for _ in range(4):
         environment.step(actions(0, 0))
     assert environment.pop_episodes() == [Episode(3.0, 2, 0), Episode(1.0 + 2.0 + 3.0 + 4.0, 4, 1)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "processes"),
+    [("raise", "never"), ("exit", "never"), ("exit", "always"), ("hang", "always")],
+)
+def test_a_level_that_does_not_close_costs_nothing(
+    fault: str, processes: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Games that were played would be lost with it, or an actor would wait for ever."""
+    monkeypatch.setattr(batched, "_END_S", 2.0)
+    kwargs = f'{{"fault": "{fault}"}}'
+    name = f"{BROKEN_WORLDS}:DoesNotClose-v0"
+    made = suites.make(level(name, level_kwargs=kwargs, environment_processes=processes), 2, 1)
+    environment = BatchedEnvironment(made)
+    environment.reset()
+    environment.step(actions(0, 0))
+    began = time.monotonic()
+    environment.close()
+    assert time.monotonic() - began < 60
+    if processes == "never":
+        assert "the level's close() raised" in caplog.text
 
 
 def test_a_reset_forgets_unfinished_games() -> None:

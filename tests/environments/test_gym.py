@@ -40,6 +40,20 @@ def test_processes_behave_like_single_environments() -> None:
     environment.close()
 
 
+@pytest.mark.parametrize("processes", ["always", "never"])
+def test_a_reward_may_be_an_array_of_one_number(processes: str) -> None:
+    """It is where an action of shape (1,) is a part of the formula."""
+    arrays = level(f"{WORLDS}:ArrayRewards-v0", environment_processes=processes)
+    environment = environment_of(arrays, num_envs=2)
+    environment.reset()
+    outputs = [environment.step(actions(0, 1)) for _ in range(8)]
+    environment.close()
+    assert [output.reward.tolist() for output in outputs] == [[0, 0.5]] * 7 + [[0, 0]]
+    assert [output.terminated.tolist() for output in outputs] == [[False] * 2] * 6 + [
+        [True] * 2, [False] * 2,
+    ]  # fmt: skip
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Makes Ctrl-C work even if the tests run in the background, where shells ignore it."""

@@ -11,11 +11,13 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.vector import SyncVectorEnv
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.environments import gym, own_levels, suites
 from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
+from tests.helpers.broken_worlds import NoAutoreset
 from tests.helpers.games import BROKEN_WORLDS, WORLDS, level
 from tests.helpers.runs import PROJECT
 
@@ -181,6 +183,18 @@ def test_pictures_of_vector_environments_have_channels_last(entry_point) -> None
     else:
         with pytest.raises(ConfigError, match=r"images Box.*; they must be \[H, W, C\]"):
             suites.spec(level("Rows-v0"))
+
+
+def test_an_own_vector_environment_that_does_not_fit_is_not_used() -> None:
+    """If the level can be made one by one, that is no reason to refuse it."""
+    cart_pole = "gymnasium.envs.classic_control:CartPoleEnv"
+    gymnasium.registry.pop("Both-v0", None)
+    gymnasium.register(
+        "Both-v0", cart_pole, vector_entry_point=lambda **given: NoAutoreset(**given)
+    )
+    made = suites.make(level("Both-v0"), 2, seed=0)
+    assert isinstance(made.unwrapped, SyncVectorEnv)
+    made.close()
 
 
 @pytest.mark.parametrize("fault", ["exit", "raise"])

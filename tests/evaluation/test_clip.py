@@ -32,6 +32,18 @@ def test_a_long_game_is_cut_and_a_fast_one_loses_frames_but_not_its_speed() -> N
     assert (stream.codec_context.name, stream.codec_context.pix_fmt) == ("h264", "yuv420p")
 
 
+def test_a_level_may_draw_all_its_pictures_into_one_array() -> None:
+    canvas = np.zeros((60, 80, 3), np.uint8)
+
+    def drawn() -> Iterator[np.ndarray]:
+        for n in range(10):
+            canvas[:] = 25 * n
+            yield canvas
+
+    brightness = [p.mean() for p in decode(io.BytesIO(video.first_seconds(drawn(), fps=10)[0]))[1]]
+    assert brightness == sorted(brightness) and brightness[-1] - brightness[0] > 150
+
+
 def test_a_short_game_is_shown_whole() -> None:
     mp4, seconds = video.first_seconds(flashes(20), fps=10)
     assert seconds == 2.0

@@ -71,6 +71,22 @@ class Hanging(Pictures):
         return super().step(action)
 
 
+class DoesNotClose(Pictures):
+    """Raises, exits or hangs when it is closed; it hangs only once it has been stepped."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self._fault, self._step = fault, 0
+
+    def close(self) -> None:
+        if self._fault == "hang":
+            time.sleep(3600 if self._step else 0)
+            return
+        if self._fault == "exit":
+            sys.exit(0)
+        raise RuntimeError("it is closed already")
+
+
 class Blind(Pictures):
     """Has images as observations, but cannot be rendered."""
 
@@ -116,6 +132,7 @@ class GraphObservations(Pictures):
         self.observation_space: Any = Graph(Discrete(3), None)
 
 
+register("DoesNotClose-v0", DoesNotClose)
 register("FaultyCartPole-v1", FaultyCartPole, max_episode_steps=500)
 register("BrokenAtOnceCartPole-v1", FaultyCartPole, kwargs={"at_step": 3})
 register("BrokenOnceCartPole-v1", BrokenOnceCartPole, max_episode_steps=500)

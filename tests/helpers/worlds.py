@@ -129,6 +129,14 @@ class Pictures(gymnasium.Env[np.ndarray, Any]):
         return (slope + 20 * self._step).astype(space.dtype)
 
 
+class ArrayRewards(Pictures):
+    """Returns what formulas with arrays return: a reward and flags of shape (1,)."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, Any, Any, Any, dict[str, Any]]:
+        picture, _, over, _, info = super().step(action)
+        return picture, np.array([0.5 * action]), np.array([over]), np.array([False]), info
+
+
 class Catch(gymnasium.Env[np.ndarray, Any]):
     """A ball falls; a paddle at the bottom, moved left, right or not at all, has to catch it.
 
@@ -294,6 +302,8 @@ register("GreyPictures-v0", Pictures, kwargs={"shape": (24, 32)})
 register("ChannelsFirst-v0", Pictures, kwargs={"shape": (3, 24, 32)})
 register("FloatPictures-v0", Pictures, kwargs={"dtype": "float32"})
 register("UnboundedPictures-v0", Pictures, kwargs={"dtype": "float32", "high": np.inf})
+register("ArrayRewards-v0", ArrayRewards)
+register("GreyWithChannel-v0", Pictures, kwargs={"shape": (24, 32, 1)})
 register("Catch-v0", Catch)
 register("Everything-v0", Everything)
 register("ThreeActions-v0", ThreeActions)

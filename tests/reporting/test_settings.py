@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,16 @@ def test_of_a_seeds_runs_the_one_that_got_furthest_counts(tmp_path: Path) -> Non
     (setting,) = level.settings
     assert [run.logdir.name for run in setting.runs] == ["new", "other"]
     assert [run.logdir.name for run in setting.repeats] == ["old"]
+
+
+def test_a_run_counts_and_not_its_mirror(tmp_path: Path) -> None:
+    """A mirror has no status, so it looks like a run that has just been started."""
+    logdir = write_run(tmp_path / "run", seed=1)
+    shutil.copytree(logdir, tmp_path / "a copy")
+    (tmp_path / "a copy" / "status.json").unlink(missing_ok=True)
+    (tmp_path / "a copy" / "mirrored").mkdir()
+    (level,) = settings.group(runs.find(str(tmp_path)))
+    assert [run.logdir.name for run in level.settings[0].runs] == ["run"]
 
 
 def test_levels_are_kept_apart(tmp_path: Path) -> None:
