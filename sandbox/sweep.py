@@ -106,7 +106,8 @@ class Sweep:
             raise RuntimeError(f"trial {trial.number} was stopped")
         if run.returncode != 0 or not is_done(logdir):
             raise RuntimeError(f"trial {trial.number} failed; see {logdir}/output.txt")
-        return _mean_return(logdir) or float("-inf")
+        mean = _mean_return(logdir)
+        return float("-inf") if mean is None else mean
 
     def _watch(self, trial: optuna.Trial, run: subprocess.Popen[bytes], logdir: Path) -> bool:
         """Waits for a run; returns whether it was stopped because others are better."""

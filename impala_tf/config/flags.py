@@ -235,7 +235,7 @@ class ProcessConfig:
     of rounded parameters acts a little differently; V-trace corrects for it."""
     max_policy_lag: int = 1000
     """Learners refuse unrolls whose parameters are more updates old than this: those of an actor
-    that was stopped for a while. They are counted and shown."""
+    that was stopped for a while. They are counted and shown. dqn refuses none."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""

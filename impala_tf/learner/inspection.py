@@ -18,10 +18,10 @@ class Inspector:
 
     Args:
       spec: the level's specification.
-      max_policy_lag: how many learner updates the parameters that acted may be old.
+      max_policy_lag: how many learner updates the parameters that acted may be old; None: any.
     """
 
-    def __init__(self, spec: EnvironmentSpec, max_policy_lag: int) -> None:
+    def __init__(self, spec: EnvironmentSpec, max_policy_lag: int | None) -> None:
         self._spec = spec
         self._max_policy_lag = max_policy_lag
 
@@ -71,7 +71,7 @@ class Inspector:
                 f"made with parameters of version {highest if highest > current else lowest}; the"
                 f" learner, which may have resumed from a checkpoint, has {current}"
             )
-        if current - lowest > self._max_policy_lag:
+        if self._max_policy_lag is not None and current - lowest > self._max_policy_lag:
             raise RefusedUnroll(
                 f"made with parameters that are {current - lowest} updates old; --max_policy_lag is"
                 f" {self._max_policy_lag}"

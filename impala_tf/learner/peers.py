@@ -92,8 +92,8 @@ def answers(host_port: str, timeout_s: float = 3.0) -> bool:
 class Peers:
     """Agrees with the other learners on each update, and knows what this one waits for.
 
-    The training loop calls `wait_s`, `agree`, `steps` and `works` in turn; other threads ask the
-    rest.
+    The training loop calls `wait_s`, `agree`, `steps` and `works` in turn, and the learner `ends`
+    after it; other threads ask the rest.
 
     Args:
       group: this learner and the others.
@@ -163,6 +163,10 @@ class Peers:
         """Begins what follows an update, for which this learner needs no other."""
         self._activity = ("works", self._clock())
         self._hung_s = self._limits.hung_s
+
+    def ends(self) -> None:
+        """Begins what follows the last update: it may take as long as it wants."""
+        self._activity = ("waits", self._clock())
 
     def starving_s(self) -> float:
         """For how long this learner has had no batch, in seconds; 0 while it has one."""

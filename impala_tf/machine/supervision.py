@@ -293,12 +293,12 @@ class SupervisedProcess(threading.Thread):
         self._proven = self._proven or ran_s >= self.command.proven_after_s
         if status == 0:
             self._end("stopped" if self._stopping else "finished", "done")
-        elif self._stopping:
-            self._end("stopped", f"told to stop; {describe(status)}")
-        elif status == UNUSABLE_INPUT:
+        elif status == UNUSABLE_INPUT:  # also of a callback that raises at the end
             self._end(
                 "refused", f"unusable flags, files or callbacks ({describe(status)}){self._cause()}"
             )
+        elif self._stopping:
+            self._end("stopped", f"told to stop; {describe(status)}")
         elif status == USELESS or (status > 0 and not self._proven):
             self._end("failed", f"{describe(status)} after {ran_s:.0f} s{self._cause()}")
         else:

@@ -42,13 +42,20 @@ _LABELS: dict[What, str] = {
 """What is measured, by the names of `ADVICE`."""
 
 
+_OF_A_REAL_RUN = (
+    "mirror", "end_command", "track", "callbacks", "stop_at_return", "max_hours", "eval_every",
+    "video_every", "fresh", "save_replay", "heartbeat_path",
+)  # fmt: skip
+"""Flags that do something besides training, to others or to files, or end a run."""
+
+
 def main(given: Given) -> int:
     """Measures and prints; returns 0.
 
     Raises:
       ConfigError: flags or a level that a run could not use either.
     """
-    flags = configs.to_flags(given.without("mode", "json"))
+    flags = configs.to_flags(given.without("mode", "json", *_OF_A_REAL_RUN))
     config, spec = resolve(given)
     configs.check_batches(config)
     console = console_of(stderr=config.benchmark.json)

@@ -26,7 +26,8 @@ _MEASURED_S = 3.0
 _LAYERS_NOTE = (
     "Output shapes and multiply-adds are those of one step. Multiply-adds are counted in"
     " convolutions and in products with matrices of weights; biases, activations, pooling and"
-    " normalisation are left out.\n"
+    " normalisation are left out. Layers without an output run in a function of their own, which is"
+    " not looked into.\n"
 )
 _MEMORY_NOTE = (
     "All of this is counted, not measured. Activations are the results that the backward pass"
@@ -89,7 +90,8 @@ def _memory_table(config: Config, spec: EnvironmentSpec, agent: Agent) -> Table:
     length = config.optimizer.unroll_length
     batch_size = config.optimizer.batch_size
     unroll = _size(unroll_specs(agent, spec, length))
-    learner = Learner(agent, spec, config, LearnerGroup())
+    # A saved replay belongs to the run in the logdir.
+    learner = Learner(agent, spec, configs.replace(config, save_replay=False), LearnerGroup())
     sizes = {
         f"an unroll of {length} steps, as it is sent": unroll,
         f"a batch of {batch_size} unrolls": batch_size * unroll,

@@ -40,10 +40,9 @@ def layers_of(agent: Agent, spec: EnvironmentSpec) -> list[Layer]:
     """Returns the layers of an agent in the order in which a step runs them.
 
     Multiply-adds are those of convolutions and of products with matrices of weights. Biases,
-    activations, pooling and normalisation are left out.
-
-    Raises:
-      ValueError: a step does not use all parameters, or uses them in a function of its own.
+    activations, pooling and normalisation are left out. Last come the modules whose operations are
+    not found, without output and multiply-adds: those that no step uses, or a function of their
+    own.
     """
     graph = _step_graph(agent, spec)
     owners = _owners(agent)
@@ -59,8 +58,8 @@ def layers_of(agent: Agent, spec: EnvironmentSpec) -> list[Layer]:
             layers[key] = _used_by(op, module, layers.get(key) or _layer(module))
         elif op.type == "MaxPool" or (op.type == "Mean" and op.inputs[0].shape.rank == 4):
             layers[op.name] = Layer(_place(op.name), _operation(op), _one(op.outputs[0]), 0, 0)
-    if missing := {str(id(module)) for module in owners.values()} - set(layers):
-        raise ValueError(f"{len(missing)} modules with parameters are not in the graph of a step")
+    for module in owners.values():
+        layers.setdefault(str(id(module)), _layer(module))
     return list(layers.values())
 
 

@@ -142,6 +142,7 @@ def transport(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
 
 def checkpoint(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured:
     """Measures checkpoints: how many a second, in `steps_per_s`. Arguments as of `inference`."""
+    config = configs.replace(config, save_replay=False)  # it belongs to the run in the logdir
     learner = Learner(_agent(config, spec), spec, config, LearnerGroup())
     with tempfile.TemporaryDirectory() as folder:
         checkpointer = Checkpointer(Path(folder) / "checkpoints", learner.trackables())
@@ -184,7 +185,10 @@ def updates(agent: Agent, spec: EnvironmentSpec, config: Config) -> Callable[[],
     """
     if configs.algorithm(config.loss.algorithm).actors_send == "gradients":
         config = configs.replace(config, algorithm="impala")
-    config = configs.replace(config, updates_per_batch=1, ring_batches=1, replay_start_steps=0)
+    # A saved replay belongs to the run in the logdir.
+    config = configs.replace(
+        config, updates_per_batch=1, ring_batches=1, replay_start_steps=0, save_replay=False
+    )
     learner = Learner(agent, spec, config, LearnerGroup())
     # Only a run's first updates add images to the statistics of observations.
     learner.agent_steps = AgentConfig().pixel_statistics_steps

@@ -131,6 +131,7 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
         loop.run(batches, stop_requested, regroup_requested)
         if any(group.gather(callbacks.stopping)):
             learner.finish()
+        peers.ends()
         callbacks.on_end()
         if group.size > 1:  # for comparison: all learners must end with the same parameters
             number = config.process.task
@@ -160,7 +161,7 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
             parts.uploads.close(stop, may_wait=learner.done or stop())
     _log.info(
         "%s at %s frames%s",
-        "done" if learner.done else "stopped",
+        "failed" if callbacks.failure else "done" if learner.done else "stopped",
         f"{learner.environment_frames:,}",
         f"; checkpoint {parts.run_state.latest_checkpoint}" if group.rank == 0 else "",
     )

@@ -197,7 +197,9 @@ def _put(
     that had waited so long that they filled the batch of a lost actor, and every later batch would
     be late with them. The queue drops those that became stale in it.
     """
-    inspector = Inspector(spec, config.process.max_policy_lag)
+    # To a replay, old steps are as good as new ones.
+    replays = configs.algorithm(config.loss.algorithm).replays
+    inspector = Inspector(spec, None if replays else config.process.max_policy_lag)
     only_new = configs.waits_for_updates(config)
 
     def put(sent: Sent, report: PushReport) -> None:

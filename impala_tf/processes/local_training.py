@@ -28,6 +28,9 @@ _STOP_S = 60.0
 _ACTOR_STOP_S = 10.0
 # A learner that fails earlier than this will most likely fail again.
 _PROVEN_S = 60.0
+# Exit statuses of a learner that was told to stop, has, and lost nothing.
+_TOLD = (signal.SIGINT, signal.SIGTERM)
+_ENDED_AS_TOLD = (None, 0, *(-number for number in _TOLD), *(128 + number for number in _TOLD))
 
 
 class LocalTraining:
@@ -205,7 +208,7 @@ class LocalTraining:
             return f"no actor is left; the last one said:\n{last.detail}"
         learner = _learner(self.node)
         # Of one that was told to stop: it could not save its work, or it did not stop.
-        lost_work = learner.state.exit_status in (1, -signal.SIGKILL)
+        lost_work = learner.state.exit_status not in _ENDED_AS_TOLD
         if learner.state.state != "failed" and not lost_work:
             return ""
         return "\n".join([

@@ -60,7 +60,8 @@ class StatusReporter:
         self._finished.set()
         self._thread.join()
         ended: status.State = "done" if self._parts.learner.done else "stopped"
-        self._end = "failed" if error is not None else ended
+        failed = error is not None or bool(self._parts.callbacks.failure)
+        self._end = "failed" if failed else ended
         self.write_end()
 
     def write_end(self) -> None:

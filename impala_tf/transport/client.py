@@ -111,6 +111,7 @@ class ActorClient:
         self._next_sequence = 0
         self._last_push = time.monotonic()
         self._fetching_s = 0.0
+        self._unchanged_at: float | None = None  # since then, nothing new was there to fetch
         self._peak_memory = PeakMemory()
         self._attendant = threading.Thread(target=self._attend, name="attend", daemon=True)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="send")
@@ -164,7 +165,10 @@ class ActorClient:
         reply = self._call("GetParameters", request)
         while reply.outcome == impala_pb2.WAIT:
             reply = self._call("GetParameters", request)
-        self._fetching_s += time.monotonic() - started
+        now = time.monotonic()
+        # An actor that asks again before it acts waits in between, too.
+        self._fetching_s += now - (self._unchanged_at or started)
+        self._unchanged_at = now if reply.outcome == impala_pb2.UNCHANGED else None
         if reply.outcome == impala_pb2.UNCHANGED:
             return None
         specs = self._parameter_specs
@@ -281,7 +285,7 @@ class ActorClient:
         now = time.monotonic()
         waited_s = self._fetching_s + now - started
         self.push_wait_fraction = waited_s / max(now - self._last_push, 1e-9)
-        self._last_push, self._fetching_s = now, 0.0
+        self._last_push, self._fetching_s, self._unchanged_at = now, 0.0, None
         return now - started
 
     def _attend(self) -> None:

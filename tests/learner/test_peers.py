@@ -257,6 +257,15 @@ def test_a_learner_that_hangs_itself_says_so() -> None:
     assert group.peers.hung() == "learner-1: has hung for 101 s after an update"
 
 
+def test_what_follows_the_last_update_may_take_long() -> None:
+    """A callback's on_end may evaluate for minutes; killed, the run would call it again."""
+    group = Group(rank=1)
+    group.update()
+    group.peers.ends()
+    group.clock.now += 1000.0
+    assert group.peers.hung() == ""
+
+
 def test_a_long_update_counts_by_its_steps() -> None:
     """An arrival of ppo may have many, which take minutes on two cores."""
     group = Group()

@@ -159,6 +159,17 @@ def test_a_process_that_is_told_to_stop_can_finish_its_work(tmp_path):
     assert "saved\n" in log.read_text()
 
 
+def test_a_process_that_fails_while_it_stops_is_not_just_stopped(tmp_path):
+    """A callback of the user's may raise at the end: its error is in the last lines."""
+    process = supervised(tmp_path, "trap 'exit 2' TERM; echo up; sleep 1000 & wait")
+    process.start()
+    log = tmp_path / "logs" / "log"
+    wait_until(lambda: log.exists() and "up\n" in log.read_text())
+    process.stop()
+    process.join(30)
+    assert process.state.state == "refused"
+
+
 def test_a_process_that_will_not_stop_is_killed_with_its_children(tmp_path):
     script = "trap '' TERM; sleep 1000 & echo $! > child; sleep 1000"
     process = supervised(tmp_path, script, stop_timeout_s=0.3)

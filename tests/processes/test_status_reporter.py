@@ -42,6 +42,15 @@ def test_a_run_that_ends_is_stopped_or_done(build: Build, frames_left: int, expe
     assert state(parts) == expected
 
 
+def test_a_run_whose_callback_raised_has_failed(build: Build) -> None:
+    """It ends early; what is done is never trained again."""
+    parts = build()
+    with reporter(parts):
+        parts.learner.finish()
+        parts.callbacks.failure = "--callbacks: Upload.on_row raised OSError: no network"
+    assert state(parts) == "failed"
+
+
 def test_a_run_that_ends_with_an_error_has_failed(build: Build) -> None:
     parts = build()
     with contextlib.suppress(FloatingPointError), reporter(parts):

@@ -69,6 +69,24 @@ def test_an_unroll_and_its_report_arrive_bit_for_bit(
     assert bits(got) == expected
 
 
+def test_an_actor_that_asks_again_and_again_waits_in_between(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    """Actors of ppo do so until there are new parameters; a display would blame the network."""
+    actor = connect(serve(learner).port)
+    learner.parameters.publish(3, make_parameters(0.0))
+    actor.push(make_unroll(version=3, n=4))
+    for _ in range(10):
+        assert actor.fetch_parameters(3) is None
+        time.sleep(0.05)
+    learner.parameters.publish(4, make_parameters(1.0))
+    assert actor.fetch_parameters(3) is not None
+    actor.push(make_unroll(version=4, n=4))
+    assert actor.push_wait_fraction > 0.9
+    actor.push(make_unroll(version=4, n=4))
+    assert learner.unrolls.get() is not None
+
+
 def test_numbers_of_infos_arrive_with_their_episodes(
     serve: Serve, connect: Connect, learner: FakeLearner
 ) -> None:
