@@ -36,6 +36,12 @@ def problems(flags: dict[str, Any]) -> list[str]:
         for name in ("job_name", "workers_csv_path", "join")
         if flags[name] and (engine, name) != ("ssh", "workers_csv_path")
     ]
+    if engine != "ssh":
+        found += [
+            f"--{name}: only with --workers_csv_path; --engine={engine} does not use it"
+            for name in ("min_actors", "start_at_boot")
+            if flags[name] != BUILT_IN[name]
+        ]
     if flags["mode"] != "train":
         found.append(f"--engine={engine}: trains; leave it out with --mode={flags['mode']}")
     if engine in FAR_ENGINES:
@@ -157,6 +163,8 @@ def _ray(flags: dict[str, Any]) -> list[str]:
         ]
     if port and port + flags["ray_learners"] > 65535:
         found.append(f"--ray_port={port}: learners need more ports; give a lower one")
+    if flags["min_learners"] is not None:
+        found.append("--min_learners: a run on Ray starts with all learners; leave the flag out")
     if flags["end_command"]:
         found.append("--end_command: the nodes belong to the Ray cluster; leave the flag out")
     return found

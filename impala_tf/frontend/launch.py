@@ -16,6 +16,7 @@ from impala_tf.frontend.launcher import Checked, Launcher, end, new_record, plan
 from impala_tf.frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan
+from impala_tf.frontend.record import load
 from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
 
@@ -61,6 +62,7 @@ def launch(
                 _set_aside(machines, checked, logdir)
             else:
                 _refuse_another_run(launcher, checked, differences)
+                _refuse_other_learner_0(given, launcher, checked, logdir)
             certificates.renew(launcher.credentials, keep_authority=True)
             launcher.remember(checked)
             _start(resuming, launcher, machines, logdir)
@@ -87,6 +89,25 @@ def _refuse_another_run(
     found = checked.get(launcher.record.first_learner().name)
     if found is not None and (lines := differences(found.run, found.logdir)):
         raise ConfigError(lines)
+
+
+def _refuse_other_learner_0(
+    given: Given, launcher: Launcher, checked: Mapping[str, Checked], logdir: Path
+) -> None:
+    """Raises ConfigError if the run's checkpoints are on a machine that learner 0 has left."""
+    try:
+        before = load(logdir).first_learner()
+    except ConfigError:  # nothing was launched there, or by another version
+        return
+    now = launcher.record.first_learner()
+    found = checked.get(now.name)
+    if given["mirror"] or found is None or found.run or now.name == before.name:
+        return
+    raise ConfigError(
+        f"--workers_csv_path={launcher.record.workers_csv_path}: learner-0 was on {before.name},"
+        f" which has the run's checkpoints, and now is on {now.name}; leave that row the first"
+        f" learner, copy {found.logdir} there, or give --fresh"
+    )
 
 
 def _set_aside(machines: Machines, checked: Mapping[str, Checked], logdir: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from impala_tf.frontend.plan import (
     named_twice,
     passwords,
 )
-from impala_tf.frontend.record import Record, load, save
+from impala_tf.frontend.record import Record, launched_beside, load, save
 from impala_tf.frontend.snapshot import Snapshot
 from impala_tf.machine import certificates
 from impala_tf.machine.addresses import is_here
@@ -105,6 +105,24 @@ class Launcher:
         self._logdir = logdir
         self._code = code or snapshot.load(logdir, record.level_name)
 
+    def _of_session(self, run_ids: Collection[str]) -> str:
+        """Returns how to stop the run that has a session, if it was launched here."""
+        here = {run.run_id: path for path, run in launched_beside(self._logdir).items()}
+        for run_id in run_ids:
+            if run_id in here:
+                stop = user_commands.frontend("stop", f"--logdir={here[run_id]}")
+                return f"that is the run in {here[run_id]}: stop it with {stop}, or "
+        return ""
+
+    def refuse_revoked(self, runner: CommandRunner) -> None:
+        """Raises ClusterError if a machine was revoked: learners refuse its actors."""
+        name = runner.node.name
+        if (revoked := certificates.revoked_folder(self.credentials, name)) is not None:
+            raise ClusterError(
+                f"{name}: was revoked; take it out of the workers CSV, or delete {revoked} and"
+                " launch the run again to let it in"
+            )
+
     def check(self, runner: CommandRunner) -> Checked:
         """Checks that a launch is possible on a machine, and copies the run's code to it.
 
@@ -112,12 +130,7 @@ class Launcher:
           ClusterError: with every problem.
         """
         plan, node = self.record.plan, runner.node
-        revoked = certificates.revoked_folder(self.credentials, node.name)
-        if revoked is not None:
-            raise ClusterError(
-                f"{node.name}: was revoked; take it out of the workers CSV, or delete {revoked} to "
-                "let it in again"
-            )
+        self.refuse_revoked(runner)
         learners = [process for process in plan.on(node) if process.is_learner]
         question = {
             "manifest": {},
@@ -139,9 +152,8 @@ class Launcher:
         if answer["windows"]:
             lines.append(
                 f"{node.name}: tmux session {plan.tmux_sess} exists already, with "
-                f"{', '.join(answer['windows'])}; if it is a run, stop it with "
-                f"{user_commands.frontend('stop', f'--tmux_sess={plan.tmux_sess}')}, or give "
-                "another --tmux_sess"
+                f"{', '.join(answer['windows'])}; {self._of_session(answer['run_ids'])}"
+                "give another --tmux_sess"
             )
         if answer["running"]:
             lines.append(

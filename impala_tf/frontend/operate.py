@@ -6,6 +6,7 @@ import io
 import itertools
 import os
 import posixpath
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 
@@ -96,6 +97,7 @@ def restart(logdir: Path, target: str) -> int:
             if look(runner, record).state is None:
                 launcher.bring_in(runner)
                 return
+            launcher.refuse_revoked(runner)
             mine = [p.name for p in record.plan.on(runner.node) if p.name in names]
             question = {"names": mine, "secrets": secrets_here(record)}
             ask_agent(runner, "restart", question, 120.0)
@@ -170,6 +172,7 @@ def _new_actors(record: Record, plan: Plan) -> list[Any]:
     if plan.learner_hosts != record.plan.learner_hosts:
         raise ConfigError(
             f"{csv}: the learners have changed; stop the run and launch it again, which resumes it"
+            " if learner-0 is on the same machine"
         )
     for name, node in before.items():
         if after.get(name) != node:
@@ -292,11 +295,13 @@ def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, as
     try:
         with tarfile.open(fileobj=_Reader(stream.chunks()), mode="r|") as tar:
             for member in tar:
+                if not (target / member.name).resolve().is_relative_to(target.resolve()):
+                    raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name}")
                 if member.isdir():
-                    tar.extract(member, target, filter="data")
-                elif member.isfile():
-                    tar.extract(member, aside, filter="data")
+                    (target / member.name).mkdir(parents=True, exist_ok=True)
+                elif (source := tar.extractfile(member)) is not None:
                     (target / member.name).parent.mkdir(parents=True, exist_ok=True)
+                    _write(source, aside / member.name, member)
                     (aside / member.name).replace(target / member.name)
                     count += 1
     except tarfile.TarError as error:
@@ -304,6 +309,15 @@ def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, as
     if (status := stream.finish()) > 1:  # 1: a log grew while it was read
         raise ClusterError(f"{runner.node.name}: {logdir}: tar ended with status {status}")
     return count
+
+
+def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
+    """Writes a file of a tar. Python before 3.11.4 has no safe way of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        shutil.copyfileobj(source, file)
+    path.chmod(member.mode & 0o755 | 0o600)
+    os.utime(path, (member.mtime, member.mtime))
 
 
 class _Reader(io.RawIOBase):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from impala_tf.logdir import replace_file
 
 NAME = "cluster.json"
 _STATUS = "status.json"  # of a learner
+_OF_ENGINES = ("slurm.json", "kubernetes.json", "skypilot.json", "ray.json")  # their records
 
 
 class Record(NamedTuple):
@@ -85,14 +87,11 @@ def find(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) ->
     """
     if logdir is not None:
         return Path(logdir)
-    found = []
-    for path in Path("runs").glob(f"*/{NAME}"):
-        try:
-            record = load(path.parent)
-        except ConfigError:
-            continue  # of another version; it is no reason to hide the others
-        if record.plan.tmux_sess == tmux_sess:
-            found.append((record.launched_unix_s, path.parent))
+    found = [
+        (record.launched_unix_s, path)
+        for path, record in _launched_in(Path("runs"))
+        if record.plan.tmux_sess == tmux_sess
+    ]
     if not found:
         raise ConfigError(
             f"no run in runs/ was launched with --tmux_sess={tmux_sess}"
@@ -101,12 +100,28 @@ def find(logdir: str | Path | None, tmux_sess: str = ClusterConfig.tmux_sess) ->
     return max(found)[1]
 
 
+def launched_beside(logdir: Path) -> dict[Path, Record]:
+    """Returns the runs that were launched with a logdir in runs/, or beside `logdir`."""
+    return dict([*_launched_in(Path("runs")), *_launched_in(logdir.parent)])
+
+
+def _launched_in(folder: Path) -> Iterator[tuple[Path, Record]]:
+    for path in folder.glob(f"*/{NAME}"):
+        with contextlib.suppress(ConfigError):  # of another version: no reason to hide the others
+            yield path.parent, load(path.parent)
+
+
 def _how_to_look(logdirs: Iterable[Path]) -> str:
     """Returns what to say if one of these is a run that this machine does alone; '' if none is.
 
     The newest, if there are several.
     """
-    local = [path for path in logdirs if (path / _STATUS).exists() and not (path / NAME).exists()]
+    local = [
+        path
+        for path in logdirs
+        if (path / _STATUS).exists()
+        and not any((path / name).exists() for name in (NAME, *_OF_ENGINES))
+    ]
     if not local:
         return ""
     newest = max(local, key=lambda path: (path / _STATUS).stat().st_mtime)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shlex
-import string
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -13,13 +11,13 @@ import paramiko
 
 from impala_tf.frontend.connection import CommandRunner, Completed, Stream, without_mark
 from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.node.shells import command_line
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.ssh_login import CONNECT_TIMEOUT_S, SshConnector
 
 _CHUNK = 32768
 _PIECE = 1 << 17
 _LOST = "the connection was lost"
-_PLAIN = frozenset(f"{string.ascii_letters}{string.digits} ./_=-".encode())
 
 # The caller gets every error as an exception. paramiko would also log it, with a traceback.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
@@ -107,16 +105,6 @@ class SshRunner(CommandRunner):
             self.close()
             reason = str(error).rstrip(".") or _LOST
             raise ClusterError(f"{self.node.name}: {reason}") from error
-
-
-def command_line(argv: Sequence[str]) -> str:
-    """Returns a command as text for whatever login shell a machine has."""
-    text = shlex.join(argv)
-    if "!" not in text and "\n" not in text:
-        return text
-    # csh takes these as its own, even in quotes.
-    octal = "".join(chr(byte) if byte in _PLAIN else rf"\0{byte:03o}" for byte in text.encode())
-    return shlex.join(["sh", "-c", 'eval "$(printf %b "$1")"', "sh", octal])
 
 
 class _SshStream:

@@ -63,11 +63,30 @@ def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
         "tmux session impala exists already, with supervisor, learner-0, actor-0, actor-1"
         in said[0]
     )
+    assert f"that is the run in {run.logdir}: stop it with " in said[0]
     assert f"{run.logdir} is in use by supervisor (pid {run.node().pid})" in said[1]
     assert f"stop --logdir={run.logdir}, or give another --logdir" in said[1]
     assert run.launch(detach=True, tmux_sess="other") == 1
     assert (run.logdir / "cluster.json").read_bytes() == record
     assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
+
+
+def test_a_run_does_not_begin_again_because_its_first_learner_has_another_machine(run, capfd):
+    """The checkpoints are on the machine that it was on."""
+    assert run.launch(detach=True) == 0
+    assert run.command("stop") == 0
+    record = load(run.logdir)
+    (here,) = record.plan.nodes
+    before = record.plan._replace(
+        nodes=(here._replace(name="10.9.8.7"),),
+        processes=tuple(each._replace(node="10.9.8.7") for each in record.plan.processes),
+    )
+    save(record._replace(plan=before), run.logdir)
+    with pytest.raises(ConfigError, match="learner-0 was on 10.9.8.7, which has the run's check"):
+        run.launch(detach=True)
+    assert load(run.logdir).plan == before
+    assert run.launch(detach=True, mirror=str(run.logdir.parent / "mirror")) == 0
+    assert run.command("stop") == 0
 
 
 def test_a_port_that_another_program_holds_is_named_before_anything_starts(run, capfd):

@@ -209,13 +209,14 @@ def test_a_machine_can_be_shut_out(run, one_is_missing, capfd):
     assert (run.logdir / "credentials" / "revoked").read_text() == f"{name}\n"
     wait_until(lambda: "stopped cleanly" in run.log("actor-2"))
     assert run.state("actor-1").state == "running"
-    capfd.readouterr()
+    assert run.command("restart", NOBODY) == 1
+    assert f"{NOBODY}: was revoked" in capfd.readouterr().err
     run.command("stop")
     assert run.launch(detach=True) == 1
     folder = certificates.revoked_folder(run.logdir / "credentials", NOBODY)
     assert folder is not None
     said = capfd.readouterr().err
-    assert f"{NOBODY}: was revoked; take it out of the workers CSV, or delete {folder} to" in said
+    assert f"{NOBODY}: was revoked; take it out of the workers CSV, or delete {folder} and" in said
     shutil.rmtree(folder)
     assert run.launch(detach=True) == 0
     assert certificate_name(theirs) != name

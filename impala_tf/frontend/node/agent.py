@@ -68,11 +68,11 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
       "workdir" and "logdir" (absolute), "differing": paths whose content differs, "windows": names
-      of those in the session that no ended run left, "running": the logdir's processes that run,
-      "foreign": addresses that are not this machine's, "taken": those of "ports" where another
-      process listens, "machine_id": equal for two nodes that are
-      the same user of the same machine, "run": "flags" and "sources" of the run whose config.json
-      is in the logdir, or {}.
+      of those in the session that no ended run left, "run_ids": whose they are, "running": the
+      logdir's processes that run, "foreign": addresses that are not this machine's, "taken": those
+      of "ports" where another process listens, "machine_id": equal for two nodes that are the same
+      user of the same machine, "run": "flags" and "sources" of the run whose config.json is in the
+      logdir, or {}.
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
     check_owner(logdir)
@@ -87,6 +87,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
         "logdir": str(logdir),
         "differing": project.differing(asked["manifest"]),
         "windows": [window.name for window in windows if not (window.run_id and window.dead)],
+        "run_ids": sorted({each.run_id for each in windows if each.run_id and not each.dead}),
         "running": [
             f"{name} (pid {pid})"
             for state in _states(logdir)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import libtmux
 from libtmux.exc import LibTmuxException, TmuxCommandNotFound
 
+from impala_tf.frontend.node.shells import command_line
 from impala_tf.frontend.node.state import AgentError, boot_id
 
 _FORMAT = "#{window_id}:#{pane_dead}:#{@impala_run}:#{window_name}"
@@ -73,7 +73,8 @@ class RunSession:
         Raises:
           AgentError: with tmux's own message.
         """
-        command = shlex.join(["sh", "-c", _IN_WINDOW, run_id, *argv])
+        # tmux gives it to the login shell.
+        command = command_line(["sh", "-c", _IN_WINDOW, run_id, *argv])
         try:
             if self._server.has_session(self._name):
                 session = self._server.sessions.get(session_name=self._name)
