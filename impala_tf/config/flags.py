@@ -290,7 +290,8 @@ class ClusterConfig:
     """The fewest learners that train while the others are away; learner 0 is always needed.
     Learners that arrive later join. Default: all of them at first, then 1."""
     max_hours: float | None = None
-    """Stop the run after this time, with a checkpoint, so that machines do not cost more."""
+    """Stop the run after this time, with a checkpoint, so that machines do not cost more. With
+    --join, so also on Slurm and Kubernetes, each start of a job counts from 0. Not in Compose."""
     end_command: str | None = None
     """Shell command that every machine runs when all of its processes have ended, such as one
     that switches it off."""

@@ -14,8 +14,10 @@ import re
 import secrets
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
 
+from impala_tf.config.plug_ins import FOLDERS_VARIABLE
 from impala_tf.frontend.errors import ClusterError, NoCodeError
 from impala_tf.frontend.plan import NodeSpec
 
@@ -192,6 +194,10 @@ class LocalRunner(CommandRunner):
         super().__init__(node)
         # If this runs inside tmux, TMUX names that server. Runs always use the default server.
         self._environment = {k: v for k, v in os.environ.items() if k != "TMUX"}
+        # Processes of a run here find the user's modules where this command does.
+        seen = [os.environ.get(name, "") for name in (FOLDERS_VARIABLE, "PYTHONPATH")]
+        folders = [str(Path.cwd()), *filter(None, seen)]
+        self._environment[FOLDERS_VARIABLE] = os.pathsep.join(folders)
 
     def _run(self, command: list[str], stdin: bytes, timeout_s: float) -> Completed:
         try:

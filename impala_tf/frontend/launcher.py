@@ -36,7 +36,10 @@ from impala_tf.machine.addresses import is_here
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 
 _LAUNCH_S = 120.0
-_NOT_OF_SETUP = ("the connection was lost", "tmux is missing", "No space left on device")
+_NOT_OF_SETUP = (
+    "the connection was lost", "tmux is missing", "No space left on device", "cron is missing",
+    "belongs to another user", "no answer within",
+)  # fmt: skip
 """In errors of machines that `setup` does not mend."""
 STOP_S = 120.0
 
@@ -52,12 +55,15 @@ class Checked(NamedTuple):
     """"flags" and "sources" of the run in the logdir; {}: there is none."""
 
 
-def plan_of(given: Given, python: str) -> tuple[Plan, dict[str, Secret]]:
+def plan_of(
+    given: Given, python: str, logdir_here: Path | None = None
+) -> tuple[Plan, dict[str, Secret]]:
     """Returns the plan of a launch, and {name of the node: password}. Opens no connection.
 
     Args:
       given: the flags of the launch; `workers_csv_path` and `logdir` are among them.
       python: the interpreter for rows of this machine that name none.
+      logdir_here: the logdir on this machine. Default: the flag's, from the current folder.
 
     Raises:
       ConfigError: with every problem of the workers CSV.
@@ -66,7 +72,7 @@ def plan_of(given: Given, python: str) -> tuple[Plan, dict[str, Secret]]:
         raise ConfigError("--workers_csv_path: name the CSV of the machines")
     rows = read_workers(Path(given.cluster.workers_csv_path))
     workdir = project.ROOT if user_commands.IS_CHECKOUT else Path.cwd()
-    local = LocalNode(workdir, python, Path(given["logdir"]).resolve(), is_here)
+    local = LocalNode(workdir, python, logdir_here or Path(given["logdir"]).resolve(), is_here)
     plan = make_plan(given, rows, local)
     return plan, passwords(plan, rows)
 

@@ -26,6 +26,27 @@ def test_rows_can_be_added_while_it_trains(launched, capfd):
     assert "no new rows" in capfd.readouterr().out
 
 
+def test_rows_can_be_added_from_another_folder(run, tmp_path, monkeypatch):
+    """A logdir that was named relative to the first folder is still the same one."""
+    monkeypatch.chdir(tmp_path)
+    run.logdir = run.logdir.relative_to(tmp_path)
+    assert run.launch(detach=True) == 0
+    run.logdir = run.logdir.absolute()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with run.csv.open("a") as file:
+        file.write(f"actor,localhost,,-1,{run.project},{sys.executable}\n")
+    assert run.command("add") == 0
+    wait_until(lambda: "actor 2 is up" in run.log("actor-2"))
+    logdirs = {
+        word
+        for process in load(run.logdir).plan.processes
+        for word in process.arguments
+        if word.startswith("--logdir=")
+    }
+    assert logdirs == {f"--logdir={run.logdir}"}
+
+
 def test_a_row_with_a_wrong_address_can_be_taken_back(launched, capfd):
     """It would be a machine of the run for ever, and each command would wait for it."""
     rows = launched.csv.read_text()

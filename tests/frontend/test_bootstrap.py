@@ -299,6 +299,15 @@ def test_a_broken_pip_conf_is_one_line(setup, tmp_path, monkeypatch):
         packages.index_settings(here)
 
 
+def test_processes_here_find_the_users_modules_where_the_command_does(setup, tmp_path, monkeypatch):
+    """They run in the project's folder, and get no PYTHONPATH."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "/mine:/ours")
+    here = LocalRunner(setup.runner.node._replace(workdir="/"))
+    told = here.run(["printenv", "IMPALA_TF_MODULES"]).text.strip()
+    assert told == f"{tmp_path}:/mine:/ours"
+
+
 def test_an_interrupted_setup_leaves_nothing_running(setup, monkeypatch):
     """Ctrl-C left pip running on the machines."""
     setup.runner.run(["mkdir", "-p", "--", setup.runner.node.workdir], in_workdir=False)
