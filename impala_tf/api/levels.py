@@ -140,7 +140,7 @@ def identity(level: Any, within: tuple[Any, ...] = ()) -> Any:
 
     Args:
       level: the function, or a part of it.
-      within: the functions that it is a part of.
+      within: what it is a part of, outermost first.
     """
     if any(level is outer for outer in within):  # a recursive function
         return "recursive"

@@ -85,12 +85,12 @@ class RunConfig:
     """wandb: metrics, config and videos go to Weights & Biases, too; WANDB_MODE=offline keeps them
     here until 'wandb sync'. metrics.csv and TensorBoard are always written."""
     video_every: int | None = None
-    """Make a video of a game about every this many frames, with the next checkpoint. Default: none.
-    Videos are in LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
+    """Frames between two videos, roughly; each shows a game with the next checkpoint. Default: no
+    videos. They are in LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
     eval_every: int | None = None
-    """Play --test_num_episodes games about every this many frames, with the next checkpoint, and
-    with the run's last one. On Procgen, they are on unseen levels, elsewhere with seeds that
-    training does not use. Default: never.
+    """Frames between two evaluations, roughly; each plays --test_num_episodes games with the next
+    checkpoint. The run's last checkpoint is evaluated, too. On Procgen, they are on unseen levels,
+    elsewhere with seeds that training does not use. Default: none.
     Results are in LOGDIR/evaluation.csv, TensorBoard (eval/), and W&B if it is on."""
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints."""
@@ -291,7 +291,8 @@ class ClusterConfig:
     Learners that arrive later join. Default: all of them at first, then 1."""
     max_hours: float | None = None
     """Stop the run after this time, with a checkpoint, so that machines do not cost more. With
-    --join, so also on Slurm and Kubernetes, each start of a job counts from 0. Not in Compose."""
+    --join (so on Slurm and Kubernetes), the time begins again each time a job starts. It has no
+    effect in Compose."""
     end_command: str | None = None
     """Shell command that every machine runs when all of its processes have ended, such as one
     that switches it off."""

@@ -27,7 +27,7 @@ LIFE_LOST = f"a life was lost{OWN}"
 CUT = f"an episode was cut{OWN}"
 """Key of `info`, bool [N]: an episode was truncated here whose return means nothing."""
 AUTORESET_MODES = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
-_CLOSE_S, _END_S = 1.0, 10.0
+_CLOSE_S, _END_S = 1.0, 60.0
 """How long closing waits for an unfinished step, and for worker processes to end."""
 
 
@@ -185,8 +185,12 @@ def _close_processes(vector: VectorEnv[Any, Any, Any], inner: AsyncVectorEnv) ->
         for process in inner.processes:
             process.kill()
 
+    def give_up() -> None:
+        _log.warning("closing took longer than %g s, so its processes were killed", _END_S)
+        kill()
+
     # Gymnasium waits for them without a limit, and a level's close() may hang.
-    timer = threading.Timer(_END_S, kill)
+    timer = threading.Timer(_END_S, give_up)
     timer.start()
     try:
         vector.close(timeout=_CLOSE_S)

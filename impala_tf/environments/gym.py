@@ -83,9 +83,10 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
     if not own_levels.is_own(env.level_name) and _has_fitting_vector(env):
         try:
             return _own_vector(env, num_envs)
-        except ConfigError:  # its environments one by one may have what an agent can learn
+        except ConfigError as error:  # one by one, they may have what an agent can learn
             if find(env.level_name).entry_point is None:
                 raise
+            _log.warning("%s; so its environments are made one by one", error)
     if num_envs == 1 or not _needs_processes(env):
         return _vectorize(env, num_envs, "sync")
     return _vectorize(env, num_envs, "async", vector_kwargs={"context": "spawn"})
@@ -307,7 +308,7 @@ def _vectorize(
     try:
         _check(env.level_name, vector)
     except ConfigError:
-        vector.close()
+        _close(env.level_name, vector)
         raise
     return vector
 

@@ -196,8 +196,9 @@ class LocalRunner(CommandRunner):
         self._environment = {k: v for k, v in os.environ.items() if k != "TMUX"}
         # Processes of a run here find the user's modules where this command does.
         seen = [os.environ.get(name, "") for name in (FOLDERS_VARIABLE, "PYTHONPATH")]
-        folders = [str(Path.cwd()), *filter(None, seen)]
-        self._environment[FOLDERS_VARIABLE] = os.pathsep.join(folders)
+        folders = [".", *filter(None, os.pathsep.join(seen).split(os.pathsep))]
+        absolute = [str(Path(folder).absolute()) for folder in folders]
+        self._environment[FOLDERS_VARIABLE] = os.pathsep.join(absolute)
 
     def _run(self, command: list[str], stdin: bytes, timeout_s: float) -> Completed:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config import ConfigError, Given, command_line, user_commands
 from impala_tf.frontend import overview, project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
@@ -94,19 +94,22 @@ def _refuse_another_run(
 def _refuse_other_learner_0(
     given: Given, launcher: Launcher, checked: Mapping[str, Checked], logdir: Path
 ) -> None:
-    """Raises ConfigError if the run's checkpoints are on a machine that learner 0 has left."""
+    """Raises ConfigError if the run's checkpoints may be on a machine that learner 0 has left."""
     try:
-        before = load(logdir).first_learner()
+        written = load(logdir)
     except ConfigError:  # nothing was launched there, or by another version
         return
-    now = launcher.record.first_learner()
+    before, now = written.first_learner(), launcher.record.first_learner()
     found = checked.get(now.name)
-    if given["mirror"] or found is None or found.run or now.name == before.name:
+    if found is None or found.run or now.name == before.name:
         return
+    if given["mirror"] and command_line.parse(written.flags)["mirror"] == given["mirror"]:
+        return  # it brings the checkpoints
     raise ConfigError(
         f"--workers_csv_path={launcher.record.workers_csv_path}: learner-0 was on {before.name},"
-        f" which has the run's checkpoints, and now is on {now.name}; leave that row the first"
-        f" learner, copy {found.logdir} there, or give --fresh"
+        f" which may have the run's checkpoints, and now is on {now.name}; make {before.name} the"
+        f" first learner again, copy the run's logdir from there to {found.logdir} on {now.name},"
+        " or give --fresh to start from frame 0"
     )
 
 

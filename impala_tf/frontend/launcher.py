@@ -247,8 +247,7 @@ class Launcher:
                 self.record = written  # `frontend add` may have added actors meanwhile
         nodes = _with(self.record.plan.nodes, checked)
         self.record = self.record._replace(plan=self.record.plan._replace(nodes=nodes))
-        if not all(node.is_local for node in nodes):
-            snapshot.save(self._code, self._logdir)
+        snapshot.save(self._code, self._logdir)
         save(self.record, self._logdir)
 
 

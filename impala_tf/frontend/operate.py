@@ -289,6 +289,7 @@ def fetch(logdir: Path, to: Path | None) -> int:
 def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, aside: Path) -> int:
     """Copies files to a folder aside, and moves each to the target once it is whole."""
     command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
+               "--exclude=./.mirror-*", "--hard-dereference",
                "--ignore-failed-read", "--warning=no-file-changed", "-C", logdir, what]  # fmt: skip
     stream = runner.stream(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
     count = 0
@@ -299,7 +300,7 @@ def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, as
                     raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name}")
                 if member.isdir():
                     (target / member.name).mkdir(parents=True, exist_ok=True)
-                elif (source := tar.extractfile(member)) is not None:
+                elif member.isfile() and (source := tar.extractfile(member)) is not None:
                     (target / member.name).parent.mkdir(parents=True, exist_ok=True)
                     _write(source, aside / member.name, member)
                     (aside / member.name).replace(target / member.name)

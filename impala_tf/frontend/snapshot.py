@@ -57,7 +57,7 @@ def save(snapshot: Snapshot, logdir: Path) -> None:
 
 
 def load(logdir: Path, level_name: str) -> Snapshot:
-    """Returns the code of a launched run; that of today if the run has no other machine yet."""
+    """Returns the code of a launched run; that of today if an older version launched it."""
     try:
         archive = (logdir / _NAME).read_bytes()
     except FileNotFoundError:

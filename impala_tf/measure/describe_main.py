@@ -26,8 +26,8 @@ _MEASURED_S = 3.0
 _LAYERS_NOTE = (
     "Output shapes and multiply-adds are those of one step. Multiply-adds are counted in"
     " convolutions and in products with matrices of weights; biases, activations, pooling and"
-    " normalisation are left out. Layers without an output run in a function of their own, which is"
-    " not looked into.\n"
+    " normalisation are left out. Layers without an output are used in no step, or in a function of"
+    " their own, which is not looked into.\n"
 )
 _MEMORY_NOTE = (
     "All of this is counted, not measured. Activations are the results that the backward pass"

@@ -24,8 +24,8 @@ def bottleneck_of(row: Row) -> tuple[str, str] | None:
 
     If learners spend most of their time in all-reduces, these limit the run. If nobody waits for
     anybody, the cores do, as on one machine. If learners are busy while actors wait, the updates
-    do. Otherwise learners wait for actors, and what takes most of the actors' time limits the run:
-    updates, too, if actors and learners take turns.
+    do. Otherwise learners wait for actors, and what takes most of the actors' time limits the run.
+    Updates count with what actors wait while learners are busy, as where the two take turns.
     """
     idle = row.get("learner_idle_fraction")
     environment = row.get("actor_environment_fraction")
@@ -41,7 +41,7 @@ def bottleneck_of(row: Row) -> tuple[str, str] | None:
     if idle < _BUSY_BELOW:
         return "updates", f"learner busy {1 - idle:.0%}, actors wait {wait:.0%}"
     shares = {
-        "updates": wait,
+        "updates": min(wait, 1.0 - idle),
         "environments": environment,
         "inference": inference,
         "transport": max(0.0, 1.0 - environment - inference - wait),

@@ -302,10 +302,10 @@ def test_a_broken_pip_conf_is_one_line(setup, tmp_path, monkeypatch):
 def test_processes_here_find_the_users_modules_where_the_command_does(setup, tmp_path, monkeypatch):
     """They run in the project's folder, and get no PYTHONPATH."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", "/mine:/ours")
+    monkeypatch.setenv("PYTHONPATH", "/mine:ours")
     here = LocalRunner(setup.runner.node._replace(workdir="/"))
     told = here.run(["printenv", "IMPALA_TF_MODULES"]).text.strip()
-    assert told == f"{tmp_path}:/mine:/ours"
+    assert told == f"{tmp_path}:/mine:{tmp_path}/ours"
 
 
 def test_an_interrupted_setup_leaves_nothing_running(setup, monkeypatch):

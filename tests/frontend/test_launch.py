@@ -73,7 +73,8 @@ def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
 
 def test_a_run_does_not_begin_again_because_its_first_learner_has_another_machine(run, capfd):
     """The checkpoints are on the machine that it was on."""
-    assert run.launch(detach=True) == 0
+    mirror = {"mirror": str(run.logdir.parent / "mirror")}
+    assert run.launch(detach=True, **mirror) == 0
     assert run.command("stop") == 0
     record = load(run.logdir)
     (here,) = record.plan.nodes
@@ -82,10 +83,11 @@ def test_a_run_does_not_begin_again_because_its_first_learner_has_another_machin
         processes=tuple(each._replace(node="10.9.8.7") for each in record.plan.processes),
     )
     save(record._replace(plan=before), run.logdir)
-    with pytest.raises(ConfigError, match="learner-0 was on 10.9.8.7, which has the run's check"):
-        run.launch(detach=True)
+    for other in ({}, {"mirror": str(run.logdir.parent / "a new mirror")}):
+        with pytest.raises(ConfigError, match="learner-0 was on 10.9.8.7, which may have the run"):
+            run.launch(detach=True, **other)
     assert load(run.logdir).plan == before
-    assert run.launch(detach=True, mirror=str(run.logdir.parent / "mirror")) == 0
+    assert run.launch(detach=True, **mirror) == 0, "a mirror brings the checkpoints"
     assert run.command("stop") == 0
 
 

@@ -61,7 +61,16 @@ def test_before_a_launch_a_command_runs_in_the_home_folder(tmp_path, monkeypatch
 def test_files_are_fetched_without_private_keys(launched, tmp_path):
     wait_until((launched.logdir / "status.json").exists)
     target = tmp_path / "fetched"
+    # W&B links to its newest run, and a mirror links files while it copies them.
+    checkpoint, copied = launched.logdir / "checkpoints" / "v", launched.logdir / ".mirror-1" / "v"
+    for path in (checkpoint, copied):
+        path.parent.mkdir()
+    checkpoint.write_bytes(b"weights")
+    os.link(checkpoint, copied)
+    (launched.logdir / "a-link").symlink_to("checkpoints")
     assert launched.command("fetch", f"--to={target}") == 0
+    assert (target / "checkpoints" / "v").read_bytes() == b"weights"
+    assert not {"a-link", ".mirror-1"} & {path.name for path in target.iterdir()}
     assert (target / "status.json").exists()
     assert (target / "processes" / "actor-1.log").exists()
     assert not (target / "credentials").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ def test_a_window_runs_its_command_in_any_login_shell(
     shell: str, private_tmux: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The csh takes ! and line breaks as its own, even in quotes: no supervisor would start."""
-    monkeypatch.setenv("SHELL", f"/bin/{shell}")
+    path = shutil.which(shell)
+    assert path is not None
+    monkeypatch.setenv("SHELL", path)
     written = tmp_path / "a file"
     session = RunSession("any-shell")
     session.open("first", ["sh", "-c", SCRIPT, "sh", "it's here", str(written)], "run-1")

@@ -24,6 +24,7 @@ def row(idle: float, environment: float, inference: float, wait: float) -> dict[
         ((0.5, 0.6, 0.3, 0.0), "environments", "60% of the actors' time, learner idle 50%"),
         ((0.5, 0.2, 0.7, 0.0), "inference", "70% of the actors' time, learner idle 50%"),
         ((0.4, 0.3, 0.1, 0.6), "updates", "60% of the actors' time, learner idle 40%"),  # ppo
+        ((0.9, 0.3, 0.1, 0.5), "environments", "30% of the actors' time, learner idle 90%"),
         ((0.9, 0.2, 0.1, 0.1), "transport", "60% of the actors' time, learner idle 90%"),
     ],
 )
