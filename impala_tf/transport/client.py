@@ -140,8 +140,9 @@ class ActorClient:
             self.run_steps, self.restarts = reply.run_steps, reply.restarts
         self._run_id = reply.run_id
         self._parameter_specs = specs_from_messages(reply.parameter_specs)
-        if not self._attendant.is_alive():
-            self._attendant.start()
+        with self._connecting:  # a push in another thread may meet the restarted learner, too
+            if self._attendant.ident is None:
+                self._attendant.start()
 
     def fetch_parameters(
         self, known_version: int, quantized: Sequence[int] = ()
