@@ -103,6 +103,8 @@ def _refuse_other_learner_0(
     found = checked.get(now.name)
     if found is None or found.run or now.name == before.name:
         return
+    if found.machine_id == before.machine_id:  # it is only called by another name
+        return
     if given["mirror"] and command_line.parse(written.flags)["mirror"] == given["mirror"]:
         return  # it brings the checkpoints
     raise ConfigError(
