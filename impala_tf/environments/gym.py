@@ -22,7 +22,12 @@ from gymnasium.vector import VectorEnv
 from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
 from impala_tf.config.own_levels import level_kwargs
 from impala_tf.environments import own_levels, spaces
-from impala_tf.environments.batched import AUTORESET_MODES, ends_with_parent, exits_are_errors
+from impala_tf.environments.batched import (
+    AUTORESET_MODES,
+    close,
+    ends_with_parent,
+    exits_are_errors,
+)
 from impala_tf.environments.images import as_image
 from impala_tf.environments.suite import Suite, explained, missing_package, near_matches
 from impala_tf.types import EnvironmentSpec, ObservationSpec
@@ -50,7 +55,7 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     vector = make(env, num_envs=1, num_threads=1)
     observation = spaces.observation_spec(vector.single_observation_space)
     actions = spaces.action_spec(vector.single_action_space)
-    _close(env.level_name, vector)
+    close(vector)
     repeats = env.num_action_repeats
     registered = getattr(vector.spec, "max_episode_steps", None)
     given = level_kwargs(env.level_kwargs).get("max_episode_steps", registered)
@@ -95,7 +100,7 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
 def _own_vector(env: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
     vector = _vectorize(env, num_envs, "vector_entry_point")
     if _has_channels_first(vector):
-        _close(env.level_name, vector)
+        close(vector)
         raise ConfigError(
             f"--level_name={env.level_name}: its vector environment has images"
             f" {vector.single_observation_space}; they must be [H, W, C]"
@@ -127,7 +132,7 @@ def make_rendered(env: EnvironmentConfig) -> VectorEnv[Any, Any, Any]:
     """
     unrendered = _vectorize(env, 1, "sync")
     render_modes = unrendered.metadata.get("render_modes", ())
-    _close(env.level_name, unrendered)
+    close(unrendered)
     if "rgb_array" not in render_modes:
         raise ConfigError(
             f"--video: --level_name={env.level_name} has no render mode rgb_array, so no video"
@@ -159,7 +164,7 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
     kwargs = own_levels.registered_kwargs(env, registered)
     vector = gymnasium.make_vec(registered, 1, vectorization_mode=mode, **kwargs)
     space = vector.single_observation_space
-    _close(env.level_name, vector)
+    close(vector)
     parts = space.spaces.values() if isinstance(space, Dict) else [space]
     if not all(isinstance(part, Box) and not _is_rearranged(part) for part in parts):
         return None
@@ -260,14 +265,6 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, rewards, terminated, truncated, info
 
 
-def _close(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
-    """Closes environments. Of a level whose own code fails there, a warning is enough."""
-    try:
-        vector.close()
-    except (Exception, SystemExit) as error:
-        _log.warning("--level_name=%s: its close() raised %s", level_name, plug_ins.raised(error))
-
-
 def _wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
     """Returns the wrappers of each environment; the last one only changes worker processes."""
     repeats = env.num_action_repeats
@@ -285,7 +282,7 @@ def _needs_processes(env: EnvironmentConfig) -> bool:
         with exits_are_errors():
             return _step_time_s(probe) > _EXPENSIVE_STEP_S
     finally:
-        _close(env.level_name, probe)
+        close(probe)
 
 
 def _step_time_s(vector: VectorEnv[Any, Any, Any]) -> float:
@@ -308,7 +305,7 @@ def _vectorize(
     try:
         _check(env.level_name, vector)
     except ConfigError:
-        _close(env.level_name, vector)
+        close(vector)
         raise
     return vector
 

@@ -17,6 +17,7 @@ from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, us
 from impala_tf.config.slurm_nodes import slurm_hosts
 from impala_tf.frontend import (
     bootstrap,
+    fetch,
     machine_lists,
     operate,
     overview,
@@ -330,7 +331,7 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
     ("revoke", lambda o: operate.revoke(_run_of(o), o.host),
      "shut a machine out of a run: learners refuse its certificate"),
     ("exec", _exec, "run a command in the project's folder on every machine"),
-    ("fetch", lambda o: operate.fetch(_run_of(o), o.to),
+    ("fetch", lambda o: fetch.fetch(_run_of(o), o.to),
      "copy the run's files from its machines to this one"),
     ("attach", lambda o: operate.attach(_run_of(o), o.host),
      "attach this terminal to the tmux session on a machine"),

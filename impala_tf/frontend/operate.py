@@ -1,23 +1,16 @@
-"""Changes to a launched run: `stop`, `restart`, `add`, `revoke`, `exec`, `fetch` and others."""
+"""Changes to a launched run: `stop`, `restart`, `add`, `revoke`, `exec` and others."""
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
-import posixpath
-import shutil
 import subprocess
 import sys
-import tarfile
-import tempfile
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
-
-from rich.console import Console
+from typing import Any
 
 from impala_tf.config import ConfigError, command_line, user_commands
 from impala_tf.frontend import overview, snapshot
@@ -28,7 +21,6 @@ from impala_tf.frontend.connection import (
     lines_of,
     until_input_ends,
 )
-from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     STOP_S,
     Launcher,
@@ -71,7 +63,7 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
         ended = end(record, machines, timeout_s)
         lines = problems(machines.found) + ended.lines
     what = "stopped: no process of the run is left" if ended.was_running else "nothing was running"
-    return _report(lines, f"{what} on {len(record.plan.nodes)} machine(s)")
+    return report(lines, f"{what} on {len(record.plan.nodes)} machine(s)")
 
 
 def _stop_some(record: Record, timeout_s: float, names: set[str], hint: str) -> int:
@@ -80,7 +72,7 @@ def _stop_some(record: Record, timeout_s: float, names: set[str], hint: str) -> 
         reached = machines.reached()
         found = end_processes(record, reached, sorted(names), timeout_s, close=True)
         lines = problems(machines.found) + left_running(found)
-    return _report(lines, f"stopped {', '.join(sorted(names))}; {hint}")
+    return report(lines, f"stopped {', '.join(sorted(names))}; {hint}")
 
 
 def restart(logdir: Path, target: str) -> int:
@@ -104,7 +96,7 @@ def restart(logdir: Path, target: str) -> int:
 
         found = on_all(machines.reached(), restart_on)
         lines = problems(machines.found) + problems(found)
-    return _report(lines, f"restarted {', '.join(sorted(names))}")
+    return report(lines, f"restarted {', '.join(sorted(names))}")
 
 
 def add(logdir: Path) -> int:
@@ -146,7 +138,7 @@ def add(logdir: Path) -> int:
     if problems(found) or unreached - lost:
         again = user_commands.frontend("restart", f"--logdir={logdir}", "HOST")
         lines.append(f"{again} tries a machine again")
-    return _report(lines, f"added {', '.join(process.name for process in new)}")
+    return report(lines, f"added {', '.join(process.name for process in new)}")
 
 
 def _without(plan: Plan, machines: Collection[str]) -> Plan:
@@ -207,7 +199,7 @@ def revoke(logdir: Path, host: str) -> int:
     if lines:
         lines.append("the same command tries again")
     said = f"revoked {node.name}: within {_REVOKED_AFTER_S} s its certificate opens no learner"
-    return _report(lines, said)
+    return report(lines, said)
 
 
 def execute(
@@ -250,92 +242,7 @@ def execute(
             raise
         lines = problems(machines.found) + problems(found)
     lines += [f"{name}: exit status {code}" for name, code in good(found).items() if code]
-    return _report(lines)
-
-
-def fetch(logdir: Path, to: Path | None) -> int:
-    """Copies a run's files from learner 0's machine, and all logs, but no private keys.
-
-    Args:
-      logdir: the run's, on this machine.
-      to: the folder to copy into. Default: `logdir`.
-    """
-    record, target = load(logdir), to or logdir
-    first = record.first_learner()
-    target.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix=".fetch-", dir=target) as aside,
-        connected(record.plan.nodes, record.passwords()) as machines,
-    ):
-        # A machine that sees this folder in its logdir shares the target: nothing is to be copied,
-        # and what its processes write to must not be replaced.
-        mark = Path(aside).name
-
-        def copy(runner: CommandRunner) -> int:
-            node = runner.node
-            if runner.run(["test", "-d", posixpath.join(node.logdir, mark)]).status == 0:
-                return 0
-            what = "." if node == first else "./processes"
-            return _copy_folder(runner, node.logdir, what, target, Path(aside) / node.id)
-
-        with Console(stderr=True).status("copying ..."):
-            found = on_all(machines.reached(), copy)
-        lines = problems(machines.found) + problems(found)
-    files = sum(good(found).values())
-    print(f"{target}: {files} files from {len(good(found))} machine(s)")
-    return _report(lines)
-
-
-def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, aside: Path) -> int:
-    """Copies files to a folder aside, and moves each to the target once it is whole."""
-    command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
-               "--exclude=./.mirror-*", "--hard-dereference",
-               "--ignore-failed-read", "--warning=no-file-changed", "-C", logdir, what]  # fmt: skip
-    stream = runner.stream(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
-    count = 0
-    try:
-        with tarfile.open(fileobj=_Reader(stream.chunks()), mode="r|") as tar:
-            for member in tar:
-                if not (target / member.name).resolve().is_relative_to(target.resolve()):
-                    raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name}")
-                if member.isdir():
-                    (target / member.name).mkdir(parents=True, exist_ok=True)
-                elif member.isfile() and (source := tar.extractfile(member)) is not None:
-                    (target / member.name).parent.mkdir(parents=True, exist_ok=True)
-                    _write(source, aside / member.name, member)
-                    (aside / member.name).replace(target / member.name)
-                    count += 1
-    except tarfile.TarError as error:
-        raise ClusterError(f"{runner.node.name}: {logdir}: {error}") from error
-    if (status := stream.finish()) > 1:  # 1: a log grew while it was read
-        raise ClusterError(f"{runner.node.name}: {logdir}: tar ended with status {status}")
-    return count
-
-
-def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
-    """Writes a file of a tar. Python before 3.11.4 has no safe way of its own."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        shutil.copyfileobj(source, file)
-    path.chmod(member.mode & 0o755 | 0o600)
-    os.utime(path, (member.mtime, member.mtime))
-
-
-class _Reader(io.RawIOBase):
-    """Chunks as a file."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._left = b""
-
-    def read(self, size: int = -1) -> bytes:
-        while len(self._left) < size:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                break
-            self._left += chunk
-        taken, self._left = self._left[:size], self._left[size:]
-        return taken
+    return report(lines)
 
 
 def watch(logdir: Path, make_display: MakeDisplay) -> int:
@@ -384,7 +291,7 @@ def stacks(logdir: Path, names: Sequence[str]) -> int:
     for node, processes in good(found).items():
         for name, text in processes.items():
             print(f"--- {name} on {node}\n{text.strip()}\n")
-    return _report(lines)
+    return report(lines)
 
 
 def _processes_called(plan: Plan, target: str) -> set[str]:
@@ -394,7 +301,7 @@ def _processes_called(plan: Plan, target: str) -> set[str]:
     return names | grouped if names & grouped else names
 
 
-def _report(lines: Sequence[str], done: str = "") -> int:
+def report(lines: Sequence[str], done: str = "") -> int:
     """Prints what went wrong or, if nothing did, what was done; returns the exit status."""
     if lines or done:
         print(*(lines or [done]), sep="\n", file=sys.stderr if lines else sys.stdout)

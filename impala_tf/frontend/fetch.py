@@ -1,0 +1,106 @@
+"""`fetch`: copies a run's files from its machines to this one."""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console
+
+from impala_tf.frontend.connection import CommandRunner
+from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.operate import report
+from impala_tf.frontend.parallel import connected, good, on_all, problems
+from impala_tf.frontend.record import load
+
+
+def fetch(logdir: Path, to: Path | None) -> int:
+    """Copies a run's files from learner 0's machine, and all logs, but no private keys.
+
+    Args:
+      logdir: the run's, on this machine.
+      to: the folder to copy into. Default: `logdir`.
+    """
+    record, target = load(logdir), to or logdir
+    first = record.first_learner()
+    target.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=".fetch-", dir=target) as aside,
+        connected(record.plan.nodes, record.passwords()) as machines,
+    ):
+        # A machine that sees this folder in its logdir shares the target: nothing is to be copied,
+        # and what its processes write to must not be replaced.
+        mark = Path(aside).name
+
+        def copy(runner: CommandRunner) -> int:
+            node = runner.node
+            if runner.run(["test", "-d", posixpath.join(node.logdir, mark)]).status == 0:
+                return 0
+            what = "." if node == first else "./processes"
+            return _copy_folder(runner, node.logdir, what, target, Path(aside) / node.id)
+
+        with Console(stderr=True).status("copying ..."):
+            found = on_all(machines.reached(), copy)
+        lines = problems(machines.found) + problems(found)
+    files = sum(good(found).values())
+    print(f"{target}: {files} files from {len(good(found))} machine(s)")
+    return report(lines)
+
+
+def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, aside: Path) -> int:
+    """Copies files to a folder aside, and moves each to the target once it is whole."""
+    command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
+               "--exclude=./.mirror-*", "--hard-dereference",
+               "--ignore-failed-read", "--warning=no-file-changed", "-C", logdir, what]  # fmt: skip
+    stream = runner.stream(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
+    count = 0
+    try:
+        with tarfile.open(fileobj=_Reader(stream.chunks()), mode="r|") as tar:
+            for member in tar:
+                if not (target / member.name).resolve().is_relative_to(target.resolve()):
+                    raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name}")
+                if member.isdir():
+                    (target / member.name).mkdir(parents=True, exist_ok=True)
+                elif member.isfile() and (source := tar.extractfile(member)) is not None:
+                    (target / member.name).parent.mkdir(parents=True, exist_ok=True)
+                    _write(source, aside / member.name, member)
+                    (aside / member.name).replace(target / member.name)
+                    count += 1
+    except tarfile.TarError as error:
+        raise ClusterError(f"{runner.node.name}: {logdir}: {error}") from error
+    if (status := stream.finish()) > 1:  # 1: a log grew while it was read
+        raise ClusterError(f"{runner.node.name}: {logdir}: tar ended with status {status}")
+    return count
+
+
+def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
+    """Writes a file of a tar. Python before 3.11.4 has no safe way of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        shutil.copyfileobj(source, file)
+    path.chmod(member.mode & 0o755 | 0o600)
+    os.utime(path, (member.mtime, member.mtime))
+
+
+class _Reader(io.RawIOBase):
+    """Chunks as a file."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._left = b""
+
+    def read(self, size: int = -1) -> bytes:
+        while len(self._left) < size:
+            chunk = next(self._chunks, b"")
+            if not chunk:
+                break
+            self._left += chunk
+        taken, self._left = self._left[:size], self._left[size:]
+        return taken
