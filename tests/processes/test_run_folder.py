@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,10 +67,12 @@ def test_fresh_moves_the_run_aside_and_starts_again(start: Start, tmp_path: Path
     assert "was trained with --learning_rate=0.0025" in refused[2]
     assert (tmp_path / FOLDER / "metrics.csv").read_bytes() == before
 
-    again = (*ENDLESS, "--learning_rate=0.1", "--fresh", "--max_hours=0.004")
-    code, out, err = start(*again, cwd=tmp_path).wait()
-    assert code == 0, err + out
     moved = tmp_path / f"{FOLDER}.1"
+    run = start(*ENDLESS, "--learning_rate=0.1", "--fresh", cwd=tmp_path)
+    run.wait_until(lambda: moved.exists() and checkpointed_frames(tmp_path / FOLDER) > 0)
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.wait()
+    assert code == 0, err + out
     assert f"the run that was in {FOLDER} is now in {moved}" in out
     assert (moved / "metrics.csv").read_bytes() == before
     assert described(moved)["flags"]["learning_rate"] == 0.0025
