@@ -94,7 +94,8 @@ def test_it_evaluates_and_describes(trained, bin_folder, empty):
 
 
 def test_it_launches_a_run(bin_folder, tmp_path):
-    """A launch on this machine has no checkout either."""
+    """A launch on this machine has no checkout either, and its folder may have any file."""
+    (tmp_path / "random.py").write_text("raise SystemExit('this is not the standard library')\n")
     header = "job,ip,tf_port,cuda_visible_devices"
     (tmp_path / "w.csv").write_text(f"{header}\nlearner,localhost,8473,-1\nactor,localhost,,-1\n")
     words = ("--workers_csv_path=w.csv", "--tmux_sess=package", "--logdir=run", *FLAGS)

@@ -24,8 +24,13 @@ def program() -> tuple[str, ...]:
     """Returns what an interpreter runs for a process of a run, from any folder."""
     if IS_CHECKOUT:
         return (str(PROJECT / SCRIPT),)
+    return module("impala_tf")
+
+
+def module(name: str) -> tuple[str, ...]:
+    """Returns what an interpreter runs for a module of this project; a checkout's in its folder."""
     # -P: modules in the current folder must not hide those of the same name that Python has.
-    return ("-P", "-m", "impala_tf")
+    return ("-m", name) if IS_CHECKOUT else ("-P", "-m", name)
 
 
 def python(*words: str) -> str:

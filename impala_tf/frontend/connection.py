@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
 
+from impala_tf.config import user_commands
 from impala_tf.config.plug_ins import FOLDERS_VARIABLE
 from impala_tf.frontend.errors import ClusterError, NoCodeError
 from impala_tf.frontend.plan import NodeSpec
@@ -46,6 +47,9 @@ _AGENT = (
     "sys.path[0] = code if there else os.getcwd(); "
     "runpy.run_module('impala_tf.frontend.node.agent', run_name='__main__', alter_sys=True)"
 )
+
+
+_MODULE = "impala_tf.frontend.node.agent"
 
 
 class Completed(NamedTuple):
@@ -174,7 +178,11 @@ def ask_agent(
       ClusterError: if the machine is unreachable or the task fails.
     """
     node = runner.node
-    module = ["-c", _AGENT, node.code] if node.code else ["-m", "impala_tf.frontend.node.agent"]
+    module: Sequence[str] = ("-m", _MODULE)
+    if node.code:
+        module = ("-c", _AGENT, node.code)
+    elif node.is_local:
+        module = user_commands.module(_MODULE)
     command = [node.python, *module, task]
     told = {"logdir": node.logdir, "node": node.id, **question}
     done = runner.run(command, json.dumps(told).encode(), timeout_s)

@@ -115,8 +115,9 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     option("exec", "--workers_csv_path", metavar="FILE",
            help="run it on the machines of a CSV, in the home folder: before a launch, or a "
            "setup")  # fmt: skip
-    option("exec", "--accept_new_host_keys", action="store_true",
-           help="trust machines unknown to SSH")  # fmt: skip
+    for name in ("restart", "add", "exec"):
+        option(name, "--accept_new_host_keys", action="store_true",
+               help="trust machines unknown to SSH")  # fmt: skip
     option("fetch", "--to", type=Path, metavar="FOLDER", help="default: the logdir here")
     option("attach", "host", metavar="HOST", help="a machine of the run")
     option("stacks", "names", metavar="NAME", nargs="*", help="default: all processes")
@@ -291,7 +292,8 @@ def _exec(options: argparse.Namespace) -> int:
         machines = connected(plan.nodes, passwords, options.accept_new_host_keys)
         return operate.execute(machines, words, in_workdir=False)
     record = load(_run_of(options))
-    return operate.execute(connected(record.plan.nodes, record.passwords()), words, True)
+    machines = connected(record.plan.nodes, record.passwords(), options.accept_new_host_keys)
+    return operate.execute(machines, words, True)
 
 
 def _workers(options: argparse.Namespace) -> int:
@@ -324,9 +326,9 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
     ("watch", _watch, "show a run until it ends, as the terminal that launched it does"),
     ("logs", _logs, "print the output of a process"),
     ("stop", _stop, "stop the processes of a run, and nothing else"),
-    ("restart", lambda o: operate.restart(_run_of(o), o.target),
+    ("restart", lambda o: operate.restart(_run_of(o), o.target, o.accept_new_host_keys),
      "restart a process, or all processes of a machine"),
-    ("add", lambda o: operate.add(_run_of(o)),
+    ("add", lambda o: operate.add(_run_of(o), o.accept_new_host_keys),
      "start the actors of rows that were appended to the workers CSV"),
     ("revoke", lambda o: operate.revoke(_run_of(o), o.host),
      "shut a machine out of a run: learners refuse its certificate"),

@@ -75,15 +75,21 @@ def _stop_some(record: Record, timeout_s: float, names: set[str], hint: str) -> 
     return report(lines, f"stopped {', '.join(sorted(names))}; {hint}")
 
 
-def restart(logdir: Path, target: str) -> int:
+def restart(logdir: Path, target: str, accept_new_host_keys: bool = False) -> int:
     """Restarts a process, or all processes of a machine, which need not have been reached before.
 
     Learners of a group restart together.
+
+    Args:
+      logdir: the run's, on this machine.
+      target: a process, or a machine whose processes are meant.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
     names = _processes_called(record.plan, target)
     launcher = Launcher(record, logdir)
-    with connected(record.plan.nodes_of(names), record.passwords()) as machines:
+    nodes = record.plan.nodes_of(names)
+    with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
 
         def restart_on(runner: CommandRunner) -> None:
             if look(runner, record).state is None:
@@ -99,11 +105,15 @@ def restart(logdir: Path, target: str) -> int:
     return report(lines, f"restarted {', '.join(sorted(names))}")
 
 
-def add(logdir: Path) -> int:
+def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
     """Starts the actors of rows that were appended to the workers CSV since the launch.
 
     Rows of new machines that are not reached do not become a part of the run: their address may be
     wrong.
+
+    Args:
+      logdir: the run's, on this machine.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
     # The flags may name both relative to another folder.
@@ -124,7 +134,8 @@ def add(logdir: Path) -> int:
         return 0
     launcher = Launcher(record._replace(plan=plan), logdir)
     save(launcher.record, logdir)
-    with connected(plan.nodes_of([process.name for process in new]), passwords) as machines:
+    nodes_of_new = plan.nodes_of([process.name for process in new])
+    with connected(nodes_of_new, passwords, accept_new_host_keys) as machines:
         found = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
         lines = problems(machines.found) + problems(found)
         unreached = set(machines.found) - set(good(machines.found))

@@ -322,7 +322,7 @@ def _arguments(
     if row.envs is not None:
         own["envs_per_actor"] = row.envs
     is_package = node.is_local and not user_commands.IS_CHECKOUT  # it has no script
-    script = ("-m", "impala_tf") if is_package else (user_commands.SCRIPT,)
+    script = user_commands.program() if is_package else (user_commands.SCRIPT,)
     return (*script, *configs.to_flags(given.without(*LAUNCH_ONLY).replace(**own)))
 
 

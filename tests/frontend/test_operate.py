@@ -317,6 +317,16 @@ def test_a_machine_that_was_missing_can_be_started_later(run, one_is_missing, ca
     assert living_pids(run.node()) == {}
 
 
+def test_a_machine_with_a_new_host_key_is_restarted_if_that_is_accepted(remote, tmp_path, capfd):
+    assert remote.launch() == 0, capfd.readouterr().err
+    (tmp_path / ".ssh" / "known_hosts").unlink()
+    assert remote.command("restart", "actor-0") == 1
+    assert "pass --accept_new_host_keys" in capfd.readouterr().err
+    assert remote.command("add", "--accept_new_host_keys") == 0, "nothing to add"
+    assert remote.command("restart", "actor-0", "--accept_new_host_keys") == 0
+    assert "restarted actor-0" in capfd.readouterr().out
+
+
 def add_learner(run, place):
     header, *rows = run.csv.read_text().splitlines()
     rows.insert(place, f"learner,127.0.0.1,8002,,{run.project},{sys.executable},{NOBODY}")

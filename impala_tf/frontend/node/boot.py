@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 
+from impala_tf.config import user_commands
 from impala_tf.frontend.node.state import AgentError, Orders
 
 
@@ -18,7 +19,8 @@ def check() -> None:
 def install(orders: Orders) -> None:
     """Lets cron start the node's processes at boot, instead of those of earlier runs here."""
     question = json.dumps({"logdir": orders.logdir, "node": orders.node})
-    agent = shlex.join([sys.executable, "-m", "impala_tf.frontend.node.agent", "rejoin"])
+    module = user_commands.module("impala_tf.frontend.node.agent")
+    agent = shlex.join([sys.executable, *module, "rejoin"])
     command = f"cd {shlex.quote(orders.code)} && echo {shlex.quote(question)} | {agent}"
     escaped = command.replace("%", "\\%")  # crontab(5): else it ends the command
     lines = [line for line in _crontab() if not line.endswith(_mark(orders))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from impala_tf.config import user_commands
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import Orders
 from impala_tf.frontend.node.tmux import RunSession
@@ -43,8 +44,7 @@ def open_supervisor(session: RunSession, orders: Orders) -> None:
     where = [orders.code or ".", files.supervisor_log(logdir, node), files.state_path(logdir, node)]
     command = [
         sys.executable,
-        "-m",
-        "impala_tf.frontend.node.supervisor",
+        *user_commands.module("impala_tf.frontend.node.supervisor"),
         files.orders_path(logdir, node),
     ]
     _open(session, orders, SUPERVISOR, ["sh", "-c", _KEEP, "sh", *map(str, where + command)])
