@@ -137,6 +137,7 @@ def test_processes_whose_supervisor_was_killed_can_be_stopped_and_started_again(
     os.kill(state.pid, signal.SIGKILL)
     again = from_plain(NodeState, node.ask("restart", **node.about(names=None)))
     assert again.pid != state.pid
+    node.wait_until_up("actor-0", times=2)
     assert node.stop() == {"stopped": {"actor-0": 0}, "left": {}}
 
 

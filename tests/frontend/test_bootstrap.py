@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from impala_tf.frontend import packages, project
+from impala_tf.frontend import packages, project, ssh_login
 from impala_tf.frontend.bootstrap import Installer, SetupOptions
 from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.errors import ClusterError
@@ -189,6 +189,8 @@ def test_a_machine_that_does_not_answer_holds_up_no_other(
     version = importlib.metadata.version("iniconfig")
     (small_project / project.CONSTRAINTS).write_text(f"iniconfig=={version}\n")
     output, statuses = io.StringIO(), []
+    # The silent one must not be given up before the other one is ready.
+    monkeypatch.setattr(ssh_login, "CONNECT_TIMEOUT_S", 120.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         nodes = [machine(sshd, "actor-a", tmp_path / "a", sys.executable),
                  machine(sshd, "actor-b", "b", ssh_port=silent.getsockname()[1])]  # fmt: skip
@@ -198,7 +200,7 @@ def test_a_machine_that_does_not_answer_holds_up_no_other(
         thread.start()
         accepted, _ = silent.accept()
         with accepted:
-            wait_until(lambda: "actor-a: ready" in output.getvalue(), 12)
+            wait_until(lambda: "actor-a: ready" in output.getvalue())
             assert "actor-b" not in output.getvalue()
         thread.join(20)
     assert statuses == [1]

@@ -27,6 +27,7 @@ def test_a_supervisor_that_was_killed_starts_again_and_says_so_in_its_log(node):
     state = node.launch("learner-0", "actor-0")
     os.kill(state.pid, signal.SIGKILL)
     wait_until(lambda: is_back(node, state))
+    node.wait_until_up("learner-0", "actor-0", times=2)
     pids = state.processes["actor-0"].pid, node.state().processes["actor-0"].pid
     assert pids[0] != pids[1]
     assert files.start_ticks(pids[0]) is None, "a process runs twice"
@@ -64,8 +65,12 @@ def test_stopping_while_it_is_dead_starts_nothing(node):
 
 def test_what_had_ended_stays_so_and_what_still_runs_is_ended_first(supervise, tmp_path):  # noqa: F811
     """The processes of a supervisor that was killed take a while to stop."""
-    orphan = subprocess.Popen(["sh", "-c", "trap 'sleep 1; exit' TERM; sleep 1000 & wait"],
-                              process_group=0)  # fmt: skip
+    up, go = tmp_path / "orphan is up", tmp_path / "orphan may go"
+    ends_late = f"trap 'while [ ! -e \"{go}\" ]; do sleep .1; done; exit' TERM"
+    orphan = subprocess.Popen(
+        ["sh", "-c", f"{ends_late}; touch '{up}'; sleep 1000 & wait"], process_group=0
+    )
+    wait_until(up.exists)
     ticks = files.start_ticks(orphan.pid)
     processes = {
         "learner-0": ProcessState("learner-0", "failed", detail="no restart is left"),
@@ -79,7 +84,9 @@ def test_what_had_ended_stays_so_and_what_still_runs_is_ended_first(supervise, t
     )
     files.write(path, state)
     node = supervise(shell("learner-0", "exit 3"), shell("actor-0", ACTOR), shell("actor-1", ACTOR))
-    wait_until(lambda: orphan.poll() is None and node.of("actor-0").state == "waiting")
+    wait_until(lambda: node.of("actor-0").state == "waiting")
+    assert orphan.poll() is None
+    go.touch()
     node.wait_for("actor-0", "running")
     assert orphan.poll() is not None, "two copies ran"
     assert node.of("actor-0").restarts == 3

@@ -95,9 +95,14 @@ def test_a_learner_that_hangs_is_killed_when_the_others_wait_for_it(
     start, join = learners
     impatient = functools.partial(Membership, times=Times(hung_s=3.0, ask_s=0.5))
     monkeypatch.setattr(group, "Membership", impatient)
-    again = "test -e {0} && sleep 1 && exit 0; touch {0}; "
-    start(0, again.format(tmp_path / "a") + "kill -STOP $$")
-    start(1, again.format(tmp_path / "b") + "sleep 2; exit 1")
+    # The second time, both finish once both have started.
+    again = (
+        "if test -e {0}; then touch {0}2; until test -e {1}2; do sleep .1; done; exit 0; fi;"
+        "touch {0}; "
+    )
+    a, b = tmp_path / "a", tmp_path / "b"
+    start(0, again.format(a, b) + "kill -STOP $$")
+    start(1, again.format(b, a) + "sleep 2; exit 1")
     states = join()
     assert [state.state for state in states] == ["finished", "finished"]
     assert [state.restarts for state in states] == [1, 1]

@@ -29,7 +29,11 @@ is_first_start = not started.exists()
 started.touch()
 if is_first_start and rank == "1":
     sys.exit(5)  # before it meets learner 0
-import horovod.tensorflow as hvd, tensorflow as tf
+import horovod.tensorflow as hvd, tensorflow as tf, time
+if not is_first_start:  # one may import faster than the other by more than they wait in init
+    pathlib.Path(f"ready{rank}").touch()
+    while not all(pathlib.Path(f"ready{each}").exists() for each in "01"):
+        time.sleep(0.1)
 hvd.init()
 total = hvd.allreduce(tf.constant([hvd.rank() + 1.0]), op=hvd.Sum)
 print(f"rank {hvd.rank()} of {hvd.size()}: sum {total.numpy()[0]:g}", flush=True)

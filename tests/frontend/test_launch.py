@@ -174,7 +174,7 @@ def test_ctrl_c_during_the_start_leaves_nothing_that_starts_later(run, monkeypat
     wait_until(lambda: late, 60)
     assert "the launch was interrupted" in str(late[0])
     assert windows() == []
-    monkeypatch.undo()
+    monkeypatch.setattr(Launcher, "start", start)
     assert run.launch(detach=True) == 0, "another launch is refused, too"
 
 

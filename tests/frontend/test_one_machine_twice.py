@@ -8,6 +8,7 @@ from impala_tf.config import ConfigError, Given
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
 from impala_tf.frontend.plan import NodeSpec, named_twice
+from tests.helpers.ports import free_port
 from tests.helpers.stand_in import make_project
 
 NODE = NodeSpec("a", "node-0", "a", False, "w", "python", "logs")
@@ -19,7 +20,10 @@ def csv(sshd, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     work = make_project(tmp_path / "work")
     rest = f"{sshd.port},root,{sshd.user_key},{work},{sys.executable}"
-    rows = [f"learner,127.0.0.1,8001,-1,127.0.0.1,{rest}", f"actor,127.0.0.1,,-1,localhost,{rest}"]
+    rows = [
+        f"learner,127.0.0.1,{free_port()},-1,127.0.0.1,{rest}",
+        f"actor,127.0.0.1,,-1,localhost,{rest}",
+    ]
     header = "job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_port,ssh_username,key_filename"
     path = tmp_path / "w.csv"
     path.write_text("\n".join([f"{header},workdir,python", *rows]) + "\n")

@@ -94,6 +94,7 @@ def test_what_is_there_already_is_not_fetched_over_itself(launched, capfd):
 
 
 def test_stacks_of_a_process(launched, capfd):
+    wait_until(lambda: "learner 0 is up" in launched.log("learner-0"))
     capfd.readouterr()
     assert launched.command("stacks", "learner-0") == 0
     said = capfd.readouterr().out
@@ -152,12 +153,13 @@ def test_stacks_of_many_processes_take_no_longer_than_those_of_one(run, capfd):
     """They were asked one after another, 2 s each, and 30 of them took too long."""
     write_csv(run.csv, run.project, actors=5)
     assert run.launch(detach=True) == 0
-    wait_until(lambda: all("is up" in run.log(f"actor-{number}") for number in range(5)))
+    names = ["learner-0", *(f"actor-{number}" for number in range(5))]
+    wait_until(lambda: all("is up" in run.log(name) for name in names))
     began_s = time.monotonic()
     assert run.command("stacks") == 0
     took_s = time.monotonic() - began_s
     assert capfd.readouterr().out.count("most recent call first") == 6
-    assert took_s < 6 * 2
+    assert took_s < 30, "each of them may take 10 s"
 
 
 # --- machines that are missing ---
@@ -381,7 +383,8 @@ def test_a_learner_that_was_missing_is_taken_in_and_no_machine_is_switched_off(
     assert run.log("learner-0").count("its group ended") == 1
     names = {process.name for process in load(run.logdir).plan.processes}
     assert names == {"learner-0", "learner-1", "actor-0", "actor-1", "actor-2"}
-    assert (tmp_path / "ended").read_text() == "\n" * 2  # once on each machine
+    ended = tmp_path / "ended"
+    wait_until(lambda: ended.exists() and ended.read_text() == "\n" * 2)  # once on each machine
 
 
 def test_ctrl_c_ends_a_command_on_the_machines(launched):

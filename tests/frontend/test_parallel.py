@@ -3,7 +3,7 @@
 import socket
 import threading
 
-from impala_tf.frontend import parallel
+from impala_tf.frontend import parallel, ssh_login
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.parallel import connected
 from tests.helpers.waiting import wait_until
@@ -22,13 +22,14 @@ def test_machines_that_take_long_are_named_meanwhile(sshd, capfd, monkeypatch):
         said.extend(capfd.readouterr().err.splitlines())
         return "logging in: waiting for 1 of 2 machine(s): slow" in said
 
+    monkeypatch.setattr(ssh_login, "CONNECT_TIMEOUT_S", 120.0)  # not before the test has looked
     with socket.create_server(("127.0.0.1", 0)) as silent:
         slow = sshd.node(ssh_port=silent.getsockname()[1])._replace(name="slow")
         thread = threading.Thread(target=connect, args=([sshd.node(), slow],))
         thread.start()
         accepted, _ = silent.accept()
         with accepted:
-            wait_until(slow_ones, 12)
+            wait_until(slow_ones)
         thread.join(20)
     assert isinstance(found["slow"], ClusterError)
     assert not isinstance(found["node1"], ClusterError)

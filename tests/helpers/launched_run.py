@@ -39,8 +39,7 @@ class Run:
     def __init__(self, tmp_path):
         self.logdir = tmp_path / "logs"
         self.project = make_project(tmp_path / "a project; $(touch x)")
-        # Other tests run beside.
-        self.csv = write_csv(tmp_path / "w.csv", self.project, learners=(str(free_port()),))
+        self.csv = write_csv(tmp_path / "w.csv", self.project)
         self.rendezvous_port = free_port()
         self.display = None
 

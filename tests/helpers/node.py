@@ -8,6 +8,7 @@ from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.frontend.node.state import NodeState, Orders, ProcessSpec
 from tests.helpers.stand_in import make_project
+from tests.helpers.waiting import wait_until
 
 
 class Node:
@@ -39,7 +40,17 @@ class Node:
     def launch(self, *names, **settings):
         keys = {"ca.pem": "-", "actor.key": "secret"}
         answer = self.ask("launch", orders=self.orders(*names, **settings), credentials=keys)
-        return from_plain(NodeState, answer) if isinstance(answer, dict) else answer
+        if not isinstance(answer, dict):
+            return answer
+        self.wait_until_up(*names)
+        return from_plain(NodeState, answer)
+
+    def wait_until_up(self, *names, times=1):
+        """Waits until processes have started so many times: then they stop cleanly."""
+        logs = [files.log_path(self.logdir, name) for name in names]
+        wait_until(lambda: all(
+            log.exists() and log.read_text().count("is up with") >= times for log in logs
+        ))  # fmt: skip
 
     def about(self, **more):
         return {"logdir": str(self.logdir), "node": "node-0", **more}

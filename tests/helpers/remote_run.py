@@ -9,6 +9,7 @@ from impala_tf.frontend import project
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node import code_folders
+from tests.helpers.ports import free_port
 from tests.helpers.stand_in import make_project
 
 
@@ -25,7 +26,7 @@ class Remote:
         self.logdir = tmp_path / "here" / "logs"
         self.csv = tmp_path / "w.csv"
         rest = f"127.0.0.1,{sshd.port},root,{sshd.user_key},{self.work},{sys.executable}"
-        rows = [f"learner,127.0.0.1,8001,-1,{rest}", f"actor,127.0.0.1,,-1,{rest}"]
+        rows = [f"learner,127.0.0.1,{free_port()},-1,{rest}", f"actor,127.0.0.1,,-1,{rest}"]
         header = "job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_port,ssh_username,key_filename"
         self.csv.write_text("\n".join([f"{header},workdir,python", *rows]) + "\n")
 

@@ -5,6 +5,7 @@ import shutil
 import sys
 
 from impala_tf.frontend.project import ROOT
+from tests.helpers.ports import free_port
 
 PROGRAM = """
 import faulthandler, json, os, signal, sys, time
@@ -65,8 +66,9 @@ def hasten(folder):
     path.write_text(text)
 
 
-def write_csv(path, workdir, learners=("8001",), actors=2):
-    """Writes a workers CSV of this machine; returns its path."""
+def write_csv(path, workdir, learners=(), actors=2):
+    """Writes a workers CSV of this machine; returns its path. One learner, if no port is named."""
+    learners = learners or [free_port()]
     rows = [f"learner,localhost,{port},,{workdir},{sys.executable}" for port in learners]
     rows += [f"actor,localhost,,-1,{workdir},{sys.executable}"] * actors
     header = "job,ip,tf_port,cuda_visible_devices,workdir,python"

@@ -14,6 +14,7 @@ from impala_tf.config import ConfigError, Given
 from impala_tf.frontend import main as launcher
 from impala_tf.measure import cost_model
 from impala_tf.measure.cost_model import Machine, Speed, predict, read_speed
+from tests.helpers.ports import free_port
 
 # An actor makes 1,000 agent steps a second on a core, a learner learns 4,000 on one.
 SPEED = Speed("Pong", "Agent", 4, 1e-3, 2.5e-4, float("inf"), 100.0, 900.0, 1.0)
@@ -100,7 +101,7 @@ def test_the_doctor_predicts_with_the_cores_of_the_machines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     csv, speed = tmp_path / "w.csv", tmp_path / "speed.json"
-    csv.write_text("job,ip,tf_port\nlearner,127.0.0.1,8001\nactor,127.0.0.1,\n")
+    csv.write_text(f"job,ip,tf_port\nlearner,127.0.0.1,{free_port()}\nactor,127.0.0.1,\n")
     speed.write_text(json.dumps({**BENCHMARK, "whole": 1.0, "ceiling": 1.0}))
     command = ["doctor", f"--workers_csv_path={csv}", f"--speed_json={speed}"]
     launcher.main(command, predict=cost_model.prediction)

@@ -44,13 +44,14 @@ class Job(Submitted):
     def explain(self) -> str:
         return self.output()
 
-    def wait_for(self, text: str, timeout_s: float = 120) -> None:
+    def wait_for(self, text: str, timeout_s: float = 240) -> None:
         wait_until(lambda: text in self.output(), timeout_s, what=text, explain=self.output)
 
     def wait_until_over(self) -> None:
-        wait_until(
-            lambda: "not in the queue" in self.frontend("status"), 60, explain=self.output, poll_s=1
-        )
+        def is_over() -> bool:
+            return "not in the queue" in self.frontend("status")
+
+        wait_until(is_over, 180, explain=self.output, poll_s=1)
 
     def state(self) -> str:
         """How Slurm says that the whole job ended."""

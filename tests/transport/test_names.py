@@ -59,11 +59,11 @@ def test_a_second_actor_of_the_same_name_is_refused_and_both_hosts_are_named(
     one = serve(learner)
     first = connect(one.port, "actor-3")
     first.push(make_unroll(0))
-    time.sleep(0.3)  # until it attends
+    wait_until(lambda: one.service.num_acting() == 1)
     began = time.monotonic()
     with pytest.raises(HandshakeRefused) as refused:
         connect(one.port, "actor-3").handshake()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert (
         "actor-3: this name is taken by an actor at 127.0.0.1, and this one is at 127.0.0.1;"
         " give each actor its own --task" in str(refused.value)
@@ -80,7 +80,7 @@ def test_many_that_claim_a_name_do_not_drive_its_owner_out(
     one = serve(learner)
     first = connect(one.port, "actor-3")
     first.handshake()
-    time.sleep(0.3)
+    wait_until(lambda: one.service.num_acting() == 1)
     for _ in range(20):
         with pytest.raises(HandshakeRefused):
             connect(one.port, "actor-3").handshake()
@@ -116,7 +116,7 @@ def test_the_name_of_an_actor_that_was_killed_or_hangs_is_free(
     began = time.monotonic()
     successor = connect(one.port, "actor-3")
     successor.handshake()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20, "it waited for the connection to be given up"
     successor.push(make_unroll(77))
     wait_until(lambda: 77 in learner.versions())
     versions = learner.versions()

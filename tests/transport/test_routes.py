@@ -93,7 +93,8 @@ def test_an_actor_acts_for_another_learner_until_its_own_is_back(
     actor.push(make_unroll(3))  # to learner 0, which sends the actor to learner 1
     own = serve(second, ports[1], number=1, members=(0, 1))
     assert second.reported(1) == [3]
-    assert moves == [1]
+    # If learner 1 listens late, the actor asks learner 0 again, which sends it to learner 1 again.
+    assert set(moves) == {1}
     assert again.service.actors() == [], "learner 0 counts an actor that it has sent away"
     actor.push(make_unroll(4))
     assert second.reported(1) == [4]

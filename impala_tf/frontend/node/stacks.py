@@ -8,12 +8,14 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from impala_tf.frontend.node import state as files
 
-_WRITTEN_S = 2.0
-"""How long a process may take to write them; see `process_lifetime.print_stacks_on_request`."""
+_WRITTEN_S = 10.0
+"""How long processes may take to write them; see `process_lifetime.print_stacks_on_request`."""
+_POLL_S = 0.3
+_SIGN = "most recent call first"  # faulthandler says so of each thread
 
 
 def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
@@ -39,9 +41,20 @@ def stacks(asked: Mapping[str, Any]) -> dict[str, str]:
             log.seek(0, os.SEEK_END)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
-        if logs:
-            time.sleep(_WRITTEN_S)  # for all at once: a machine may have a hundred
-        return texts | {name: log.read() for name, log in logs.items()}
+        return texts | _written(logs)
+
+
+def _written(logs: Mapping[str, IO[str]]) -> dict[str, str]:
+    """Waits until processes have written their stacks; returns what is new in each log."""
+    texts = dict.fromkeys(logs, "")
+    until_s = time.monotonic() + _WRITTEN_S  # for all at once: a machine may have a hundred
+    while texts and time.monotonic() < until_s:
+        time.sleep(_POLL_S)
+        more = {name: log.read() for name, log in logs.items()}
+        texts = {name: text + more[name] for name, text in texts.items()}
+        if not any(more.values()) and all(_SIGN in text for text in texts.values()):
+            break
+    return texts
 
 
 def _handles(pid: int, number: signal.Signals) -> bool:

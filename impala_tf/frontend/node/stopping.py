@@ -16,7 +16,7 @@ from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.node.tmux import RunSession
 from impala_tf.machine.supervision import OVER
 
-_SUPERVISOR_ENDS_S = 5.0
+_SUPERVISOR_ENDS_S = 20.0
 
 
 def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
