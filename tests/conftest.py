@@ -92,7 +92,7 @@ CAPABILITIES = {
 
 # The groups that take long come first, so that no worker of pytest-xdist is left with one of them
 # at the end.
-SLOWEST_FIRST = ("docker", "zoo", "slurm", "ray", "long", "faults", "cluster", "end_to_end",
+SLOWEST_FIRST = ("docker", "zoo", "slurm", "ray", "faults", "long", "cluster", "end_to_end",
                  "xdist_group")  # fmt: skip
 
 

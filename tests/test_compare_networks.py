@@ -16,9 +16,11 @@ from tests.helpers.logdirs import rows, write_run
 from tests.helpers.runs import PROJECT, checkpointed_frames
 from tests.helpers.waiting import wait_until
 
+LEVEL = "tests.helpers.worlds:CalmCartPole-v1"  # so that it can be interrupted in a run
+FRAMES = 12_000
 SHORT = (
-    "--total_environment_frames=30000", "--num_actors=1", "--envs_per_actor=8", "--batch_size=8",
-    "--metrics_interval_s=0.5", "--checkpoint_interval_s=1",
+    f"--total_environment_frames={FRAMES}", "--num_actors=1", "--envs_per_actor=8",
+    "--batch_size=8", "--metrics_interval_s=0.5", "--checkpoint_interval_s=1",
 )  # fmt: skip
 AGENTS = "--agent_names=MLPAgent,MLPLSTMAgent"
 
@@ -37,7 +39,7 @@ def compare(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.long
 def test_an_interrupted_comparison_goes_on_and_ends_with_a_report(tmp_path: Path) -> None:
     """Hours of training are not lost, and nothing is trained twice."""
-    folder, cartpole = tmp_path / "out", "--level_name=CartPole-v1"
+    folder, cartpole = tmp_path / "out", f"--level_name={LEVEL}"
     arguments = (cartpole, AGENTS, "--seeds=1", *SHORT, "--no_report_videos")
     first = subprocess.Popen(
         command(folder, *arguments), cwd=PROJECT, stdout=subprocess.PIPE, text=True
@@ -51,7 +53,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_with_a_report(tmp_path: Path
     assert out.endswith("the same command resumes from here\n")
     done = (folder / "MLPAgent" / "seed-1" / "metrics.csv").read_bytes()
     stopped_at = checkpointed_frames(second_run)
-    assert stopped_at < 30_000
+    assert stopped_at < FRAMES
     assert not (folder / "report.html").exists()
 
     second = compare(folder, *arguments)
@@ -61,7 +63,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_with_a_report(tmp_path: Path
     with (folder / "report.csv").open(newline="") as file:
         states = {row["setting"]: row["state"] for row in csv.DictReader(file)}
     assert states == {"MLPAgent": "done", "MLPLSTMAgent": "done"}
-    assert "2 networks on CartPole-v1" in (folder / "report.html").read_text()
+    assert f"2 networks on {LEVEL}" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

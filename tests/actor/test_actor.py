@@ -283,7 +283,7 @@ def test_an_actor_that_has_waited_long_acts_again() -> None:
     learner = FakeLearner([(0, parameters(agent, 0)), *[None] * 100])
     environment = Spy(env, 1)
     acting = OwnActing(
-        OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters, waits=True, patience_s=0.05
+        OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters, waits=True, patience_s=1.0
     )
     actor = Actor(agent.interface, acting, environment, learner.push, spec, 1, T)
     actor.run(lambda: len(learner.unrolls) == 2)

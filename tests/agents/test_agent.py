@@ -107,7 +107,7 @@ def test_compiled_with_an_unknown_batch_size_equals_eager(agent_name: str) -> No
         tf.nest.map_structure(open_batch(1), env_outputs),
         tf.nest.map_structure(open_batch(0), state),
     ]
-    compiled = tf.function(agent.unroll, input_signature=signature)
+    compiled = tf.function(agent.unroll, input_signature=signature, autograph=False)
     assert_same(compiled(env_outputs, state), agent.unroll(env_outputs, state))
     assert len(agent.variables) == before
 
@@ -173,7 +173,7 @@ def test_a_bfloat16_torso_is_the_same_network_with_float32_parameters(agent_name
         return outputs, tape.gradient(total, agent.trainable_variables)
 
     before = gradients(full)
-    got = tf.function(gradients)(half)
+    got = tf.function(gradients, autograph=False)(half)
     assert_same(gradients(full), before)  # the float32 agent is unchanged
     for part, part_before in zip(got, before, strict=True):
         assert {tensor.dtype for tensor in part} == {tf.float32}

@@ -162,7 +162,7 @@ def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, cap
     stopped = run.progress
     assert (stopped.state, run.over) == ("stopped", True)
 
-    total = stopped.frames + 20_000
+    total = stopped.frames + 100_000
     resumed = impala.train(CARTPOLE, total_environment_frames=total, **flags)
     assert resumed.progress.state == "done"
     assert "done: 100%" in capfd.readouterr().out
@@ -300,7 +300,7 @@ def test_an_agent_with_a_memory_acts_on_images(tmp_path, monkeypatch):
     (tmp_path / "flashes.py").write_text(IMAGES)
     monkeypatch.chdir(tmp_path)
     run = impala.train(
-        "flashes:Flashes", agent_name="ShallowConvNetLSTMAgent", total_environment_frames=3_000,
+        "flashes:Flashes", agent_name="ShallowConvNetLSTMAgent", total_environment_frames=500,
         num_actors=1, envs_per_actor=4, batch_size=4, logdir=tmp_path / "run", show=False,
     )  # fmt: skip
     agent = impala.load(run.logdir, trust_level_module=True)

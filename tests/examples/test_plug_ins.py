@@ -55,7 +55,7 @@ def test_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
 
 @pytest.mark.long
 def test_a_run_ends_at_a_return_and_keeps_its_best_checkpoint(start, folder):
-    out, _ = train(start, folder, "--stop_at_return=40", frames=1_000_000)
+    out, _ = train(start, folder, "--stop_at_return=50", frames=1_000_000)
     assert "done: " in out
     (best,) = (folder / "run" / "best").glob("ckpt-*")
     note = json.loads((folder / "run" / "best" / "best.json").read_text())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import json
 import os
 import subprocess
 import sys
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from impala_tf.monitoring.status import read_status
 from tests.helpers.waiting import wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -87,12 +88,13 @@ class Run:
         def find() -> list[int]:
             return [pid for pid in self.alive() if flag in words_of(pid)]
 
-        return int(wait_until(find, 30, what=f"process with {flag}")[0])
+        return int(wait_until(find, 120, what=f"process with {flag}")[0])
 
     def end(self) -> None:
         """Kills every process that is left."""
         for pid in self.alive():
-            os.kill(pid, 9)
+            with contextlib.suppress(ProcessLookupError):  # it has ended with its parent
+                os.kill(pid, 9)
         self.process.wait()
 
 
@@ -115,8 +117,8 @@ def rows(logdir: Path) -> list[dict[str, str]]:
 
 def status(logdir: Path, name: str = "status.json") -> dict[str, Any]:
     """Returns the newest status of a learner; {} if there is none yet."""
-    path = logdir / name
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+    found = read_status(logdir / name)
+    return dict(found) if found else {}
 
 
 def checkpointed_frames(logdir: Path) -> int:

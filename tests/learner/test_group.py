@@ -80,7 +80,7 @@ def test_float16_gradients_lead_to_where_float32_ones_lead(result):
 
 def test_the_seconds_of_the_all_reduce_include_the_wait_for_a_late_learner(result):
     punctual, late = (rank["all_reduce_s"] for rank in result["ranks"])
-    assert late < 0.4 < punctual < 5.0
+    assert late < 2.5 < punctual < 60
 
 
 def test_frames_are_counted_once_over_all_learners(result):

@@ -29,7 +29,7 @@ def test_the_agent_learns_which_action_is_rewarded() -> None:
     agent = make_agent("MLPAgent", spec)
     learner = Learner(agent, spec, settings, LearnerGroup())
     rng = np.random.default_rng(0)
-    unroll = tf.function(agent.unroll)
+    unroll = tf.function(agent.unroll, autograph=False)
     generator = tf.random.Generator.from_seed(1)
     paid: list[float] = []
     for _ in range(40):

@@ -18,7 +18,7 @@ def _variables():
 def _trained(optimizer, variables):
     """Applies gradients of sizes far below and far above epsilon; returns the variables."""
     rng = np.random.default_rng(1)
-    apply = tf.function(lambda gradients: optimizer.apply(gradients, variables))
+    apply = tf.function(lambda given: optimizer.apply(given, variables), autograph=False)
     for size in np.logspace(-8, 1, _STEPS):
         gradients = [tf.constant(size * rng.normal(size=v.shape), tf.float32) for v in variables]
         apply(gradients)

@@ -124,7 +124,9 @@ def test_targets_have_no_gradient():
 def test_compiled_with_an_unknown_batch_size_equals_eager():
     spec = tf.TensorSpec((4, None), tf.float32)
     signature = [spec] * 4 + [tf.TensorSpec((None,), tf.float32)]
-    compiled = tf.function(vtrace.from_importance_weights, input_signature=signature)
+    compiled = tf.function(
+        vtrace.from_importance_weights, input_signature=signature, autograph=False
+    )
     rng = np.random.default_rng(1)
     inputs = as_tensors(*rng.normal(size=(4, 4, 7)), rng.normal(size=7))
     for got, expected in zip(

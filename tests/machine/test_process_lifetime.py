@@ -105,8 +105,10 @@ if {stops_before}:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(1.0)
 print("ready", flush=True)
-for _ in range(600 if {stops_before} else 10):
+for _ in range(600):
     time.sleep(0.1)
+    if stop() and not {stops_before}:
+        break
 print("writes its checkpoint", stop())
 """
 

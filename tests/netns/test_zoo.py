@@ -44,8 +44,9 @@ WHOLE = bool(os.environ.get("IMPALA_TF_WHOLE_ZOO"))
 MACHINES = 100 if WHOLE else 20
 ACTORS = 4
 MAX_ROUND_TRIPS = 25
+DELAYS_MS = (0, 50, 150) if WHOLE else (0, 150)
 COUNTS = {delay_ms: (1, 10, MACHINES) if WHOLE or delay_ms == 150 else (1, 10)
-          for delay_ms in (0, 50, 150)}  # fmt: skip
+          for delay_ms in DELAYS_MS}  # fmt: skip
 """{delay of a round trip: numbers of machines}"""
 # The learner is the stand-in's; actors are shells, so that 400 of them fit on a small machine.
 ACTOR = """

@@ -34,7 +34,7 @@ def test_actors_import_tensorflow_only_if_they_act_with_it(
 ) -> None:
     """It takes seconds and hundreds of MB of each, and a cheap machine has little of both."""
     run = start(*ENDLESS, f"--acting={acting}", "--num_actors=2", f"--logdir={tmp_path}")
-    run.wait_until(lambda: trains(tmp_path))
+    run.wait_until(lambda: trains(tmp_path) and len(status(tmp_path)["actors"]) == 2)
     actors = [pid for pid in run.alive() if "--job_name=actor" in words_of(pid)]
     assert [has_tensorflow(pid) for pid in actors] == 2 * [acting == "tensorflow"]
 

@@ -24,6 +24,10 @@ def test_a_level_that_shows_nan_again_and_again_ends_the_run(
         "--level_name=tests.helpers.broken_worlds:FaultyCartPole-v1",
         "--num_actors=1",
         "--envs_per_actor=2",
+        # They break after 30 steps each time. One unroll spans five breaks and is learned from;
+        # and a level that breaks before it has made an unroll is made again without long pauses.
+        "--unroll_length=175",
+        "--batch_size=2",
         f"--logdir={tmp_path}",
     )
     status, out, err = run.wait()
@@ -50,7 +54,7 @@ def test_a_level_that_breaks_at_once_ends_the_run_soon_and_says_why(
     began_s = time.monotonic()
     status, out, err = run.wait()
     assert status == 1, out + err
-    assert time.monotonic() - began_s < 120  # alone on a machine: half a minute
+    assert time.monotonic() - began_s < 240  # alone on a machine: half a minute
     assert re.search(
         r"starting: waiting for the first unrolls, actor-\d(.*): its environments broke, and are"
         r" made again in 2 s \(restart \d\): environment \d of .*: observation is NaN", out

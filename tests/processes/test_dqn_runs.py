@@ -27,7 +27,7 @@ def test_catch_is_learned_from_pixels(start: Callable[..., Run], tmp_path: Path)
     """With the defaults. A random agent has -0.8."""
     code, out, err = start(
         *DQN, "--level_name=tests.helpers.worlds:Catch-v0", "--total_environment_frames=50000",
-        f"--logdir={tmp_path}",
+        "--stop_at_return=0.8", f"--logdir={tmp_path}",
     ).wait()  # fmt: skip
     assert code == 0, err + out
     assert float(rows(tmp_path)[-1]["episode_return_mean"]) > 0.7

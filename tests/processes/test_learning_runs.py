@@ -14,8 +14,14 @@ from tests.helpers.runs import Run, rows
 pytestmark = pytest.mark.long
 
 
-def final_return(start: Callable[..., Run], logdir: Path, level_name: str, frames: int) -> float:
-    flags = (f"--level_name={level_name}", f"--total_environment_frames={frames}")
+def final_return(
+    start: Callable[..., Run], logdir: Path, level_name: str, frames: int, enough: float
+) -> float:
+    flags = (
+        f"--level_name={level_name}",
+        f"--total_environment_frames={frames}",
+        f"--stop_at_return={enough}",
+    )
     code, out, err = start(*flags, "--metrics_interval_s=1", f"--logdir={logdir}").wait()
     assert code == 0, err + out
     return float(rows(logdir)[-1]["episode_return_mean"])
@@ -23,19 +29,19 @@ def final_return(start: Callable[..., Run], logdir: Path, level_name: str, frame
 
 def test_pendulum_with_continuous_actions(start: Callable[..., Run], tmp_path: Path) -> None:
     """A random agent has about -1200."""
-    assert final_return(start, tmp_path, "Pendulum-v1", 450_000) > -400
+    assert final_return(start, tmp_path, "Pendulum-v1", 450_000, -350) > -400
 
 
 def test_a_room_of_minigrid_with_an_image_a_direction_and_a_text(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
     """A random agent has about 0.5 in this room; 0.955 is the shortest way."""
-    assert final_return(start, tmp_path, "minigrid:MiniGrid-Empty-5x5-v0", 30_000) > 0.85
+    assert final_return(start, tmp_path, "minigrid:MiniGrid-Empty-5x5-v0", 30_000, 0.9) > 0.85
 
 
 def test_acrobot(start: Callable[..., Run], tmp_path: Path) -> None:
     """A random agent has -500."""
-    assert final_return(start, tmp_path, "Acrobot-v1", 300_000) > -120
+    assert final_return(start, tmp_path, "Acrobot-v1", 300_000, -110) > -120
 
 
 def test_one_agent_learns_two_levels_and_is_evaluated_on_each(

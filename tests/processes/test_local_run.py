@@ -68,6 +68,7 @@ def test_a_run_learns_catch_from_pixels(start, tmp_path):
     code, out, err = start(
         "--level_name=tests.helpers.worlds:Catch-v0",
         "--total_environment_frames=60000",
+        "--stop_at_return=0.5",
         "--metrics_interval_s=1",
         f"--logdir={tmp_path}",
     ).wait()

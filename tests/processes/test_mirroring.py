@@ -77,7 +77,7 @@ def test_training_does_not_wait_and_the_newest_checkpoint_is_next(copied: Copied
         copied.checkpoint(updates)
         if updates == 1:
             wait_until(lambda: copied.uploads._sending)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     copied.share.answers.set()
     wait_until(lambda: not copied.uploads.busy)
     assert copied.share.notes() == [1, 3]
@@ -98,6 +98,7 @@ def test_a_share_that_is_gone_is_named_once_and_gets_what_it_missed(
     copied.share.gone = False
     wait_until(lambda: copied.share.notes() == [2])
     wait_until(lambda: copied.storage.trouble() is None)
+    wait_until(lambda: "can be written again" in caplog.text)
     said = [record.getMessage() for record in caplog.records]
     assert len([line for line in said if "no route" in line]) == 1
     assert said[-1] == "checkpoints to SHARE: can be written again"
@@ -111,7 +112,12 @@ def test_the_end_waits_for_the_last_checkpoint_but_not_for_ever(
     copied.share.answers.clear()
     copied.checkpoint(1)
     if not stopped:
-        threading.Timer(0.3, copied.share.answers.set).start()
+
+        def answer_late() -> None:
+            wait_until(lambda: "waiting for the last checkpoint" in caplog.text)
+            copied.share.answers.set()
+
+        threading.Thread(target=answer_late).start()
     copied.uploads.close(lambda: stopped)
     assert copied.share.notes() == ([] if stopped else [1])
     last = caplog.records[-1].getMessage()

@@ -20,7 +20,7 @@ def test_cartpole_is_learned_and_played(start: Callable[..., Run], tmp_path: Pat
     """
     code, out, err = start(
         "--algorithm=pqn", "--level_name=CartPole-v1", "--total_environment_frames=300000",
-        "--metrics_interval_s=1", f"--logdir={tmp_path}",
+        "--metrics_interval_s=1", "--stop_at_return=475", f"--logdir={tmp_path}",
     ).wait()  # fmt: skip
     assert code == 0, err + out
     found = [row for row in rows(tmp_path) if row["episode_return_mean"]]
@@ -40,7 +40,8 @@ def test_catch_is_learned_from_pixels(start: Callable[..., Run], tmp_path: Path)
     """A random agent has -0.8. The last hundred games of most runs have 0.9, of some 0.78."""
     code, out, err = start(
         "--algorithm=pqn", "--level_name=tests.helpers.worlds:Catch-v0", "--seed=3",
-        "--total_environment_frames=50000", "--metrics_interval_s=1", f"--logdir={tmp_path}",
+        "--total_environment_frames=50000", "--metrics_interval_s=1", "--stop_at_return=0.75",
+        f"--logdir={tmp_path}",
     ).wait()  # fmt: skip
     assert code == 0, err + out
     assert float(rows(tmp_path)[-1]["episode_return_mean"]) > 0.6

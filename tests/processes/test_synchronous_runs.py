@@ -62,6 +62,7 @@ def test_a_run_learns_from_gradients_that_its_actors_compute(
         "--level_name=CartPole-v1",
         "--algorithm=a3c",
         "--total_environment_frames=150000",
+        "--stop_at_return=50",
         f"--logdir={tmp_path}",
     ).wait()
     assert code == 0, err + out
@@ -76,6 +77,7 @@ def test_actors_of_a3c_send_gradients_of_texts(start: Callable[..., Run], tmp_pa
     code, out, err = start(
         "--level_name=tests.helpers.worlds:Everything-v0",
         "--algorithm=a3c",
+        "--num_actors=1",
         "--trust_level_module",
         "--total_environment_frames=2000",
         f"--logdir={tmp_path}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import signal
 import sys
 import time
 
@@ -144,9 +145,12 @@ def test_a_run_makes_videos_for_its_folder_tensorboard_and_wandb(start, tmp_path
     run = start(
         "--level_name=CartPole-v1", "--num_actors=1", f"--logdir={logdir}",
         "--video_every=10_000", "--checkpoint_interval_s=2", "--metrics_interval_s=1",
-        "--total_environment_frames=200_000", "--track=wandb",
+        "--total_environment_frames=100_000_000", "--track=wandb",
         environment={"WANDB_MODE": "offline"},
     )  # fmt: skip
+    log = logdir / "processes" / "learner-0.log"
+    run.wait_until(lambda: log.exists() and "video: " in log.read_text())
+    run.process.send_signal(signal.SIGINT)
     code, out, err = run.wait()
     assert code == 0, err + out
     assert not run.alive()

@@ -49,20 +49,20 @@ class RayRun(Submitted):
 
     def wait_for(self, name: str, text: str) -> None:
         """Waits until a process has printed `text`."""
-        wait_until(lambda: text in self.log(name), 120, what=text, explain=self.explain)
+        wait_until(lambda: text in self.log(name), 300, what=text, explain=self.explain)
 
     def wait_until_it_runs(self, name: str, address: str) -> None:
         """Waits until status says that a process runs on a node."""
         line = rf"{name} +running +{re.escape(address)}"
         wait_until(
             lambda: re.search(line, self.frontend("status")), 120, what=line,
-            explain=self.explain, poll_s=1,
+            explain=self.explain, poll_s=3,
         )  # fmt: skip
 
     def wait_until_it_has_left(self) -> str:
         """Returns what status says once nothing of the run is in Ray."""
         wait_until(
-            lambda: "has left Ray" in self.frontend("status"), 300, explain=self.explain, poll_s=1
+            lambda: "has left Ray" in self.frontend("status"), 300, explain=self.explain, poll_s=3
         )
         return self.frontend("status")
 
@@ -109,6 +109,8 @@ def test_two_learners_train_an_own_level_to_the_end(nodes: RayNodes, tmp_path: P
         "--ray_actors=2", "--ray_learner_resources=CPU=1,pair=1",
         "--total_environment_frames=10000", cwd=tmp_path,
     )  # fmt: skip
+    for name in ("learner-0", "learner-1"):
+        run.wait_for(name, "final parameters")
     end = run.wait_until_it_has_left()
     for name in ("learner-0", "learner-1"):
         assert re.search(rf"{name} +finished", end)

@@ -15,6 +15,7 @@ from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
 FOREVER = 100_000_000
+LEVEL = "tests.helpers.worlds:CalmCartPole-v1"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ class Job(Submitted):
 
     def __init__(self, slurm: Slurm, logdir: Path, *flags: str) -> None:
         super().__init__(slurm.environment, logdir)
-        all_flags = ["--engine=slurm", "--level_name=CartPole-v1", f"--logdir={logdir}",
+        all_flags = ["--engine=slurm", f"--level_name={LEVEL}", f"--logdir={logdir}",
                      "--actors_per_node=1", "--metrics_interval_s=1", *flags]  # fmt: skip
         said = printed_by(slurm.environment, sys.executable, "run_experiment.py", *all_flags)
         self.number = re.findall(r"submitted job (\d+)", said)[0]
@@ -60,12 +61,12 @@ class Job(Submitted):
 
 
 def test_a_run_goes_to_its_end(slurm: Slurm, tmp_path: Path) -> None:
-    run = Job(slurm, tmp_path / "run", "--slurm_actors=2", "--total_environment_frames=20000")
+    run = Job(slurm, tmp_path / "run", "--slurm_actors=2", "--total_environment_frames=2000")
     run.wait_for("done at 2")
     run.wait_until_over()
     assert run.state() == "COMPLETED"
     said = run.frontend("status")
-    assert re.search(r"done: 2\d,\d{3} of 20,000 frames", said)
+    assert re.search(r"done: 2,\d{3} of 2,000 frames", said)
     assert re.search(r"learner-0 +finished", said)
     for name in ("actor-0", "actor-1"):  # one that had not joined yet when the run ended has left
         assert re.search(rf"{name} +(finished|left)", said)
