@@ -347,6 +347,6 @@ def end_processes(
             "close": close,
             "is_final": is_final,
         }
-        return ask_agent(runner, "stop", question, timeout_s + 30.0)
+        return ask_agent(runner, "stop", question, timeout_s + 60.0)
 
     return on_all(runners, end_on)

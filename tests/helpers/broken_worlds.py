@@ -48,6 +48,20 @@ class FaultyCartPole(CartPoleEnv):
         return observation, reward, terminated, truncated, info
 
 
+class BrokenSixTimesCartPole(FaultyCartPole):
+    """Shows NaN at its 30th step five times, and the sixth time so late that much is learned."""
+
+    _breaks = 0  # in this process, which has two of them
+
+    def __init__(self) -> None:
+        super().__init__("nan", 30 if BrokenSixTimesCartPole._breaks < 2 * 5 else 3_000)
+
+    def step(self, action: Any) -> Any:
+        seen = super().step(action)
+        BrokenSixTimesCartPole._breaks += self._steps == self._at_step
+        return seen
+
+
 class BrokenOnceCartPole(FaultyCartPole):
     """Breaks at its 30th step, unless the file that IMPALA_TF_TEST_BROKEN names is there."""
 
@@ -134,6 +148,7 @@ class GraphObservations(Pictures):
 
 register("DoesNotClose-v0", DoesNotClose)
 register("FaultyCartPole-v1", FaultyCartPole, max_episode_steps=500)
+register("BrokenSixTimesCartPole-v1", BrokenSixTimesCartPole, max_episode_steps=500)
 register("BrokenAtOnceCartPole-v1", FaultyCartPole, kwargs={"at_step": 3})
 register("BrokenOnceCartPole-v1", BrokenOnceCartPole, max_episode_steps=500)
 register("Hanging-v0", Hanging)

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from impala_tf.checkpoint import files
-from tests.helpers.runs import Run
+from tests.helpers.runs import Run, rows
 
 pytestmark = pytest.mark.faults
 
@@ -21,11 +21,10 @@ def test_a_level_that_shows_nan_again_and_again_ends_the_run(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
     run = start(
-        "--level_name=tests.helpers.broken_worlds:FaultyCartPole-v1",
+        "--level_name=tests.helpers.broken_worlds:BrokenSixTimesCartPole-v1",
         "--num_actors=1",
         "--envs_per_actor=2",
-        # They break after 30 steps each time. One unroll spans five breaks and is learned from;
-        # and a level that breaks before it has made an unroll is made again without long pauses.
+        # Until there is an unroll, pauses are short. The first one holds the first five breaks.
         "--unroll_length=175",
         "--batch_size=2",
         f"--logdir={tmp_path}",
@@ -38,6 +37,7 @@ def test_a_level_that_shows_nan_again_and_again_ends_the_run(
     reader = tf.train.load_checkpoint(str(newest / "variables"))
     values = [reader.get_tensor(name) for name in reader.get_variable_to_shape_map()]
     numbers = [each for each in values if getattr(each, "dtype", None) == np.float32]
+    assert int(rows(tmp_path)[-1]["learner_updates"]) > 3
     assert len(numbers) > 10 and all(np.isfinite(each).all() for each in numbers)
 
 

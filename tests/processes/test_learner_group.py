@@ -108,7 +108,7 @@ def pair(start, tmp_path: Path) -> Iterator[tuple[list[str], list[Run]]]:
 def test_a_learner_that_waits_for_a_batch_notices_a_lost_peer(
     pair: tuple[list[str], list[Run]], blow: int, victim: int, tmp_path: Path
 ):
-    """Learners that wait for batches meet once a second, and notice it then."""
+    """Learners that wait for batches meet once a second. The lost one was in their last meeting."""
     hosts, runs = pair
     survivor = runs[1 - victim]
     both = ("status.json", "status-1.json")

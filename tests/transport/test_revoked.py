@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import ConfigError
+from impala_tf.frontend import operate
 from impala_tf.machine import certificates
-from impala_tf.transport import ActorClient, HandshakeRefused
+from impala_tf.transport import ActorClient, HandshakeRefused, credentials
 from tests.helpers.waiting import wait_until
 from tests.helpers.wire import RUN, SPECS, FakeLearner, Serve, make_unroll
 
@@ -46,6 +47,7 @@ def test_a_revoked_machine_is_refused_while_the_others_train(
         each.push(make_unroll(1))
     certificates.revoke(folder, "10.0.0.7")
     began = time.monotonic()
+    assert credentials._READ_AGAIN_S < operate._REVOKED_AFTER_S  # as `revoke` says
     with pytest.raises(HandshakeRefused, match=r"its certificate, 10\.0\.0\.7 .*, was revoked"):
         while time.monotonic() - began < 60:
             thief.push(make_unroll(2))

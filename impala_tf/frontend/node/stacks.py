@@ -14,7 +14,7 @@ from impala_tf.frontend.node import state as files
 
 _WRITTEN_S = 10.0
 """How long processes may take to write them; see `process_lifetime.print_stacks_on_request`."""
-_POLL_S = 0.3
+_POLL_S = 0.5
 _SIGN = "most recent call first"  # faulthandler says so of each thread
 
 
@@ -48,12 +48,14 @@ def _written(logs: Mapping[str, IO[str]]) -> dict[str, str]:
     """Waits until processes have written their stacks; returns what is new in each log."""
     texts = dict.fromkeys(logs, "")
     until_s = time.monotonic() + _WRITTEN_S  # for all at once: a machine may have a hundred
-    while texts and time.monotonic() < until_s:
+    waiting = set(logs)
+    while waiting and time.monotonic() < until_s:
         time.sleep(_POLL_S)
-        more = {name: log.read() for name, log in logs.items()}
-        texts = {name: text + more[name] for name, text in texts.items()}
-        if not any(more.values()) and all(_SIGN in text for text in texts.values()):
-            break
+        for name in list(waiting):
+            more = logs[name].read()
+            texts[name] += more
+            if not more and _SIGN in texts[name]:
+                waiting.remove(name)
     return texts
 
 

@@ -65,7 +65,7 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
         remove_secrets(orders)
     if orders.start_at_boot and names >= {*state.processes}:
         boot.remove(orders)
-    if asked["close"] and names >= {*state.processes} and _supervisor_ends(state):
+    if asked["close"] and not left and names >= {*state.processes} and _supervisor_ends(state):
         RunSession(orders.tmux_sess).close(asked["run_id"])
     ended = [name for name in running if name not in left]
     return {"stopped": {name: state.processes[name].exit_status for name in ended}, "left": left}
