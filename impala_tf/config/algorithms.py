@@ -51,6 +51,11 @@ def learns_q_values(config: Config, spec: EnvironmentSpec) -> list[str]:
             f"--algorithm={name}: learns a value of each action, but {spec.level_name} has"
             f" {spec.actions}; use impala, appo or ppo"
         )
+    if config.optimizer.learning_rate_schedule == "kl":
+        found.append(
+            f"--learning_rate_schedule=kl: {name} has no policy whose kl could be measured; give"
+            " linear or constant"
+        )
     if process.inference == "learner":
         found.append(
             f"--inference=learner: {name}'s actors explore each in its own way; leave it out"

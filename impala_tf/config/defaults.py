@@ -40,7 +40,9 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
         name: preset.get(name) if value is None else value for name, value in everything.items()
     }
     for end, start in _SCHEDULES.items():
-        if given[end] is None and preset[start]:
+        if given[end] is None and preset[end] == preset[start]:
+            flags[end] = flags[start]
+        elif given[end] is None and preset[start]:
             flags[end] = flags[start] * (preset[end] / preset[start])
     flags["core"] = composition(flags["agent_name"]).with_core(flags["core"]).core
     flags["num_actors"] = _num_actors(flags)

@@ -88,7 +88,8 @@ def differences(
     found = {
         name: pair
         for name, pair in found.items()
-        if origins[name] != {"derived"} and not presets.follows_actors(name, pair)
+        if "given" in origins[name]
+        or (origins[name] != {"derived"} and not presets.follows_actors(name, pair))
     }
     deciding = {name: found[name] for name in _DECIDING if name in found}
     given = {name: pair for name, pair in found.items() if "given" in origins[name]}

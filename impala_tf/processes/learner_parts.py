@@ -122,7 +122,7 @@ def build(
         resumed = run_state.restore(config.run.logdir)
         certificates.ensure(credentials_dir(config))
     # The ranks wait for each other here, so all find the credentials afterwards.
-    _check_equal_batches(config, group)
+    check_equal_flags(config, group)
     _copy_from_rank_0(run_state, learner, group)
     store = ParameterStore()
     store.publish(learner.parameter_version, learner.parameters())
@@ -216,15 +216,27 @@ def _put(
     return put
 
 
-def _check_equal_batches(config: Config, group: LearnerGroup) -> None:
-    """Raises ConfigError if the learners would count different frames for a batch."""
-    mine = [config.optimizer.batch_size, config.optimizer.unroll_length]
+_OF_A_MACHINE = ("precision", "micro_batches", "save_replay")  # of the flags that shape an update
+
+
+def check_equal_flags(config: Config, group: LearnerGroup) -> None:
+    """Raises ConfigError if the learners of a group would not take the same steps.
+
+    Some defaults depend on how many actors there are, which a machine may have to guess.
+    """
+    parts = (config.agent, config.loss, config.optimizer, config.replay)
+    mine = {name: value for part in parts for name, value in vars(part).items()}
+    for own in _OF_A_MACHINE:
+        del mine[own]
+    mine["schedule_frames"] = config.run.schedule_frames
     everyones = group.gather(mine)
-    if any(theirs != mine for theirs in everyones):
-        shown = ", ".join(f"{batch}x{length}" for batch, length in everyones)
-        raise ConfigError(
-            f"--batch_size, --unroll_length: the learners' differ ({shown}); give all the same"
-        )
+    differing = [name for name in mine if any(each[name] != mine[name] for each in everyones)]
+    if differing:
+        raise ConfigError([
+            f"--{name}: the learners' differ ({', '.join(str(each[name]) for each in everyones)});"
+            " give all the same"
+            for name in differing
+        ])  # fmt: skip
 
 
 def _copy_from_rank_0(run_state: RunState, learner: Learner, group: LearnerGroup) -> None:

@@ -173,6 +173,11 @@ def test_schedules_end_at_the_presets_share_of_a_given_start() -> None:
         assert flags[end] / flags[start] == pytest.approx(usual[end] / usual[start])
 
 
+def test_an_entropy_bonus_stays_where_the_preset_has_none() -> None:
+    robots = configs.resolve(changed(entropy_cost=0.01), "vector", continuous=True)
+    assert robots.loss.entropy_cost_end == 0.01
+
+
 def test_robots_take_many_steps_on_small_batches_unless_another_algorithm_is_asked_for() -> None:
     """V-trace without a clipped surrogate is not stable with eight uses of a batch."""
     tuned = configs.resolve(Given(), "vector", continuous=True)
@@ -247,6 +252,11 @@ DISCRETE, CONTINUOUS = ActionSpec("discrete", (4,)), ActionSpec("continuous", (2
         ({"algorithm": "pqn"}, CONTINUOUS, "--algorithm=pqn: .*Level-v0 has 2 continuous actions"),
         ({"algorithm": "pqn", "inference": "learner"}, DISCRETE, "--inference=learner: pqn's"),
         ({"algorithm": "pqn", "heads": "policy"}, DISCRETE, "--heads=policy: pqn learns Q-values"),
+        (
+            {"algorithm": "pqn", "learning_rate_schedule": "kl"},
+            DISCRETE,
+            "--learning_rate_schedule=kl: pqn has no policy",
+        ),
         ({"heads": "dueling"}, DISCRETE, "--heads=dueling: appo learns a policy; leave the flag"),
         (
             {"algorithm": "dqn", "target_update_interval": 0},

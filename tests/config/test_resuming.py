@@ -94,6 +94,9 @@ def test_a_run_goes_on_with_more_actors_than_small_steps_are_for() -> None:
     """Their defaults differ; who resumes on a larger machine has not asked for anything else."""
     assert differing({"num_actors": 2}, {"num_actors": 100}) == []
     assert differing({"num_actors": 2, "batch_size": 8}, {"num_actors": 100}) == ["batch_size"]
+    # With as few actors, the other value is one that somebody asked for.
+    assert differing({"num_actors": 2}, {"num_actors": 2, "batch_size": 16}) == ["batch_size"]
+    assert differing({"num_actors": 2, "batch_size": 16}, {"num_actors": 2}) == ["batch_size"]
     few, many = resolved(num_actors=15), resolved(num_actors=16)
     assert (few.optimizer.batch_size, many.optimizer.batch_size) == (4, 16)
 

@@ -11,10 +11,12 @@ import pytest
 
 from impala_tf import config as configs
 from impala_tf.agents.agent import unroll_specs
+from impala_tf.config import ConfigError
+from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.unroll_queue import Batches
 from impala_tf.learner.update import NotFiniteError
 from impala_tf.processes.common import credentials_dir
-from impala_tf.processes.learner_parts import LearnerParts
+from impala_tf.processes.learner_parts import LearnerParts, check_equal_flags
 from impala_tf.transport import ActorClient
 from impala_tf.types import Episode, Unroll
 from tests.helpers.unrolls import random_unrolls
@@ -51,6 +53,31 @@ def first_parameters(parts: LearnerParts) -> tuple[int, list[np.ndarray]]:
         actor.close()
     assert found is not None
     return found
+
+
+class Others(LearnerGroup):
+    """Another learner, which has other flags."""
+
+    def __init__(self, **flags: Any) -> None:
+        super().__init__(None)
+        self._flags = flags
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, {**value, **self._flags}]
+
+
+def test_learners_with_other_defaults_are_refused(build: Build) -> None:
+    """They may have counted their actors by the cores of their machines."""
+    config = build().config
+    check_equal_flags(config, Others())
+    with pytest.raises(ConfigError) as caught:
+        check_equal_flags(config, Others(ring_batches=99, schedule_frames=7))
+    assert caught.value.problems == [
+        f"--ring_batches: the learners' differ ({config.optimizer.ring_batches}, 99);"
+        " give all the same",
+        f"--schedule_frames: the learners' differ ({config.run.schedule_frames}, 7);"
+        " give all the same",
+    ]
 
 
 def test_the_first_actor_gets_the_learners_parameters(build: Build) -> None:
