@@ -83,6 +83,7 @@ class Sweep:
 
     def train(self, trial: optuna.Trial) -> float:
         """Trains a trial to its end; returns its mean return."""
+        self._end_if_stopping(trial)
         chosen = {name: suggest(trial) for name, suggest in self._spaces.items()}
         logdir = self._folder / "trials" / str(trial.number)
         logdir.mkdir(parents=True, exist_ok=True)
@@ -100,14 +101,19 @@ class Sweep:
         finally:
             self._running.discard(run)
         if is_pruned:
+            if self.stopping.is_set():
+                trial.study.stop()
             raise optuna.TrialPruned
-        if self.stopping.is_set():
-            trial.study.stop()
-            raise RuntimeError(f"trial {trial.number} was stopped")
+        self._end_if_stopping(trial)
         if run.returncode != 0 or not is_done(logdir):
             raise RuntimeError(f"trial {trial.number} failed; see {logdir}/output.txt")
         mean = _mean_return(logdir)
         return float("-inf") if mean is None else mean
+
+    def _end_if_stopping(self, trial: optuna.Trial) -> None:
+        if self.stopping.is_set():
+            trial.study.stop()
+            raise RuntimeError(f"trial {trial.number} was stopped")
 
     def _watch(self, trial: optuna.Trial, run: subprocess.Popen[bytes], logdir: Path) -> bool:
         """Waits for a run; returns whether it was stopped because others are better."""

@@ -28,7 +28,10 @@ def program() -> tuple[str, ...]:
 
 
 def module(name: str) -> tuple[str, ...]:
-    """Returns what an interpreter runs for a module of this project; a checkout's in its folder."""
+    """Returns what an interpreter runs for a module of this project.
+
+    It finds a checkout's only in the checkout's folder.
+    """
     # -P: modules in the current folder must not hide those of the same name that Python has.
     return ("-m", name) if IS_CHECKOUT else ("-P", "-m", name)
 
@@ -45,6 +48,13 @@ def run_experiment(*flags: str) -> str:
         command = modes[-1].partition("=")[2] if modes else "train"
         return installed("impala", command, *(flag for flag in flags if flag not in modes))
     return python(in_current_folder(PROJECT / SCRIPT), *flags)
+
+
+def from_anywhere(mode: str) -> tuple[str, ...]:
+    """Returns the words of the command for a mode as they are on any machine, for documents."""
+    if not IS_CHECKOUT:
+        return ("impala", mode)
+    return ("python", SCRIPT, *([] if mode == "train" else [f"--mode={mode}"]))
 
 
 def frontend(*words: str) -> str:

@@ -28,7 +28,6 @@ from impala_tf.monitoring.render import plain_table
 from impala_tf.processes.common import resolve
 from impala_tf.types import EnvironmentSpec
 
-_SCRIPT = user_commands.PROJECT / user_commands.SCRIPT
 _PART_SHARE = 0.2  # of --benchmark_seconds
 _WARM_UP_ROWS = 2
 _ROW_S = 2.0
@@ -159,7 +158,7 @@ def _whole(flags: list[str], seconds: float) -> float:
       ConfigError: the run has ended; with the last lines that it printed.
     """
     with tempfile.TemporaryDirectory(prefix="impala_tf-benchmark-") as folder:
-        command = [sys.executable, str(_SCRIPT), *flags, f"--logdir={folder}/run",
+        command = [sys.executable, *user_commands.program(), *flags, f"--logdir={folder}/run",
                    f"--metrics_interval_s={_ROW_S:g}",
                    "--total_environment_frames=1000000000000"]  # fmt: skip
         with tempfile.TemporaryFile("w+") as output:

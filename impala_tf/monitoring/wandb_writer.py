@@ -44,9 +44,12 @@ class WandbWriter:
         self._opened().log(dict(values), step=environment_frames)
 
     def add_video(
-        self, name: str, path: Path, environment_frames: int, caption: str | None = None
+        self, name: str, path: Path, environment_frames: int | None, caption: str | None = None
     ) -> None:
-        """Adds an mp4 file, at the frames of the last row: W&B drops what is older."""
+        """Adds an mp4 file, at the frames of the last row: W&B drops what is older.
+
+        None: after everything that is there, to a run that has ended.
+        """
         import wandb
 
         film = wandb.Video(str(path), caption=caption, format="mp4")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +91,17 @@ def played(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
 def write(agent: Player, result: dict[str, Any]) -> Path:
     """Writes evaluation.json; returns its path. Raises ConfigError if that cannot be written."""
     path = agent.logdir.path / "evaluation.json"
-    try:
+    with _writing(path):
         write_atomically(path, json.dumps(result, indent=1) + "\n")
+    return path
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ConfigError(f"--logdir: cannot write {path}: {error.strerror}") from None
-    return path
 
 
 def _level(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
@@ -143,13 +150,14 @@ def _write_films(agent: Player) -> None:
     names = [f"{stem}-{configs.slug(level.level_name)}" for level in levels] or [stem]
     paths = [agent.logdir.path / f"{name}.mp4" for name in names]
     for index, path in enumerate(paths):
-        with players.filmed(agent, index=index) as (pictures, fps):
+        with players.filmed(agent, index=index) as (pictures, fps), _writing(path):
             video.write_mp4(path, pictures, fps)
         print(f"written to {path}", flush=True)
     if agent.flags["track"] == "wandb" and not agent.is_exported:
         writer = WandbWriter(agent.logdir.path, agent.flags)
         for path in paths:
-            writer.add_video(f"{path.stem}/video", path, agent.environment_frames)
+            caption = f"after {agent.environment_frames:,} frames"
+            writer.add_video(f"{path.stem}/video", path, None, caption)
         writer.close()
 
 

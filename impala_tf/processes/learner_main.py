@@ -153,7 +153,7 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
         parts.queue.close()
         parts.server.stop(grace_s=0.5)
         for each in parts.beside:
-            each.close(lambda: learner.done and not stop())
+            each.close(lambda: learner.done and not stop() and not callbacks.failure)
         if parts.beside:
             reporter.write_end()  # with their results
         parts.recorder.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf import config as configs
-from impala_tf.config import ENGINE_FLAGS, ClusterConfig, Config, ConfigError
+from impala_tf.config import ENGINE_FLAGS, ClusterConfig, Config, ConfigError, user_commands
 from impala_tf.logdir import Logdir
 from impala_tf.types import EnvironmentSpec
 
@@ -148,6 +148,8 @@ def _versions() -> dict[str, str]:
 
 def _git_commit() -> str | None:
     """Returns the commit of this project's checkout, with '+' if files were changed since."""
+    if not user_commands.IS_CHECKOUT:
+        return None  # git would find a repository of the user's around the package
     here = Path(__file__).resolve().parent
     try:
         described = subprocess.run(

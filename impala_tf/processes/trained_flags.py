@@ -27,10 +27,10 @@ from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, no_run
 from impala_tf.processes import provenance
 
-# What a run's flags say about its own processes, and what only the user at the terminal decides:
-# someone else's config.json must not say that its code is trusted.
+# What a run's flags say about its own processes and machines, and what only the user at the
+# terminal decides: someone else's config.json must not say that its code is trusted.
 _NOT_KEPT = (
-    *("mode", "job_name", "learner_hosts", "task", "seed", "logdir"),
+    *("mode", "job_name", "learner_hosts", "task", "seed", "logdir", "device", "track"),
     *(field.name for field in dataclasses.fields(EvaluationConfig)),
     *(field.name for field in dataclasses.fields(ReportConfig)),
     *(field.name for field in dataclasses.fields(ExportConfig)),

@@ -56,8 +56,13 @@ def main(given: Given) -> int:
         )
         for level in levels
     ]
-    command = shlex.join(["python", "run_experiment.py", *configs.to_flags(given)])
-    _write(folder, summaries, command)
+    flags = configs.to_flags(given.without("mode"))
+    command = shlex.join([*user_commands.from_anywhere("report"), *flags])
+    try:
+        _write(folder, summaries, command)
+    except OSError as error:
+        problem = f"--report_folder={folder}: cannot write there: {error.strerror}"
+        raise ConfigError(problem) from None
     print(f"written to {folder}: report.html, report.md, report.csv")
     return 0
 

@@ -14,6 +14,7 @@ from impala_tf.config import (
     ExportConfig,
     ReportConfig,
     to_flag,
+    user_commands,
 )
 from impala_tf.logdir import Logdir
 from impala_tf.reporting.runs import Run
@@ -31,7 +32,8 @@ _NOT_OF_THE_RUN = {
 _NOT_A_SETTING = {
     *_NOT_OF_THE_RUN, "seed", "checkpoint_interval_s", "metrics_interval_s", "device",
     "video_every", "eval_every", "stop_at_return", "mirror", "config", "environment_processes",
-    "learner_threads", "track_project", "track_group", "track_tags",
+    "learner_threads", "track_project", "track_group", "track_tags", "info_metrics",
+    "environment_timeout_s", "save_replay",
 }  # fmt: skip
 _NAMING = ("agent_name", "algorithm")
 
@@ -82,7 +84,7 @@ def group(runs: Sequence[Run]) -> list[Level]:
 
 
 def command(run: Run) -> list[str]:
-    """Returns the command that repeats a run: run_experiment.py with the flags that were given.
+    """Returns the command that repeats a run, with the flags that were given.
 
     Level, agent and seed are named in any case.
     """
@@ -94,7 +96,7 @@ def command(run: Run) -> list[str]:
         if given and name not in hidden and value is not None:
             shown[name] = value
     flags = [to_flag(name, value) for name, value in {**shown, "logdir": run.logdir}.items()]
-    return ["python", "run_experiment.py", *flags]
+    return [*user_commands.from_anywhere("train"), *flags]
 
 
 def _level(name: str, runs: Sequence[Run]) -> Level:

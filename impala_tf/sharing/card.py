@@ -146,8 +146,8 @@ def _how_to_play(facts: Facts) -> str:
         act = ["# then agent.act(observation, state); the form: agent.observation_space",
                "action, state = agent.act(observation)"]  # fmt: skip
     flag = " --trust_level_module" if facts.modules else ""
-    lines = [
-        "With impala_tf, in the folder that holds these files; it needs no TensorFlow:",
+    python = [
+        ":",
         "",
         "```python",
         "import impala_tf as impala",
@@ -156,6 +156,12 @@ def _how_to_play(facts: Facts) -> str:
         *act,
         "```",
         "",
+    ]
+    is_of_several = facts.about.level["levels"] > 1  # no one knows which one to `load`
+    start, *code = [", "] if is_of_several else python
+    lines = [
+        "With impala_tf, in the folder that holds these files; it needs no TensorFlow" + start,
+        *code,
         f"`impala test --logdir=.{flag}` plays whole games.",
     ]
     if facts.modules:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -84,17 +85,37 @@ def _check_free(target: Path) -> None:
 
 @contextlib.contextmanager
 def _made_aside(target: Path) -> Iterator[Path]:
-    """Yields a folder to fill, which becomes `target` on success, and goes on failure."""
-    aside = target.absolute().with_name(f".{target.name}.{os.getpid()}")
+    """Yields a folder to fill, which becomes `target` on success, and goes on failure.
+
+    A folder that is there already, such as the mount of a container, cannot be replaced: what is
+    made moves into it.
+    """
+    is_there = target.is_dir()
+    name = f".{target.name}.{os.getpid()}"
+    aside = target.absolute() / name if is_there else target.absolute().with_name(name)
     try:
-        try:
+        with _refused(target):
             aside.mkdir(parents=True)
-        except OSError as error:
-            raise ConfigError(f"--to={target}: cannot write there: {error.strerror}") from None
-        yield aside
-        aside.rename(target)
+        with _refused(target, errno.ENOSPC, errno.EDQUOT):
+            yield aside
+        with _refused(target):
+            if not is_there:
+                aside.rename(target)
+            for path in list(aside.iterdir()) if is_there else []:
+                path.rename(target / path.name)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _refused(target: Path, *only: int) -> Iterator[None]:
+    """Raises ConfigError for an OSError, or for those with one of some numbers."""
+    try:
+        yield
+    except OSError as error:
+        if only and error.errno not in only:
+            raise
+        raise ConfigError(f"--to={target}: cannot write there: {error.strerror}") from None
 
 
 def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:

@@ -90,7 +90,7 @@ def test_what_keeps_a_run_from_starting_is_shown(
     script = tmp_path / "script.py"
     script.write_text("raise SystemExit('--logdir: no space is left')")
     monkeypatch.setattr(in_processes, "measure", lambda what, *_: MEASURED[what])
-    monkeypatch.setattr(benchmark_main, "_SCRIPT", script)
+    monkeypatch.setattr(benchmark_main.user_commands, "program", lambda: (str(script),))
     code, _, err = run_here(*FLAGS)
     assert code == 2
     assert "--logdir: no space is left" in err

@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from impala_tf.reporting import runs, settings
 from impala_tf.reporting.settings import Level
 from tests.helpers.logdirs import rows, write_run
@@ -73,7 +75,7 @@ def test_where_a_run_is_mirrored_or_tracked_makes_no_setting(tmp_path: Path) -> 
         tmp_path,
         {"seed": 1, "mirror": "/mnt/1"},
         {"seed": 2, "mirror": "/mnt/2", "stop_at_return": 18.0},
-        {"seed": 3, "track_tags": "night"},
+        {"seed": 3, "track_tags": "night", "info_metrics": "won", "environment_timeout_s": 900.0},
     )
     assert found == [("ShallowConvNetAgent", [1, 2, 3])]
 
@@ -105,6 +107,16 @@ def test_levels_are_kept_apart(tmp_path: Path) -> None:
         ("PongNoFrameskip-v4", 2),
         ("BreakoutNoFrameskip-v4", 1),
     ]
+
+
+def test_an_installed_package_has_another_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.user_commands, "IS_CHECKOUT", False)
+    (level,) = settings.group(runs.find(str(write_run(tmp_path / "run", seed=3))))
+    assert settings.command(level.runs[0])[:3] == [
+        "impala", "train", "--level_name=PongNoFrameskip-v4"
+    ]  # fmt: skip
 
 
 def test_a_command_repeats_its_run(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from huggingface_hub import ModelCard
 import impala_tf as impala
 from impala_tf import main
 from impala_tf.config import command_line
+from impala_tf.sharing import card as model_card
 from tests.helpers.runs import PROJECT
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("share")]
@@ -135,6 +138,26 @@ def test_the_folder_has_what_else_the_card_promises(folder: Path) -> None:
     assert str(folder) not in "".join(
         path.read_text() for path in shared.iterdir() if path.is_file() and path.suffix != ".tflite"
     )
+
+
+def test_an_empty_folder_that_is_there_stays_the_same_one(folder: Path) -> None:
+    """It may be the mount of a container."""
+    mount = folder / "mount"
+    mount.mkdir()
+    before = mount.stat().st_ino
+    export(folder, "mount")
+    assert mount.stat().st_ino == before
+    names = [{path.name for path in each.iterdir()} for each in (mount, folder / "shared")]
+    assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_card_says_how_to_play(levels: int) -> None:
+    """`load` does not know which one of several levels is meant."""
+    about = SimpleNamespace(level={"levels": levels, "observation": {"": {}}})
+    text = model_card._how_to_play(cast(model_card.Facts, SimpleNamespace(about=about, modules=[])))
+    assert ('impala.load(".")' in text) == (levels == 1)
+    assert text.endswith("`impala test --logdir=.` plays whole games.")
 
 
 @pytest.mark.parametrize(
