@@ -38,7 +38,8 @@ from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import Record, load, save
 from impala_tf.machine import certificates
 
-_REVOKED_AFTER_S = 5  # see impala_tf.transport.credentials.Revoked
+REVOKED_AFTER_S = 5
+"""More than `impala_tf.transport.credentials.READ_AGAIN_S`, after which learners know."""
 
 
 def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> int:
@@ -209,7 +210,7 @@ def revoke(logdir: Path, host: str) -> int:
         lines = problems(machines.found) + problems(found) + problems(ended)
     if lines:
         lines.append("the same command tries again")
-    said = f"revoked {node.name}: within {_REVOKED_AFTER_S} s its certificate opens no learner"
+    said = f"revoked {node.name}: within {REVOKED_AFTER_S} s its certificate opens no learner"
     return report(lines, said)
 
 

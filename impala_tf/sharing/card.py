@@ -52,7 +52,7 @@ def text(facts: Facts) -> str:
         "## Evaluation",
         _evaluation(facts),
         "## How to play it",
-        _how_to_play(facts),
+        how_to_play(facts),
         "## How it learned",
         _learning(facts),
         "## Files",
@@ -135,7 +135,8 @@ def _evaluation(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def _how_to_play(facts: Facts) -> str:
+def how_to_play(facts: Facts) -> str:
+    """Returns the part of the card that says how the agent plays."""
     trust = ", trust_level_module=True" if facts.modules else ""
     act = [
         "env = agent.make_env()  # a Gymnasium vector environment of length 1",

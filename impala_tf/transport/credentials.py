@@ -13,7 +13,8 @@ from cryptography import x509
 from impala_tf.config import ConfigError
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 
-_READ_AGAIN_S = 2.0
+READ_AGAIN_S = 2.0
+"""How often a learner looks which certificates were revoked."""
 _log = logging.getLogger("impala_tf.learner")
 
 
@@ -45,7 +46,7 @@ class Revoked:
     def __contains__(self, name: object) -> bool:
         now = time.monotonic()
         if now >= self._next_read_s:
-            self._next_read_s = now + _READ_AGAIN_S
+            self._next_read_s = now + READ_AGAIN_S
             self._names = self._read()
         return name in self._names
 

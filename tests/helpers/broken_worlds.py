@@ -51,16 +51,16 @@ class FaultyCartPole(CartPoleEnv):
 class BrokenSixTimesCartPole(FaultyCartPole):
     """Shows NaN at its 30th step five times, and the sixth time so late that much is learned."""
 
-    _breaks, _broke = 0, False  # in this process: several of them are made at once
+    breaks, broke = 0, False  # in this process: several of them are made at once
 
     def __init__(self) -> None:
         its = BrokenSixTimesCartPole
-        its._breaks, its._broke = its._breaks + its._broke, False
-        super().__init__("nan", 30 if its._breaks < 5 else 3_000)
+        its.breaks, its.broke = its.breaks + its.broke, False
+        super().__init__("nan", 30 if its.breaks < 5 else 3_000)
 
     def step(self, action: Any) -> Any:
         seen = super().step(action)
-        BrokenSixTimesCartPole._broke |= self._steps == self._at_step
+        BrokenSixTimesCartPole.broke |= self._steps == self._at_step
         return seen
 
 

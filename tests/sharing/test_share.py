@@ -155,7 +155,7 @@ def test_an_empty_folder_that_is_there_stays_the_same_one(folder: Path) -> None:
 def test_a_card_says_how_to_play(levels: int) -> None:
     """`load` does not know which one of several levels is meant."""
     about = SimpleNamespace(level={"levels": levels, "observation": {"": {}}})
-    text = model_card._how_to_play(cast(model_card.Facts, SimpleNamespace(about=about, modules=[])))
+    text = model_card.how_to_play(cast(model_card.Facts, SimpleNamespace(about=about, modules=[])))
     assert ('impala.load(".")' in text) == (levels == 1)
     assert text.endswith("`impala test --logdir=.` plays whole games.")
 

@@ -47,7 +47,7 @@ def test_a_revoked_machine_is_refused_while_the_others_train(
         each.push(make_unroll(1))
     certificates.revoke(folder, "10.0.0.7")
     began = time.monotonic()
-    assert credentials._READ_AGAIN_S < operate._REVOKED_AFTER_S  # as `revoke` says
+    assert credentials.READ_AGAIN_S < operate.REVOKED_AFTER_S  # as `revoke` says
     with pytest.raises(HandshakeRefused, match=r"its certificate, 10\.0\.0\.7 .*, was revoked"):
         while time.monotonic() - began < 60:
             thief.push(make_unroll(2))
