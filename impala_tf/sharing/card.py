@@ -148,8 +148,6 @@ def how_to_play(facts: Facts) -> str:
                "action, state = agent.act(observation)"]  # fmt: skip
     flag = " --trust_level_module" if facts.modules else ""
     python = [
-        ":",
-        "",
         "```python",
         "import impala_tf as impala",
         "",
@@ -158,11 +156,10 @@ def how_to_play(facts: Facts) -> str:
         "```",
         "",
     ]
-    is_of_several = facts.about.level["levels"] > 1  # no one knows which one to `load`
-    start, *code = [", "] if is_of_several else python
     lines = [
-        "With impala_tf, in the folder that holds these files; it needs no TensorFlow" + start,
-        *code,
+        "With impala_tf, in the folder that holds these files; it needs no TensorFlow:",
+        "",
+        *(python if facts.about.level["levels"] == 1 else []),  # `load` refuses several levels
         f"`impala test --logdir=.{flag}` plays whole games.",
     ]
     if facts.modules:
