@@ -57,7 +57,7 @@ def sshd(tmp_path_factory):
 def _succeeds(*argv):
     if shutil.which(argv[0]) is None:
         return False
-    return subprocess.run(argv, capture_output=True, timeout=60).returncode == 0
+    return subprocess.run(argv, capture_output=True, timeout=240).returncode == 0
 
 
 def _has_docker():

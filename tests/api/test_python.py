@@ -152,7 +152,7 @@ def test_what_cannot_be_loaded(tmp_path):
 def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, capfd, monkeypatch):
     flags = {"logdir": tmp_path / "run", "num_actors": 1, "metrics_interval_s": 1.0}
     run = impala.train(CARTPOLE, wait=False, total_environment_frames=2_000_000, **flags)
-    wait_until(lambda: run.progress.frames > 5_000, 120)
+    wait_until(lambda: run.progress.frames > 5_000)
     assert run.progress.state == "training"
     assert run.progress.total == 2_000_000
     assert run.wait(0.01) is False

@@ -137,7 +137,7 @@ def completed(shell_script, words):
         '_shtab_impala impala "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"\n'
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=240)
     return done.stdout.split()
 
 

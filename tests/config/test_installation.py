@@ -37,7 +37,7 @@ def run(interpreter: Path, *words: str, cwd: Path) -> str:
     """Returns the only line that is printed."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [interpreter, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=60
+        [interpreter, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=240
     )
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()

@@ -18,7 +18,7 @@ def printed(expression: str, cwd: Path, path: str) -> str:
     """Returns what an expression of `user_commands` is for a process in a folder."""
     code = f"from impala_tf.config import user_commands; print(user_commands.{expression})"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=60,
+        [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=240,
         env={**os.environ, "PYTHONPATH": str(PROJECT), "PATH": path},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

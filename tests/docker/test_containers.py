@@ -112,7 +112,7 @@ def test_images_run_unprivileged_and_have_no_compiler_pip_or_added_authorities(p
         ["docker", "run", "--rm", "--entrypoint=sh", image, "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     uid, refused, *others = done.stdout.splitlines()
     assert int(uid) == ORDINARY_USER
@@ -130,7 +130,7 @@ def test_the_actor_image_is_the_smaller_one(project):
 def test_unusable_flags_give_one_line_and_exit_status_2(project, image):
     role = re.search("tf-([a-z]+)", image)[1]  # type: ignore[index]
     command = ["docker", "run", "--rm", image, role, "--learner_hosts=l:1", "--btach_size=3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "run_experiment.py: --btach_size: no such flag; did you mean --batch_size?"
@@ -217,7 +217,7 @@ def test_a_failed_actor_is_restarted(cluster):
         ["docker", "exec", container, "python", "-c",
          "import os; [os.kill(int(p), 9) for p in os.listdir('/proc') if p.isdigit()"
          " and int(p) not in (1, os.getpid())]"],
-        timeout=60,
+        timeout=240,
     )  # fmt: skip
     wait_for(
         "restart", lambda: cluster.inspect(container)["RestartCount"] == 1, 60,

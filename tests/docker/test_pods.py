@@ -38,7 +38,7 @@ def health(temporary: Path) -> str:
         env={**os.environ, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     return done.stdout.strip()
 

@@ -162,7 +162,7 @@ def test_ctrl_c_during_the_start_leaves_nothing_that_starts_later(run, monkeypat
 
     def start_late(launcher, runner):
         os.kill(os.getpid(), signal.SIGINT)
-        wait_until(files.cancelled_path(run.logdir, "node-here").exists, 60)
+        wait_until(files.cancelled_path(run.logdir, "node-here").exists)
         try:
             late.append(start(launcher, runner))
         except ClusterError as error:
@@ -171,7 +171,7 @@ def test_ctrl_c_during_the_start_leaves_nothing_that_starts_later(run, monkeypat
     monkeypatch.setattr(Launcher, "start", start_late)
     with pytest.raises(KeyboardInterrupt):
         run.launch(detach=True)
-    wait_until(lambda: late, 60)
+    wait_until(lambda: late)
     assert "the launch was interrupted" in str(late[0])
     assert windows() == []
     monkeypatch.setattr(Launcher, "start", start)

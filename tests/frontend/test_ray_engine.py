@@ -47,7 +47,7 @@ def test_a_dry_run_needs_no_ray(tmp_path: Path) -> None:
         "from impala_tf.main import main; sys.exit(main())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=240
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("process    takes  room             command\nlearner-0 ")

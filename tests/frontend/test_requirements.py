@@ -91,7 +91,7 @@ def install_horovod(folder, programs=(), sources=SOURCES, **environment):
     done = subprocess.run(
         [str(shutil.which("sh")), str(SCRIPT), "python", "--quiet"],
         env={"PATH": str(path), **environment}, cwd=folder,
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     return done, (folder / "calls").read_text().splitlines()
 

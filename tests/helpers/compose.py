@@ -56,7 +56,7 @@ def compose_command() -> tuple[str, ...]:
 def check_engine() -> None:
     """Fails with one line if no engine answers."""
     try:
-        found = subprocess.run(["docker", "info"], capture_output=True, timeout=60)
+        found = subprocess.run(["docker", "info"], capture_output=True, timeout=240)
     except FileNotFoundError:
         raise AssertionError(NO_ENGINE) from None
     assert found.returncode == 0, NO_ENGINE
@@ -142,7 +142,7 @@ class Cluster:
         """Returns the text of a file on the volume with the runs; '' if there is none."""
         container = self.containers("tensorboard", "running")[0]
         command = ["docker", "exec", container, "cat", path]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
         return done.stdout if done.returncode == 0 else ""
 
     def status(self, logdir: str) -> dict[str, Any]:

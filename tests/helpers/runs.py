@@ -88,7 +88,7 @@ class Run:
         def find() -> list[int]:
             return [pid for pid in self.alive() if flag in words_of(pid)]
 
-        return int(wait_until(find, 120, what=f"process with {flag}")[0])
+        return int(wait_until(find, what=f"process with {flag}")[0])
 
     def end(self) -> None:
         """Kills every process that is left."""

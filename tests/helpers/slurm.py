@@ -91,7 +91,7 @@ class Slurm:
         self._run("slurmctld", "slurmctld", "-D", "-c")
         for node in self.nodes:
             self.boot(node)
-        wait_until(lambda: self.states() == ["idle"], timeout_s=60)
+        wait_until(lambda: self.states() == ["idle"])
 
     def boot(self, node: str) -> None:
         self._run(node, "slurmd", "-D", "-N", node)

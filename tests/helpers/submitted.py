@@ -46,4 +46,4 @@ class Submitted(abc.ABC):
         return int(json.loads(path.read_text())["environment_frames"]) if path.exists() else 0
 
     def wait_for_frames(self, more_than: int = 0) -> None:
-        wait_until(lambda: self.frames() > more_than, 120, explain=self.explain, poll_s=0.5)
+        wait_until(lambda: self.frames() > more_than, explain=self.explain, poll_s=0.5)

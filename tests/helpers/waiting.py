@@ -9,7 +9,7 @@ from typing import Any
 
 def wait_until(
     condition: Callable[[], Any],
-    timeout_s: float = 60.0,
+    timeout_s: float = 240.0,
     *,
     what: str = "a condition",
     explain: Callable[[], object] = str,
@@ -19,7 +19,7 @@ def wait_until(
 
     Args:
       condition: called again and again.
-      timeout_s: seconds; choose it for a busy machine.
+      timeout_s: seconds. It only ends a test that fails, so it is for the busiest machine.
       what: named in the failure.
       explain: called for more text about the failure.
       poll_s: seconds between two calls.

@@ -60,7 +60,7 @@ class Launched:
         """Waits until the launcher has printed these texts."""
         self.wait_until(lambda: all(text in self.output.read_text() for text in texts))
 
-    def wait_until(self, condition, timeout_s=90):
+    def wait_until(self, condition, timeout_s=240):
         """Waits until `condition()` is true; fails if the launcher ends before."""
         wait_until(lambda: condition() or self._process.poll() is not None, timeout_s,
                    explain=self.output.read_text)  # fmt: skip
@@ -249,6 +249,6 @@ def test_learners_average_gradients_through_wireguard(tunnel, network, home, lau
     rows = [row(job, node, ssh_host=node.address, ip=f"{TUNNEL}.{number + 1}")
             for job in ("learner", "actor") for number, node in enumerate(tunnel)]  # fmt: skip
     run = launched(rows)
-    run.wait_until(lambda: trains_with(tunnel[0], "actor-0"), 150)
+    run.wait_until(lambda: trains_with(tunnel[0], "actor-0"))
     run.wait_until(lambda: frames(tunnel[0]) > 0)
     assert run.frontend("status").count(" running ") == 4

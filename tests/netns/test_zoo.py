@@ -257,7 +257,7 @@ def test_a_launcher_that_is_killed_leaves_a_run_that_can_be_completed_or_stopped
     def started():
         return [node for node in run.nodes if run.running(node)]
 
-    wait_until(lambda: len(started()) == MACHINES // 2, 120)
+    wait_until(lambda: len(started()) == MACHINES // 2)
     os.kill(launcher, signal.SIGKILL)
     os.waitpid(launcher, 0)
     there = started()

@@ -69,7 +69,7 @@ def by_hand(start: Callable[..., Run], tmp_path: Path) -> tuple[str, ...]:
     """Starts a learner that converts no network; returns the flags of its actors."""
     flags = (*ENDLESS, f"--logdir={tmp_path}", f"--learner_hosts=127.0.0.1:{free_port()}")
     start(*flags, "--job_name=learner", "--acting=tensorflow")
-    wait_until((tmp_path / "credentials" / "actor.key").exists, 120)
+    wait_until((tmp_path / "credentials" / "actor.key").exists)
     return (*flags, "--job_name=actor")
 
 
@@ -78,7 +78,7 @@ def test_an_actor_acts_with_tensorflow_if_its_learner_converts_no_network(
 ) -> None:
     """Started by hand, the two may have different flags."""
     actor = start(*by_hand)
-    wait_until(lambda: trains(tmp_path), 120)
+    wait_until(lambda: trains(tmp_path))
     assert has_tensorflow(actor.process.pid)
     actor.process.terminate()
     code, out, err = actor.wait()

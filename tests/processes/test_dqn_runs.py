@@ -64,13 +64,13 @@ def test_a_killed_run_resumes_with_its_replay_or_says_that_it_refills(
         return int(found.get("steps", 0))
 
     first = start(*flags)
-    wait_until(lambda: replay_steps() > 10_000 and len(rows(tmp_path)) > 2, 120)
+    wait_until(lambda: replay_steps() > 10_000 and len(rows(tmp_path)) > 2)
     first.end()
     kept = replay_steps()
     again = start(*flags)
     log = tmp_path / "processes" / "learner-0.log"
-    wait_until(lambda: "resuming from" in log.read_text(), 120)
-    wait_until(lambda: status(tmp_path).get("state") == "training", 120)
+    wait_until(lambda: "resuming from" in log.read_text())
+    wait_until(lambda: status(tmp_path).get("state") == "training")
     printed = log.read_text()
     if saved:
         (line,) = [

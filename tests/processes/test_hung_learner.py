@@ -95,7 +95,7 @@ def test_a_stopped_learner_is_replaced_by_its_supervisor(start, tmp_path: Path) 
         before = int(rows(logdir)[-1]["environment_frames"])
         os.kill(learner, signal.SIGSTOP)
         log_0 = logdir / "processes" / "learner-0.log"
-        wait_until(lambda: "lost learner-1" in log_0.read_text(), 60)
+        wait_until(lambda: "lost learner-1" in log_0.read_text())
         run.wait_until(
             lambda: int(rows(logdir)[-1]["environment_frames"]) > before + 2_000, START_S
         )

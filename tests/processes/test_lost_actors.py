@@ -62,7 +62,7 @@ def test_the_rate_falls_with_the_actors_and_returns_with_them(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
     cluster = Cluster(start, tmp_path)
-    wait_until(lambda: cluster.contributing() == ACTORS, 200)
+    wait_until(lambda: cluster.contributing() == ACTORS)
     time.sleep(5)
     everybody = cluster.rate(20)  # a batch more or less is 80 steps
     for _ in range(ROUNDS):

@@ -102,10 +102,10 @@ def test_actors_that_step_together_get_over_one_that_was_killed(
         "--total_environment_frames=1000000000",
         f"--logdir={tmp_path}",
     )
-    wait_until(lambda: len(rows(tmp_path)) > 1, 120)
+    wait_until(lambda: len(rows(tmp_path)) > 1)
     os.kill(run.pid_of("--job_name=actor"), signal.SIGKILL)
     before = status(tmp_path)["agent_steps"]
-    wait_until(lambda: status(tmp_path)["agent_steps"] > before + 20_000, 120)
+    wait_until(lambda: status(tmp_path)["agent_steps"] > before + 20_000)
     run.process.send_signal(signal.SIGINT)
     code, out, err = run.wait()
     assert code == 0, err + out

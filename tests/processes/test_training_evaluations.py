@@ -59,7 +59,7 @@ class Training:
             self.evaluations.on_row({"environment_frames": frames})
             return len(self.found) >= count
 
-        wait_until(found, 30, poll_s=0.05)
+        wait_until(found, poll_s=0.05)
 
 
 @pytest.fixture

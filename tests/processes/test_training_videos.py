@@ -67,7 +67,7 @@ def tell_until(videos, done):
         videos.on_row(row(1100))
         return done()
 
-    wait_until(told, 30, poll_s=0.05)
+    wait_until(told, poll_s=0.05)
 
 
 def test_a_video_is_made_once_so_many_frames_have_passed(make, tmp_path):
@@ -103,7 +103,7 @@ def test_the_end_of_a_run_leaves_neither_a_process_nor_half_a_file(make, tmp_pat
     videos.on_row(row(1100))
     videos.on_checkpoint(tmp_path)
     half = tmp_path / "run" / "videos" / ".half.mp4"
-    wait_until(half.exists, 30)
+    wait_until(half.exists)
     process = videos.process
     videos.close()
     assert process.returncode is not None
@@ -178,7 +178,7 @@ def test_a_killed_learner_takes_its_video_along(start, tmp_path):
     run.wait_until(lambda: len(rows(tmp_path / "run")) > 0)
     video = run.pid_of(training_videos.MODULE)
     os.kill(learner, 9)
-    wait_until(lambda: video not in run.alive(), 20)
+    wait_until(lambda: video not in run.alive())
     run.process.terminate()  # a learner that fails within its first minute ends the run itself
     run.wait()
     assert not run.alive()

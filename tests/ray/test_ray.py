@@ -55,7 +55,7 @@ class RayRun(Submitted):
         """Waits until status says that a process runs on a node."""
         line = rf"{name} +running +{re.escape(address)}"
         wait_until(
-            lambda: re.search(line, self.frontend("status")), 120, what=line,
+            lambda: re.search(line, self.frontend("status")), what=line,
             explain=self.explain, poll_s=3,
         )  # fmt: skip
 
@@ -74,7 +74,8 @@ def test_a_run_survives_its_nodes(nodes: RayNodes, tmp_path: Path) -> None:
     """An actor waits for a node; then the learner's node is lost. Then the run is stopped."""
     first = nodes.add(2, survives=1)
     run = RayRun(
-        nodes, tmp_path / "run", "--level_name=CartPole-v1", "--ray_actors=2",
+        nodes, tmp_path / "run", "--level_name=tests.helpers.worlds:CalmCartPole-v1",
+        "--ray_actors=2",
         "--ray_learner_resources=CPU=1,survives=1", "--checkpoint_interval_s=2",
         f"--total_environment_frames={FOREVER}",
     )  # fmt: skip
@@ -137,7 +138,7 @@ def test_a_run_leaves_although_its_last_ray_actor_is_lost_at_once(nodes: RayNode
         cluster.create("learner-0", Last, (), {"CPU": 1}, group, 0)
         cluster.ask(["learner-0"], "leave")
         names = ("learner-0", "remover")
-        wait_until(lambda: not any(map(cluster.has, names)), 60, what="the end of both")
+        wait_until(lambda: not any(map(cluster.has, names)), what="the end of both")
         with pytest.raises(ValueError, match="leaving"):
             ray.util.get_placement_group("leaving")
     finally:
@@ -152,7 +153,7 @@ def test_an_address_without_a_cluster_is_named_at_once(tmp_path: Path) -> None:
              f"--logdir={tmp_path / 'run'}"]  # fmt: skip
     done = subprocess.run(
         [sys.executable, "run_experiment.py", *flags], cwd=PROJECT, capture_output=True, text=True,
-        timeout=60,
+        timeout=240,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()

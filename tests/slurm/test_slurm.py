@@ -52,7 +52,7 @@ class Job(Submitted):
         def is_over() -> bool:
             return "not in the queue" in self.frontend("status")
 
-        wait_until(is_over, 180, explain=self.output, poll_s=1)
+        wait_until(is_over, explain=self.output, poll_s=1)
 
     def state(self) -> str:
         """How Slurm says that the whole job ended."""

@@ -48,7 +48,7 @@ def channel(serve: Serve, learner: FakeLearner, directory: Path) -> Iterator[grp
 def call(channel: grpc.Channel, method: str, data: bytes, **options: Any) -> grpc.StatusCode:
     """Sends bytes; returns the status."""
     try:
-        channel.unary_unary(f"/impala.Learner/{method}", bytes, bytes)(data, timeout=20, **options)
+        channel.unary_unary(f"/impala.Learner/{method}", bytes, bytes)(data, timeout=60, **options)
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK

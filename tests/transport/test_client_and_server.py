@@ -133,7 +133,7 @@ def test_what_keeps_an_actor_from_acting_is_known_until_its_next_push(
     assert seen.trouble.startswith("its environments broke?[2J!!!") and len(seen.trouble) < 1000
     actor.push(make_unroll(0))
     assert learner.reported(1) == [0]
-    wait_until(lambda: one.service.actors()[0].trouble == "", 10)
+    wait_until(lambda: one.service.actors()[0].trouble == "")
 
 
 def test_an_actor_waits_for_the_first_parameters_and_gets_each_version_once(

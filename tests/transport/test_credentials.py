@@ -80,7 +80,7 @@ def shake_hands(
         if channel_credentials
         else grpc.insecure_channel(address)
     ) as channel:
-        return stub(channel).Handshake(impala_pb2.HandshakeRequest(), timeout=20)
+        return stub(channel).Handshake(impala_pb2.HandshakeRequest(), timeout=60)
 
 
 def assert_refused(port: int, channel_credentials: grpc.ChannelCredentials | None) -> None:

@@ -41,12 +41,12 @@ def test_an_actor_whose_unroll_is_refused_is_told_why_and_continues(
     actor = connect(server.port, on_refused=reasons.append)
     for version in (1, 1, 2):
         actor.push(make_unroll(version=version, n=2))
-    wait_until(lambda: len(refused) == 3, 10)
+    wait_until(lambda: len(refused) == 3)
     assert server.service.actors()[0].trouble == "its unrolls are refused: made with version 2"
     for version in (3, 4):
         actor.push(make_unroll(version=version, n=2))
     assert learner.reported(1) == [3]
-    wait_until(lambda: server.service.actors()[0].trouble == "", 10)
+    wait_until(lambda: server.service.actors()[0].trouble == "")
     assert reasons[:3] == ["made with version 1"] * 2 + ["made with version 2"]
     assert refused == [2, 2, 2]
     assert caplog.text.count("an unroll was refused") == 2  # once for each reason
