@@ -66,8 +66,9 @@ class RunConfig:
     """The frame at which the learning rate and the entropy cost reach their last values. They keep
     these afterwards. Default: preset; if that has none, --total_environment_frames."""
     stop_at_return: float | None = None
-    """End the run when the mean return of the last 100 episodes, of all levels if there are
-    several, is this high; it is checked every --metrics_interval_s."""
+    """End the run when the mean return of the last 100 episodes is this high; it is checked every
+    --metrics_interval_s. An agent of several levels: the mean over the levels, of normalised
+    returns if each level has them (docs/levels_and_agents.md)."""
     callbacks: str = ""
     """module:Class, comma separated: classes of yours that are told what the learner does, and may
     add metrics or end the run (see impala_tf.callbacks.Callback)."""
@@ -235,8 +236,8 @@ class ProcessConfig:
     of rounded parameters acts a little differently; V-trace corrects for it."""
     max_policy_lag: int = 1000
     """Learners refuse unrolls whose parameters are more updates old than this: those of an actor
-    that was stopped for a while. They are counted and shown. dqn refuses none. What an actor sends
-    may be 16 updates, so with more than 60 actors for a learner, raise this if many are shown."""
+    that was stopped for a while. They are counted and shown. dqn refuses none. All gradient steps
+    for a batch (--updates_per_batch, --minibatches) count as one update here."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learners and --mode=test compute. Actors always use the CPU.
     auto: the GPU if TensorFlow finds one, else the CPU; gpu: no GPU is an error."""

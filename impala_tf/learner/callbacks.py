@@ -19,6 +19,9 @@ from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 _log = logging.getLogger("impala_tf.learner")
 _GAMES = 100  # that a mean return needs to be one
 
+Score = Callable[[Mapping[str, Any]], float | None]
+"""Maps a row of metrics.csv to what a run wants to be high; None: too few games so far."""
+
 COLUMNS = {
     "environment_frames": "when",
     "name": "of the metric",
@@ -27,39 +30,54 @@ COLUMNS = {
 """Of callback_metrics.csv: a line for each metric that a callback returns."""
 
 
+def mean_return(row: Mapping[str, Any]) -> float | None:
+    """Returns the mean return of the last 100 games, the score of a run with one level."""
+    mean: float | None = row.get("episode_return_mean")
+    return None if mean is None or row["episodes"] < _GAMES else mean
+
+
 class StopAtReturn(Callback):
     """--stop_at_return."""
 
-    def __init__(self, wanted: float) -> None:
-        self._wanted = wanted
+    def __init__(self, wanted: float, score: Score = mean_return) -> None:
+        self._wanted, self._score = wanted, score
 
     def on_row(self, row: Mapping[str, Any]) -> None:
-        """Stops if the mean over 100 games is high enough."""
-        mean = row.get("episode_return_mean")
-        if mean is not None and row["episodes"] >= _GAMES and mean >= self._wanted:
+        """Stops if the score is high enough."""
+        mean = self._score(row)
+        if mean is not None and mean >= self._wanted:
             _log.info("the mean return is %.2f: --stop_at_return is reached", mean)
             self.stop()
 
 
 class KeepBest(Callback):
-    """Keeps a copy of the checkpoint with the best mean return, in LOGDIR/best."""
+    """Keeps a copy of the checkpoint with the best score, in LOGDIR/best.
 
-    def __init__(self, logdir: Logdir) -> None:
+    Args:
+      logdir: of the run.
+      score: what is compared.
+      name: what best.json calls the score.
+    """
+
+    def __init__(
+        self, logdir: Logdir, score: Score = mean_return, name: str = "episode_return_mean"
+    ) -> None:
         self._folder, self._note = logdir.best, logdir.best / "best.json"
-        self._row: Mapping[str, Any] = {}
+        self._score, self._name = score, name
+        self._last: float | None = None
         try:
-            self._best = float(json.loads(self._note.read_text())["episode_return_mean"])
+            self._best = float(json.loads(self._note.read_text())[name])
         except (OSError, ValueError, LookupError, TypeError):
             self._best = float("-inf")
 
     def on_row(self, row: Mapping[str, Any]) -> None:
-        """Remembers the row; a checkpoint is written after one."""
-        self._row = row
+        """Remembers the score; a checkpoint is written after a row."""
+        self._last = self._score(row)
 
     def on_checkpoint(self, path: Path) -> None:
-        """Copies it if no earlier one had a higher mean return."""
-        mean = self._row.get("episode_return_mean")
-        if mean is None or self._row["episodes"] < _GAMES or mean <= self._best:
+        """Copies it if no earlier one had a higher score."""
+        mean = self._last
+        if mean is None or mean <= self._best:
             return
         self._folder.mkdir(exist_ok=True)
         others = [each for each in self._folder.iterdir() if each.is_dir()]
@@ -70,7 +88,7 @@ class KeepBest(Callback):
             aside.rename(target)
         finally:  # half a copy would keep a full disk full
             shutil.rmtree(aside, ignore_errors=True)
-        write_atomically(self._note, json.dumps({"episode_return_mean": mean}))
+        write_atomically(self._note, json.dumps({self._name: mean}))
         self._best = mean
         for other in others:
             if other.name != path.name:
@@ -193,11 +211,25 @@ def of_run(
     logdir: Logdir,
     tensorboard: TensorBoardWriter,
     more: Sequence[Callback] = (),
+    of_levels: Score | None = None,
 ) -> Callbacks:
-    """Returns the callbacks of a run, and `more`. Raises ConfigError as `load`."""
-    others: list[Callback] = [KeepBest(logdir), *more]
+    """Returns the callbacks of a run.
+
+    Args:
+      run: its flags.
+      logdir: its folder.
+      tensorboard: shows the callbacks' metrics.
+      more: callbacks of the run's own.
+      of_levels: the score if the agent learns several levels.
+
+    Raises:
+      ConfigError: as `load`.
+    """
+    name = "episode_return_mean" if of_levels is None else "mean_over_levels"
+    score = of_levels or mean_return
+    others: list[Callback] = [KeepBest(logdir, score, name), *more]
     if run.stop_at_return is not None:
-        others.append(StopAtReturn(run.stop_at_return))
+        others.append(StopAtReturn(run.stop_at_return, score))
     return Callbacks(load(run), others, logdir, tensorboard.add)
 
 

@@ -18,12 +18,17 @@ class Inspector:
 
     Args:
       spec: the level's specification.
-      max_policy_lag: how many learner updates the parameters that acted may be old; None: any.
+      max_policy_lag: how many batches the learner may have learned from since the parameters that
+        acted; None: any number.
+      steps_per_batch: gradient steps for a batch, each of which makes a version of parameters.
     """
 
-    def __init__(self, spec: EnvironmentSpec, max_policy_lag: int | None) -> None:
+    def __init__(
+        self, spec: EnvironmentSpec, max_policy_lag: int | None, steps_per_batch: int = 1
+    ) -> None:
         self._spec = spec
         self._max_policy_lag = max_policy_lag
+        self._steps_per_batch = steps_per_batch
 
     def check(self, sent: Sent, parameter_version: int) -> None:
         """Checks arrays [N, ...].
@@ -71,9 +76,10 @@ class Inspector:
                 f"made with parameters of version {highest if highest > current else lowest}; the"
                 f" learner, which may have resumed from a checkpoint, has {current}"
             )
-        if self._max_policy_lag is not None and current - lowest > self._max_policy_lag:
+        lag = (current - lowest) // self._steps_per_batch
+        if self._max_policy_lag is not None and lag > self._max_policy_lag:
             raise RefusedUnroll(
-                f"made with parameters that are {current - lowest} updates old; --max_policy_lag is"
+                f"made with parameters that are {lag} updates old; --max_policy_lag is"
                 f" {self._max_policy_lag}"
             )
 

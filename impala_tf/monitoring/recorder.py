@@ -181,10 +181,10 @@ class RunRecorder:
             **_reduce(stats),
         }
         self.last_row = row
+        for breakdown in self._breakdowns:  # first, as callbacks may look at the levels' rows
+            breakdown.write(row, intervals)
         for writer in self._writers.values():
             writer.write(row)
-        for breakdown in self._breakdowns:
-            breakdown.write(row, intervals)
 
     def state(self) -> dict[str, Any]:
         """Returns clocks, episodes and the writers' positions, for a checkpoint."""

@@ -17,6 +17,9 @@ Parts = Sequence[Mapping[str, Any]]
 """What each learner tells about an interval, by rank (see `recorder.RunRecorder.interval`)."""
 
 
+_GAMES = 100  # that a mean is over
+
+
 class EpisodeWindow:
     """Counts finished games and averages the last 100.
 
@@ -27,7 +30,7 @@ class EpisodeWindow:
     def __init__(self, info_metrics: Sequence[str] = ()) -> None:
         self._info_metrics = info_metrics
         self._count = 0
-        self._last: deque[Episode] = deque(maxlen=100)
+        self._last: deque[Episode] = deque(maxlen=_GAMES)
 
     def add(self, episode: Episode) -> None:
         """Counts a finished game."""
@@ -195,6 +198,21 @@ class LevelRows(Breakdown):
         super().__init__(writer)
         self._levels = levels
         self._normalize = normalize
+
+    def score(self) -> float | None:
+        """Returns the mean over the levels of the last rows' mean returns.
+
+        Of normalised ones, if each level has a published range: returns of different levels have
+        no common scale, and levels with short games would count more in a mean over games. None
+        until each level has finished 100 games.
+        """
+        rows = self.last_rows
+        if not rows or min(row["episodes"] for row in rows) < _GAMES:
+            return None
+        normalized = [row["normalized_return_mean"] for row in rows]
+        if None in normalized:
+            return statistics.fmean(row["episode_return_mean"] for row in rows)
+        return statistics.fmean(normalized)
 
     def state(self) -> list[dict[str, Any]]:
         """Returns the levels' episodes as JSON-able values, for a checkpoint."""

@@ -199,7 +199,9 @@ def _put(
     """
     # To a replay, old steps are as good as new ones.
     replays = configs.algorithm(config.loss.algorithm).replays
-    inspector = Inspector(spec, None if replays else config.process.max_policy_lag)
+    max_policy_lag = None if replays else config.process.max_policy_lag
+    steps_per_batch = config.optimizer.updates_per_batch * config.optimizer.minibatches
+    inspector = Inspector(spec, max_policy_lag, steps_per_batch)
     only_new = configs.waits_for_updates(config)
 
     def put(sent: Sent, report: PushReport) -> None:
@@ -277,7 +279,7 @@ def _recorder(
             writers["wandb"] = wandb = WandbWriter(logdir.path, configs.to_dict(config))
         if group.size > 1:
             learners_writer = CsvWriter(logdir.learner_metrics, LEARNER_METRICS)
-        told = _told(config, logdir, tensorboard, wandb, uploads)
+        told = _told(config, logdir, tensorboard, wandb, uploads, level_rows)
         if told.evaluations is not None:
             writers["evaluations"] = told.evaluations
         writers["callbacks"] = told.callbacks
@@ -300,6 +302,7 @@ def _told(
     tensorboard: TensorBoardWriter,
     wandb: WandbWriter | None,
     uploads: MirrorUploads | None,
+    level_rows: LevelRows | None,
 ) -> _Told:
     beside: list[Beside] = []
     evaluations = None
@@ -309,7 +312,8 @@ def _told(
         evaluations = EvaluationRows(logdir.evaluations, tensorboard, wandb)
         beside.append(TrainingEvaluations(config, logdir, evaluations.add))
     more = beside if uploads is None else [*beside, uploads]
-    of_run = callbacks.of_run(config.run, logdir, tensorboard, more)
+    of_levels = None if level_rows is None else lambda row: level_rows.score()
+    of_run = callbacks.of_run(config.run, logdir, tensorboard, more, of_levels)
     return _Told(of_run, beside, evaluations)
 
 

@@ -27,7 +27,7 @@ def unrolls(spec: EnvironmentSpec) -> Unroll:
 
 
 def check(unroll: Unroll, spec: EnvironmentSpec, **limits: Any) -> None:
-    Inspector(spec, limits.get("max_policy_lag", 1000)).check(unroll, VERSION)
+    Inspector(spec, **{"max_policy_lag": 1000, **limits}).check(unroll, VERSION)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,14 @@ def test_unrolls_that_are_too_old_are_refused() -> None:
     check(unrolls(spec), spec, max_policy_lag=10)
     with pytest.raises(RefusedUnroll, match="10 updates old; --max_policy_lag is 9"):
         check(unrolls(spec), spec, max_policy_lag=9)
+
+
+def test_all_gradient_steps_for_a_batch_count_as_one_update() -> None:
+    """With 8 of them, unrolls of 200 actors are over 1,000 versions old although none was late."""
+    spec = vector_spec()
+    check(unrolls(spec), spec, max_policy_lag=1, steps_per_batch=8)
+    with pytest.raises(RefusedUnroll, match="1 updates old; --max_policy_lag is 0"):
+        check(unrolls(spec), spec, max_policy_lag=0, steps_per_batch=8)
 
 
 def test_levels_that_do_not_exist_are_refused() -> None:

@@ -1,0 +1,80 @@
+"""What an agent of several levels is judged by: each level counts as much as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from impala_tf.callbacks import Callback
+from impala_tf.learner.callbacks import KeepBest, StopAtReturn
+from impala_tf.logdir import Logdir
+from impala_tf.monitoring.metrics import LEVEL_METRICS
+from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.rows import LevelRows
+from impala_tf.monitoring.writers import CsvWriter
+from impala_tf.types import Episode, Progress
+from tests.monitoring.test_recorder import Rows, stats
+
+RANGE = {0: 10.0, 1: 1000.0}  # of the returns of two levels
+
+
+class Told(Rows):
+    """Tells callbacks of rows, as a run's `Callbacks` do."""
+
+    def __init__(self, *callbacks: Callback) -> None:
+        super().__init__()
+        self.callbacks = callbacks
+
+    def write(self, row: dict[str, Any]) -> None:
+        for callback in self.callbacks:
+            callback.on_row(row)
+
+
+def levels_of(folder: Path, normalized: bool = True) -> LevelRows:
+    writer = CsvWriter(folder / "metrics-levels.csv", LEVEL_METRICS)
+    return LevelRows(
+        writer, ("a", "b"), lambda level, mean: mean / RANGE[level] if normalized else None
+    )
+
+
+def play(levels: LevelRows, told: Told, games: Mapping[int, tuple[int, float]]) -> None:
+    """Writes a row for games: {level: (how many, return)}."""
+    writers: Any = {"told": told}
+    one = RunRecorder(writers, lambda: 0, 10.0, level_rows=levels)
+    for level, (count, score) in games.items():
+        one.record_episodes([Episode(score, 5, level=level)] * count)
+    one.record_update(stats(1.0), idle_s=0.0)
+    one.write_row([one.interval()], Progress(100, 400, 1, 0, 0.1, 0.01))
+
+
+@pytest.mark.parametrize(("normalized", "expected"), [(True, 0.35), (False, 102.5)])
+def test_levels_with_short_games_count_as_much_as_others(
+    tmp_path: Path, normalized: bool, expected: float
+) -> None:
+    levels = levels_of(tmp_path, normalized)
+    play(levels, Told(), {0: (5000, 5.0), 1: (99, 500.0)})
+    assert levels.score() is None  # 100 games of each level make a mean
+    play(levels, Told(), {1: (201, 200.0)})
+    assert levels.score() == pytest.approx(expected)
+
+
+def test_the_best_checkpoint_and_an_early_end_follow_the_mean_over_the_levels(
+    tmp_path: Path,
+) -> None:
+    """A level gets worse while its games get longer, so that they are fewer."""
+    levels = levels_of(tmp_path)
+    best = KeepBest(Logdir(tmp_path), lambda row: levels.score(), "mean_over_levels")
+    end = StopAtReturn(0.7, lambda row: levels.score())
+    ends: list[bool] = []
+    end.stop = lambda: ends.append(True)  # type: ignore[method-assign]
+    told = Told(best, end)
+    for name, second in (("ckpt-1", 600.0), ("ckpt-2", 100.0), ("ckpt-3", 900.0)):
+        (tmp_path / name).mkdir()
+        play(levels, told, {0: (100, 5.0), 1: (100, second)})
+        best.on_checkpoint(tmp_path / name)
+        kept = {path.name for path in (tmp_path / "best").iterdir() if path.is_dir()}
+        assert kept == {"ckpt-3" if name == "ckpt-3" else "ckpt-1"}
+        assert bool(ends) == (name == "ckpt-3")
