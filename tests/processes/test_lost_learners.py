@@ -56,8 +56,8 @@ def test_two_of_three_learners_are_lost_and_one_returns(
     logdir = tmp_path / "run"
     flags = [
         "--join", "--join_learners=3", f"--join_port={free_port()}", "--actors_per_node=3",
-        "--level_name=CartPole-v1", "--algorithm=impala", f"--logdir={logdir}",
-        "--metrics_interval_s=1",
+        "--level_name=tests.helpers.worlds:CalmCartPole-v1", "--algorithm=impala",
+        f"--logdir={logdir}", "--metrics_interval_s=1",
         "--checkpoint_interval_s=2", f"--batch_size={BATCH}", f"--unroll_length={LENGTH}",
         "--envs_per_actor=8", "--updates_per_batch=1", "--total_environment_frames=1000000000",
     ]  # fmt: skip
