@@ -14,10 +14,10 @@ from impala_tf.callbacks import Callback
 from impala_tf.config import ConfigError, RunConfig, plug_ins
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.monitoring.metrics import Row
+from impala_tf.monitoring.rows import GAMES
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 
 _log = logging.getLogger("impala_tf.learner")
-_GAMES = 100  # that a mean return needs to be one
 
 Score = Callable[[Mapping[str, Any]], float | None]
 """Maps a row of metrics.csv to what a run wants to be high; None: too few games so far."""
@@ -33,7 +33,7 @@ COLUMNS = {
 def mean_return(row: Mapping[str, Any]) -> float | None:
     """Returns the mean return of the last 100 games, the score of a run with one level."""
     mean: float | None = row.get("episode_return_mean")
-    return None if mean is None or row["episodes"] < _GAMES else mean
+    return None if mean is None or row["episodes"] < GAMES else mean
 
 
 class StopAtReturn(Callback):

@@ -17,7 +17,8 @@ Parts = Sequence[Mapping[str, Any]]
 """What each learner tells about an interval, by rank (see `recorder.RunRecorder.interval`)."""
 
 
-_GAMES = 100  # that a mean is over
+GAMES = 100
+"""How many games a mean return is over."""
 
 
 class EpisodeWindow:
@@ -30,7 +31,7 @@ class EpisodeWindow:
     def __init__(self, info_metrics: Sequence[str] = ()) -> None:
         self._info_metrics = info_metrics
         self._count = 0
-        self._last: deque[Episode] = deque(maxlen=_GAMES)
+        self._last: deque[Episode] = deque(maxlen=GAMES)
 
     def add(self, episode: Episode) -> None:
         """Counts a finished game."""
@@ -207,7 +208,7 @@ class LevelRows(Breakdown):
         until each level has finished 100 games.
         """
         rows = self.last_rows
-        if not rows or min(row["episodes"] for row in rows) < _GAMES:
+        if not rows or min(row["episodes"] for row in rows) < GAMES:
             return None
         normalized = [row["normalized_return_mean"] for row in rows]
         if None in normalized:
