@@ -68,7 +68,7 @@ class RunConfig:
     stop_at_return: float | None = None
     """End the run when the mean return of the last 100 episodes is this high; it is checked every
     --metrics_interval_s. An agent of several levels: the mean over the levels, of normalised
-    returns if each level has them (docs/levels_and_agents.md)."""
+    returns if each level has them (docs/runs.md)."""
     callbacks: str = ""
     """module:Class, comma separated: classes of yours that are told what the learner does, and may
     add metrics or end the run (see impala_tf.callbacks.Callback)."""
