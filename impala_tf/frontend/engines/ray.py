@@ -43,6 +43,8 @@ from impala_tf.machine.supervision import ProcessState
 _NAME = "ray"
 _POLL_S = 1.0
 _TAIL_BYTES = 20_000
+_BUSY_S = 60.0
+"""How long a busy learner 0 has to answer a stop; a cancelled one writes no checkpoint."""
 
 
 class Job(NamedTuple):
@@ -159,7 +161,7 @@ def stop(job: Job) -> int:
         cluster = Cluster(job.run.namespace)
         if not cluster.has("learner-0"):
             said = "the run has left Ray already"
-        elif "learner-0" in cluster.ask(job.run.learner_names, "stop"):
+        elif _told_to_stop(cluster, job.run):
             # When its learner is over, learner 0 ends all the others.
             said = "the run stops: the learners write a checkpoint"
         else:
@@ -167,6 +169,17 @@ def stop(job: Job) -> int:
             said = "the run is cancelled: learner 0 had no room, or its node was lost"
     print(said)
     return 0
+
+
+def _told_to_stop(cluster: Cluster, run: Run) -> bool:
+    """Tells the learners to stop; returns whether learner 0 has heard it."""
+    if "learner-0" in cluster.ask(run.learner_names, "stop"):
+        return True
+    print(
+        "learner-0 does not answer: it waits for room, or its node is busy or lost. The run is"
+        f" cancelled in {_BUSY_S:g} s (Ctrl-C keeps it)", flush=True,
+    )  # fmt: skip
+    return "learner-0" in cluster.ask(run.learner_names, "stop", answer_s=_BUSY_S)
 
 
 def _run(given: Given) -> Run:

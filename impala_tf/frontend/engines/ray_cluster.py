@@ -86,8 +86,17 @@ class Cluster:
         self._handles.pop(name, None)
         return self._handle(name) is not None
 
-    def ask(self, names: Iterable[str], method: str, *arguments: Any) -> dict[str, Any]:
-        """Calls a method of several Ray actors; returns {name: answer} of those that answer."""
+    def ask(
+        self, names: Iterable[str], method: str, *arguments: Any, answer_s: float = ANSWER_S
+    ) -> dict[str, Any]:
+        """Calls a method of several Ray actors; returns {name: answer} of those that answer.
+
+        Args:
+          names: of the Ray actors.
+          method: of their class.
+          *arguments: of the method.
+          answer_s: how long they have.
+        """
         import ray
         from ray.exceptions import RayActorError
 
@@ -95,7 +104,7 @@ class Cluster:
         calls = {getattr(each, method).remote(*arguments): name for name, each in handles.items()}
         if not calls:
             return {}
-        ready, _ = ray.wait(list(calls), num_returns=len(calls), timeout=ANSWER_S)
+        ready, _ = ray.wait(list(calls), num_returns=len(calls), timeout=answer_s)
         answers = {}
         for call in ready:
             try:
