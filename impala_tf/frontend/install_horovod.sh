@@ -57,6 +57,9 @@ source=$(echo "$folder"/horovod-*/)
 # xla_mpi_ops.cc is empty without GPUs, but it includes a header of TensorFlow 2.21 which needs
 # highwayhash/arch_specific.h, and TensorFlow's wheel lacks that file.
 edit horovod/tensorflow/CMakeLists.txt '/xla_mpi_ops\.cc/d'
+# Symbols for a debugger make the build longer, and the result 15 times as large.
+edit CMakeLists.txt \
+    's/^# RelWithDebInfo uses.*/string(REPLACE "-g" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")/'
 # The Gloo context of a process set reads its own gloo_iface_, which is empty, in place of
 # HOROVOD_GLOO_IFACE. It then listens on the address of the machine's host name. That is often
 # loopback (Debian puts 127.0.1.1 into /etc/hosts), where learners on other machines cannot connect.

@@ -26,8 +26,10 @@ esac
 TOOLS = ("cksum", "cmp", "cp", "cut", "dirname", "env", "grep", "gzip", "mktemp", "mv", "rm", "sed",
          "tar")  # fmt: skip
 CMAKE, GLOO = "horovod/tensorflow/CMakeLists.txt", "horovod/common/gloo/gloo_context.cc"
+FLAGS = "CMakeLists.txt"
 SOURCES = {
     CMAKE: "mpi_ops.cc\nxla_mpi_ops.cc\n",
+    FLAGS: "# RelWithDebInfo uses -O2, prefer performance\nadd_library(horovod)\n",
     GLOO: """void GlooContext::Initialize(const std::string& gloo_iface) {
   device_attr.iface = gloo_iface_;
   auto dev = CreateDevice(device_attr);
@@ -113,12 +115,14 @@ def test_horovod_is_built_with_the_right_flags(tmp_path, has_mpi):
     }  # fmt: skip
     built = {name: (tmp_path / "built" / name).read_text() for name in SOURCES}
     assert built[CMAKE] == "mpi_ops.cc\n"
+    assert built[FLAGS].startswith('string(REPLACE "-g" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO')
+    assert built[FLAGS].endswith("add_library(horovod)\n")
     before, _, after = built[GLOO].partition("::InitializeForProcessSet")
     assert "iface = gloo_iface_;" in before
     assert "iface = global_context.gloo_iface_;" in after
 
 
-@pytest.mark.parametrize("changed", [CMAKE, GLOO])
+@pytest.mark.parametrize("changed", [CMAKE, FLAGS, GLOO])
 def test_a_horovod_that_cannot_be_patched_is_not_built(tmp_path, changed):
     """It would compile for minutes and fail, or its learners would listen on loopback."""
     done, _ = install_horovod(tmp_path, sources={**SOURCES, changed: "other lines\n"})
