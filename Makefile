@@ -2,6 +2,7 @@
 # make reproduce LEVEL=... SEEDS=3 train several seeds, draw their curves, compare them with a band
 # make check                       lint, types, and the tests that take a moment: under 3 minutes
 # make test                        lint, types, and all tests but the next groups
+# make test ALL=1                  all but test-docker and test-rates, in one go, as CI runs them
 # make test-long                   reports, comparisons, measurements, whole runs of dqn and on Procgen
 # make test-docker                 builds the images and tests them (11 minutes the first time)
 # make test-zoo                    many machines, made of network namespaces; needs root
@@ -10,7 +11,6 @@
 # make test-faults                 full disks, lost learners, broken levels; needs root
 # make test-rates                  what a run keeps when actors are killed; wants an idle machine, so CI leaves it out
 # make test-cluster                a run over three machines, made of network namespaces; needs root
-# make test-other                  the groups long, faults, cluster, zoo, slurm and ray in one go, as CI runs them
 # make test-end_to_end             whole runs on this machine, which make test has, too
 # make wheel                       dist/impala_tf-VERSION-py3-none-any.whl, to install anywhere
 # make docs                        the documentation as a site, in site/
@@ -28,6 +28,10 @@ TRAIN_FLAGS := --level_name=PongNoFrameskip-v4 --total_environment_frames=800000
 
 # Tests with real processes often wait, so there are more workers than processors.
 PYTEST := $(VENV)/bin/python -m pytest -n $(shell expr $$(nproc) + 1)
+LONGER := long or faults or cluster or zoo or slurm or ray
+
+# Some images set it. Each of the many processes of the tests would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: train reproduce check test setup setup-dev lint format wheel clean
 .DEFAULT_GOAL := train
@@ -39,13 +43,10 @@ reproduce: setup
 	@$(VENV)/bin/python sandbox/reproduce.py $(LEVEL) --seeds=$(SEEDS) $(ARGS)
 
 check: setup-dev lint
-	@$(PYTEST) -m "not (docker or long or zoo or slurm or ray or cluster or faults or rates or end_to_end or slow)" $(ARGS)
+	@$(PYTEST) -m "not (docker or rates or $(LONGER) or end_to_end or slow)" $(ARGS)
 
 test: setup-dev lint
-	@$(PYTEST) -m "not (docker or long or zoo or slurm or ray or cluster or faults or rates)" $(ARGS)
-
-test-other: setup-dev
-	@$(PYTEST) -m "long or faults or cluster or zoo or slurm or ray" $(ARGS)
+	@$(PYTEST) -m "not (docker or rates$(if $(ALL),, or $(LONGER)))" $(ARGS)
 
 test-%: setup-dev
 	@$(PYTEST) -m $* $(ARGS)
