@@ -12,9 +12,9 @@ pytestmark = pytest.mark.long
 
 
 def test_it_learns_cartpole() -> None:
-    """A random policy reaches 22, and this one about 200 after so many frames."""
+    """A random policy reaches 22, and this one about 300 after so many frames."""
     done = subprocess.run(
-        [sys.executable, "sandbox/one_process.py", "--total_environment_frames=250000"],
+        [sys.executable, "sandbox/one_process.py", "--total_environment_frames=120000"],
         cwd=PROJECT,
         capture_output=True,
         text=True,
@@ -25,4 +25,4 @@ def test_it_learns_cartpole() -> None:
     found = re.search(r"mean return of the last 100 episodes: ([\d.]+)", done.stdout)
     assert found is not None, done.stdout
     assert float(found[1]) > 100
-    assert re.search(r"[\d,]+ of 250,000 frames, return +[\d.]+, entropy", done.stdout)
+    assert re.search(r"[\d,]+ of 120,000 frames, return +[\d.]+, entropy", done.stdout)

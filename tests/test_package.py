@@ -124,13 +124,13 @@ def test_the_examples_train(bin_folder, tmp_path):
     """Code of the user's own, in a folder that has nothing else."""
     for example in (PROJECT / "examples").glob("own_*.py"):
         shutil.copy(example, tmp_path)
-    short = ("--total_environment_frames=10000", "--num_actors=1")
-    impala = (str(bin_folder / "impala"), "train", *short)
-    level = ("--level_name=own_level:Corridor", '--level_kwargs={"length": 8}')
-    assert "done: 100%" in run(*impala, *level, "--logdir=one", cwd=tmp_path)
-    own = ("--agent_name=own_torso:SkipTorso", "--algorithm=own_algorithm:ALGORITHM")
-    watch = ("--level_name=CartPole-v1", "--callbacks=own_callback:Watch", "--logdir=two")
-    assert "done: 100%" in run(*impala, *own, *watch, cwd=tmp_path)
+    said = run(
+        str(bin_folder / "impala"), "train", "--total_environment_frames=10000", "--num_actors=1",
+        "--level_name=own_level:Corridor", '--level_kwargs={"length": 8}',
+        "--agent_name=own_torso:SkipTorso", "--algorithm=own_algorithm:ALGORITHM",
+        "--callbacks=own_callback:Watch", "--logdir=own", cwd=tmp_path,
+    )  # fmt: skip
+    assert "done: 100%" in said
 
 
 def test_the_python_example_of_the_readme_runs(bin_folder, tmp_path):

@@ -36,11 +36,12 @@ def test_ladders_of_unusual_runs(
 
 def test_each_environment_explores_as_often_as_its_epsilon_says() -> None:
     epsilons = np.array([0.0, 0.3, 1.0], np.float32)
-    policy = EpsilonGreedy(4, epsilons)
     generator = tf.random.Generator.from_seed(1)
-    q_values = tf.constant([[0.0, 2.0, 1.0, -1.0]] * 3)
-    actions = np.array([policy.sample(q_values, generator) for _ in range(4000)])
-    counts = np.array([np.bincount(column, minlength=4) for column in actions.T]) / 4000
+    row = [0.0, 2.0, 1.0, -1.0]
+    many = EpsilonGreedy(4, np.repeat(epsilons, 4000))
+    actions = many.sample(tf.constant([row] * 12_000), generator).numpy().reshape(3, 4000)
+    counts = np.array([np.bincount(each, minlength=4) for each in actions]) / 4000
+    policy, q_values = EpsilonGreedy(4, epsilons), tf.constant([row] * 3)
     expected = epsilons[:, None] / 4 + (1 - epsilons[:, None]) * np.eye(4)[1]
     np.testing.assert_allclose(counts, expected, atol=0.03)
     every = [policy.log_prob(q_values, tf.fill([3], a)) for a in range(4)]

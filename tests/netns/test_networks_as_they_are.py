@@ -19,8 +19,9 @@ pytestmark = [
 TUNNEL = "10.213.79"
 """The network inside WireGuard."""
 HEADER = "job,ip,tf_port,cuda_visible_devices,ssh_host,ssh_port,ssh_username,envs,workdir,python"
-FLAGS = ("--level_name=CartPole-v1", "--total_environment_frames=1000000000", "--batch_size=4",
-         "--checkpoint_interval_s=2", "--metrics_interval_s=1")  # fmt: skip
+FLAGS = ("--level_name=tests.helpers.worlds:CalmCartPole-v1", "--batch_size=4",
+         "--total_environment_frames=1000000000", "--checkpoint_interval_s=2",
+         "--metrics_interval_s=1")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.helpers.waiting import wait_until
 pytestmark = pytest.mark.end_to_end
 
 ENDLESS = (
-    "--level_name=CartPole-v1",
+    "--level_name=tests.helpers.worlds:CalmCartPole-v1",
     "--metrics_interval_s=1",
     "--total_environment_frames=1000000000",
 )

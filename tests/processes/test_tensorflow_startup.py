@@ -111,9 +111,10 @@ def test_a_missing_gpu_that_the_machine_was_told_to_use_is_a_warning(
 _THREADS = """
 import logging, os, sys
 os.sched_getaffinity = lambda pid: {{0, 1}}
+from impala_tf.processes import tensorflow_startup
+tensorflow_startup.import_tensorflow()
 import tensorflow as tf
 logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
-from impala_tf.processes import tensorflow_startup
 {before}
 tensorflow_startup.use_threads({threads})
 from tensorflow.python.eager import context

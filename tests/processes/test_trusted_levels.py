@@ -55,7 +55,7 @@ def test_the_module_of_a_foreign_agent_or_algorithm_is_not_imported(
 ) -> None:
     flags = {"level_name": "CartPole-v1", flag: "someones_levels:Own"}
     (foreign / "config.json").write_text(json.dumps({"flags": flags}))
-    status, printed, imported = run(foreign, "--mode=export")
+    status, printed, imported = run(foreign, "--mode=test")
     assert (status, imported) == (2, False)
     assert "it imports the Python module someones_levels, whose code would run here" in printed
 
@@ -64,7 +64,7 @@ def test_a_foreign_run_cannot_say_that_it_is_trusted(foreign: Path) -> None:
     config = json.loads((foreign / "config.json").read_text())
     config["flags"]["trust_level_module"] = True
     (foreign / "config.json").write_text(json.dumps(config))
-    status, printed, imported = run(foreign, "--mode=export")
+    status, printed, imported = run(foreign, "--mode=test")
     assert (status, imported) == (2, False)
     assert "if you trust it, add --trust_level_module" in printed
 
