@@ -41,6 +41,22 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see {self.prog} --help")
 
 
+class _Command(_Parser):
+    """The parser of one command; flags may stand before, between and after its other words."""
+
+    _between = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        rest = any(each.nargs == argparse.REMAINDER for each in self._get_positional_actions())
+        if self._between or rest:
+            return super().parse_known_args(args, namespace)
+        self._between = True  # what it calls next calls this method
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._between = False
+
+
 Predict = Callable[[Plan, str, Mapping[str, int]], list[str]]
 """Takes the plan, --speed_json and the machines' cores; returns a prediction, in lines."""
 
@@ -67,7 +83,7 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     """Returns the parser of all subcommands."""
     parser = _Parser(prog=prog or user_commands.frontend(), description=_ABOUT, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"impala_tf {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Command)
 
     def add(
         name: str, run: Callable[[argparse.Namespace], int], text: str

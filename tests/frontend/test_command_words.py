@@ -1,0 +1,59 @@
+"""The words of the launcher's commands: flags may stand anywhere among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from impala_tf.config import ConfigError
+from impala_tf.frontend.main import parser
+
+
+def parsed(*words: str) -> dict[str, Any]:
+    return vars(parser("frontend").parse_args(words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("supervisor", "HOST", "-f", "--logdir=x"),
+        ("supervisor", "-f", "HOST", "--logdir=x"),
+        ("-f", "supervisor", "--logdir", "x", "HOST"),
+        ("--logdir=x", "--follow", "supervisor", "HOST"),
+    ],
+)
+def test_a_flag_may_stand_between_two_names(words: tuple[str, ...]) -> None:
+    """People add -f to the command before, where the cursor is."""
+    found = parsed("logs", *words)
+    assert (found["name"], found["host"]) == ("supervisor", "HOST")
+    assert (found["follow"], found["logdir"], found["word"]) == (True, "x", "logs")
+
+
+def test_names_on_both_sides_of_a_flag_count() -> None:
+    found = parsed("status", "actor-0", "--problems", "actor-1", "-f")
+    assert (found["targets"], found["problems"], found["follow"]) == (["actor-0", "actor-1"], 1, 1)
+    assert parsed("status")["targets"] == []
+    assert parsed("stop")["target"] is None
+
+
+def test_the_words_of_a_command_for_machines_stay_as_they_are() -> None:
+    found = parsed("exec", "--accept_new_host_keys", "--", "ls", "-f", "--all", "x")
+    assert found["command"] == ["--", "ls", "-f", "--all", "x"]
+    assert found["accept_new_host_keys"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["logs"], "the following arguments are required: NAME; see frontend logs --help"),
+        (["logs", "a", "b", "c"], "unrecognized arguments: c; see frontend --help"),
+        (["status", "--probelms"], "unrecognized arguments: --probelms; see frontend --help"),
+        (["stop", "--timeout_s=x"], "argument --timeout_s: invalid float value: 'x'; see"),
+    ],
+)
+def test_wrong_words_are_one_line(words: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(*words)
+    (line,) = caught.value.problems
+    assert line.startswith(problem)
