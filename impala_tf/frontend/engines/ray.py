@@ -177,7 +177,7 @@ def _told_to_stop(cluster: Cluster, run: Run) -> bool:
         return True
     print(
         "learner-0 does not answer: it waits for room, or its node is busy or lost. The run is"
-        f" cancelled in {_BUSY_S:g} s (Ctrl-C keeps it)", flush=True,
+        f" cancelled in {_BUSY_S:g} s, unless you press Ctrl-C", flush=True,
     )  # fmt: skip
     return "learner-0" in cluster.ask(run.learner_names, "stop", answer_s=_BUSY_S)
 
