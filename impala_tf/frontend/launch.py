@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import load
 from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
+from impala_tf.machine.claims import claimed
 
 Differences = Callable[[Mapping[str, Any], str], list[str]]
 """Takes "flags" and "sources" of a run and its logdir; returns why it is another run, in lines."""
@@ -55,17 +57,9 @@ def launch(
     plan = snapshot.with_code(plan, code.digest)
     try:
         with connected(plan.nodes, passwords, given.cluster.accept_new_host_keys) as machines:
-            resuming = given.without("fresh")
-            launcher = Launcher(new_record(plan, resuming), logdir, code)
-            checked = _check(given, launcher, machines)
-            if given["fresh"]:
-                _set_aside(machines, checked, logdir)
-            else:
-                _refuse_another_run(launcher, checked, differences)
-                _refuse_other_learner_0(given, launcher, checked, logdir)
-            certificates.renew(launcher.credentials, keep_authority=True)
-            launcher.remember(checked)
-            _start(resuming, launcher, machines, logdir)
+            launcher = Launcher(new_record(plan, given.without("fresh")), logdir, code)
+            with _only_launch_into(logdir):
+                _check_and_start(given, launcher, machines, logdir, differences)
             if given.cluster.detach:
                 print(f"started {where_it_runs(launcher.record, machines, logdir)}")
                 return 0
@@ -73,6 +67,33 @@ def launch(
     except ClusterError as error:
         print(*error.problems, sep="\n", file=sys.stderr)
         return 1
+
+
+@contextlib.contextmanager
+def _only_launch_into(logdir: Path) -> Iterator[None]:
+    """Raises ClusterError if another launch is about to start there.
+
+    It would find no run to refuse. The record of one of them would replace the other's, which then
+    could not be stopped.
+    """
+    with claimed(f"launch into {logdir}") as is_only:
+        if not is_only:
+            raise ClusterError(f"--logdir={logdir}: another launch is starting there now")
+        yield
+
+
+def _check_and_start(
+    given: Given, launcher: Launcher, machines: Machines, logdir: Path, differences: Differences
+) -> None:
+    checked = _check(given, launcher, machines)
+    if given["fresh"]:
+        _set_aside(machines, checked, logdir)
+    else:
+        _refuse_another_run(launcher, checked, differences)
+        _refuse_other_learner_0(given, launcher, checked, logdir)
+    certificates.renew(launcher.credentials, keep_authority=True)
+    launcher.remember(checked)
+    _start(given.without("fresh"), launcher, machines, logdir)
 
 
 def check_secrets(given: Given) -> None:

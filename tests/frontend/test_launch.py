@@ -71,6 +71,27 @@ def test_a_second_launch_is_refused_and_names_what_is_in_use(run, capfd):
     assert [run.state(n).state for n in ("learner-0", "actor-0")] == ["running", "running"]
 
 
+def test_two_launches_at_once_leave_one_run_that_can_be_stopped(run, monkeypatch, capfd):
+    """The record of the one that is refused must not replace the other's."""
+    start = Launcher.start
+    statuses: list[int] = []
+
+    def start_beside_another(launcher, runner):
+        if not statuses:
+            statuses.append(-1)
+            statuses.append(run.launch(detach=True))
+        return start(launcher, runner)
+
+    monkeypatch.setattr(Launcher, "start", start_beside_another)
+    assert run.launch(detach=True) == 0
+    assert statuses == [-1, 1]
+    expected = f"--logdir={run.logdir}: another launch is starting there now"
+    assert expected in capfd.readouterr().err.splitlines()
+    assert run.node().run_id == load(run.logdir).run_id
+    assert run.command("stop") == 0
+    assert living_pids(run.node()) == {}
+
+
 def test_a_run_does_not_begin_again_because_its_first_learner_has_another_machine(run, capfd):
     """The checkpoints are on the machine that it was on."""
     mirror = {"mirror": str(run.logdir.parent / "mirror")}
