@@ -89,6 +89,26 @@ def test_only_folders_of_runs_that_go_on_are_kept(tmp_path, state, stopped, run_
     assert folder.exists() == is_kept
 
 
+@pytest.mark.parametrize("damaged", ["mark", "orders"])
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"processes": [{"rank_info": 1}]}'])
+def test_a_damaged_file_of_another_run_does_not_stop_a_launch(tmp_path, damaged, content):
+    """A power cut may have emptied it, or another version has written it."""
+    folder = tmp_path / code_folders.PARENT / "abc"
+    folder.mkdir(parents=True)
+    files.processes_folder(tmp_path).mkdir()
+    orders = Orders("run", "node-0", "impala", str(tmp_path), "", (), 0.0, workdir=str(tmp_path),
+                    code=str(folder))  # fmt: skip
+    code_folders.mark(orders)
+    (mark,) = folder.iterdir()
+    path = mark if damaged == "mark" else files.orders_path(tmp_path, "node-0")
+    path.write_text(content)
+    for days, is_kept in ((1, True), (60, False)):
+        for each in (mark, folder):
+            os.utime(each, (time.time() - 86400 * days,) * 2)
+        code_folders.remove_unused(orders._replace(run_id="later", code="elsewhere"))
+        assert folder.exists() == is_kept, "nobody can tell what uses it"
+
+
 def test_a_launch_keeps_its_own_code_where_files_have_an_old_time(tmp_path):
     """The clock of a file server may be minutes behind that of the machine."""
     own, recent, old = (tmp_path / code_folders.PARENT / name for name in ("own", "recent", "old"))

@@ -9,6 +9,7 @@ import json
 import shutil
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from impala_tf.frontend.node import state as files
@@ -20,8 +21,10 @@ PARENT = ".code"
 _MARK = ".run-"
 _FRESH_S = 600.0
 """So long after it was used, a folder may belong to a launch that has not got far."""
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading a file raises that a power cut has emptied, or another version has written."""
 _FOREIGN_S = 30 * 24 * 3600.0
-"""So long, a machine that shares the folder, but not the logdir, counts as using it."""
+"""So long, a run counts that this machine cannot look at: another machine's, or a damaged one."""
 
 
 def touch(folder: Path) -> None:
@@ -66,20 +69,29 @@ def _is_fresh(path: Path, now_s: float, fresh_s: float = _FRESH_S) -> bool:
 
 
 def _is_used(note_file: Path, now_s: float) -> bool:
-    note = json.loads(note_file.read_text())
     try:
-        orders = files.read_orders(files.orders_path(note["logdir"], note["node"]))
-    except FileNotFoundError:
-        orders = None
-    state = files.read_state(files.state_path(note["logdir"], note["node"]))
-    if orders is None or orders.run_id != note["run_id"]:
-        # A later run has taken over the logdir, or it is on a disk of another machine.
-        is_foreign = note.get("machine", socket.gethostname()) != socket.gethostname()
-        return is_foreign and _is_fresh(note_file, now_s, _FOREIGN_S)
+        note = json.loads(note_file.read_text())
+        state = files.read_state(files.state_path(note["logdir"], note["node"]))
+        run_id, stopped = _ordered(note)
+        if run_id != note["run_id"]:
+            # A later run has taken over the logdir, or it is on a disk of another machine.
+            is_foreign = note.get("machine", socket.gethostname()) != socket.gethostname()
+            return is_foreign and _is_fresh(note_file, now_s, _FOREIGN_S)
+    except (PermissionError, *_DAMAGED):  # nobody can tell what uses it
+        return _is_fresh(note_file, now_s, _FOREIGN_S)
     if state is None or state.run_id != note["run_id"]:
         return _is_fresh(note_file, now_s)
     # A machine that was down starts its processes again, so only an end is an end.
     return any(
-        process.state not in OVER and name not in orders.stopped
+        process.state not in OVER and name not in stopped
         for name, process in state.processes.items()
     )
+
+
+def _ordered(note: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """Returns the run's id and the processes that were stopped, from the orders of a node."""
+    try:
+        orders = files.read_orders(files.orders_path(note["logdir"], note["node"]))
+    except FileNotFoundError:
+        return "", ()
+    return orders.run_id, orders.stopped
