@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import shlex
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from impala_tf.config import user_commands
 from impala_tf.frontend import packages, project, requirements
 from impala_tf.frontend.connection import (
     CommandRunner,
@@ -106,8 +108,7 @@ class Installer:
         wrong = packages.wrong(runner, pins)
         if wrong and own:
             raise ClusterError(
-                f"{node.name}: {node.python} has {', '.join(wrong)}; install the versions that "
-                "constraints.txt pins, or leave the column python empty"
+                f"{node.name}: {node.python} has {', '.join(wrong)}; {_by_hand(node, wrong)}"
             )
         if wrong and with_horovod:
             packages.check_compiler(runner)
@@ -293,6 +294,15 @@ class Installer:
             raise ClusterError(f"{runner.node.name}: interrupted")
         if stream.finish() != 0:
             raise ClusterError(f"{runner.node.name}: {said}")
+
+
+def _by_hand(node: NodeSpec, wrong: Sequence[str]) -> str:
+    """Returns how the user installs what `packages.wrong` names for an interpreter of theirs."""
+    if node.is_local and all(line.startswith("horovod ") for line in wrong):
+        paths = (Path(__file__).parent / "install_horovod.sh", Path(node.python))
+        return f"run {shlex.join(['sh', *map(user_commands.in_current_folder, paths)])}"
+    other = "" if node.is_local else ", or leave the column python empty"
+    return f"install the versions that {project.CONSTRAINTS} pins{other}"
 
 
 def _compressed(path: Path) -> Iterator[bytes]:

@@ -54,10 +54,15 @@ def index_settings(runner: CommandRunner) -> list[str]:
 
 
 def wrong(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
-    """Returns a line for each package whose version is not the pinned one."""
+    """Returns a line for each package whose version is not the pinned one, or lacks its patch."""
     versions = run_probe(runner, "look", {"packages": list(pins), "folder": "/"})["versions"]
-    return [f"{name} {versions[name] or 'missing'} instead of {version}"
-            for name, version in pins.items() if versions[name] != version]  # fmt: skip
+    lines = [f"{name} {versions[name] or 'missing'} instead of {version}"
+             for name, version in pins.items() if versions[name] != version]  # fmt: skip
+    if "horovod" in pins and versions["horovod"] == pins["horovod"]:
+        program = [runner.node.python, "-c", "import horovod; horovod.built_for"]
+        if runner.run(program).status != 0:
+            lines.append(f"horovod {pins['horovod']} without the patch of install_horovod.sh")
+    return lines
 
 
 def check_compiler(runner: CommandRunner) -> None:

@@ -166,7 +166,7 @@ def _gloo_address(runner: CommandRunner, host: str) -> _Verdict:
     program = (
         "import sys, horovod; from impala_tf.machine.addresses import interface_of; "
         "hasattr(horovod, 'built_for') or sys.exit('Horovod there lacks a patch and may listen on "
-        "loopback; run impala_tf/frontend/install_horovod.sh PYTHON there'); "
+        "loopback; run setup again, or: sh impala_tf/frontend/install_horovod.sh PYTHON'); "
         "print(interface_of(sys.argv[1]) or '')"
     )
     done = runner.run([runner.node.python, "-c", program, host])

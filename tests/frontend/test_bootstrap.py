@@ -301,6 +301,22 @@ def test_a_broken_pip_conf_is_one_line(setup, tmp_path, monkeypatch):
         packages.index_settings(here)
 
 
+@pytest.mark.parametrize(("line", "is_right"), [("", False), ("built_for = 'this'", True)])
+def test_a_horovod_without_the_patch_counts_as_wrong(setup, tmp_path, line, is_right):
+    """Its version is the pinned one, so `setup` left it as it was, and learners hung."""
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/*/site-packages")
+    (site / "horovod").mkdir()
+    (site / "horovod" / "__init__.py").write_text(line)
+    (site / "horovod-0.28.1.dist-info").mkdir()
+    (site / "horovod-0.28.1.dist-info" / "METADATA").write_text("Name: horovod\nVersion: 0.28.1\n")
+    python = str(venv / "bin" / "python")
+    here = LocalRunner(setup.runner.node._replace(workdir=str(tmp_path), python=python))
+    found = packages.wrong(here, {"horovod": "0.28.1"})
+    assert found == ([] if is_right else ["horovod 0.28.1 without the patch of install_horovod.sh"])
+
+
 def test_processes_here_find_the_users_modules_where_the_command_does(setup, tmp_path, monkeypatch):
     """They run in the project's folder, and get no PYTHONPATH."""
     monkeypatch.chdir(tmp_path)
