@@ -165,11 +165,7 @@ class SshConnector:
         """Returns what carries the connection: TCP, or a command."""
         address = (settings.hostname, settings.port)
         if settings.proxy_command is not None:
-            words = {"%h": settings.hostname, "%p": str(settings.port), "%r": settings.username}
-            command = settings.proxy_command
-            for token, value in words.items():
-                command = command.replace(token, value)
-            return ProxySocket(["sh", "-c", f"exec {command}"], may_ask=True)
+            return ProxySocket(["sh", "-c", f"exec {settings.proxy_command}"], may_ask=True)
         if settings.proxy_jump is not None:
             jump = self._jump_hosts.command(settings.proxy_jump, host_port(*address))
             return ProxySocket(jump, may_ask=False)

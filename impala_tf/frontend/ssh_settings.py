@@ -17,7 +17,7 @@ from impala_tf.frontend.plan import NodeSpec
 
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _TOKEN = re.compile("%(.)")
-"""In IdentityFile; `ssh -G` replaces the others' itself."""
+"""In IdentityFile and ProxyCommand; `ssh -G` replaces the others' itself."""
 _PROXY = re.compile(r"^\s*(ProxyJump|ProxyCommand)\b", re.IGNORECASE | re.MULTILINE)
 # OpenSSH's "no" also lets in machines whose key has changed, which is never done here.
 _ACCEPT_NEW = ("accept-new", "no", "off", "false")
@@ -94,11 +94,11 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
         "p": first("port", ""), "r": first("user", ""), "u": getpass.getuser(),
     }  # fmt: skip
 
-    def key_file(text: str) -> Path:
-        return Path(_TOKEN.sub(lambda each: tokens.get(each[1], each[0]), text)).expanduser()
+    def expanded(text: str) -> str:
+        return _TOKEN.sub(lambda each: tokens.get(each[1], each[0]), text)
 
     default_keys = [str(home / ".ssh" / key) for key in _DEFAULT_KEYS]
-    files = map(key_file, given.get("identityfile", default_keys))
+    files = [Path(expanded(each)).expanduser() for each in given.get("identityfile", default_keys)]
     real_port = int(first("port", str(port or SSH_PORT)))
     hostname = first("hostname", host)
     alias = first("hostkeyalias", "")
@@ -117,7 +117,7 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
         accepts_new=first("stricthostkeychecking", "ask") in _ACCEPT_NEW,
         host_key_name=alias or (hostname if real_port == SSH_PORT else f"[{hostname}]:{real_port}"),
         proxy_jump=None if jump == "none" else jump,
-        proxy_command=None if command == "none" else command,
+        proxy_command=None if command == "none" else expanded(command),
         control_path=first("controlpath", "none").replace("none", "") or None,
         control_persist=first("controlpersist", "no"),
     )

@@ -129,7 +129,8 @@ def test_a_jump_host_needs_the_command_ssh(sshd, jump, monkeypatch):
 
 
 def test_a_proxy_command_carries_the_connection(sshd, home):
-    (home / "config").write_text("Host 127.0.0.1\n  ProxyCommand nc %h %p\n")
+    command = "sh -c '[ %n%% = 127.0.0.1%% ] && nc %h %p'"
+    (home / "config").write_text(f"Host 127.0.0.1\n  ProxyCommand {command}\n")
     runner = connect(sshd)
     assert runner.run(["echo", "through"]).text == "through\n"
     runner.close()
