@@ -33,7 +33,7 @@ LONGER := long or faults or cluster or zoo or slurm or ray
 # Some images set it. Each of the many processes of the tests would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train reproduce check test setup setup-dev lint format wheel clean
+.PHONY: train reproduce check test setup setup-dev lint format wheel docs clean
 .DEFAULT_GOAL := train
 
 train: setup

@@ -33,7 +33,7 @@ _HEAD = """\
 # A run of impala_tf: kubectl apply -f THIS_FILE
 # Two Secrets are not in it: the run's certificates for learners and for actors. Without --dry_run,
 # --engine=kubernetes makes them, too. By hand:
-#   python docker/credentials.py credentials/learner credentials/actor
+#   .venv/bin/python docker/credentials.py credentials/learner credentials/actor
 #   kubectl create secret generic {name}-learner --from-file=credentials/learner{namespace}
 #   kubectl create secret generic {name}-actor --from-file=credentials/actor{namespace}
 """
