@@ -38,7 +38,7 @@ from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 _LAUNCH_S = 120.0
 _NOT_OF_SETUP = (
     "the connection was lost", "tmux is missing", "No space left on device", "cron is missing",
-    "belongs to another user", "no answer within",
+    "belongs to another user", "no answer within", "crontab: ", "Permission denied",
 )  # fmt: skip
 """In errors of machines that `setup` does not mend."""
 STOP_S = 120.0
@@ -172,6 +172,12 @@ class Launcher:
             lines.append(
                 f"{node.name}: another process listens on {host_port(host, port)}; end it, or give"
                 " the learner another tf_port"
+            )
+        if answer["loopback"] and len({each.node for each in plan.processes}) > 1:
+            lines.append(
+                f"{node.name}: there, /etc/hosts has a loopback address for"
+                f" {answer['loopback'][0]}, so its learner would be out of reach; give the"
+                " machine's address as ip, and the name as ssh_host"
             )
         spread = [each for each in learners if each.group is not None and each.group.is_spread]
         if answer["foreign"] and spread:

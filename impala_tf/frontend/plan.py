@@ -262,7 +262,7 @@ def _nodes(given: Given, rows: list[Row], local: LocalNode) -> dict[Machine, Nod
             ssh_host=host,
             ssh_port=row.ssh_port,
             ssh_username=row.ssh_username,
-            key_filename=row.key_filename,
+            key_filename=_absolute(row.key_filename),
             host_key=row.host_key,
             cores=row.cores,
             price=row.price,
@@ -275,6 +275,11 @@ def _nodes(given: Given, rows: list[Row], local: LocalNode) -> dict[Machine, Nod
             "python or workdir; give all of them the same"
         )
     return nodes
+
+
+def _absolute(path: str | None) -> str | None:
+    """Later commands for the run may be given in another folder."""
+    return None if path is None else str(Path(path).expanduser().absolute())
 
 
 def named_twice(nodes: Iterable[NodeSpec], csv: str) -> list[str]:

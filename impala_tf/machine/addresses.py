@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import socket
 
 
@@ -18,6 +19,27 @@ def is_here(host: str) -> bool:
             probe.bind(address)
             return True
     return False
+
+
+def is_loopback_name(host: str) -> bool:
+    """Tells whether a host name other than localhost means loopback here.
+
+    A learner that listens there is out of reach for other machines. Debian's /etc/hosts has
+    127.0.1.1 for the machine's own name.
+    """
+    if host.lower() == "localhost":
+        return False
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return False
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in found)
 
 
 def is_taken(host: str, port: int) -> bool:

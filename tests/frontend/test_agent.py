@@ -174,6 +174,7 @@ def test_a_second_launch_names_what_is_in_use(node):
     checked = node.ask("check", manifest={"run_experiment.py": "0", "none.py": "0"},
                        tmux_sess="impala", logdir=str(node.logdir), start_at_boot=False,
                        addresses=["127.0.0.1", "192.0.2.1"])  # fmt: skip
+    assert checked["loopback"] == []
     assert checked["windows"] == ["supervisor", "actor-0"]
     assert [text.split(" (")[0] for text in checked["running"]] == ["supervisor", "actor-0"]
     assert checked["differing"] == ["run_experiment.py", "none.py"]
@@ -250,6 +251,12 @@ def test_a_machine_can_be_told_to_rejoin_at_boot(node, own_crontab):
     assert "supervisor" in files.living_pids(node.state())
     node.stop()
     assert [line for line in crontab() if str(node.logdir) in line] == [other]
+
+
+@pytest.mark.xdist_group("crontab")
+def test_a_launch_that_failed_does_not_start_at_boot(node, own_crontab):
+    assert "launch it again" in node.launch("actor-0", start_at_boot=True, code="/none")
+    assert [line for line in crontab() if str(node.logdir) in line] == []
 
 
 def test_machines_that_share_a_logdir_leave_a_certificate_with_its_key(tmp_path):

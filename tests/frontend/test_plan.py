@@ -2,11 +2,15 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from impala_tf.config import ConfigError, Given
+from impala_tf.frontend import launcher
+from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Row, Secret
 from impala_tf.frontend.node.ranks import gloo_environment
 from impala_tf.frontend.node.state import GroupInfo, ProcessSpec
@@ -73,7 +77,7 @@ def test_the_whole_plan(tmp_path):
             ),
             NodeSpec(
                 "10.0.0.2", "node-1", "10.0.0.2", False, "impala_tf", ".venv/bin/python", "runs/x",
-                "10.0.0.2", 2222, None, "k", csv_line=4,
+                "10.0.0.2", 2222, None, str(Path("k").absolute()), csv_line=4,
             ),
         ),
         processes=(
@@ -90,6 +94,25 @@ def test_the_whole_plan(tmp_path):
         ),
         learner_hosts=("10.0.0.1:8001", "10.0.0.2:8001", "10.0.0.1:9000"),
     )  # fmt: skip
+
+
+def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatch):
+    """Debian's /etc/hosts has 127.0.1.1 for the machine's own name; actors elsewhere would wait."""
+    answer = {"windows": [], "running": [], "taken": [], "foreign": [], "workdir": "", "logdir": "",
+              "machine_id": "", "run": {}}  # fmt: skip
+
+    def check(rows, loopback):
+        monkeypatch.setattr(launcher, "ask_agent", lambda *_: {**answer, "loopback": loopback})
+        record = launcher.new_record(make_plan(GIVEN, rows, here(tmp_path)), GIVEN)
+        runner = mock.Mock(node=record.plan.node("node1"))
+        launcher.Launcher(record, tmp_path, mock.Mock()).check(runner)
+
+    learner, near = Row(2, "learner", "node1", 8001), Row(3, "actor", "node1")
+    far = Row(4, "actor", "10.0.0.1")
+    check([learner, near], ["node1"])
+    check([learner, far], [])
+    with pytest.raises(ClusterError, match="loopback address for node1, .* give the machine's add"):
+        check([learner, far], ["node1"])
 
 
 def test_members_are_numbered_as_horovod_does(monkeypatch):

@@ -35,7 +35,7 @@ from impala_tf.frontend.node.stopping import stop
 from impala_tf.frontend.node.tmux import RunSession, Window
 from impala_tf.frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
 from impala_tf.logdir import moved_aside, replace_file
-from impala_tf.machine.addresses import is_here, is_taken
+from impala_tf.machine.addresses import is_here, is_loopback_name, is_taken
 from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 
 _START_TIMEOUT_S = 60.0
@@ -69,10 +69,10 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
       "workdir" and "logdir" (absolute), "differing": paths whose content differs, "windows": names
       of those in the session that no ended run left, "run_ids": whose they are, "running": the
-      logdir's processes that run, "foreign": addresses that are not this machine's, "taken": those
-      of "ports" where another process listens, "machine_id": equal for two nodes that are the same
-      user of the same machine, "run": "flags" and "sources" of the run whose config.json is in the
-      logdir, or {}.
+      logdir's processes that run, "foreign": addresses that are not this machine's, "loopback":
+      host names by which no other machine finds this one, "taken": those of "ports" where another
+      process listens, "machine_id": equal for two nodes that are the same user of the same machine,
+      "run": "flags" and "sources" of the run whose config.json is in the logdir, or {}.
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
     check_owner(logdir)
@@ -94,6 +94,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
             for name, pid in files.living_pids(state).items()
         ],
         "foreign": [host for host in asked["addresses"] if not is_here(host)],
+        "loopback": [host for host in asked["addresses"] if is_loopback_name(host)],
         "taken": [address for address in asked.get("ports", ()) if is_taken(*address)],
         "machine_id": session.server(),
         "run": _run_in(logdir),
@@ -159,13 +160,14 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
             boot.install(orders)
         code_folders.mark(orders)
         code_folders.remove_unused(orders)
-        if not orders.secrets:
-            return to_plain(_start(orders))
-        write_secrets(orders, asked["secrets"])
+        if orders.secrets:
+            write_secrets(orders, asked["secrets"])
         try:
             return to_plain(_start(orders))
         except BaseException:
             remove_secrets(orders)
+            if orders.start_at_boot:
+                boot.remove(orders)
             raise
 
 

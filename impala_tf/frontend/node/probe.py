@@ -28,7 +28,7 @@ def look(asked: dict) -> dict:
         except importlib.metadata.PackageNotFoundError:
             versions[name] = None
     folder = pathlib.Path(asked["folder"])
-    while not folder.is_dir():
+    while not _is_dir(folder):
         folder = folder.parent
     with pathlib.Path("/proc/meminfo").open() as file:
         memory = dict(line.split(":", 1) for line in file)
@@ -44,6 +44,13 @@ def look(asked: dict) -> dict:
         "ends_at_logout": _ends_at_logout(),
         "unix_s": time.time(),
     }
+
+
+def _is_dir(path: pathlib.Path) -> bool:
+    try:
+        return path.is_dir()
+    except PermissionError:  # of a folder above it
+        return False
 
 
 def _ends_at_logout() -> bool:
