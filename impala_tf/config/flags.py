@@ -235,7 +235,7 @@ class ProcessConfig:
     """How learners send actors parameters: as float32, or as bfloat16 in half the bytes. A policy
     of rounded parameters acts a little differently; V-trace corrects for it."""
     max_policy_lag: int = 1000
-    """Learners refuse unrolls whose parameters are more updates old than this: those of an actor
+    """Learners refuse unrolls whose parameters are older than this many updates: those of an actor
     that was stopped for a while. They are counted and shown. dqn refuses none. All gradient steps
     for a batch (--updates_per_batch, --minibatches) count as one update here."""
     device: Literal["auto", "cpu", "gpu"] = "auto"

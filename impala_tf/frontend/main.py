@@ -149,7 +149,7 @@ def _add_machines(command: argparse.ArgumentParser) -> None:
         "--accept_new_host_keys", action="store_true", help="trust machines unknown to SSH"
     )
     command.add_argument(
-        "--level_name", default="", help="MODULE:LEVEL of the launch, to copy that module, too"
+        "--level_name", default="", help="MODULE:LEVEL of the launch, to include its module"
     )
     command.add_argument(
         "--level_wrappers", default="", help="those of the launch, to copy their modules, too"

@@ -84,7 +84,7 @@ class Wheelhouse:
                 raise
             raise ClusterError(
                 f"{error}; the machine has Python {kind.python}, this one {here}: give it Python "
-                f"{here}, or leave --wheelhouse away"
+                f"{here}, or leave out --wheelhouse"
             ) from error
         return folder
 
