@@ -11,6 +11,7 @@ from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.types import Nest
 
 _MIN_STD = 1e-2
+_LEAST_OF_NEWEST, _FALL = 1 / 16, 1e-4
 FORMAT = 2
 """Of statistics in checkpoints. 1: sums and mean squares, which lose the deviation of numbers that
 are far from 0; `convert` makes 2 of them."""
@@ -23,10 +24,15 @@ class RunningMoments(snt.Module):
       decay: weight of what was before, at each update.
       size: how many separate statistics there are. Arguments and properties are [size], or [] if
         there is one.
+      holds: whether the variance rises to 1 / 16 of the newest values' at once, and falls by at most
+        1e-4 of itself at each update. The targets of a level with rare rewards are mostly the
+        baseline's own noise. A deviation that followed it down would keep that noise as large as
+        errors of 1, which drown the policy's gradient.
     """
 
-    def __init__(self, decay: float, size: int = 1) -> None:
+    def __init__(self, decay: float, size: int = 1, holds: bool = False) -> None:
         super().__init__()
+        self._holds = holds
         self._decay = decay
         shape = () if size == 1 else (size,)
         self._weight, self._mean, self._variance = (
@@ -55,7 +61,12 @@ class RunningMoments(snt.Module):
         moved = total / count
         variance = tf.maximum(squares / count - tf.square(moved), 0.0)
         before = self._variance + share * tf.square(moved)
-        self._variance.assign((1.0 - share) * before + share * variance)
+        average = (1.0 - share) * before + share * variance
+        if self._holds:
+            newest = _LEAST_OF_NEWEST * some * variance
+            held = (1.0 - _FALL * some) * self._variance
+            average = tf.maximum(average, tf.maximum(newest, held))
+        self._variance.assign(average)
         self._mean.assign_add(share * moved)
         self._weight.assign(weight)
 
