@@ -178,9 +178,11 @@ class Run:
                 self._tick(display, note)
             finally:
                 training.close()
-                if display:
-                    display.stop(training.final_line())
-                training.run_end_command()
+                try:
+                    if display:
+                        display.stop(training.final_line())
+                finally:
+                    training.run_end_command()
             training.raise_if_refused()
             if failure := training.failure():
                 raise RunFailed(failure)

@@ -5,9 +5,11 @@ Reads the fields of status.json (`status.Status`); does not need TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -15,11 +17,15 @@ from rich.live import Live
 from impala_tf.monitoring.render import panel, plain_line, troubles
 from impala_tf.monitoring.status import Status
 
+_log = logging.getLogger(__name__)
+
 _LINES_BESIDES_ACTORS = 17  # of the panel and the prompt below it
 
 
 class Display:
     """Shows a run from `start` to `stop`.
+
+    What cannot be written is lost, and a warning says so once: the run goes on.
 
     Args:
       status_source: returns the newest status, or None if there is none yet.
@@ -45,12 +51,15 @@ class Display:
         self._troubles: list[str] = []
         self._written_unix_s, self._written_at_s = 0.0, clock()  # of the last new status
         self._live: Live | None = None
+        self._loses = False  # whether the last lines could not be written
 
     def start(self) -> None:
         """Starts the display; call `update` about four times per second from here on."""
         if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._live = Live(console=self._console, auto_refresh=False)
-            self._live.start()
+            live = Live(console=self._console, auto_refresh=False)
+            with self._writing():
+                live.start()
+                self._live = live
         self.update()
 
     def update(self) -> None:
@@ -61,25 +70,33 @@ class Display:
         status = self._read()
         before, self._troubles = self._troubles, troubles(status) if status else []
         if self._live is not None:
-            self._live.update(self._render(status), refresh=True)
+            with self._writing():
+                self._live.update(self._render(status), refresh=True)
         elif self._clock() >= self._next_line_s or before != self._troubles:
             self._print_line(status)
 
     def note(self, text: str) -> None:
         """Prints an event with the time of day; it stays above the live panel."""
         moment = time.strftime("%H:%M:%S", time.localtime())
-        self._print(f"{moment} {text}")
+        self.say(f"{moment} {text}")
+
+    def say(self, line: str) -> None:
+        """Prints a line; it stays above the live panel."""
+        with self._writing():
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def stop(self, final_line: str) -> None:
         """Ends the display; the last status stays on the screen, with `final_line` below it."""
         status = self._read()
         if self._live is not None:
-            self._live.update(self._render(status), refresh=True)
-            self._live.stop()
-            self._live = None
+            live, self._live = self._live, None
+            with self._writing():
+                live.update(self._render(status), refresh=True)
+            with self._writing():
+                live.stop()
         elif status is not None and status["row"] is not None:
             self._print_line(status)
-        self._print(final_line)
+        self.say(final_line)
 
     def _read(self) -> Status | None:
         status = self._source()
@@ -93,11 +110,33 @@ class Display:
         self._next_line_s = self._clock() + self._interval_s
         line = plain_line(status, self._rate.per_s)
         if line != self._last_line:
-            self._print(line)
+            self.say(line)
         self._last_line = line
 
-    def _print(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A block that writes to the console: a full disk or a lost terminal must not end a run.
+
+        Raises:
+          BrokenPipeError: the reader has closed the pipe, as `head` does to end a command.
+        """
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if not self._loses:
+                _log.warning("cannot show the run: %s; it goes on", error.strerror or error)
+            self._loses = True
+            self._forget_unwritten()
+        else:
+            self._loses = False
+
+    def _forget_unwritten(self) -> None:
+        """Keeps the console from collecting in memory, for days, what it could not write."""
+        self._console.quiet = True
+        self._console.print()
+        self._console.quiet = False
 
     def _render(self, status: Status | None) -> RenderableType:
         learners = len(status.get("learners", ())) if status else 0

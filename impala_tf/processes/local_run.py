@@ -40,11 +40,11 @@ def main(given: Given) -> int:
 
 def display_of(training: LocalTraining) -> Display:
     """Prints what a run trains on; returns what shows it while it trains, started."""
-    print(f"{training.spec.level_name}: {training.spec.protocol}")
-    print(configs.schedule_line(training.config), flush=True)
     path = training.logdir.status()
     interval_s = training.config.run.metrics_interval_s
     display = Display(lambda: status.read_status(path), interval_s=interval_s)
+    display.say(f"{training.spec.level_name}: {training.spec.protocol}")
+    display.say(configs.schedule_line(training.config))
     display.start()
     return display
 
@@ -66,8 +66,10 @@ def _train(training: LocalTraining) -> int:
         training.tick(display.note)
     finally:
         training.close()
-        display.stop(training.final_line())
-        training.run_end_command()
+        try:
+            display.stop(training.final_line())
+        finally:
+            training.run_end_command()
     training.raise_if_refused()
     if failure := training.failure():
         print(failure, file=sys.stderr)

@@ -185,7 +185,8 @@ class LocalTraining:
     def run_end_command(self) -> None:
         """Runs --end_command, if there is one."""
         if command := self.config.cluster.end_command:
-            print(f"--end_command: {command}", flush=True)
+            with contextlib.suppress(OSError):  # it runs also if nobody can be told
+                print(f"--end_command: {command}", flush=True)
             run_end_command(command, str(self.logdir.path), self.node.states)
 
     def raise_if_refused(self) -> None:

@@ -1,5 +1,6 @@
 """What a user sees during a run, on a terminal and in a log, and the status.json behind it."""
 
+import errno
 import io
 import json
 import os
@@ -324,6 +325,37 @@ def test_the_clock_of_this_machine_does_not_matter(monkeypatch):
 
 def terminal(output: io.StringIO) -> Console:
     return Console(file=output, force_terminal=True, width=80, height=24, color_system=None)
+
+
+class FullDisk(io.StringIO):
+    """A file of which nothing more can be written while the disk is `full`."""
+
+    full = True
+
+    def flush(self) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_run_goes_on_while_its_output_cannot_be_written(is_terminal, monkeypatch, caplog):
+    """As with `nohup impala train > out.log` on a full disk. Lost lines take no memory."""
+    monkeypatch.setenv("TERM", "xterm")
+    output = FullDisk()
+    console = Console(file=output, force_terminal=is_terminal)
+    display = Display(a_status, console, interval_s=0.0, clock=Clock(NOW_S))
+    display.start()
+    display.update()
+    display.note("lost")
+    (record,) = caplog.records
+    assert record.getMessage() == "cannot show the run: No space left on device; it goes on"
+    output.full = False
+    output.truncate(0)
+    display.note("actor-1 restarted")
+    assert "actor-1 restarted" in output.getvalue()
+    assert "lost" not in output.getvalue()
+    output.full = True
+    display.stop("done")
 
 
 def test_on_a_terminal_notes_stay_above_the_panel_and_the_last_line_is_below(monkeypatch):

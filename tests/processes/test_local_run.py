@@ -291,6 +291,18 @@ def test_a_run_whose_output_is_closed_stops_and_writes_a_checkpoint(start, tmp_p
     assert run.alive() == []
 
 
+def test_a_run_whose_output_cannot_be_written_trains_to_its_end(start, tmp_path):
+    """As with `nohup python run_experiment.py > out.log` on a full disk."""
+    logdir, told = tmp_path / "run", tmp_path / "told"
+    start(
+        *TRAINED, f"--logdir={logdir}", "--total_environment_frames=20000",
+        f"--end_command=echo $IMPALA_TF_STATES > {told}",
+        launcher=("sh", "-c", 'exec "$@" > /dev/full', "sh"),
+    ).wait()  # fmt: skip
+    assert status(logdir)["state"] == "done"
+    assert "learner-0=finished" in told.read_text()
+
+
 def test_a_run_ends_after_its_hours_and_runs_the_end_command(start, tmp_path):
     logdir, told = tmp_path / "run", tmp_path / "told"
     run = start(
