@@ -45,6 +45,7 @@ class Display:
         self._console = console or Console()
         self._interval_s = interval_s
         self._clock = clock
+        self._status: Status | None = None  # the newest; it stays while none can be read
         self._rate = FrameRate()
         self._next_line_s = 0.0
         self._last_line = ""
@@ -99,7 +100,7 @@ class Display:
         self.say(final_line)
 
     def _read(self) -> Status | None:
-        status = self._source()
+        self._status = status = self._source() or self._status
         if status is not None and status["updated_unix_s"] != self._written_unix_s:
             self._written_unix_s, self._written_at_s = status["updated_unix_s"], self._clock()
         if status is not None and status["state"] == "training":

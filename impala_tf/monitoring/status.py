@@ -126,9 +126,13 @@ def write_status(path: Path, status: Status) -> None:
 
 
 def read_status(path: Path) -> Status | None:
-    """Returns what was written last; None before the first write, or in the middle of one."""
+    """Returns what was written last.
+
+    None before the first write, in the middle of one, or where the file cannot be read: network
+    file systems fail for a moment now and then, which is no reason to stop a run.
+    """
     try:
         status: Status = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (OSError, ValueError):
         return None
     return status

@@ -281,8 +281,11 @@ def _no_actor_is_left(node: Node) -> bool:
 
 
 def _last_lines(process: SupervisedProcess, count: int) -> list[str]:
-    """Returns the last lines that a process printed."""
-    lines = Path(process.command.log_path).read_text(errors="replace").splitlines()
+    """Returns the last lines that a process printed; [] if its log cannot be read."""
+    try:
+        lines = Path(process.command.log_path).read_text(errors="replace").splitlines()
+    except OSError:  # the failure is reported without them
+        return []
     printed = [line for line in lines if line.strip() and not line.startswith(process_logs.EVENT)]
     return printed[-count:]
 

@@ -327,6 +327,26 @@ def terminal(output: io.StringIO) -> Console:
     return Console(file=output, force_terminal=True, width=80, height=24, color_system=None)
 
 
+def test_a_status_that_cannot_be_read_for_a_moment_does_not_end_a_run(tmp_path, monkeypatch):
+    """As on a network file system. What was shown before stays."""
+    path, output = tmp_path / "status.json", io.StringIO()
+    write_status(path, a_status())
+    display = Display(lambda: read_status(path), Console(file=output, width=400), interval_s=0.0)
+    display.start()
+
+    def broken(*args, **kwargs):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr("pathlib.Path.read_text", broken)
+    assert read_status(path) is None
+    display.update()
+    display.stop("done")
+    monkeypatch.undo()
+    path.write_bytes(b'{"state": "\xff')  # a disk that gives nonsense
+    assert read_status(path) is None
+    assert "starting" not in output.getvalue()
+
+
 class FullDisk(io.StringIO):
     """A file of which nothing more can be written while the disk is `full`."""
 
