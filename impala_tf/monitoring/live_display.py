@@ -47,6 +47,7 @@ class Display:
         self._clock = clock
         self._status: Status | None = None  # the newest; it stays while none can be read
         self._rate = FrameRate()
+        self._learner_pid: int | None = None
         self._next_line_s = 0.0
         self._last_line = ""
         self._troubles: list[str] = []
@@ -104,8 +105,15 @@ class Display:
         if status is not None and status["updated_unix_s"] != self._written_unix_s:
             self._written_unix_s, self._written_at_s = status["updated_unix_s"], self._clock()
         if status is not None and status["state"] == "training":
-            self._rate.update(status["environment_frames"], status["updated_unix_s"])
+            self._measure(status)
         return status
+
+    def _measure(self, status: Status) -> None:
+        if status.get("pid") != self._learner_pid:  # of another learner, or a restarted one
+            self._learner_pid, self._rate = status.get("pid"), FrameRate()
+        # The time of day jumps if it is set, or if the machine wakes.
+        at_s = status.get("updated_uptime_s", status["updated_unix_s"])
+        self._rate.update(status["environment_frames"], at_s)
 
     def _print_line(self, status: Status | None) -> None:
         self._next_line_s = self._clock() + self._interval_s
@@ -165,8 +173,14 @@ class FrameRate:
         return self._frames / self._seconds if self._seconds else 0.0
 
     def update(self, environment_frames: int, at_s: float) -> None:
-        """Takes the frame count at a time; repeated calls and clocks set back do no harm."""
+        """Takes the frame count at a time; repeated calls and clocks set back do no harm.
+
+        Fewer frames than before begin a new measurement: they are of a resumed run.
+        """
         frames_before, before_s = self._last or (environment_frames, at_s)
+        if environment_frames < frames_before:
+            self._frames = self._seconds = 0.0
+            frames_before, before_s = environment_frames, at_s
         self._last = (environment_frames, at_s)
         if at_s > before_s:
             keep = math.exp((before_s - at_s) / self._time_constant_s)

@@ -257,6 +257,44 @@ def test_the_rate_is_smoothed_and_ignores_frames_from_before_a_resume():
     assert 40.0 < rate.per_s < 80.0
 
 
+def test_the_rate_starts_anew_when_frames_go_back():
+    """Of a learner that resumes from its checkpoint: it has not lost its speed."""
+    rate = FrameRate(time_constant_s=60.0)
+    rate.update(10_000, 100.0)
+    rate.update(20_000, 200.0)
+    rate.update(5_000, 210.0)
+    assert rate.per_s == 0.0
+    rate.update(6_000, 220.0)
+    assert rate.per_s == pytest.approx(100.0)
+
+
+def last_line(*statuses: Status) -> str:
+    """What a log says of the time left, after these statuses."""
+    output, left = io.StringIO(), list(statuses)
+    display = Display(lambda: left.pop(0), Console(file=output, width=400), interval_s=0.0)
+    display.start()
+    while left:
+        display.update()
+    return output.getvalue().splitlines()[-1]
+
+
+def at(uptime_s: float, frames: int, **changes) -> Status:
+    """A status of that moment, from a learner that has had so many of its 10 million frames."""
+    times = {"updated_uptime_s": uptime_s, "updated_unix_s": NOW_S + uptime_s}
+    return a_status(environment_frames=frames, **{**times, **changes})
+
+
+def test_the_time_left_is_right_after_a_clock_is_set_or_a_laptop_wakes():
+    woken = at(20.0, 2_000_000, updated_unix_s=NOW_S + 8 * 3600)
+    assert last_line(at(10.0, 1_000_000), woken).endswith(", 80 s left")
+
+
+def test_the_time_left_is_that_of_the_learner_that_runs():
+    """Not of one that failed, whose frames came before a minute of restarts."""
+    failed, restarted = at(10.0, 1_000_000), at(500.0, 1_000_000, pid=4712)
+    assert last_line(failed, restarted, at(510.0, 2_000_000, pid=4712)).endswith(", 80 s left")
+
+
 def test_without_a_terminal_one_plain_line_is_printed_per_interval():
     clock, output, statuses = Clock(NOW_S), io.StringIO(), [STARTING]
     display = Display(
