@@ -61,12 +61,40 @@ def in_use(metrics: Path) -> bool:
     """Tells whether another process trains in a logdir: a learner keeps its metrics.csv locked."""
     try:
         with metrics.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
+            lock(file.fileno(), metrics, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (FileNotFoundError, NoLocksError):  # without locks, no learner can be there
         return False
     except BlockingIOError:
         return True
     return False
+
+
+class NoLocksError(OSError):
+    """A file system has no file locks; `strerror` says so, and what to do."""
+
+
+def lock(descriptor: int, path: Path, operation: int) -> None:
+    """Locks an open file. The kernel releases the lock when the process ends, however it ends.
+
+    Args:
+      descriptor: of the file.
+      path: of the file, for errors.
+      operation: as for `fcntl.flock`.
+
+    Raises:
+      BlockingIOError: another process has locked it, and `operation` has LOCK_NB.
+      NoLocksError: the file system has no locks, as Lustre without its option flock.
+    """
+    try:
+        fcntl.flock(descriptor, operation)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        text = (
+            f"this file system has no file locks ({error.strerror}); mount it with them (Lustre: -o"
+            " flock), or give a --logdir on a local disk, and --mirror to copy the run"
+        )
+        raise NoLocksError(error.errno, text, str(path)) from error
 
 
 def holds_run(path: Path) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from impala_tf.config import ConfigError
-from impala_tf.logdir import os_error, sync
+from impala_tf.logdir import NoLocksError, lock, os_error, sync
 from impala_tf.monitoring.metrics import METRICS, Row, tag
 
 _LARGEST_EVENTS = 8_000_000  # bytes of a file
@@ -114,14 +114,16 @@ class CsvWriter:
         return self._descriptor
 
     def _lock(self) -> None:
-        # The kernel releases the lock when the process ends, so a killed run leaves none behind.
         try:
-            fcntl.flock(self._opened(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._opened(), self._path, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
             raise ConfigError(
                 f"{self._path}: another process is writing it; is another run using this --logdir?"
             ) from None
+        except NoLocksError as error:
+            self.close()
+            raise ConfigError(f"{self._path}: {error.strerror}") from None
 
     def _append(self, line: str) -> None:
         # One system call per line: a killed run leaves whole lines, and nothing is buffered.

@@ -14,7 +14,7 @@ from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
-from impala_tf.logdir import Logdir, holds_run, in_use, moved_aside
+from impala_tf.logdir import Logdir, NoLocksError, holds_run, in_use, lock, moved_aside
 from impala_tf.processes import provenance
 from impala_tf.processes.common import resume_message
 from impala_tf.types import EnvironmentSpec
@@ -34,7 +34,7 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
       where the run that was there is now; None if there was none, or if it stays.
 
     Raises:
-      ConfigError: another run uses the folder, or it cannot be written.
+      ConfigError: another run uses the folder, it cannot be written, or it cannot be locked.
     """
     moved = None
     with contextlib.ExitStack() as locks:
@@ -63,10 +63,11 @@ def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
         raise ConfigError(f"--logdir={logdir.path}: cannot write there: {error.strerror}") from None
     locks.callback(os.close, descriptor)
     try:
-        # The kernel releases the lock when the process ends, however it ends.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(descriptor, logdir.path / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise used_by_another(logdir) from None
+    except NoLocksError as error:
+        raise ConfigError(f"--logdir={logdir.path}: {error.strerror}") from None
     if in_use(logdir.metrics):  # by a learner that was started by hand, or by a launch
         raise used_by_another(logdir)
 

@@ -34,7 +34,7 @@ from impala_tf.frontend.node.state import AgentError, NodeState, Orders
 from impala_tf.frontend.node.stopping import stop
 from impala_tf.frontend.node.tmux import RunSession, Window
 from impala_tf.frontend.node.windows import SUPERVISOR, open_missing, open_supervisor
-from impala_tf.logdir import moved_aside, replace_file
+from impala_tf.logdir import lock, moved_aside, replace_file
 from impala_tf.machine.addresses import is_here, is_loopback_name, is_taken
 from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 
@@ -327,11 +327,12 @@ def revoke(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _await_end_of_supervisor(orders: Orders) -> None:
     """Waits until no supervisor of the node holds its lock."""
-    with files.lock_path(orders.logdir, orders.node).open("a") as file:
+    path = files.lock_path(orders.logdir, orders.node)
+    with path.open("a") as file:
         until_s = time.monotonic() + STOP_TIMEOUT_S + _START_TIMEOUT_S
         while time.monotonic() < until_s:
             with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file.fileno(), path, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             time.sleep(0.1)
     raise AgentError("another supervisor of this run does not end")

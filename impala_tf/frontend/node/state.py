@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from impala_tf.frontend.node.plain import from_plain, to_plain
-from impala_tf.logdir import replace_file
+from impala_tf.logdir import lock, replace_file
 from impala_tf.machine.node import is_learner
 from impala_tf.machine.supervision import ProcessState, start_ticks
 
@@ -182,8 +182,9 @@ def locked(folder: Path, name: str) -> Iterator[None]:
       folder: of the orders.
       name: of the node, or of its file.
     """
-    with (folder / f".{name.removesuffix('.orders.json')}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    path = folder / f".{name.removesuffix('.orders.json')}.lock"
+    with path.open("w") as file:
+        lock(file.fileno(), path, fcntl.LOCK_EX)
         yield
 
 

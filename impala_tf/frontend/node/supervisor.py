@@ -22,6 +22,7 @@ from impala_tf.frontend.node import recovery
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.private import read_secrets, remove_secrets
 from impala_tf.frontend.node.state import GroupInfo, NodeState, ProcessSpec
+from impala_tf.logdir import lock
 from impala_tf.machine import process_logs
 from impala_tf.machine.node import TICK_S, Node, run_end_command
 from impala_tf.machine.supervision import (
@@ -56,8 +57,9 @@ class NodeSupervisor:
         self._file = orders_file
         self._orders = files.read_orders(orders_file)
         files.processes_folder(self._orders.logdir).mkdir(parents=True, exist_ok=True)
-        self._alive = files.lock_path(self._orders.logdir, self._orders.node).open("w")
-        fcntl.flock(self._alive, fcntl.LOCK_EX)
+        path = files.lock_path(self._orders.logdir, self._orders.node)
+        self._alive = path.open("w")
+        lock(self._alive.fileno(), path, fcntl.LOCK_EX)
         self._orders_changed_ns = orders_file.stat().st_mtime_ns
         self._before = recovery.before(self._orders)
         self._ended = recovery.ended(self._before, self._orders)
