@@ -296,7 +296,8 @@ def _number(row: Row, name: str, form: str) -> str:
 
 def _actors(actors: list[ActorStatus], now_s: float, max_actors: int) -> RenderableType:
     def silent(actor: ActorStatus) -> bool:
-        return now_s - actor["last_contact_unix_s"] > SILENT_AFTER_S
+        is_present = actor.get("present", False)
+        return not is_present and now_s - actor["last_contact_unix_s"] > SILENT_AFTER_S
 
     def order(actor: ActorStatus) -> tuple[bool, list[int], str]:
         # Silent actors come first; actor-10 comes after actor-9.

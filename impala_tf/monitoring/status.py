@@ -24,6 +24,7 @@ class ActorStatus(TypedDict):
     parameter_lag: float  # age of the parameters that it last acted with, in learner updates
     push_wait_fraction: float  # fraction of its time that it waited for the learner
     last_contact_unix_s: float
+    present: NotRequired[bool]  # it keeps a call open: a slow one calls once in minutes
     environment_restarts: NotRequired[int]  # of environments that broke
     trouble: NotRequired[str]  # what keeps it from acting; '': nothing
     memory_mb: NotRequired[float]  # peak resident memory so far, in MiB; 0: unknown

@@ -178,6 +178,7 @@ class StatusReporter:
             parameter_lag=float(max(0, version - actor.parameter_version)),
             push_wait_fraction=actor.report.push_wait_fraction,
             last_contact_unix_s=_unix_s(actor.last_contact),
+            present=actor.is_present,
             memory_mb=actor.report.memory_mb,
         )
 

@@ -109,7 +109,7 @@ class LearnerService:
         return self.sessions.num_present() - self._inference.num_held
 
     def actors(self) -> list[ActorView]:
-        """Returns every actor that called in the last minutes, see `Sessions`; ordered by id."""
+        """Returns every actor that is here or was in the last minutes; see `Sessions.views`."""
         return self.sessions.views()
 
     def last_refusal(self) -> str:

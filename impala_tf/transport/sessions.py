@@ -28,6 +28,7 @@ class ActorView(NamedTuple):
     report: ActorReport = ActorReport()  # of its last push
     trouble: str = ""  # what keeps it from acting; '' after a push
     told_run_over: bool = False
+    is_present: bool = False  # it keeps a call open, however long its unroll takes
 
 
 class Session:
@@ -98,8 +99,8 @@ class Sessions:
     """The actors of one learner. `views`, `num_present` and `update` are thread-safe.
 
     Args:
-      shown_s: an actor without contact for this many seconds is hidden (perhaps scaled down) and
-        reappears when it reconnects.
+      shown_s: an actor that keeps no call open and made none for this many seconds is hidden
+        (perhaps scaled down) and reappears when it reconnects.
       most_names: how many names are remembered: an actor that was cut off for hours may repeat its
         last push.
       most_sessions: how many earlier sessions of a name are remembered.
@@ -189,12 +190,17 @@ class Sessions:
             session.release()
 
     def views(self) -> list[ActorView]:
-        """Returns every actor that called in the last `shown_s` seconds, ordered by name."""
+        """Returns every actor that is here or called in the last `shown_s` seconds, by name."""
         now = time.monotonic()
         with self._lock:
             views = [
-                # A push that waits for room in the queue is a contact that lasts.
-                session.view._replace(last_contact=now) if session.pushing else session.view
+                session.view._replace(
+                    # A push that waits for room in the queue is a contact that lasts.
+                    last_contact=now if session.pushing else session.view.last_contact,
+                    is_present=session.is_present,
+                )
                 for session in self._current.values()
             ]
-        return sorted(view for view in views if view.last_contact > now - self._shown_s)
+        return sorted(
+            view for view in views if view.is_present or view.last_contact > now - self._shown_s
+        )

@@ -171,6 +171,17 @@ def test_long_names_and_many_actors_do_not_break_the_panel():
     assert "and 10 more" in text
 
 
+def test_an_actor_that_is_slow_is_not_shown_as_lost():
+    """Its unroll takes a minute, during which it only keeps a call open."""
+    slow, lost = {**an_actor(0, 60.0), "present": True}, an_actor(1, 60.0)
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, color_system="standard", width=80)
+    console.print(panel(a_status(actors=[slow, lost]), 0.0, NOW_S, max_actors=6))
+    rows = [line for line in output.getvalue().splitlines() if "60 s ago" in line]
+    assert ["actor-1" in row for row in rows] == [True, False]  # lost ones come first
+    assert ["\x1b[31m" in row for row in rows] == [True, False]
+
+
 def test_a_narrow_terminal_shortens_the_values_and_not_their_names():
     text = shown(a_status(), width=50)
     assert "│ policy lag  mean 3.1, max 9 updates" in text

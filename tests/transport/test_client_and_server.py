@@ -378,16 +378,30 @@ def test_tensors_in_another_order_are_refused(
 
 
 def test_an_actor_without_contact_is_hidden_until_it_reconnects(
-    serve: Serve, connect: Connect, learner: FakeLearner
+    serve: Serve, stub_of: StubOf, learner: FakeLearner
 ) -> None:
     one = serve(learner, sessions=Sessions(shown_s=1.0))
-    actor = connect(one.port)
-    learner.parameters.publish(0, make_parameters(0.0))
-    actor.handshake()
-    actor.push(make_unroll(0))
-    learner.reports.get(timeout=PATIENCE_S)
-    assert len(one.service.actors()) == 1
+    stub = stub_of(one)
+    stub.Handshake(handshake_request())
+    stub.PushUnroll(push_request(0))
+    assert [view.is_present for view in one.service.actors()] == [False]
     wait_until(lambda: one.service.actors() == [])
-    actor.fetch_parameters(-1)
+    stub.Handshake(handshake_request())
     (view,) = one.service.actors()
     assert view.parameter_version == 0  # of its earlier push
+
+
+def test_an_actor_whose_unroll_takes_long_is_not_hidden(
+    serve: Serve, connect: Connect, learner: FakeLearner
+) -> None:
+    """A step of a slow level may take minutes; the log would say that no actor has connected."""
+    one = serve(learner, sessions=Sessions(shown_s=0.3))
+    actor = connect(one.port)
+    actor.handshake()
+    wait_until(lambda: [view.is_present for view in one.service.actors()] == [True])
+    time.sleep(1.0)
+    (view,) = one.service.actors()
+    assert view.is_present
+    assert time.monotonic() - view.last_contact > 0.5  # which the display shows
+    actor.close()
+    wait_until(lambda: one.service.actors() == [])
