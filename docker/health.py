@@ -27,8 +27,9 @@ UPDATE_MAX_AGE_S = 60.0
 SUPERVISOR_MAX_AGE_S = 30.0
 """A supervisor writes its state every 2 s."""
 HEARTBEAT_MAX_AGE_S = 180.0
-"""An actor updates its heartbeat at every call to the learner. A call that waits for room in the
-learner's queue can take a minute."""
+"""An actor updates its heartbeat after every step of its environments, for which it has
+--environment_timeout_s, and at every call to the learner, which can wait a minute for room in the
+learner's queue."""
 
 
 def learner_note(status: Path, address: str, ca: Path, name: str) -> dict[str, str]:

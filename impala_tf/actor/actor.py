@@ -99,6 +99,7 @@ class Actor:
       unroll_length: T.
       levels: int32 [N], which level each environment plays; None: all play the only one.
       q_learning: how an agent with Q-values explores, and what its errors are.
+      on_step: called after every step of the environments.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Actor:
         unroll_length: int,
         levels: np.ndarray | None = None,
         q_learning: QLearning | None = None,
+        on_step: Callable[[], None] = lambda: None,
     ) -> None:
         self._interface = interface
         self._acting = acting
@@ -120,6 +122,7 @@ class Actor:
         self._num_envs = num_envs
         self._unroll_length = unroll_length
         self._q_learning = q_learning
+        self._on_step = on_step
         specs = array_specs(interface, spec, unroll_length)
         if levels is None:
             levels = np.zeros(num_envs, np.int32)
@@ -161,6 +164,7 @@ class Actor:
             env_output = self._environment.step(agent_output.action)
             self._inference_s += answered - began
             self._environment_s += time.perf_counter() - answered
+            self._on_step()
         # The step after the last decision: it bootstraps here and is step 0 of the next unroll.
         self._buffer.record_env(self._unroll_length, env_output)
         unroll = self._buffer.unroll(self._acting.parameter_version, core_state_before)

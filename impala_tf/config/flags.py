@@ -260,7 +260,7 @@ class ProcessConfig:
     idle_exit_minutes: float | None = None
     """An actor ends when it has not reached its learner for this long. Default: it keeps trying."""
     heartbeat_path: str | None = None
-    """File that an actor touches on every call to its learner, including failed ones.
+    """File that an actor touches after steps of its level, and when it calls its learner.
     A health check looks at its age."""
 
 

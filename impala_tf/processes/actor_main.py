@@ -65,7 +65,8 @@ def main(given: Given) -> int:
     length = config.optimizer.unroll_length
     patience = _Patience(config.process.idle_exit_minutes)
     specs = array_specs(interface, spec, length) if own is None else own.sent_specs
-    client = _connect(config, specs, patience)
+    heartbeat = Heartbeat(config.process.heartbeat_path)
+    client = _connect(config, specs, patience, heartbeat)
     patience.on_end = client.close
     stop.on_request(client.close)
 
@@ -118,6 +119,7 @@ def main(given: Given) -> int:
             length,
             levels=environment.level_indices,
             q_learning=q_learning,
+            on_step=heartbeat.beat,
         )
         _log.info("acting in %d environments of %s", num_envs, spec.level_name)
         actor.run(stop)
@@ -251,7 +253,7 @@ def _route(task: int, learners: Sequence[str]) -> Route:
     return Route([(number, learners[number]) for number in order], on_move=on_move)
 
 
-def _connect(config: Config, specs: Sent, patience: _Patience) -> ActorClient:
+def _connect(config: Config, specs: Sent, patience: _Patience, heartbeat: Heartbeat) -> ActorClient:
     task = config.process.task
     num_sent = configs.sent_per_push(config)
     max_environments(specs, num_sent)  # raises if so many cannot be sent
@@ -262,7 +264,7 @@ def _connect(config: Config, specs: Sent, patience: _Patience) -> ActorClient:
         specs,
         configs.wire_digest(config),
         on_retry=patience.on_retry,
-        on_call=Heartbeat(config.process.heartbeat_path).beat,
+        on_call=heartbeat.beat,
         on_refused=_Refusals().log,
         num_environments=num_sent,
     )

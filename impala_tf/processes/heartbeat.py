@@ -9,9 +9,11 @@ from pathlib import Path
 
 from impala_tf.config import ConfigError
 
+_EVERY_S = 1.0
+
 
 class Heartbeat:
-    """Writes the time to a file at each beat; does nothing without a path."""
+    """Writes the time to a file, at most once a second; does nothing without a path."""
 
     def __init__(self, path: str | None) -> None:
         """Removes the file of an earlier process, which says nothing about this one.
@@ -19,6 +21,7 @@ class Heartbeat:
         Raises: ConfigError if the file cannot be written.
         """
         self._path = None if path is None else Path(path)
+        self._next_s = float("-inf")
         if self._path is None:
             return
         try:
@@ -29,12 +32,14 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Writes seconds of the monotonic clock, which is never set. For any thread."""
-        if self._path is None:
+        now_s = time.monotonic()
+        if self._path is None or now_s < self._next_s:  # fast levels take 1000 steps a second
             return
+        self._next_s = now_s + _EVERY_S
         with contextlib.suppress(OSError):  # A full disk is no reason to stop acting.
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
             try:
                 # Of one width, over the last one: that needs no room on a full disk.
-                os.pwrite(file, f"{time.monotonic():016.3f}\n".encode(), 0)
+                os.pwrite(file, f"{now_s:016.3f}\n".encode(), 0)
             finally:
                 os.close(file)

@@ -241,6 +241,27 @@ def test_the_reported_rate_is_that_of_the_previous_unroll(monkeypatch: pytest.Mo
     )
 
 
+def test_every_step_of_the_environments_is_a_sign_of_life() -> None:
+    """An unroll of a slow level may take minutes."""
+    spec = suites.spec(CARTPOLE)
+    agent = make_agent("MLPAgent", spec)
+    learner = FakeLearner([(0, parameters(agent, 0))])
+    environment = Spy(CARTPOLE, 1)
+    lives: list[int] = []
+    Actor(
+        agent.interface,
+        OwnActing(OwnNetwork(agent, spec, 1, 0), learner.fetch_parameters),
+        environment,
+        learner.push,
+        spec,
+        1,
+        T,
+        on_step=lambda: lives.append(len(environment.actions)),
+    ).run(lambda: bool(learner.unrolls))
+    environment.close()
+    assert lives == [*range(1, T + 1)]
+
+
 def test_an_actor_exits_when_the_run_is_over() -> None:
     spec = suites.spec(CARTPOLE)
     environment = Spy(CARTPOLE, 1)
