@@ -9,7 +9,7 @@ import tree
 
 from impala_tf.environments.observations import parts_of
 from impala_tf.environments.spaces import WORD_BUCKETS
-from impala_tf.transport import RefusedUnroll
+from impala_tf.transport import RefusedUnroll, RefusedVersion
 from impala_tf.types import ActorGradient, EnvironmentSpec, EnvOutput, Sent, Unroll
 
 
@@ -38,7 +38,7 @@ class Inspector:
           parameter_version: the learner's current one.
 
         Raises:
-          RefusedUnroll: saying what is wrong.
+          RefusedUnroll: saying what is wrong; RefusedVersion if it is the parameters.
         """
         self._check_version(sent.parameter_version, parameter_version)
         for name, array in _floats(sent):
@@ -72,13 +72,13 @@ class Inspector:
     def _check_version(self, versions: np.ndarray, current: int) -> None:
         lowest, highest = int(versions.min()), int(versions.max())
         if lowest < 0 or highest > current:
-            raise RefusedUnroll(
+            raise RefusedVersion(
                 f"made with parameters of version {highest if highest > current else lowest}; the"
                 f" learner, which may have resumed from a checkpoint, has {current}"
             )
         lag = (current - lowest) // self._steps_per_batch
         if self._max_policy_lag is not None and lag > self._max_policy_lag:
-            raise RefusedUnroll(
+            raise RefusedVersion(
                 f"made with parameters that are {lag} updates old; --max_policy_lag is"
                 f" {self._max_policy_lag}"
             )

@@ -54,6 +54,7 @@ from impala_tf.transport import (
     ParameterStore,
     Pushes,
     PushReport,
+    RefusedVersion,
     RunTerms,
     StaleUnroll,
     max_environments,
@@ -206,7 +207,11 @@ def _put(
 
     def put(sent: Sent, report: PushReport) -> None:
         version = learner.parameter_version
-        inspector.check(sent, version)
+        try:
+            inspector.check(sent, version)
+        except RefusedVersion:
+            recorder.record_episodes(report.episodes)  # the games were played
+            raise
         if only_new and report.parameter_version != version:
             recorder.record_episodes(report.episodes)  # the games were played
             recorder.record_stale(report.num_unrolls)

@@ -29,6 +29,7 @@ from impala_tf.transport.errors import (
     NoNetwork,
     QueueClosed,
     RefusedUnroll,
+    RefusedVersion,
     RunOver,
     StaleUnroll,
     TransportError,

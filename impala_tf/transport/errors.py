@@ -31,6 +31,10 @@ class RefusedUnroll(TransportError):
     """The learner does not train on this unroll; the actor should continue with the next one."""
 
 
+class RefusedVersion(RefusedUnroll):
+    """It was made with parameters that the learner cannot learn from; its games were played."""
+
+
 class StaleUnroll(TransportError):
     """The learner learns from the newest parameters only; the actor should fetch them."""
 

@@ -169,3 +169,25 @@ def test_where_actors_wait_nothing_older_is_learned_from_and_all_of_it_is_counte
         assert [episode[0] for episode in part["episodes"]] == [1.0, 2.0, 3.0]
     finally:
         actor.close()
+
+
+@pytest.mark.parametrize("version", [0, 9])
+def test_games_count_whose_unroll_is_too_old_or_from_before_a_crash(
+    build: Build, version: int
+) -> None:
+    """They were played; without them, the mean return would be that of fewer games."""
+    parts = build(max_policy_lag=2)
+    actor = client_of(parts)
+    parts.server.start()
+    try:
+        actor.handshake()
+        parts.learner.learner_updates = 7
+        made = random_unrolls(specs_of(parts), 1)
+        versions = np.full(1, version, np.int64)
+        actor.push(made._replace(parameter_version=versions), [Episode(4.0, 9)])
+        wait_until(lambda: parts.server.service.actors()[0].trouble != "", what="refusal")
+        part = parts.recorder.interval()
+        assert part["unrolls_refused"] == 1
+        assert [episode[0] for episode in part["episodes"]] == [4.0]
+    finally:
+        actor.close()
