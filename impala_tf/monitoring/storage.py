@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from impala_tf.monitoring.status import StorageTrouble
 
@@ -40,19 +41,48 @@ class StorageWatch:
         except OSError as error:
             if what not in self._proven:
                 raise
-            with self._lock:
-                known = self._troubles.get(what)
-                since_s = self._clock() if known is None else known["since_unix_s"]
-                text = f"cannot write {what}: {error.strerror or error}"
-                self._troubles[what] = StorageTrouble(since_unix_s=since_s, text=text)
-            if known is None:
+            text = f"cannot write {what}: {error.strerror or error}"
+            if self._note(what, text):
                 _log.error("%s; training goes on, and writing is retried", text)
         else:
-            with self._lock:
-                self._proven.add(what)
-                known = self._troubles.pop(what, None)
-            if known is not None:
+            if self._works(what):
                 _log.info("%s: can be written again", what)
+
+    def look_for(self, file: Path) -> None:
+        """Remembers it as a trouble if a file of the run is gone that was there before.
+
+        Then its folder was moved or deleted. What is written goes to the moved files, or to a new
+        folder that lacks the others, so it fails nowhere else.
+        """
+        what = str(file)
+        try:
+            file.stat()
+        except FileNotFoundError:
+            text = (
+                f"cannot find {file} any more: was --logdir moved or deleted? The run cannot be"
+                " resumed without it; put it back"
+            )
+            if what in self._proven and self._note(what, text):
+                _log.error("%s; training goes on", text)
+        except OSError:  # nothing is known; if it lasts, writing fails, too
+            return
+        else:
+            if self._works(what):
+                _log.info("%s: is there again", what)
+
+    def _note(self, what: str, text: str) -> bool:
+        """Remembers a trouble; returns whether it is a new one."""
+        with self._lock:
+            known = self._troubles.get(what)
+            since_s = self._clock() if known is None else known["since_unix_s"]
+            self._troubles[what] = StorageTrouble(since_unix_s=since_s, text=text)
+        return known is None
+
+    def _works(self, what: str) -> bool:
+        """Remembers that there is no trouble; returns whether there was one."""
+        with self._lock:
+            self._proven.add(what)
+            return self._troubles.pop(what, None) is not None
 
     def forget(self, what: str) -> None:
         """Forgets that `what` could not be written, because nobody needs it any more."""

@@ -71,6 +71,7 @@ class StatusReporter:
 
     def _run(self) -> None:
         while not self._finished.wait(self._interval_s):
+            self._parts.storage.look_for(self._parts.logdir.config)
             with self._parts.storage.attempt("status.json"):
                 status.write_status(self._path, self._status(self._state()))
             self._peers.warn([actor.actor_id for actor in self._parts.server.service.actors()])

@@ -56,3 +56,19 @@ def test_a_run_that_ends_with_an_error_has_failed(build: Build) -> None:
     with contextlib.suppress(FloatingPointError), reporter(parts):
         raise FloatingPointError
     assert state(parts) == "failed"
+
+
+def test_a_logdir_that_was_moved_is_shown(build: Build) -> None:
+    """The new folder that appears in its place cannot be resumed."""
+    parts = build()
+    parts.logdir.config.parent.mkdir(exist_ok=True)
+    parts.logdir.config.touch()
+
+    def trouble() -> str:
+        found = read_status(parts.logdir.status())
+        return found["storage_trouble"]["text"] if found and found["storage_trouble"] else ""
+
+    with reporter(parts):
+        wait_until(lambda: state(parts) == "starting", what="status of a run that starts")
+        parts.logdir.path.rename(parts.logdir.path.with_name("moved"))
+        wait_until(lambda: "was --logdir moved or deleted?" in trouble(), what="trouble")
