@@ -49,7 +49,8 @@ def create(directory: Path, keep_authority: bool = False) -> None:
       keep_authority: whether `of_machine` may sign more of them later. If not, a stolen folder
         cannot be used to make more.
 
-    Raises: ConfigError if `directory` is not empty or cannot be written.
+    Raises: ConfigError if `directory` is not empty or cannot be written, or if others could read
+      what is written there.
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
@@ -57,6 +58,7 @@ def create(directory: Path, keep_authority: bool = False) -> None:
         try:
             for name, content in _new_files(keep_authority).items():
                 _write_private(aside / name, content)
+                _check_private(aside / name, directory)
             aside.rename(directory)
         except BaseException:
             shutil.rmtree(aside)
@@ -174,6 +176,15 @@ def _write_private(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(descriptor)
+
+
+def _check_private(path: Path, directory: Path) -> None:
+    """Raises ConfigError if a file that was just written as private is not."""
+    if path.stat().st_mode & 0o077:
+        raise ConfigError(
+            f"{directory}: this file system keeps no permissions (exFAT, CIFS, /mnt/c in WSL), so"
+            " others could read the run's keys; give a --credentials=FOLDER on one that does"
+        )
 
 
 def _folder_of(directory: Path, machine: str) -> Path:

@@ -70,7 +70,9 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
             content = path.read_bytes()
             if name.endswith(".key") and path.stat().st_mode & 0o077:
                 problems.append(
-                    f"{path}: other users can read this private key; run chmod 600 {path}"
+                    f"{path}: other users can read this private key; run chmod 600 {path}, or if"
+                    " that changes nothing there, give a --credentials=FOLDER on a file system that"
+                    " keeps permissions"
                 )
             elif name.endswith(".pem"):
                 problems += _certificate_problems(path, content)

@@ -224,6 +224,26 @@ def test_a_failed_creation_leaves_no_files(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_system_without_permissions_is_named_and_holds_no_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On exFAT or CIFS, chmod has no effect, so it is no advice."""
+    opened = os.open
+
+    def with_its_own_mode(
+        path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
+    ) -> int:
+        return opened(path, flags, 0o755, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", with_its_own_mode)
+    with pytest.raises(ConfigError) as raised:
+        certificates.create(tmp_path / "credentials")
+    (line,) = raised.value.problems
+    assert line.startswith(f"{tmp_path / 'credentials'}: this file system keeps no permissions")
+    assert "give a --credentials=FOLDER on one that does" in line
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def copy(directory: Path, tmp_path: Path) -> Path:
     """A copy of the run's credentials, which the test may damage."""
