@@ -2,7 +2,8 @@
 
 A checkpoint's folder (see `files`) is written under a temporary name, flushed to the disk and
 renamed; it is renamed again before it is deleted. A process that is killed at any moment leaves
-whole checkpoints and perhaps a `.tmp-` folder, which the next process removes.
+whole checkpoints and perhaps a `.tmp-` folder, which the next process removes. While a checkpoint
+is replaced by a later one after as many updates, it has another name that counts as one, too.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ class Checkpointer:
 
         Args:
           state: what else to save, JSON-able.
-          learner_updates: how many there were so far. A whole checkpoint with the same number is
-            kept as it is.
+          learner_updates: how many there were so far. A whole checkpoint with the same number and
+            state is kept as it is. One with another state is replaced: frames may have come without
+            an update, as to a replay that fills.
 
         Returns:
           the checkpoint's folder.
@@ -70,8 +72,9 @@ class Checkpointer:
         final = self._directory / files.folder_name(learner_updates)
         if final.exists() and not files.is_whole(final):
             files.set_aside(final)
-        if not final.exists():
+        if not files.has_state(final, state, learner_updates):
             self._write(final, state, learner_updates)
+        self._remove_replaced(final)
         self.latest = final
         for old in files.checkpoints(self._directory)[: -self._keep]:
             self._remove(old)
@@ -130,6 +133,10 @@ class Checkpointer:
             for path in (*folder.iterdir(), folder):
                 sync(path)
             self._stage("flushed")
+            if final.exists():
+                self._remove_replaced(final)
+                final.rename(files.replaced(final))
+                self._stage("replacing")
             folder.rename(final)
         self._stage("renamed")
         sync(self._directory)
@@ -139,6 +146,10 @@ class Checkpointer:
             self._checkpoint.write(str(path))
         except tf.errors.OpError as error:  # such as a full disk
             raise os_error(error.message, path) from error
+
+    def _remove_replaced(self, final: Path) -> None:
+        if final.exists() and files.replaced(final).exists():
+            self._remove(files.replaced(final))
 
     def _remove(self, path: Path) -> None:
         with self._temporary(path) as folder:

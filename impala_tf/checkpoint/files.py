@@ -35,16 +35,34 @@ def temporary_name(checkpoint: Path) -> str:
     return f".tmp-{checkpoint.name.removeprefix('ckpt-')}-{os.getpid()}"
 
 
+def replaced(checkpoint: Path) -> Path:
+    """Returns the name of a checkpoint while a later one after as many updates gets its own name.
+
+    It has one digit more, so that it counts as a checkpoint if the process ends meanwhile.
+    """
+    return checkpoint.with_name(f"ckpt-0{checkpoint.name.removeprefix('ckpt-')}")
+
+
 def checkpoints(directory: Path) -> list[Path]:
     """Returns the checkpoints of a folder, oldest first, unchecked; [] if there is no folder."""
     paths = [path for path in directory.glob("ckpt-*") if re.fullmatch(r"ckpt-\d+", path.name)]
-    return sorted(paths, key=lambda path: int(path.name.removeprefix("ckpt-")))
+    # Of two with the same number, the longer name is that of the one being replaced.
+    return sorted(paths, key=lambda path: (int(path.name.removeprefix("ckpt-")), -len(path.name)))
 
 
 def write_state(folder: Path, state: Mapping[str, Any], learner_updates: int) -> None:
     """Writes state.json. Raises TypeError for what JSON cannot hold."""
-    content = {"format": FORMAT, "learner_updates": learner_updates, "state": state}
-    (folder / "state.json").write_text(json.dumps(content))
+    (folder / "state.json").write_text(_state_text(state, learner_updates))
+
+
+def has_state(checkpoint: Path, state: Mapping[str, Any], learner_updates: int) -> bool:
+    """Tells whether a checkpoint is there whose state.json `write_state` would write again."""
+    path = checkpoint / "state.json"
+    return path.is_file() and path.read_text() == _state_text(state, learner_updates)
+
+
+def _state_text(state: Mapping[str, Any], learner_updates: int) -> str:
+    return json.dumps({"format": FORMAT, "learner_updates": learner_updates, "state": state})
 
 
 def write_manifest(folder: Path) -> None:

@@ -185,6 +185,8 @@ class Mirror:
         self._remove_unneeded(there)  # of uploads that failed: they may fill the place
         new = self._described(taken)
         before = kept[-1].files if kept else {}
+        if new.note in there and self._is_replaced(new):
+            self._target.remove(new.note)  # absent, and not damaged, until all of it has arrived
         for name, wanted in new.files.items():
             if before.get(name) != wanted or there.get(name, -1) < wanted["size"]:
                 self._target.put(taken.sources[name][0], name)
@@ -243,6 +245,14 @@ class Mirror:
             run_id=state["run_id"],
             texts=taken.texts,
             files={name: files.fingerprint(*source) for name, source in taken.sources.items()},
+        )
+
+    def _is_replaced(self, new: Manifest) -> bool:
+        """Whether the mirror holds an earlier checkpoint after as many updates."""
+        old = next((each.files for each in self.manifests() if each.note == new.note), {})
+        return any(
+            name.startswith("checkpoints/") and new.files.get(name) != written
+            for name, written in old.items()
         )
 
     def _remove_unneeded(self, there: Iterable[str]) -> None:

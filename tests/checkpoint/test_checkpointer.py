@@ -25,7 +25,7 @@ import json, os, signal, sys
 import tensorflow as tf
 from impala_tf.checkpoint.checkpointer import Checkpointer
 
-def run(directory, kill_at):
+def run(directory, kill_at, updates):
     weights = tf.Variable([0.0] * 1000)
 
     def stage(name):
@@ -35,13 +35,13 @@ def run(directory, kill_at):
     checkpointer = Checkpointer(directory, {"weights": weights}, stage=stage)
     for saving in (1, 2, 3, 4, 5):
         weights.assign([float(saving)] * 1000)
-        checkpointer.save({"learner_updates": saving}, saving)
+        checkpointer.save({"saving": saving}, updates or saving)
 
 signals = {}
-for kill_at in sys.argv[2:]:
+for kill_at in sys.argv[3:]:
     pid = os.fork()
     if pid == 0:
-        run(os.path.join(sys.argv[1], kill_at), kill_at)
+        run(os.path.join(sys.argv[1], kill_at), kill_at, int(sys.argv[2]))
         os._exit(0)
     _, status = os.waitpid(pid, 0)
     signals[kill_at] = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
@@ -91,9 +91,14 @@ def saved_run(directory: Path, steps: int) -> dict[int, list[np.ndarray]]:
 def killed(tmp_path_factory) -> Path:
     """One folder per stage, of a process that was killed in that stage of saving step 5."""
     folder = tmp_path_factory.mktemp("killed")
-    stages = BEFORE_RENAME + AFTER_RENAME
+    kill_in(folder, BEFORE_RENAME + AFTER_RENAME)
+    return folder
+
+
+def kill_in(folder: Path, stages: tuple[str, ...], updates: int = 0) -> None:
+    """Kills a process in each stage of its fifth save; all were after so many updates, if not 0."""
     result = subprocess.run(
-        [sys.executable, "-c", KILLED_CHILDREN, str(folder), *stages],
+        [sys.executable, "-c", KILLED_CHILDREN, str(folder), str(updates), *stages],
         capture_output=True,
         text=True,
         timeout=240,
@@ -103,7 +108,6 @@ def killed(tmp_path_factory) -> Path:
     assert result.returncode == 0, result.stderr
     signals = json.loads(result.stdout.splitlines()[-1])
     assert signals == dict.fromkeys(stages, signal.SIGKILL)
-    return folder
 
 
 @pytest.mark.xdist_group("killed")
@@ -115,7 +119,7 @@ def test_a_kill_at_any_stage_leaves_the_previous_or_the_new_checkpoint_whole(kil
     directory = killed / stage
     weights = tf.Variable([0.0] * 1000)
     checkpointer = Checkpointer(directory, {"weights": weights})
-    assert checkpointer.restore() == {"learner_updates": step}
+    assert checkpointer.restore() == {"saving": step}
     np.testing.assert_array_equal(weights.numpy(), np.full(1000, step, np.float32))
     assert checkpointer.latest == directory / f"ckpt-{step:012d}"
 
@@ -127,6 +131,20 @@ def test_a_kill_at_any_stage_leaves_the_previous_or_the_new_checkpoint_whole(kil
     assert len(names) == 3
     assert names[-1] == "ckpt-000000000006"
     assert all(name.startswith("ckpt-") for name in names)
+
+
+@pytest.mark.slow
+def test_a_kill_while_a_checkpoint_is_replaced_leaves_the_old_or_the_new_one_whole(tmp_path):
+    """As while a replay fills: the run has no other checkpoint."""
+    steps = dict.fromkeys((*BEFORE_RENAME, "replacing"), 4) | dict.fromkeys(AFTER_RENAME, 5)
+    kill_in(tmp_path, tuple(steps), updates=7)
+    for stage, step in steps.items():
+        weights = tf.Variable([0.0] * 1000)
+        checkpointer = Checkpointer(tmp_path / stage, {"weights": weights})
+        assert checkpointer.restore() == {"saving": step}, stage
+        np.testing.assert_array_equal(weights.numpy(), np.full(1000, step, np.float32))
+        checkpointer.save({"saving": 6}, 7)
+        assert [path.name for path in (tmp_path / stage).iterdir()] == ["ckpt-000000000007"], stage
 
 
 def test_a_resumed_run_continues_exactly_as_if_it_had_not_stopped(tmp_path):
@@ -158,11 +176,41 @@ def test_the_three_newest_checkpoints_are_kept(tmp_path):
     assert found.path == tmp_path / "ckpt-000000000005"
 
 
-def test_saving_a_step_again_keeps_the_existing_checkpoint(tmp_path):
+def test_what_came_without_an_update_is_saved(tmp_path):
+    """A run of dqn counts frames long before its first update; they would be lost with Ctrl-C."""
     run = Run(tmp_path)
-    first = run.checkpointer.save({"take": 1}, 7)
-    assert run.checkpointer.save({"take": 2}, 7) == first
-    assert Run(tmp_path).checkpointer.restore() == {"take": 1}
+    first = run.checkpointer.save({"frames": 1}, 7)
+    run.train()
+    assert run.checkpointer.save({"frames": 2}, 7) == first == run.checkpointer.latest
+    resumed = Run(tmp_path)
+    assert resumed.checkpointer.restore() == {"frames": 2}
+    assert_same(resumed.values(), run.values())
+    assert [path.name for path in tmp_path.iterdir()] == [first.name]
+
+
+def test_saving_the_same_again_writes_nothing(tmp_path):
+    run = Run(tmp_path)
+    first = run.checkpointer.save({"frames": 1, "rows": (1.5, float("nan"))}, 7)
+    before = first.stat()
+    run.checkpointer.save({"frames": 1, "rows": (1.5, float("nan"))}, 7)
+    assert first.stat() == before
+
+
+def test_a_disk_that_fills_while_a_checkpoint_is_replaced_leaves_the_old_one(tmp_path):
+    def fills_up(stage):
+        if full and stage == "manifest":
+            raise OSError("No space left on device")
+
+    full = False
+    checkpointer = Checkpointer(tmp_path, {"weights": tf.Variable(1.0)}, stage=fills_up)
+    checkpointer.save({"frames": 1}, 7)
+    full = True
+    with pytest.raises(OSError, match="No space left"):
+        checkpointer.save({"frames": 2}, 7)
+    found = find(tmp_path)
+    assert found is not None
+    assert found.state == {"frames": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["ckpt-000000000007"]
 
 
 def truncate(folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.checkpoint import files
 from impala_tf.checkpoint import mirror as mirrors
 from impala_tf.checkpoint.mirror import Mirror, StrangerError
 from impala_tf.checkpoint.targets import Folder
@@ -206,6 +207,35 @@ def test_uploads_that_fail_leave_nothing_that_fills_the_place(tmp_path, run, mir
             mirror.upload(run.snapshot(updates))
     names = sorted(path.name for path in (tmp_path / "mirror" / "checkpoints").iterdir())
     assert names == ["ckpt-000000000001", "ckpt-000000000003"]
+
+
+def test_an_upload_that_ends_while_it_replaces_a_checkpoint_leaves_no_damaged_one(
+    tmp_path, run, mirror, monkeypatch
+):
+    """A replay that fills makes such ones. With a damaged one alone, the run would not resume."""
+    mirror.upload(run.snapshot(1))
+    folder = run.logdir.checkpoints / "ckpt-000000000001"
+    (folder / "variables.data").write_text("later")
+    (folder / "manifest.json").unlink()
+    files.write_manifest(folder)
+    put = Folder.put
+
+    def fails(target, source, name):
+        if name.endswith("manifest.json"):
+            raise OSError("the link is down")
+        put(target, source, name)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Folder, "put", fails)
+        for _ in range(2):
+            with pytest.raises(OSError, match="the link is down"):
+                mirror.upload(mirrors.snapshot(run.logdir, folder))
+        assert bring_back(tmp_path, Logdir(tmp_path / "meanwhile")) == []
+    mirror.upload(mirrors.snapshot(run.logdir, folder))
+    back = Logdir(tmp_path / "back")
+    bring_back(tmp_path, back)
+    assert brought_back(back) == 1
+    assert (back.checkpoints / folder.name / "variables.data").read_text() == "later"
 
 
 def test_a_folder_with_checkpoints_that_no_mirror_wrote_is_not_taken(tmp_path, run, mirror):
