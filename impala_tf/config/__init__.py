@@ -56,6 +56,6 @@ from impala_tf.config.limits import (
 from impala_tf.config.memory import check_fits, replay_bytes, replay_slots
 from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig, ReportConfig
 from impala_tf.config.plug_ins import split
-from impala_tf.config.presets import PRESETS
-from impala_tf.config.resuming import differences, missing
+from impala_tf.config.presets import PRESETS, following_actors
+from impala_tf.config.resuming import actors_change, differences, missing
 from impala_tf.config.schedule import linear, schedule_change, schedule_line

@@ -187,11 +187,17 @@ def values(
         preset_values.update(FOR_CONTINUOUS)
     if is_tuned and kind == "vector" and continuous:
         preset_values.update(TUNED_ROBOTS)
-    if is_tuned and kind != "vector" and actors < MANY_ACTORS:
+    if actors < MANY_ACTORS and following_actors(preset, kind, name):
         preset_values.update(SMALL_BATCHES)
     if name is not None:
         preset_values.update(algorithm(name).defaults_on(kind, continuous), algorithm=name)
     return preset_values
+
+
+def following_actors(preset: str, kind: Kind, name: str | None) -> tuple[str, ...]:
+    """Returns the flags whose values depend on the number of actors; arguments as of `values`."""
+    is_tuned = preset == "tuned" and name in (None, PRESETS[preset][kind]["algorithm"])
+    return tuple(SMALL_BATCHES) if is_tuned and kind != "vector" else ()
 
 
 def follows_actors(name: str, pair: tuple[Any, Any]) -> bool:

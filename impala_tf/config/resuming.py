@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from impala_tf.config import presets
-from impala_tf.config.flag_values import ENGINE_FLAGS, Given, to_dict
+from impala_tf.config.flag_values import (
+    ENGINE_FLAGS,
+    Given,
+    to_dict,
+    to_flag,
+    waits_for_updates,
+)
 from impala_tf.config.flags import ClusterConfig, Config, ProcessConfig
 from impala_tf.config.mode_flags import (
     BenchmarkConfig,
@@ -94,3 +100,32 @@ def differences(
     deciding = {name: found[name] for name in _DECIDING if name in found}
     given = {name: pair for name, pair in found.items() if "given" in origins[name]}
     return (given or deciding) if deciding else found
+
+
+def actors_change(saved: Mapping[str, Any], config: Config) -> str:
+    """Returns what a resumed run learns with otherwise than before, in words; '' if nothing.
+
+    These are values that nobody gave, and that follow from the number of actors for each learner.
+
+    Args:
+      saved: {flag: resolved value} of the run, which `differences` does not tell from the config's.
+      config: the run's.
+    """
+    values = to_dict(config)
+    changed = {
+        name: (before, values[name])
+        for name, before in saved.items()
+        # `schedule_change` is about this one.
+        if name in values.keys() - MAY_CHANGE - {"schedule_frames"} and before != values[name]
+    }
+    if not changed:
+        return ""
+    now = ", ".join(f"{to_flag(name, value)}, not {old}" for name, (old, value) in changed.items())
+    # Where actors wait, another batch than theirs may never be complete.
+    keeping = (
+        "as many of them as before keep the old values"
+        if waits_for_updates(config)
+        else f"{' '.join(to_flag(name, old) for name, (old, _) in changed.items())} keeps the old"
+        " values"
+    )
+    return f"for another number of actors than before, the run goes on with {now}; {keeping}"

@@ -221,6 +221,8 @@ def _announce(parts: LearnerParts) -> None:
     _log.info("%s", configs.schedule_line(parts.config))
     if parts.resumed:
         _log.info("%s", resume_message(parts.run_state.latest_checkpoint, frames))
+        for change in run_folder.changes(before.get("flags", {}), parts.config, frames):
+            _log.info("%s", change)
         if missing := parts.learner.uses.missing_steps:
             _log.info("replay: refills; learning resumes in %s agent steps", f"{missing:,}")
 

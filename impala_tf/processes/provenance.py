@@ -80,7 +80,8 @@ def describe(
 def repeating(described: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the flags that repeat a run, in the order of --help.
 
-    These are the level, the seed, and all that were given, but for those of this process alone.
+    These are the level, the seed, what follows from the number of actors, which another machine has
+    more or fewer of, and all that were given, but for those of this process alone.
 
     Args:
       described: what `describe` returned.
@@ -88,11 +89,21 @@ def repeating(described: Mapping[str, Any]) -> dict[str, Any]:
     flags, origins = described["flags"], described["sources"]
     of_cluster = {*(field.name for field in dataclasses.fields(ClusterConfig)), *ENGINE_FLAGS}
     of_process = of_cluster.union(_OF_PROCESS)
+    always = {"level_name", "seed", *_following_actors(described)}
     return {
         name: value
         for name, value in flags.items()
-        if name in ("level_name", "seed") or (origins[name] == "given" and name not in of_process)
+        if name in always or (origins[name] == "given" and name not in of_process)
     }
+
+
+def _following_actors(described: Mapping[str, Any]) -> set[str]:
+    flags, level = described["flags"], described.get("level")
+    if not level or "preset" not in flags:  # of an older version
+        return set()
+    found = set(configs.following_actors(flags["preset"], level["kind"], flags["algorithm"]))
+    # Where actors wait, the batch is what they all send, and a larger one is never complete.
+    return found - ({"batch_size"} if flags.get("synchronization", "none") != "none" else set())
 
 
 def sources(config: Config, spec: EnvironmentSpec) -> dict[str, str]:

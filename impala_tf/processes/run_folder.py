@@ -95,8 +95,8 @@ def used_by_another(logdir: Logdir) -> ConfigError:
 def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     """Returns the environment frames of the run in the folder; 0 if there is none.
 
-    Prints what a user should know about resuming it: the checkpoint, damaged ones, and a schedule
-    that ends elsewhere than before.
+    Prints what a user should know about resuming it: the checkpoint, damaged ones, and the
+    `changes`.
 
     Args:
       config: the run's.
@@ -122,9 +122,21 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     frames: int = found.state["counters"]["environment_frames"]
     if frames:
         print(resume_message(found.path, frames))
-        if change := configs.schedule_change(saved, config, frames):
+        for change in changes(saved, config, frames):
             print(change)
     return frames
+
+
+def changes(saved: Mapping[str, Any], config: Config, frames: int) -> list[str]:
+    """Returns what a run learns with otherwise from now on, in lines for the user.
+
+    Args:
+      saved: {flag: resolved value} of the run, when it was last started.
+      config: the run's.
+      frames: environment frames so far.
+    """
+    found = configs.schedule_change(saved, config, frames), configs.actors_change(saved, config)
+    return [line for line in found if line]
 
 
 def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dict[str, Any]:

@@ -184,7 +184,8 @@ def _repeating(logdir: Logdir) -> dict[str, Any]:
     flags: Mapping[str, Any] = described["flags"]
     known = {name: flags[name] for name in flags if name in BUILT_IN}
     origins = described.get("sources") or dict.fromkeys(known, "given")
-    return provenance.repeating({"flags": known, "sources": {**dict.fromkeys(known), **origins}})
+    sources = {**dict.fromkeys(known), **origins}
+    return provenance.repeating({**described, "flags": known, "sources": sources})
 
 
 def _write_curve(folder: Path, run: Run) -> None:

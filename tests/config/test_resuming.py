@@ -101,6 +101,29 @@ def test_a_run_goes_on_with_more_actors_than_small_steps_are_for() -> None:
     assert (few.optimizer.batch_size, many.optimizer.batch_size) == (4, 16)
 
 
+def test_a_resume_says_what_another_number_of_actors_changes_and_how_to_keep_it() -> None:
+    """An Atari run of 2 cores goes on with 16: a quarter of the gradient steps for each frame."""
+    few = resolved(num_actors=2)
+    line = configs.actors_change(configs.to_dict(few), resolved(num_actors=16))
+    assert line == (
+        "for another number of actors than before, the run goes on with --batch_size=16, not 4,"
+        " --ring_batches=4, not 16, --learning_rate=0.0005, not 0.00035,"
+        " --learning_rate_end=5e-05, not 7e-05; --batch_size=4 --ring_batches=16"
+        " --learning_rate=0.00035 --learning_rate_end=7e-05 keeps the old values"
+    )
+    kept = resolved(
+        num_actors=16, batch_size=4, ring_batches=16, learning_rate=3.5e-4, learning_rate_end=7e-5
+    )
+    assert configs.actors_change(configs.to_dict(few), kept) == ""
+    longer = resolved(num_actors=15, total_environment_frames=10, logdir="elsewhere")
+    assert configs.actors_change(configs.to_dict(few), longer) == ""
+    waits = resolved(algorithm="ppo", num_actors=2)
+    line = configs.actors_change(
+        configs.to_dict(waits), resolved(algorithm="ppo", num_actors=4, minibatches=4)
+    )
+    assert "--batch_size=64, not 32; as many of them as before keep" in line
+
+
 def test_an_old_run_is_compared_in_what_it_says() -> None:
     config = resolved(seed=3)
     sources = configs.sources(config, "atari")

@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from impala_tf import config as configs
+from impala_tf.config import Given
+from impala_tf.processes import provenance
+from impala_tf.types import Kind
 from tests.helpers import mirrored
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT, Run, checkpointed_frames, rows
@@ -143,6 +147,26 @@ def test_fresh_needs_the_command_that_starts_the_whole_run(
     code, _, err = run_here("--job_name=actor", "--learner_hosts=127.0.0.1:1", "--fresh")
     assert code == 2
     assert "--fresh: needs the command that starts the whole run" in err
+
+
+def test_a_repeat_on_a_larger_machine_learns_from_the_same_batches() -> None:
+    """More actors have larger ones by default, also if those of a few were given."""
+    few = Given({"num_actors": 2, "batch_size": 4})
+    cases: tuple[tuple[Given, Kind, set[str]], ...] = (
+        (few, "atari", {"batch_size", "ring_batches", "learning_rate", "learning_rate_end"}),
+        (few.replace(synchronization="trajectory"), "atari", {"batch_size", "ring_batches"}),
+        (few.without("batch_size"), "vector", set()),
+        (Given({"algorithm": "impala"}), "atari", set()),
+    )
+    for flags, kind, expected in cases:
+        config = configs.resolve(flags, kind)
+        origins = configs.sources(config, kind)
+        before = {"flags": configs.to_dict(config), "sources": origins, "level": {"kind": kind}}
+        repeating = provenance.repeating(before)
+        assert expected <= repeating.keys()
+        assert expected or "batch_size" not in repeating
+        more = configs.resolve(Given(repeating).replace(num_actors=64), kind)
+        assert more.optimizer == config.optimizer
 
 
 def test_the_current_folder_is_not_moved_aside(
