@@ -29,7 +29,7 @@ def estimate(steps: Transitions, config: LossConfig) -> Estimates:
         mask=steps.valid,
         lambda_=config.vtrace_lambda,
     )
-    return Estimates(returns.pg_advantages, returns.vs)
+    return Estimates(returns.pg_advantages, returns.vs, returns.pg_rhos)
 
 
 def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> Objective:

@@ -31,7 +31,8 @@ class LossConfig:
     Default: preset."""
     advantage_scaling: Derived[Literal["none", "rms", "batch"]] = DERIVED
     """rms: divide by the running root mean square of the advantages; batch: subtract the mean and
-    divide by the standard deviation of those in the batch. Default: preset."""
+    divide by the standard deviation of those in the batch; impala and appo weight the mean as the
+    advantages, by pi / mu. Default: preset."""
     value_normalization: Derived[Literal["none", "running"]] = DERIVED
     """running: the network predicts values in units of their running mean and standard deviation
     (PopArt, arXiv 1809.04474), so that large returns need no clipping. Default: preset."""

@@ -78,7 +78,9 @@ def compute(
     assert record.estimate is not None and record.objective is not None
     estimates = record.estimate(steps, config) if prepared is None else prepared[0]
     unscaled = estimates.advantages / scales.advantage_unit
-    advantages = _scaled(unscaled, weight, config.advantage_scaling, scales.advantage_rms)
+    advantages = _scaled(
+        unscaled, weight, config.advantage_scaling, scales.advantage_rms, estimates.importance
+    )
     objective = record.objective(steps, advantages, config)
     targets = estimates.value_targets
     errors = _squared_value_errors(steps, targets, config, scales, prepared)
@@ -159,13 +161,26 @@ def clipped_value_errors(
 
 
 def _scaled(
-    advantages: tf.Tensor, weight: tf.Tensor, scaling: str, rms: tf.Tensor | float
+    advantages: tf.Tensor,
+    weight: tf.Tensor,
+    scaling: str,
+    rms: tf.Tensor | float,
+    importance: tf.Tensor | float = 1.0,
 ) -> tf.Tensor:
+    """Returns the advantages [T, B] as --advantage_scaling says.
+
+    With "batch", rho A becomes rho (A - b), with the b that makes the mean over the batch 0. A
+    constant b leaves the expected gradient as it is, because the mean of rho grad log pi over mu is
+    0. The mean itself, taken from rho A, would move pi further from mu, or back.
+    """
     if scaling == "rms":
         return advantages / rms
     if scaling == "batch":
         count = tf.maximum(tf.reduce_sum(weight), 1.0)
-        centered = advantages - tf.reduce_sum(weight * advantages) / count
+        mean = tf.math.divide_no_nan(
+            tf.reduce_sum(weight * advantages), tf.reduce_sum(weight * importance)
+        )
+        centered = advantages - importance * mean
         std = tf.sqrt(tf.reduce_sum(weight * tf.square(centered)) / count)
         return centered / (std + 1e-8)
     return advantages

@@ -111,7 +111,8 @@ class PolicyGradients:
         steps = self._transitions(outputs, unroll)
         estimate = algorithm(self._config.loss.algorithm).estimate
         assert estimate is not None
-        return tuple(map(tf.transpose, (*estimate(steps, self._config.loss), steps.values)))
+        found = estimate(steps, self._config.loss)
+        return tuple(map(tf.transpose, (found.advantages, found.value_targets, steps.values)))
 
     def _of_part(
         self, minibatch: Minibatch, valid_steps: tf.Tensor | None

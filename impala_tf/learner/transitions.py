@@ -25,10 +25,12 @@ class Transitions(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What an algorithm learns from. Gradients do not flow through either field."""
+    """What an algorithm learns from. Gradients do not flow through any field."""
 
     advantages: tf.Tensor  # float32 [T, B]: weights of the policy gradient, not scaled
     value_targets: tf.Tensor  # float32 [T, B], in units of the rewards
+    # float32 [T, B]: clipped pi / mu that the advantages are already multiplied by; 1: by nothing
+    importance: tf.Tensor | float = 1.0
 
 
 class Objective(NamedTuple):

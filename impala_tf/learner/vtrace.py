@@ -19,10 +19,11 @@ _MAX_LOG_RHO = 20.0
 
 
 class VTraceReturns(NamedTuple):
-    """V-trace targets. Gradients do not flow through either field."""
+    """V-trace targets. Gradients do not flow through any field."""
 
     vs: tf.Tensor  # float32 [T, B]: value targets, v_s of equation (1)
     pg_advantages: tf.Tensor  # float32 [T, B]: rho_s (r_s + gamma v_{s+1} - V(x_s)), section 4.2
+    pg_rhos: tf.Tensor  # float32 [T, B]: these rho_s; 0 where no transition happened
 
 
 def from_importance_weights(
@@ -73,7 +74,7 @@ def from_importance_weights(
     vs_t_plus_1 = tf.concat([vs[1:], bootstrap_value[None]], axis=0)
     pg_rhos = tf.minimum(ratios, clip_pg_rho_threshold)
     pg_advantages = pg_rhos * (rewards + discounts * vs_t_plus_1 - values)
-    return VTraceReturns(tf.stop_gradient(vs), tf.stop_gradient(pg_advantages))
+    return VTraceReturns(*map(tf.stop_gradient, (vs, pg_advantages, pg_rhos)))
 
 
 def discounted_sums(deltas: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:

@@ -227,6 +227,44 @@ def test_scaling_by_the_batch_gives_mean_0_and_standard_deviation_1() -> None:
     assert np.std(scaled) == pytest.approx(1, rel=1e-4)
 
 
+@pytest.mark.parametrize("name", ["impala", "appo"])
+def test_scaling_by_the_batch_has_the_gradient_of_its_formula(name: str) -> None:
+    """Of advantages A that V-trace weights by rho: rho (A - sum(rho A) / sum(rho)) / std."""
+    steps = transitions(4)
+    valid = steps.valid.numpy()
+    ratios = np.exp(steps.log_probs.numpy() - steps.behaviour_log_probs.numpy())
+    rhos = np.minimum(ratios, 1.0)
+    weighted = np.array([[vtrace_advantage(steps, t, b) for b in range(B)] for t in range(T)])
+    total = sum(rhos[t, b] for t in range(T) for b in range(B) if valid[t, b])
+    mean = sum(weighted[t, b] for t in range(T) for b in range(B) if valid[t, b]) / total
+    expected = np.where(valid, weighted - rhos * mean, 0.0)
+    expected /= np.sqrt(np.mean(expected[valid] ** 2))
+    found = policy_gradient(steps, algorithm=name, surrogate_clipping=0.0)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["impala", "appo"])
+def test_equal_advantages_do_not_move_a_policy_that_has_moved_already(name: str) -> None:
+    """No action is better than another; what pi has come to prefer must not become likelier."""
+    steps = transitions(4)._replace(
+        rewards=tf.ones((T, B)),
+        discounts=tf.zeros((T, B)),
+        valid=tf.ones((T, B), tf.bool),
+        values=tf.zeros((T, B)),
+    )
+    found = policy_gradient(steps, algorithm=name, surrogate_clipping=0.2)
+    np.testing.assert_allclose(found, np.zeros((T, B)), atol=1e-6)
+
+
+def policy_gradient(steps: Transitions, **flags: Any) -> Floats:
+    """Returns the gradient of the policy's objective with respect to log pi(a|x), [T, B]."""
+    config = loss_config(advantage_scaling="batch", loss_reduction="sum", **flags)
+    with tf.GradientTape() as tape:
+        tape.watch(steps.log_probs)
+        loss = losses.compute(steps, config, Scales(0.0)).policy_gradient
+    return -tape.gradient(loss, steps.log_probs).numpy()
+
+
 def test_value_errors_are_in_units_of_the_normalised_values() -> None:
     steps = transitions()
     in_units = compute(steps, Scales(0.02, value_std=tf.constant(3.0)))
