@@ -51,6 +51,7 @@ from impala_tf.config.limits import (
     check_network,
     check_observation,
     check_own_network,
+    few_batches,
     problems,
 )
 from impala_tf.config.memory import check_fits, replay_bytes, replay_slots

@@ -11,7 +11,14 @@ from typing import Any
 from impala_tf.config import presets
 from impala_tf.config.algorithms import algorithm
 from impala_tf.config.compositions import composition
-from impala_tf.config.flag_values import BUILT_IN, Given, replace, to_dict, waits_for_updates
+from impala_tf.config.flag_values import (
+    BUILT_IN,
+    Given,
+    actors_wait,
+    replace,
+    to_dict,
+    waits_for_updates,
+)
 from impala_tf.config.flags import Config
 from impala_tf.config.plug_ins import split
 from impala_tf.types import Kind
@@ -19,6 +26,7 @@ from impala_tf.types import Kind
 _LONGEST_NAME = 100  # file systems allow 255 bytes
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
 _GRADIENTS = 2  # that wait: each is as large as all parameters, and is stale soon
+_MEASURED_ACTORS = 2  # with which the defaults were measured, see sandbox/continuous.md
 _STEPS_OF_A_PART = 128  # see docs/speed.md: with 32, an update takes 1.4 times as long
 # The end of a schedule, and where it starts.
 _SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy_cost"}
@@ -53,6 +61,8 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
         flags["batch_size"] = (
             flags["envs_per_actor"] if of_one else _unrolls_of_all_environments(flags)
         )
+    if given["minibatches"] is None and record.estimates_once:
+        flags["minibatches"] = _minibatches(flags)
     if flags["micro_batches"] is None:
         flags["micro_batches"] = _micro_batches(flags)
     if flags["acting"] is None:
@@ -156,6 +166,20 @@ def _micro_batches(flags: Mapping[str, Any]) -> int:
         return 1
     most = max(1, min(4, flags["batch_size"] * flags["unroll_length"] // _STEPS_OF_A_PART))
     return max(parts for parts in range(1, most + 1) if flags["batch_size"] % parts == 0)
+
+
+def _minibatches(flags: Mapping[str, Any]) -> int:
+    """Returns in how many parts a batch is split: each is no larger than it was when measured.
+
+    Where actors wait, a batch is as large as there are actors. With the parts of a few, those of
+    many would take far fewer gradient steps for each frame.
+    """
+    measured: int = flags["minibatches"]
+    if not actors_wait(flags["algorithm"], flags["synchronization"]):
+        return measured
+    unrolls = _MEASURED_ACTORS * flags["envs_per_actor"]
+    parts = -(-measured * flags["batch_size"] // unrolls)
+    return max(measured, min(parts, flags["batch_size"]))
 
 
 def _unrolls_of_all_environments(flags: Mapping[str, Any]) -> int:

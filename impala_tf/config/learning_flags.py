@@ -72,7 +72,7 @@ class OptimizerConfig:
     batches, so that consecutive updates use different ones. Default: preset."""
     minibatches: Derived[int] = DERIVED
     """ppo, pqn: parts of whole unrolls that a batch is split into, shuffled in every epoch.
-    Default: preset."""
+    Default: preset; where actors wait, more if there are more than two."""
     gradient_compression: Literal["none", "fp16"] = "none"
     """How learners send each other gradients: as float32, or as float16 in half the bytes."""
     micro_batches: Derived[int] = DERIVED

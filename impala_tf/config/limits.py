@@ -47,6 +47,7 @@ _UNIT_INTERVAL = (
 _C_INTS = ("max_episode_frames", "noop_max", "queue_capacity", "frame_skip", "stacked_frames")
 _LARGEST_C_INT = 2**31 - 1
 _LARGEST_FLOAT = 3.4e38  # of float32
+_ENOUGH_BATCHES = 100
 _LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and the engine adds one
 
 
@@ -197,6 +198,28 @@ def check_batches(config: Config) -> None:
             " (--algorithm=ppo, --synchronization), so a batch is one unroll of each of their"
             f" {environments} environments; leave the flag out"
         )
+
+
+def few_batches(config: Config, spec: EnvironmentSpec) -> str:
+    """Returns a warning if batches are so large that a run has few of them; '' if not.
+
+    Only where actors wait does the number of actors decide the size of a batch.
+
+    Args:
+      config: the run's.
+      spec: the level's specification.
+    """
+    learners = len(plug_ins.split(config.process.learner_hosts)) or 1
+    steps = config.optimizer.batch_size * config.optimizer.unroll_length * learners
+    frames = config.run.total_environment_frames
+    batches = frames / (steps * spec.frames_per_step)
+    if not waits_for_updates(config) or batches >= _ENOUGH_BATCHES:
+        return ""
+    return (
+        f"warning: {frames:,} frames are only {batches:.3g} batches of {steps:,} agent steps, one"
+        " unroll of every environment, so little may be learned; give fewer --num_actors or"
+        " --envs_per_actor, or more --total_environment_frames"
+    )
 
 
 def _level_problems(flags: dict[str, Any]) -> list[str]:

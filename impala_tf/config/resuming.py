@@ -82,7 +82,8 @@ def differences(
 
     Returns:
       {flag: (value of the run, value of the config)}. A value that neither gives, and that follows
-      from flags that may change, such as ppo's batch size from the number of actors, may differ.
+      from flags that may change, such as ppo's batch size from the number of actors, may differ. So
+      may one that is the preset's for some of their values only, such as ppo's minibatches.
     """
     values = {name: value for name, value in to_dict(config).items() if name not in MAY_CHANGE}
     found = {
@@ -95,7 +96,7 @@ def differences(
         name: pair
         for name, pair in found.items()
         if "given" in origins[name]
-        or (origins[name] != {"derived"} and not presets.follows_actors(name, pair))
+        or not ("derived" in origins[name] or presets.follows_actors(name, pair))
     }
     deciding = {name: found[name] for name in _DECIDING if name in found}
     given = {name: pair for name, pair in found.items() if "given" in origins[name]}

@@ -45,6 +45,8 @@ def display_of(training: LocalTraining) -> Display:
     display = Display(lambda: status.read_status(path), interval_s=interval_s)
     display.say(f"{training.spec.level_name}: {training.spec.protocol}")
     display.say(configs.schedule_line(training.config))
+    if few := configs.few_batches(training.config, training.spec):
+        display.say(few)
     display.start()
     return display
 
@@ -92,6 +94,8 @@ def _print_plan(training: LocalTraining) -> None:
         f"{optimizer.batch_size} unrolls of {optimizer.unroll_length} steps"
     )
     print(configs.schedule_line(config))
+    if few := configs.few_batches(config, spec):
+        print(few)
     print(f"{logdir.path}: {frames:,} of {total:,} frames so far")
 
 

@@ -214,9 +214,59 @@ def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:
     given = changed(algorithm="ppo", num_actors=3, envs_per_actor=8)
     config = configs.resolve(given, "atari")
     assert config.optimizer.batch_size == 24
-    assert (config.optimizer.updates_per_batch, config.optimizer.minibatches) == (4, 4)
+    assert (config.optimizer.updates_per_batch, config.optimizer.minibatches) == (4, 6)
     cluster = given.replace(actor_hosts="a,b,c,d", learner_hosts="x:1,y:1")
     assert configs.resolve(cluster, "atari").optimizer.batch_size == 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "continuous", "steps"),
+    [("vector", False, 2048), ("vector", True, 256), ("atari", False, 1024)],
+)
+def test_ppos_minibatches_stay_as_large_as_they_were_measured(
+    kind: Kind, continuous: bool, steps: int
+) -> None:
+    """With 4 parts of the batch of 64 cores, CartPole would have 92 gradient steps in all."""
+    for actors in (1, 2, 3, 16, 64):
+        config = configs.resolve(changed(algorithm="ppo", num_actors=actors), kind, continuous)
+        configs.check_batches(config)
+        optimizer = config.optimizer
+        batch = optimizer.batch_size * optimizer.unroll_length
+        measured = configs.resolve(changed(algorithm="ppo", num_actors=2), kind, continuous)
+        assert batch / optimizer.minibatches == (steps if actors > 1 else steps / 2)
+        assert actors > 2 or optimizer.minibatches == measured.optimizer.minibatches
+    launched = changed(algorithm="ppo", batch_size=config.optimizer.batch_size, num_actors=64)
+    assert configs.resolve(launched, kind, continuous).optimizer == config.optimizer
+
+
+def test_minibatches_are_as_given_and_never_empty() -> None:
+    def parts(**flags: Any) -> int:
+        config = configs.resolve(changed(num_actors=64, **flags), "vector")
+        configs.check_batches(config)
+        return int(config.optimizer.minibatches)
+
+    assert parts(algorithm="ppo", minibatches=4) == 4
+    assert parts(algorithm="ppo", envs_per_actor=1) == 64
+    assert parts(algorithm="pqn") == 4  # its actors do not wait
+    assert parts(algorithm="pqn", synchronization="trajectory") == 128
+
+
+def test_a_run_of_few_batches_is_said_to_be_one() -> None:
+    """On 64 cores, ppo's batches of CartPole are so large that six of them are all of its run."""
+    spec = EnvironmentSpec(
+        "Level-v0", "vector", ObservationSpec("vector", (3,)), DISCRETE, 0, 1, "made up"
+    )
+
+    def warning(**flags: Any) -> str:
+        return configs.few_batches(configs.resolve(changed(**flags), "vector"), spec)
+
+    assert warning(algorithm="ppo", num_actors=64) == (
+        "warning: 1,500,000 frames are only 5.72 batches of 262,144 agent steps, one unroll of"
+        " every environment, so little may be learned; give fewer --num_actors or --envs_per_actor,"
+        " or more --total_environment_frames"
+    )
+    assert warning(algorithm="ppo", num_actors=2) == ""
+    assert warning(num_actors=64, total_environment_frames=1000) == ""  # nobody waits
 
 
 DISCRETE, CONTINUOUS = ActionSpec("discrete", (4,)), ActionSpec("continuous", (2,))

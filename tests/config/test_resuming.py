@@ -84,7 +84,10 @@ def test_how_long_and_where_a_run_trains_may_change(flag: str, value: Any) -> No
 
 def test_what_follows_from_the_number_of_actors_may_change_unless_it_was_given() -> None:
     """Ppo's batch is an unroll of every environment, so another machine has another batch."""
-    assert differing({"algorithm": "ppo", "num_actors": 2}, {"algorithm": "ppo"}) == []
+    for actors in (2, 16):
+        few, many = {"algorithm": "ppo", "num_actors": 2}, {"algorithm": "ppo"}
+        assert differing(few, {**many, "num_actors": actors}) == []
+        assert differing({**many, "num_actors": actors}, few) == []
     given = {"algorithm": "ppo", "batch_size": 7}
     assert differing(given, {"algorithm": "ppo"}) == ["batch_size"]
     assert differing({"algorithm": "ppo"}, given) == ["batch_size"]
