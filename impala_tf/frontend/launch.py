@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from impala_tf.config import ConfigError, Given, command_line, user_commands
+from impala_tf.config import ConfigError, Given, actors_wait, command_line, user_commands
 from impala_tf.frontend import overview, project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
@@ -51,7 +51,7 @@ def launch(
     plan, passwords = plan_of(given, sys.executable)
     check_secrets(given)
     logdir = Path(given["logdir"]).resolve()
-    for line in overview.warnings(plan):
+    for line in overview.warnings(plan, actors_wait(given["algorithm"], given["synchronization"])):
         print(line, file=sys.stderr)
     code = snapshot.take(project.own_names(given))
     plan = snapshot.with_code(plan, code.digest)

@@ -53,12 +53,17 @@ def text(plan: Plan) -> str:
     return "".join(f"{line}\n" for line in (*rows, total))
 
 
-def warnings(plan: Plan) -> list[str]:
+def warnings(plan: Plan, waits: bool = False) -> list[str]:
     """Returns one line for each learner that other machines of the plan probably cannot reach.
 
     A machine behind a forwarded port has a loopback address here, so the CSV itself looks right.
+    Another line says if learners get more than they can learn from.
+
+    Args:
+      plan: of the launch.
+      waits: whether actors wait for the update that uses their last unroll.
     """
-    found = []
+    found = _unequal_learners(plan) if waits else []
     learners = [process for process in plan.processes if process.is_learner]
     for number, learner in enumerate(learners):
         host, _ = plan.address_of(learner)
@@ -76,6 +81,27 @@ def warnings(plan: Plan) -> list[str]:
                 "(unless a tunnel of your own carries that port there)"
             )
     return found
+
+
+def _unequal_learners(plan: Plan) -> list[str]:
+    """Returns a line if some learners have more environments: all batches are the smallest one."""
+    actors = [process for process in plan.processes if not process.is_learner]
+    learners = len(plan.learner_hosts)
+    envs = [_count_environments(actors[rank::learners]) for rank in range(learners)]
+    known = [each for each in envs if each is not None]
+    unused = sum(known) - learners * min(known, default=0)
+    if len(known) < learners or not unused:
+        return []
+    fewer = len(actors) // learners * learners
+    right = "give all actors the same number of environments"
+    if len(actors) > fewer:
+        fitting = " or ".join(str(each) for each in (fewer, fewer + learners) if each)
+        right = f"{fitting} actors fit"
+    return [
+        f"warning: what {unused} of the environments play is dropped: actors wait for updates"
+        f" (--algorithm=ppo, --synchronization), so all learners have batches of {min(known)}"
+        f" unrolls; {right}"
+    ]
 
 
 def _login(node: NodeSpec) -> str:
@@ -128,14 +154,19 @@ def machine_called(plan: Plan, host: str) -> NodeSpec:
 
 def _environments(processes: Iterable[ProcessSpec]) -> str:
     """Returns how many environments actors have, or '?' if a default decides that."""
+    total = _count_environments(processes)
+    return "?" if total is None else f"{total:,}"
+
+
+def _count_environments(processes: Iterable[ProcessSpec]) -> int | None:
     flag, total = "--envs_per_actor=", 0
     for process in processes:
         if not process.is_learner:
             words = [word for word in process.arguments if word.startswith(flag)]
             if not words:
-                return "?"
+                return None
             total += int(words[-1].removeprefix(flag))
-    return f"{total:,}"
+    return total
 
 
 def _listens(plan: Plan, processes: Iterable[ProcessSpec]) -> list[str]:

@@ -54,6 +54,30 @@ def test_a_dry_run_on_this_machine_starts_nothing(tmp_path):
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.parametrize("flags", [{"algorithm": "ppo"}, {"synchronization": "trajectory"}])
+def test_actors_that_do_not_divide_by_the_learners_are_said_to_waste_play(config, flags):
+    learners = ["job,ip,tf_port,envs", "learner,10.9.9.1,8001,", "learner,10.9.9.2,8001,"]
+
+    def warning(*actors: str, **more: str) -> str:
+        path = Path(str(config.cluster.workers_csv_path))
+        path.write_text("\n".join([*learners, *actors]) + "\n")
+        return "".join(
+            line for line in ssh.render(config.replace(**more)).splitlines() if "warning" in line
+        )
+
+    actor = "actor,10.9.9.3,,"
+    assert warning(*[actor] * 5, **flags) == (
+        "warning: what 16 of the environments play is dropped: actors wait for updates"
+        " (--algorithm=ppo, --synchronization), so all learners have batches of 32 unrolls; 4 or 6"
+        " actors fit"
+    )
+    assert warning(*[actor] * 3, f"{actor}20", **flags).endswith(
+        "32 unrolls; give all actors the same number of environments"
+    )
+    assert warning(*[actor] * 4, **flags) == ""
+    assert warning(*[actor] * 5) == ""
+
+
 def test_a_learner_on_loopback_is_named_if_others_must_reach_it(config, monkeypatch):
     """Machines behind forwarded ports have loopback addresses, so the CSV looked right."""
     monkeypatch.setattr("impala_tf.frontend.launch.connected", unexpected)

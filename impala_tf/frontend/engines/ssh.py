@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from impala_tf.config import Given
+from impala_tf.config import Given, actors_wait
 from impala_tf.frontend import overview
 from impala_tf.frontend.engines.engine import Hooks
 from impala_tf.frontend.launch import check_secrets, launch
@@ -24,7 +24,8 @@ def render(given: Given) -> str:
     """Returns a row per machine: what it would run; see `engine.Engine`. Opens no connection."""
     plan, _ = plan_of(given, sys.executable)
     check_secrets(given)
-    return overview.text(plan) + "".join(f"{line}\n" for line in overview.warnings(plan))
+    waits = actors_wait(given["algorithm"], given["synchronization"])
+    return overview.text(plan) + "".join(f"{line}\n" for line in overview.warnings(plan, waits))
 
 
 def submit(given: Given, hooks: Hooks) -> int:
