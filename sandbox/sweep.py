@@ -201,9 +201,11 @@ def main(arguments: list[str]) -> int:
     refuse_other_runs(options.folder, {"search": options.search, "flags": flags})
     study = optuna.create_study(
         study_name="sweep", storage=f"sqlite:///{options.folder}/study.db", load_if_exists=True,
-        direction="maximize", sampler=optuna.samplers.TPESampler(seed=options.seed),
+        direction="maximize",
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
     )  # fmt: skip
+    # A sampler does not remember what it has drawn: with the same seed it would draw it again.
+    study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(study.trials))
     sweep = Sweep(options.folder, spaces, flags)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, sweep.stop)

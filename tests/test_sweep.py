@@ -47,6 +47,16 @@ def test_a_sweep_of_which_no_trial_trains_fails(tmp_path):
     assert "fail" in out and "best:" not in out
 
 
+@pytest.mark.slow
+def test_a_resumed_sweep_does_not_try_the_same_again(tmp_path):
+    search = ["--trials=1", "--search=learning_rate=1e-4..1e-2"]
+    for trials in (1, 2):  # what failed does not count
+        sweep(tmp_path, *search, "--", "--level_name=Nothing-v1")
+        table = (tmp_path / "trials.csv").read_text().splitlines()
+        assert len(table) == 1 + trials
+    assert len({line.split(",")[3] for line in table[1:]}) == 2
+
+
 @pytest.mark.long
 def test_a_sweep_finds_flags_and_resumes(tmp_path):
     search = ["--search=learning_rate=log:1e-4..1e-2", "--search=unroll_length=1.6e1..32"]
