@@ -228,9 +228,10 @@ class ProcessConfig:
     """An actor whose environments take longer than this for a step, or to be made, is restarted:
     they hang."""
     parameter_lag: int = 1
-    """An actor fetches parameters once its copy is this many learner updates behind. More saves
-    network traffic: a set of parameters is often larger than an unroll. ppo's actors always wait
-    for new ones."""
+    """An actor fetches parameters once its copy is this many learner updates behind. Each gradient
+    step counts, of which a batch has several (--updates_per_batch, --minibatches; 8 on robots).
+    More saves network traffic: a set of parameters is often larger than an unroll. ppo's actors
+    always wait for new ones."""
     parameter_compression: Literal["none", "bf16"] = "none"
     """How learners send actors parameters: as float32, or as bfloat16 in half the bytes. A policy
     of rounded parameters acts a little differently; V-trace corrects for it."""
