@@ -57,4 +57,15 @@ ALGORITHM = Algorithm(
     estimate=estimate,
     objective=objective,
     own_flags=(*POLICY_FLAGS, "vtrace_lambda", "updates_per_batch"),
+    # Measured, see sandbox/continuous.md. Nothing is clipped, so a batch has two uses, not eight.
+    continuous_defaults={
+        "agent_name": "SeparateMLPAgent",
+        "discounting": 0.993,
+        "total_environment_frames": 2_000_000,
+        "envs_per_actor": 8,
+        "batch_size": 4,
+        "unroll_length": 64,
+        "learning_rate": 7e-4,
+        "learning_rate_end": 0.0,
+    },
 )

@@ -189,8 +189,8 @@ def values(
         preset_values.update(TUNED_ROBOTS)
     if actors < MANY_ACTORS and following_actors(preset, kind, name):
         preset_values.update(SMALL_BATCHES)
-    if name is not None:
-        preset_values.update(algorithm(name).defaults_on(kind, continuous), algorithm=name)
+    if name not in (None, preset_values["algorithm"]):  # of its own one, the preset has the values
+        preset_values.update(algorithm(str(name)).defaults_on(kind, continuous), algorithm=name)
     return preset_values
 
 

@@ -187,6 +187,18 @@ def test_robots_take_many_steps_on_small_batches_unless_another_algorithm_is_ask
     assert configs.resolve(Given(), "image", continuous=True).optimizer.updates_per_batch < 8
 
 
+def test_impala_has_a_robots_network_and_learning_rate_but_not_in_the_papers_preset() -> None:
+    """With those of CartPole, a rate of 2.5e-3 among them, a robot does not learn to run."""
+    given = changed(algorithm="impala")
+    robots = configs.resolve(given, "vector", continuous=True)
+    assert robots.agent.agent_name == "SeparateMLPAgent"
+    assert robots.optimizer.learning_rate == 7e-4
+    assert robots.optimizer.batch_size * robots.optimizer.unroll_length == 256
+    assert configs.resolve(given, "vector").agent.agent_name == "MLPAgent"
+    paper = configs.resolve(changed(preset="paper"), "vector", continuous=True)
+    assert configs.resolve(given.replace(preset="paper"), "vector", continuous=True) == paper
+
+
 def test_ppo_takes_many_steps_on_robots_too() -> None:
     """With those of CartPole, a rate of 2.5e-3 among them, a robot does not learn to run."""
     robots = configs.resolve(changed(algorithm="ppo", num_actors=2), "vector", continuous=True)
