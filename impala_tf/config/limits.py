@@ -47,7 +47,7 @@ _UNIT_INTERVAL = (
 _C_INTS = ("max_episode_frames", "noop_max", "queue_capacity", "frame_skip", "stacked_frames")
 _LARGEST_C_INT = 2**31 - 1
 _LARGEST_FLOAT = 3.4e38  # of float32
-_ENOUGH_BATCHES = 100
+_ENOUGH_BATCHES = 30
 _LAST_PROCGEN_LEVEL = 2**31 - 2  # seeds are C ints, and the engine adds one
 
 

@@ -24,10 +24,10 @@ class RunningMoments(snt.Module):
       decay: weight of what was before, at each update.
       size: how many separate statistics there are. Arguments and properties are [size], or [] if
         there is one.
-      holds: whether the variance rises to 1 / 16 of the newest values' at once, and falls by at most
-        1e-4 of itself at each update. The targets of a level with rare rewards are mostly the
-        baseline's own noise. A deviation that followed it down would keep that noise as large as
-        errors of 1, which drown the policy's gradient.
+      holds: whether the variance rises at once to 1 / 16 of that of the newest values, and falls by
+        at most 1e-4 of itself at each update. The targets of a level with rare rewards are mostly
+        the baseline's own noise. A deviation that followed it down would keep that noise as large
+        as errors of 1, which drown the policy's gradient.
     """
 
     def __init__(self, decay: float, size: int = 1, holds: bool = False) -> None:

@@ -59,10 +59,10 @@ def test_a_rare_return_keeps_the_unit_of_values_from_shrinking_to_their_noise() 
     for update in range(400):
         values = rng.normal(0, 1e-3, size=128)
         values[:32] += 0.9 * (update in (50, 100))
-        moved = np.mean(values) - float(moments.mean)
+        moved, newest = np.mean(values) - float(moments.mean), float(np.var(values))
         share = 0.001 / (1.0 - 0.999 ** (update + 1))
-        usual = (1 - share) * (variance + share * moved**2) + share * np.var(values)
-        variance = max(usual, np.var(values) / 16, (1 - 1e-4) * variance)
+        usual = float((1 - share) * (variance + share * moved**2) + share * newest)
+        variance = max(usual, newest / 16, (1 - 1e-4) * variance)
         for each in (moments, average):
             each.add(*sums(values.astype(np.float32), each.mean))
         if update in (49, 50, 100, 399):
