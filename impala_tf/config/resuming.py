@@ -129,4 +129,4 @@ def actors_change(saved: Mapping[str, Any], config: Config) -> str:
         else f"{' '.join(to_flag(name, old) for name, (old, _) in changed.items())} keeps the old"
         " values"
     )
-    return f"for another number of actors than before, the run goes on with {now}; {keeping}"
+    return f"the number of actors has changed, so the run continues with {now}; {keeping}"

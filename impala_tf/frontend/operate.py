@@ -190,7 +190,7 @@ def _new_actors(record: Record, plan: Plan) -> list[Any]:
 def revoke(logdir: Path, host: str) -> int:
     """Ends a machine's part in a run for good, whoever holds a copy of its certificate.
 
-    Learners refuse the machine's certificate from then on; the run goes on without its actors.
+    Learners refuse the machine's certificate from then on; the run continues without its actors.
     """
     record = load(logdir)
     node = overview.machine_called(record.plan, host)

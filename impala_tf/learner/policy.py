@@ -240,7 +240,7 @@ class PolicyStep(GradientStep):
 
 def value_moments(agent: Agent) -> RunningMoments:
     """Returns new moments of value targets, of each level; `ValueNormalizer` keeps them."""
-    return RunningMoments(_VALUE_DECAY, agent.num_levels, holds=True)
+    return RunningMoments(_VALUE_DECAY, agent.num_levels)
 
 
 class ValueNormalizer(snt.Module):

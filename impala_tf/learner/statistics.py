@@ -10,8 +10,7 @@ import tensorflow as tf
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.types import Nest
 
-_MIN_STD = 1e-2
-_LEAST_OF_NEWEST, _FALL = 1 / 16, 1e-4
+_MIN_RMS, _MIN_STD = 0.01, 0.1
 FORMAT = 2
 """Of statistics in checkpoints. 1: sums and mean squares, which lose the deviation of numbers that
 are far from 0; `convert` makes 2 of them."""
@@ -24,15 +23,10 @@ class RunningMoments(snt.Module):
       decay: weight of what was before, at each update.
       size: how many separate statistics there are. Arguments and properties are [size], or [] if
         there is one.
-      holds: whether the variance rises at once to 1 / 16 of that of the newest values, and falls by
-        at most 1e-4 of itself at each update. The targets of a level with rare rewards are mostly
-        the baseline's own noise. A deviation that followed it down would keep that noise as large
-        as errors of 1, which drown the policy's gradient.
     """
 
-    def __init__(self, decay: float, size: int = 1, holds: bool = False) -> None:
+    def __init__(self, decay: float, size: int = 1) -> None:
         super().__init__()
-        self._holds = holds
         self._decay = decay
         shape = () if size == 1 else (size,)
         self._weight, self._mean, self._variance = (
@@ -61,12 +55,7 @@ class RunningMoments(snt.Module):
         moved = total / count
         variance = tf.maximum(squares / count - tf.square(moved), 0.0)
         before = self._variance + share * tf.square(moved)
-        average = (1.0 - share) * before + share * variance
-        if self._holds:
-            newest = _LEAST_OF_NEWEST * some * variance
-            held = (1.0 - _FALL * some) * self._variance
-            average = tf.maximum(average, tf.maximum(newest, held))
-        self._variance.assign(average)
+        self._variance.assign((1.0 - share) * before + share * variance)
         self._mean.assign_add(share * moved)
         self._weight.assign(weight)
 
@@ -90,11 +79,16 @@ class RunningMoments(snt.Module):
         entropy bonus would mean nothing beside it.
         """
         rms = tf.sqrt(self._variance + tf.square(self._mean))
-        return tf.where(self._weight > 0.0, tf.maximum(rms, _MIN_STD), 1.0)
+        return tf.where(self._weight > 0.0, tf.maximum(rms, _MIN_RMS), 1.0)
 
     @property
     def std(self) -> tf.Tensor:
-        """The standard deviation, not below 0.01; 1 before the first `add`."""
+        """The standard deviation, not below 0.1; 1 before the first `add`.
+
+        Where rewards are rare, most value targets are the baseline's own noise. A deviation that
+        followed it down would keep that noise as large as real errors, and a reward would be
+        hundreds of deviations away: both drown the policy's gradient.
+        """
         std = tf.maximum(tf.sqrt(self._variance), _MIN_STD)
         return tf.where(self._weight > 0.0, std, 1.0)
 

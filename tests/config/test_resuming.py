@@ -105,11 +105,11 @@ def test_a_run_goes_on_with_more_actors_than_small_steps_are_for() -> None:
 
 
 def test_a_resume_says_what_another_number_of_actors_changes_and_how_to_keep_it() -> None:
-    """An Atari run of 2 cores goes on with 16: a quarter of the gradient steps for each frame."""
+    """An Atari run of 2 cores continues with 16: a quarter of the gradient steps for each frame."""
     few = resolved(num_actors=2)
     line = configs.actors_change(configs.to_dict(few), resolved(num_actors=16))
     assert line == (
-        "for another number of actors than before, the run goes on with --batch_size=16, not 4,"
+        "the number of actors has changed, so the run continues with --batch_size=16, not 4,"
         " --ring_batches=4, not 16, --learning_rate=0.0005, not 0.00035,"
         " --learning_rate_end=5e-05, not 7e-05; --batch_size=4 --ring_batches=16"
         " --learning_rate=0.00035 --learning_rate_end=7e-05 keeps the old values"

@@ -50,38 +50,13 @@ def test_an_update_of_no_values_changes_nothing() -> None:
         assert variable.numpy() == value
 
 
-def test_a_rare_return_keeps_the_unit_of_values_from_shrinking_to_their_noise() -> None:
-    """With the noise as unit, a rare return is 90 units away, and its error drowns the policy's."""
+def test_the_unit_of_values_does_not_shrink_to_the_noise_of_a_baseline_without_rewards() -> None:
+    """With that unit, a reward is hundreds of units away, and its error drowns the policy's."""
     rng = np.random.default_rng(0)
-    moments = RunningMoments(decay=0.999, holds=True)
-    average = RunningMoments(decay=0.999)
-    variance = 0.0
-    for update in range(400):
-        values = rng.normal(0, 1e-3, size=128)
-        values[:32] += 0.9 * (update in (50, 100))
-        moved, newest = np.mean(values) - float(moments.mean), float(np.var(values))
-        share = 0.001 / (1.0 - 0.999 ** (update + 1))
-        usual = float((1 - share) * (variance + share * moved**2) + share * newest)
-        variance = max(usual, newest / 16, (1 - 1e-4) * variance)
-        for each in (moments, average):
-            each.add(*sums(values.astype(np.float32), each.mean))
-        if update in (49, 50, 100, 399):
-            expected = max(variance, 1e-4) ** 0.5
-            assert float(moments.std) == pytest.approx(expected, rel=2e-2), update
-    assert float(moments.std) > 0.1
-    assert float(average.std) < 0.05
-
-
-def test_a_unit_that_is_held_is_that_of_the_values_if_rewards_are_frequent() -> None:
-    rng = np.random.default_rng(0)
-    moments = RunningMoments(decay=0.999, holds=True)
-    for _ in range(200):
-        values = rng.normal(5, 2, size=128) * rng.uniform(0.5, 1.5)
-        moments.add(*sums(values.astype(np.float32), moments.mean))
-    before = [variable.numpy() for variable in moments.variables]
-    moments.add(*[tf.constant(0.0)] * 3)
-    assert [variable.numpy() for variable in moments.variables] == before
-    assert 2.0 < float(moments.std) < 3.5
+    moments = RunningMoments(decay=0.9)
+    for _ in range(50):
+        moments.add(*sums(rng.normal(0, 1e-3, 128).astype(np.float32), moments.mean))
+    assert float(moments.std) == pytest.approx(0.1)
 
 
 def test_values_stay_what_they_were_when_their_unit_changes() -> None:

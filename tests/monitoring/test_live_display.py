@@ -268,7 +268,7 @@ def test_the_rate_is_smoothed_and_ignores_frames_from_before_a_resume():
     assert 40.0 < rate.per_s < 80.0
 
 
-def test_the_rate_starts_anew_when_frames_go_back():
+def test_the_rate_starts_again_when_frames_go_back():
     """Of a learner that resumes from its checkpoint: it has not lost its speed."""
     rate = FrameRate(time_constant_s=60.0)
     rate.update(10_000, 100.0)

@@ -1,7 +1,7 @@
 """Decides which learners of a run train together, attempt after attempt.
 
 The supervisor of each learner polls `join` while its learner is *not* running. Once all learners
-wait, they start together. After that, the run goes on without a learner that stays away, and takes
+wait, they start together. After that, the run continues without a learner that stays away, and takes
 it back in when it returns.
 
 Learner 0 leads: its machine has the checkpoints, so no group starts without it. If the network
