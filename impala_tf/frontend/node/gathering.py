@@ -1,8 +1,8 @@
 """Decides which learners of a run train together, attempt after attempt.
 
 The supervisor of each learner polls `join` while its learner is *not* running. Once all learners
-wait, they start together. After that, the run continues without a learner that stays away, and takes
-it back in when it returns.
+wait, they start together. After that, the run continues without a learner that stays away, and
+takes it back in when it returns.
 
 Learner 0 leads: its machine has the checkpoints, so no group starts without it. If the network
 splits, the learners that cannot reach learner 0 wait; there are never two groups.
