@@ -71,6 +71,7 @@ class Run:
         self._stop = threading.Event()
         self._kill = threading.Event()
         self._failure: BaseException | None = None
+        self._last: status.Status | None = None  # it stays while none can be read
         if training.is_complete:
             print(training.complete_lines())
             training.close()
@@ -90,7 +91,7 @@ class Run:
     @property
     def progress(self) -> Progress:
         """How far the run is, as its learner said last."""
-        last = status.read_status(Logdir(self.logdir).status())
+        self._last = last = status.read_status(Logdir(self.logdir).status()) or self._last
         total = self._training.config.run.total_environment_frames
         if last is None:
             state = "starting"

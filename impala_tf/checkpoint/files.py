@@ -109,6 +109,26 @@ def find(
     Raises:
       ConfigError: there are checkpoints, but none is whole.
     """
+    while True:
+        listed = _listing(directory)
+        found, damaged = _search(directory, accept)
+        # Meanwhile, the run's own process may have replaced or removed what seems damaged.
+        if not damaged or listed == _listing(directory):
+            break
+    if damaged and found is None:
+        raise ConfigError(
+            [f"{path}: is damaged ({why})" for path, why in damaged.items()]
+            + [
+                f"{directory}: no checkpoint is whole; restore one from a copy, or start a new run"
+                " with another --logdir"
+            ]
+        )
+    return found
+
+
+def _search(
+    directory: Path, accept: Callable[[Path, Any], None]
+) -> tuple[Newest | None, dict[Path, str]]:
     damaged: dict[Path, str] = {}
     for path in reversed(checkpoints(directory)):
         try:
@@ -117,16 +137,15 @@ def find(
         except DamagedError as why:
             damaged[path] = str(why)
             continue
-        return Newest(path, state, damaged)
-    if damaged:
-        raise ConfigError(
-            [f"{path}: is damaged ({why})" for path, why in damaged.items()]
-            + [
-                f"{directory}: no checkpoint is whole; restore one from a copy, or start a new run"
-                " with another --logdir"
-            ]
-        )
-    return None
+        return Newest(path, state, damaged), damaged
+    return None, damaged
+
+
+def _listing(directory: Path) -> list[tuple[str, int]]:
+    if not directory.is_dir():
+        return []
+    with os.scandir(directory) as entries:
+        return sorted((entry.name, entry.inode()) for entry in entries)
 
 
 def damage_line(path: Path, reason: str, used: Path) -> str:

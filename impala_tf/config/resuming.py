@@ -106,7 +106,8 @@ def differences(
 def actors_change(saved: Mapping[str, Any], config: Config) -> str:
     """Returns what a resumed run learns with otherwise than before, in words; '' if nothing.
 
-    These are values that nobody gave, and that follow from the number of actors for each learner.
+    These are values that nobody gave, and that follow from how many environments, actors and
+    learners there are.
 
     Args:
       saved: {flag: resolved value} of the run, which `differences` does not tell from the config's.
@@ -124,9 +125,12 @@ def actors_change(saved: Mapping[str, Any], config: Config) -> str:
     now = ", ".join(f"{to_flag(name, value)}, not {old}" for name, (old, value) in changed.items())
     # Where actors wait, another batch than theirs may never be complete.
     keeping = (
-        "as many of them as before keep the old values"
-        if waits_for_updates(config)
+        "as many environments for each learner as before keep the old values"
+        if waits_for_updates(config) and "batch_size" in changed
         else f"{' '.join(to_flag(name, old) for name, (old, _) in changed.items())} keeps the old"
         " values"
     )
-    return f"the number of actors has changed, so the run continues with {now}; {keeping}"
+    return (
+        "defaults that follow from the numbers of actors and environments have changed, so the run"
+        f" continues with {now}; {keeping}"
+    )

@@ -144,6 +144,7 @@ class Launcher:
             "code": node.code,
             "addresses": [node.address] if learners and node.address else [],
             "ports": [plan.address_of(each) for each in learners],
+            "names": sorted({plan.address_of(each)[0] for each in learners}),
             "start_at_boot": self.record.start_at_boot,
         }
         try:

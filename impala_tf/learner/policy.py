@@ -14,7 +14,7 @@ from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import losses
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.losses import Losses, Scales
-from impala_tf.learner.statistics import RunningMoments
+from impala_tf.learner.statistics import FORMAT, RunningMoments
 from impala_tf.learner.step import GradientStep, Learned, dense_gradients
 from impala_tf.learner.transitions import Estimates, Minibatch, Transitions
 from impala_tf.types import EnvironmentSpec, Nest, NetworkOutput, Unroll
@@ -196,10 +196,12 @@ class PolicyStep(GradientStep):
             if part is not None:
                 part.convert()
 
-    def refresh(self) -> None:
-        """Gives the baseline the unit of the value targets' moments."""
+    def refresh(self, statistics_format: int = FORMAT) -> None:
+        """Gives the baseline the unit of the value targets' moments. Values stay what they were."""
         if self._values is not None:
-            self.agent.policy_heads.unit.assign(self._values.mean, self._values.std)
+            heads, mean = self.agent.policy_heads, self._values.mean
+            heads.unit.assign(mean, self._values.std_in(statistics_format))
+            heads.set_unit(mean, self._values.std)
 
     def compile(self, spec: EnvironmentSpec) -> None:
         """Makes the graph of `step` now; minibatches of a prepared batch have no fixed size."""

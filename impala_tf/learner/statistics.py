@@ -10,10 +10,11 @@ import tensorflow as tf
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.types import Nest
 
-_MIN_RMS, _MIN_STD = 0.01, 0.1
-FORMAT = 2
+_MIN_RMS = 0.01
+_MIN_STDS = (0.01, 0.01, 0.1)  # of the formats
+FORMAT = 3
 """Of statistics in checkpoints. 1: sums and mean squares, which lose the deviation of numbers that
-are far from 0; `convert` makes 2 of them."""
+are far from 0; `convert` makes 2 of them. 2: values are predicted in units of at least 0.01."""
 
 
 class RunningMoments(snt.Module):
@@ -89,7 +90,11 @@ class RunningMoments(snt.Module):
         followed it down would keep that noise as large as real errors, and a reward would be
         hundreds of deviations away: both drown the policy's gradient.
         """
-        std = tf.maximum(tf.sqrt(self._variance), _MIN_STD)
+        return self.std_in(FORMAT)
+
+    def std_in(self, statistics_format: int) -> tf.Tensor:
+        """Returns the unit in which the baseline of a checkpoint of a format predicts."""
+        std = tf.maximum(tf.sqrt(self._variance), _MIN_STDS[statistics_format - 1])
         return tf.where(self._weight > 0.0, std, 1.0)
 
 

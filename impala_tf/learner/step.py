@@ -17,7 +17,7 @@ from impala_tf.learner import device
 from impala_tf.learner.group import Float16Gradients, LearnerGroup
 from impala_tf.learner.observing import Observer
 from impala_tf.learner.optimizers import make_optimizer
-from impala_tf.learner.statistics import lasting_statistics, observation_statistics
+from impala_tf.learner.statistics import FORMAT, lasting_statistics, observation_statistics
 from impala_tf.types import EnvironmentSpec, Nest, Unroll
 
 
@@ -144,8 +144,12 @@ class GradientStep(abc.ABC):
             ):
                 target.assign(variable)
 
-    def refresh(self) -> None:
-        """Makes what follows from variables of checkpoints fit them again. By default, nothing."""
+    def refresh(self, statistics_format: int = FORMAT) -> None:
+        """Makes what follows from variables of checkpoints fit them again. By default, nothing.
+
+        Args:
+          statistics_format: of the checkpoint.
+        """
         return
 
     @abc.abstractmethod

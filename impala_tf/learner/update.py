@@ -137,9 +137,10 @@ class Learner:
         self.agent_steps = int(counters["agent_steps"])
         self.environment_frames = int(counters["environment_frames"])
         self._schedules.kl_factor = counters.get("kl_factor", 1.0)
-        if counters.get("statistics_format", 1) < statistics.FORMAT:
+        saved_format = int(counters.get("statistics_format", 1))
+        if saved_format == 1:
             self._step.convert_statistics()
-        self._step.refresh()
+        self._step.refresh(saved_format)
 
     def not_finite(self) -> list[str]:
         """Returns the names of variables that hold a NaN or an infinity."""

@@ -85,7 +85,7 @@ class Display:
     def say(self, line: str) -> None:
         """Prints a line; it stays above the live panel."""
         with self._writing():
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
     def stop(self, final_line: str) -> None:
         """Ends the display; the last status stays on the screen, with `final_line` below it."""

@@ -102,6 +102,9 @@ class Status(TypedDict):
 
 
 _BLOCK, _SPARE = 4096, 512
+_RETRY_S = 0.25
+PATIENCE_S = 10.0
+"""For `read_status` where its answer is the last word on a run."""
 
 
 def write_status(path: Path, status: Status) -> None:
@@ -126,14 +129,25 @@ def write_status(path: Path, status: Status) -> None:
             file.truncate()
 
 
-def read_status(path: Path) -> Status | None:
+def read_status(path: Path, patience_s: float = 0.0) -> Status | None:
     """Returns what was written last.
 
     None before the first write, in the middle of one, or where the file cannot be read: network
     file systems fail for a moment now and then, which is no reason to stop a run.
+
+    Args:
+      path: of status.json.
+      patience_s: how long to try again if it is there and cannot be read.
     """
-    try:
-        status: Status = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return status
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
+            status: Status = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            if time.monotonic() >= until_s:
+                return None
+            time.sleep(_RETRY_S)
+        else:
+            return status

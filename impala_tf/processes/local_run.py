@@ -107,7 +107,7 @@ def _print_next_commands(training: LocalTraining) -> None:
         test.append("--video")
     if suites.modules(given.environment) or plug_ins.modules(given.everything()):
         test.append("--trust_level_module")  # this run has imported it already
-    last = status.read_status(logdir.status())
+    last = status.read_status(logdir.status(), status.PATIENCE_S)
     if last is not None and last["state"] != "done":
         print("to resume:  ", user_commands.run_experiment(*resume))
     print("to evaluate:", user_commands.run_experiment(*test))

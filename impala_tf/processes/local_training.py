@@ -229,7 +229,7 @@ class LocalTraining:
 
     def final_line(self) -> str:
         """Returns how far the run came, in a line."""
-        last = status.read_status(self.logdir.status())
+        last = status.read_status(self.logdir.status(), status.PATIENCE_S)
         if last is None and self.frames:
             return f"stopped: nothing was added to the run's {self.frames:,} frames"
         if last is None:

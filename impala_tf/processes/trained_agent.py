@@ -13,7 +13,6 @@ from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError, algorithm
 from impala_tf.learner.policy import ValueNormalizer, value_moments
-from impala_tf.learner.statistics import FORMAT
 from impala_tf.processes.common import logdir_of
 from impala_tf.types import EnvironmentSpec
 
@@ -58,9 +57,10 @@ def load(config: Config, spec: EnvironmentSpec) -> TrainedAgent:
         raise ConfigError(f"--logdir={config.run.logdir}: holds no {which}")
     counters = state["counters"]
     if moments is not None:  # without its unit, the baseline would not be in that of the rewards
-        if counters.get("statistics_format", 1) < FORMAT:
+        saved_format = int(counters.get("statistics_format", 1))
+        if saved_format == 1:
             moments.convert()
-        agent.policy_heads.unit.assign(moments.mean, moments.std)
+        agent.policy_heads.unit.assign(moments.mean, moments.std_in(saved_format))
     progress = {
         "wall_time_s": state["recorder"]["wall_time_s"],
         **{name: int(counters[name]) for name in _COUNTED},

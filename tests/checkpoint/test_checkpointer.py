@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.checkpoint.compatibility import check_compatible
-from impala_tf.checkpoint.files import checkpoints, find
+from impala_tf.checkpoint.files import DamagedError, checkpoints, find
 from impala_tf.config import ConfigError
 from tests.helpers.runs import PROJECT
 
@@ -174,6 +174,21 @@ def test_the_three_newest_checkpoints_are_kept(tmp_path):
     found = find(tmp_path)
     assert found is not None
     assert found.path == tmp_path / "ckpt-000000000005"
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_not_called_damaged(tmp_path):
+    """A run whose replay fills has only one, and evaluation said to restore it from a copy."""
+    saver = Checkpointer(tmp_path, {"variable": tf.Variable(0.0)})
+    saver.save({"frames": 1}, 0)
+
+    def accept(path, state):
+        if state["frames"] == 1:
+            saver.save({"frames": 2}, 0)
+            raise DamagedError("its variables are of another checkpoint")
+
+    found = find(tmp_path, accept)
+    assert found is not None
+    assert (found.state, found.damaged) == ({"frames": 2}, {})
 
 
 def test_what_came_without_an_update_is_saved(tmp_path):

@@ -15,6 +15,7 @@ from impala_tf.agents.agent import agent_of
 from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.learner.group import LearnerGroup
+from impala_tf.learner.policy import ValueNormalizer, value_moments
 from impala_tf.learner.statistics import Moments, PartStatistics
 from impala_tf.learner.update import Learner
 from impala_tf.types import EnvironmentSpec
@@ -174,3 +175,29 @@ def test_a_run_with_statistics_of_an_earlier_version_resumes(tmp_path: Path) -> 
     first.restore_counters(Checkpointer(tmp_path, first.trackables()).restore() or {})
     for mine, its in zip(first.parameters_and_slots(), second.parameters_and_slots(), strict=True):
         np.testing.assert_array_equal(mine, its)
+
+
+def test_values_of_a_run_from_before_the_unit_was_at_least_a_tenth_stay_what_they_were(
+    tmp_path: Path,
+) -> None:
+    settings = resolved_config(value_normalization="running")
+    spec = vector_spec()
+    first, second = (
+        Learner(agent_of(settings.agent, spec), spec, settings, LearnerGroup()) for _ in "12"
+    )
+    moments = value_moments(first.agent)
+    for variable, value in zip(moments.variables, (0.5, 4e-4, 1.0), strict=True):
+        variable.assign(value)  # mean, variance, weight
+    unit = first.agent.policy_heads.unit
+    unit.assign(moments.mean, tf.constant(0.02))
+    weights = next(v for v in first.agent.trainable_variables if "baseline/w" in v.name)
+    features = tf.random.stateless_normal((8, weights.shape[0]), (1, 2))
+    before = first.agent.policy_heads(features).baseline
+    old = {**first.trackables(), "value_normalizer": ValueNormalizer(moments)}
+    Checkpointer(tmp_path, old).save({**first.counters(), "statistics_format": 2}, 0)
+
+    state = Checkpointer(tmp_path, second.trackables()).restore()
+    second.restore_counters(state or {})
+    resumed = second.agent.policy_heads
+    assert resumed.unit.std.numpy() == pytest.approx(0.1)
+    np.testing.assert_allclose(resumed(features).baseline, before, rtol=1e-4, atol=1e-5)

@@ -109,7 +109,8 @@ def test_a_resume_says_what_another_number_of_actors_changes_and_how_to_keep_it(
     few = resolved(num_actors=2)
     line = configs.actors_change(configs.to_dict(few), resolved(num_actors=16))
     assert line == (
-        "the number of actors has changed, so the run continues with --batch_size=16, not 4,"
+        "defaults that follow from the numbers of actors and environments have changed, so the run"
+        " continues with --batch_size=16, not 4,"
         " --ring_batches=4, not 16, --learning_rate=0.0005, not 0.00035,"
         " --learning_rate_end=5e-05, not 7e-05; --batch_size=4 --ring_batches=16"
         " --learning_rate=0.00035 --learning_rate_end=7e-05 keeps the old values"
@@ -124,7 +125,10 @@ def test_a_resume_says_what_another_number_of_actors_changes_and_how_to_keep_it(
     line = configs.actors_change(
         configs.to_dict(waits), resolved(algorithm="ppo", num_actors=4, minibatches=4)
     )
-    assert "--batch_size=64, not 32; as many of them as before keep" in line
+    assert "--batch_size=64, not 32; as many environments for each learner as" in line
+    older = {**configs.to_dict(waits), "minibatches": 8}
+    line = configs.actors_change(older, waits)
+    assert line.endswith("--minibatches=4, not 8; --minibatches=8 keeps the old values")
 
 
 def test_an_old_run_is_compared_in_what_it_says() -> None:

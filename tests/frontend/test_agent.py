@@ -173,7 +173,7 @@ def test_a_second_launch_names_what_is_in_use(node):
     assert "is in use by supervisor, actor-0" in node.launch("actor-0")
     checked = node.ask("check", manifest={"run_experiment.py": "0", "none.py": "0"},
                        tmux_sess="impala", logdir=str(node.logdir), start_at_boot=False,
-                       addresses=["127.0.0.1", "192.0.2.1"])  # fmt: skip
+                       addresses=["127.0.0.1", "192.0.2.1"], names=["localhost"])  # fmt: skip
     assert checked["loopback"] == []
     assert checked["windows"] == ["supervisor", "actor-0"]
     assert [text.split(" (")[0] for text in checked["running"]] == ["supervisor", "actor-0"]

@@ -102,10 +102,15 @@ def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatc
               "machine_id": "", "run": {}}  # fmt: skip
 
     def check(rows, loopback):
-        monkeypatch.setattr(launcher, "ask_agent", lambda *_: {**answer, "loopback": loopback})
-        record = launcher.new_record(make_plan(GIVEN, rows, here(tmp_path)), GIVEN)
-        runner = mock.Mock(node=record.plan.node("node1"))
-        launcher.Launcher(record, tmp_path, mock.Mock()).check(runner)
+        asked = mock.Mock(return_value={**answer, "loopback": loopback})
+        monkeypatch.setattr(launcher, "ask_agent", asked)
+        local = dataclasses.replace(here(tmp_path), is_here=lambda host: host == "node9")
+        record = launcher.new_record(make_plan(GIVEN, rows, local), GIVEN)
+        first = record.first_learner()
+        try:
+            launcher.Launcher(record, tmp_path, mock.Mock()).check(mock.Mock(node=first))
+        finally:
+            assert asked.call_args.args[2]["names"] == [rows[0].ip]
 
     learner, near = Row(2, "learner", "node1", 8001), Row(3, "actor", "node1")
     far = Row(4, "actor", "10.0.0.1")
@@ -113,6 +118,9 @@ def test_a_learner_that_listens_on_loopback_only_is_refused(tmp_path, monkeypatc
     check([learner, far], [])
     with pytest.raises(ClusterError, match="loopback address for node1, .* give the machine's add"):
         check([learner, far], ["node1"])
+    on_the_launching_machine = dataclasses.replace(learner, ip="node9")
+    with pytest.raises(ClusterError, match="this machine: there, .* address for node9"):
+        check([on_the_launching_machine, far], ["node9"])
 
 
 def test_members_are_numbered_as_horovod_does(monkeypatch):

@@ -212,7 +212,7 @@ def test_a_learner_without_a_batch_applies_the_step_of_the_others() -> None:
         "agent_steps": B * T,
         "environment_frames": 4 * B * T,
         "kl_factor": 1.0,
-        "statistics_format": 2,
+        "statistics_format": 3,
     }
 
 
@@ -231,7 +231,7 @@ def test_the_learning_rate_falls_linearly_to_zero_over_the_frames() -> None:
         "agent_steps": 10 * B * T,
         "environment_frames": 40 * B * T,
         "kl_factor": 1.0,
-        "statistics_format": 2,
+        "statistics_format": 3,
     }
     learner.update(batch(agent))  # one more: a group may need it
     assert learner.learning_rate == 0

@@ -63,16 +63,16 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
       asked: "manifest" {path: SHA-256} for files of the project to compare, "tmux_sess", "logdir",
-        "addresses" to listen on, "start_at_boot", maybe "ports" ([host, port] of learners), "code":
-        folder of the run's code, or ''.
+        "addresses" to listen on, "start_at_boot", maybe "ports" ([host, port] of learners) and
+        "names" (of their hosts), "code": folder of the run's code, or ''.
 
     Returns:
       "workdir" and "logdir" (absolute), "differing": paths whose content differs, "windows": names
       of those in the session that no ended run left, "run_ids": whose they are, "running": the
       logdir's processes that run, "foreign": addresses that are not this machine's, "loopback":
-      host names by which no other machine finds this one, "taken": those of "ports" where another
-      process listens, "machine_id": equal for two nodes that are the same user of the same machine,
-      "run": "flags" and "sources" of the run whose config.json is in the logdir, or {}.
+      those of "names" by which no other machine finds this one, "taken": those of "ports" where
+      another process listens, "machine_id": equal for two nodes that are the same user of the same
+      machine, "run": "flags" and "sources" of the run whose config.json is in the logdir, or {}.
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
     check_owner(logdir)
@@ -94,7 +94,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
             for name, pid in files.living_pids(state).items()
         ],
         "foreign": [host for host in asked["addresses"] if not is_here(host)],
-        "loopback": [host for host in asked["addresses"] if is_loopback_name(host)],
+        "loopback": [host for host in asked.get("names", ()) if is_loopback_name(host)],
         "taken": [address for address in asked.get("ports", ()) if is_taken(*address)],
         "machine_id": session.server(),
         "run": _run_in(logdir),
@@ -156,17 +156,17 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
             raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")
         write_credentials(logdir, asked["credentials"])
         files.write(files.orders_path(logdir, orders.node), orders)
-        if orders.start_at_boot:
-            boot.install(orders)
-        code_folders.mark(orders)
-        code_folders.remove_unused(orders)
-        if orders.secrets:
-            write_secrets(orders, asked["secrets"])
         try:
+            if orders.start_at_boot:
+                boot.install(orders)
+            code_folders.mark(orders)
+            code_folders.remove_unused(orders)
+            if orders.secrets:
+                write_secrets(orders, asked["secrets"])
             return to_plain(_start(orders))
         except BaseException:
             remove_secrets(orders)
-            if orders.start_at_boot:
+            with contextlib.suppress(AgentError):  # the first error says what to mend
                 boot.remove(orders)
             raise
 
