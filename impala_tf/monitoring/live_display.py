@@ -25,7 +25,7 @@ _LINES_BESIDES_ACTORS = 17  # of the panel and the prompt below it
 class Display:
     """Shows a run from `start` to `stop`.
 
-    What cannot be written is lost, and a warning says so once: the run goes on.
+    What cannot be written is lost, and a warning says so once: the run continues.
 
     Args:
       status_source: returns the newest status, or None if there is none yet.
@@ -135,7 +135,7 @@ class Display:
             raise
         except OSError as error:
             if not self._loses:
-                _log.warning("cannot show the run: %s; it goes on", error.strerror or error)
+                _log.warning("cannot show the run: %s; training continues", error.strerror or error)
             self._loses = True
             self._forget_unwritten()
         else:

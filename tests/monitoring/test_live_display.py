@@ -417,7 +417,7 @@ def test_a_run_goes_on_while_its_output_cannot_be_written(is_terminal, monkeypat
     display.update()
     display.note("lost")
     (record,) = caplog.records
-    assert record.getMessage() == "cannot show the run: No space left on device; it goes on"
+    assert record.getMessage() == "cannot show the run: No space left on device; training continues"
     output.full = False
     output.truncate(0)
     display.note("actor-1 restarted")
