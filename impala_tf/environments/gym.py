@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib.util
 import logging
 import math
 import os
@@ -15,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Box, Dict
 from gymnasium.vector import VectorEnv
 
@@ -29,7 +27,8 @@ from impala_tf.environments.batched import (
     exits_are_errors,
 )
 from impala_tf.environments.images import as_image
-from impala_tf.environments.suite import Suite, explained, missing_package, near_matches
+from impala_tf.environments.registered import OLD_GYM, find, installed, module_of
+from impala_tf.environments.suite import Suite, explained
 from impala_tf.types import EnvironmentSpec, ObservationSpec
 
 _log = logging.getLogger("impala_tf.environments")
@@ -37,17 +36,8 @@ _log = logging.getLogger("impala_tf.environments")
 # A step that takes longer is worth the work of sending it to a process of its own and back.
 _EXPENSIVE_STEP_S = 1e-3
 _PROBE_S = 0.25
-_OLD_GYM = "gym:"
 _MOST_CHANNELS = 4  # of one picture
 _PROBE_STEPS = 200
-# Gymnasium's ids for levels of the library before it; gym:LEVEL is how to name those.
-_ADAPTERS = ("GymV21Environment-v0", "GymV26Environment-v0")
-# Levels that are registered once a package is imported, or its function called.
-_PACKAGES = {
-    "MiniGrid-": ("minigrid", ""),
-    "BabyAI-": ("minigrid", ""),
-    "MinAtar/": ("minatar.gym", "register_envs"),
-}
 
 
 def spec(env: EnvironmentConfig) -> EnvironmentSpec:
@@ -157,7 +147,7 @@ def recipe(env: EnvironmentConfig) -> dict[str, Any] | None:
     None unless agents see the level's own observations.
     """
     is_own = own_levels.is_own(env.level_name) or env.level_wrappers
-    if env.num_action_repeats > 1 or env.level_name.startswith(_OLD_GYM) or is_own:
+    if env.num_action_repeats > 1 or env.level_name.startswith(OLD_GYM) or is_own:
         return None
     registered = find(env.level_name)
     mode = "sync" if registered.entry_point else "vector_entry_point"
@@ -178,73 +168,6 @@ def _is_rearranged(space: Box) -> bool:
     """Tells whether agents see an image that has other numbers, or another order of them."""
     found = as_image(space)
     return found is not None and (found[0].shape, found[0].dtype) != (space.shape, space.dtype)
-
-
-def module_of(level_name: str) -> str:
-    """Returns the Python module that a level names, '' if it names none."""
-    return level_name.removeprefix(_OLD_GYM).rpartition(":")[0]
-
-
-def find(level_name: str) -> EnvSpec:
-    """Returns the registered 'Env-v0', or 'module:Env-v0' after importing the module.
-
-    The packages of MiniGrid, BabyAI and MinAtar need not be named.
-
-    'gym:Env-v0' is a level of gym 0.26, the library before Gymnasium; 'gym:module:Env-v0' imports
-    the module first.
-
-    Raises:
-      ConfigError: there is no such level (names near matches), or no such module.
-    """
-    if level_name.startswith(_OLD_GYM):
-        return _of_old_gym(level_name)
-    module, _, name = level_name.rpartition(":")
-    if module:
-        own_levels.import_module(f"--level_name={level_name}", module)
-    else:
-        _register(name)
-    registered = gymnasium.registry.get(name)
-    if registered is None:
-        near = near_matches(name, gymnasium.registry)
-        if module and "-v" not in name:
-            near = [*own_levels.near_names(module, name), *near]
-        matches = f"near matches: {', '.join(near)}" if near else "no id is similar"
-        raise ConfigError(f"--level_name={level_name}: no such level; {matches}")
-    return registered
-
-
-def _register(name: str) -> None:
-    """Imports the package that registers a level, if it is a known one."""
-    for start, (package, function) in _PACKAGES.items():
-        known = any(each.startswith(start) for each in gymnasium.registry)
-        if name.startswith(start) and not known:
-            module = own_levels.import_module(f"--level_name={name}", package)
-            if function:
-                getattr(module, function)()
-
-
-def _of_old_gym(level_name: str) -> EnvSpec:
-    try:
-        import gym
-        import shimmy
-    except ImportError as error:
-        raise ConfigError(missing_package(f"--level_name={level_name}", "gym")) from error
-    if module_of(level_name):
-        plug_ins.look_in_current_folder()
-    old = level_name.removeprefix(_OLD_GYM)
-    # Its checker needs NumPy 1.
-    kwargs = {"env_id": old, "make_kwargs": {"disable_env_checker": True}}
-    try:
-        limit = gym.spec(old).max_episode_steps
-    except (gym.error.Error, ImportError) as error:
-        raise ConfigError(f"--level_name={level_name}: {' '.join(str(error).split())}") from error
-    return EnvSpec(
-        "GymV26Environment-v0",
-        entry_point=shimmy.GymV26CompatibilityV0,
-        max_episode_steps=limit,
-        disable_env_checker=True,
-        kwargs=kwargs,
-    )
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -374,21 +297,6 @@ def _shown(observation: ObservationSpec | dict[str, ObservationSpec]) -> str:
     if isinstance(observation, dict):
         return ", ".join(f"{part}: {_shown(seen)}" for part, seen in observation.items())
     return f"{observation.kind} {'x'.join(map(str, observation.shape))}"
-
-
-def installed() -> list[str]:
-    """Returns the registered ids, but not those of Atari games, and no adapter of old levels."""
-    for start, (package, _) in _PACKAGES.items():
-        if importlib.util.find_spec(package.partition(".")[0]) is not None:
-            with contextlib.suppress(ConfigError):  # it cannot be imported, so it has no levels
-                _register(start)
-    atari = "ale_py.env:AtariEnv"
-    every = gymnasium.registry.values()
-    return sorted(
-        registered.id
-        for registered in every
-        if registered.entry_point != atari and registered.id not in _ADAPTERS
-    )
 
 
 SUITE = Suite(

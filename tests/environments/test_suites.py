@@ -14,7 +14,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.vector import SyncVectorEnv
 
 from impala_tf.config import ConfigError, user_commands
-from impala_tf.environments import gym, own_levels, suites
+from impala_tf.environments import own_levels, registered, suites
 from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
 from tests.helpers.broken_worlds import NoAutoreset
@@ -105,7 +105,7 @@ def test_a_module_that_is_not_found_says_where_to_start(module: str, advice: str
 
 
 def test_what_is_installed_is_listed_and_adapters_are_not() -> None:
-    names = gym.installed()
+    names = registered.installed()
     assert {"MinAtar/Breakout-v1", "MiniGrid-Empty-5x5-v0", "CartPole-v1"} <= set(names)
     assert not [name for name in names if name.startswith("GymV")]
 
@@ -151,7 +151,7 @@ def test_levels_are_listed_without_the_extra(monkeypatch: pytest.MonkeyPatch) ->
         return find(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", found)
-    assert "CartPole-v1" in gym.installed()
+    assert "CartPole-v1" in registered.installed()
 
 
 def test_stacks_of_small_pictures_are_no_pictures_of_many_rows() -> None:
