@@ -21,19 +21,20 @@ from impala_tf.frontend.parallel import connected, good, on_all, problems
 from impala_tf.frontend.record import load
 
 
-def fetch(logdir: Path, to: Path | None) -> int:
+def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> int:
     """Copies a run's files from learner 0's machine, and all logs, but no private keys.
 
     Args:
       logdir: the run's, on this machine.
       to: the folder to copy into. Default: `logdir`.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record, target = load(logdir), to or logdir
     first = record.first_learner()
     target.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix=".fetch-", dir=target) as aside,
-        connected(record.plan.nodes, record.passwords()) as machines,
+        connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines,
     ):
         # A machine that sees this folder in its logdir shares the target: nothing is to be copied,
         # and what its processes write to must not be replaced.

@@ -141,7 +141,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         if not self._accept_new:
             raise HostKeyError(
                 f"unknown host key {shown}{why_not}; check that it is the machine's, then log in "
-                "there once with ssh, or pass --accept_new_host_keys if the command has it"
+                "there once with ssh, or pass --accept_new_host_keys"
             )
         self.check_revoked(key)
         line = str(paramiko.hostkeys.HostKeyEntry([hostname], key).to_line())

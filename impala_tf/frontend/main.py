@@ -108,6 +108,8 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
         command.add_argument(
             "--tmux_sess", default=ClusterConfig.tmux_sess, help="tmux session of the run"
         )
+        if name != "attach":  # ssh asks
+            _add_new_host_keys(command)
 
     def option(name: str, *words: str, **settings: Any) -> None:
         commands.choices[name].add_argument(*words, **settings)
@@ -131,9 +133,6 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     option("exec", "--workers_csv_path", metavar="FILE",
            help="run it on the machines of a CSV, in the home folder: before a launch, or a "
            "setup")  # fmt: skip
-    for name in ("restart", "add", "exec"):
-        option(name, "--accept_new_host_keys", action="store_true",
-               help="trust machines unknown to SSH")  # fmt: skip
     option("fetch", "--to", type=Path, metavar="FOLDER", help="default: the logdir here")
     option("attach", "host", metavar="HOST", help="a machine of the run")
     option("stacks", "names", metavar="NAME", nargs="*", help="default: all processes")
@@ -141,13 +140,17 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     return parser
 
 
+def _add_new_host_keys(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--accept_new_host_keys", action="store_true", help="trust machines unknown to SSH"
+    )
+
+
 def _add_machines(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--workers_csv_path", required=True, metavar="FILE", help="CSV of the machines"
     )
-    command.add_argument(
-        "--accept_new_host_keys", action="store_true", help="trust machines unknown to SSH"
-    )
+    _add_new_host_keys(command)
     command.add_argument(
         "--level_name", default="", help="MODULE:LEVEL of the launch, to include its module"
     )
@@ -263,6 +266,7 @@ def _by_engine(
     """
     run = registry.found(options.logdir, options.tmux_sess)
     function = getattr(run.engine, verb)
+    own["accept_new_host_keys"] = ("--accept_new_host_keys", options.accept_new_host_keys)
     given = {name: value for name, (_, value) in own.items()
              if value is not None and value is not False}  # fmt: skip
     for name in given.keys() - inspect.signature(function).parameters.keys():
@@ -286,7 +290,11 @@ def _watch(options: argparse.Namespace) -> int:
 
     logdir = _run_of(options)
     interval_s = command_line.parse(load(logdir).flags)["metrics_interval_s"]
-    return operate.watch(logdir, lambda status: Display(status, interval_s=interval_s))
+    return operate.watch(
+        logdir,
+        lambda status: Display(status, interval_s=interval_s),
+        options.accept_new_host_keys,
+    )
 
 
 def _logs(options: argparse.Namespace) -> int:
@@ -346,14 +354,14 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
      "restart a process, or all processes of a machine"),
     ("add", lambda o: operate.add(_run_of(o), o.accept_new_host_keys),
      "start the actors of rows that were appended to the workers CSV"),
-    ("revoke", lambda o: operate.revoke(_run_of(o), o.host),
+    ("revoke", lambda o: operate.revoke(_run_of(o), o.host, o.accept_new_host_keys),
      "shut a machine out of a run: learners refuse its certificate"),
     ("exec", _exec, "run a command in the project's folder on every machine"),
-    ("fetch", lambda o: fetch.fetch(_run_of(o), o.to),
+    ("fetch", lambda o: fetch.fetch(_run_of(o), o.to, o.accept_new_host_keys),
      "copy the run's files from its machines to this one"),
     ("attach", lambda o: operate.attach(_run_of(o), o.host),
      "attach this terminal to the tmux session on a machine"),
-    ("stacks", lambda o: operate.stacks(_run_of(o), o.names),
+    ("stacks", lambda o: operate.stacks(_run_of(o), o.names, o.accept_new_host_keys),
      "print the Python stacks of the processes: where do they hang?"),
 )  # fmt: skip
 """The commands that look after a run: name, what does it, and what it is for."""

@@ -42,7 +42,12 @@ REVOKED_AFTER_S = 5
 """More than `impala_tf.transport.credentials.READ_AGAIN_S`, after which learners know."""
 
 
-def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> int:
+def stop(
+    logdir: Path,
+    target: str | None = None,
+    timeout_s: float = STOP_S,
+    accept_new_host_keys: bool = False,
+) -> int:
     """Stops the processes of a run, and nothing else.
 
     Learners of a group stop together.
@@ -51,28 +56,29 @@ def stop(logdir: Path, target: str | None = None, timeout_s: float = STOP_S) -> 
       logdir: the run's, on this machine.
       target: a process, or a machine whose processes are meant. Default: all.
       timeout_s: how long to wait for the learners, and then for all.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
       1 if a process still runs or had to be killed, or if a machine is unreachable, else 0.
     """
     record = load(logdir)
-    if target is not None:
-        names = _processes_called(record.plan, target)
-        again = user_commands.frontend("restart", f"--logdir={logdir}", target)
-        return _stop_some(record, timeout_s, names, f"{again} starts them again")
-    with connected(record.plan.nodes, record.passwords()) as machines:
+    names = None if target is None else _processes_called(record.plan, target)
+    nodes = record.plan.nodes if names is None else record.plan.nodes_of(names)
+    with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
+        if names is not None:
+            again = user_commands.frontend("restart", f"--logdir={logdir}", str(target))
+            return _stop_some(record, machines, timeout_s, names, f"{again} starts them again")
         ended = end(record, machines, timeout_s)
         lines = problems(machines.found) + ended.lines
     what = "stopped: no process of the run is left" if ended.was_running else "nothing was running"
     return report(lines, f"{what} on {len(record.plan.nodes)} machine(s)")
 
 
-def _stop_some(record: Record, timeout_s: float, names: set[str], hint: str) -> int:
-    plan = record.plan
-    with connected(plan.nodes_of(names), record.passwords()) as machines:
-        reached = machines.reached()
-        found = end_processes(record, reached, sorted(names), timeout_s, close=True)
-        lines = problems(machines.found) + left_running(found)
+def _stop_some(
+    record: Record, machines: Machines, timeout_s: float, names: set[str], hint: str
+) -> int:
+    found = end_processes(record, machines.reached(), sorted(names), timeout_s, close=True)
+    lines = problems(machines.found) + left_running(found)
     return report(lines, f"stopped {', '.join(sorted(names))}; {hint}")
 
 
@@ -187,10 +193,15 @@ def _new_actors(record: Record, plan: Plan) -> list[Any]:
     return [process for process in plan.processes if process.name not in before]
 
 
-def revoke(logdir: Path, host: str) -> int:
+def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
     """Ends a machine's part in a run for good, whoever holds a copy of its certificate.
 
     Learners refuse the machine's certificate from then on; the run continues without its actors.
+
+    Args:
+      logdir: the run's, on this machine.
+      host: the machine.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
     node = overview.machine_called(record.plan, host)
@@ -198,7 +209,8 @@ def revoke(logdir: Path, host: str) -> int:
         raise ConfigError(f"{host}: only another machine that has no learner can be revoked")
     names = certificates.revoke(Path(record.credentials or logdir / "credentials"), node.name)
     with_learners = [each for each in record.plan.nodes if record.plan.role(each) == "learner"]
-    with connected([*with_learners, node], record.passwords()) as machines:
+    nodes = [*with_learners, node]
+    with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
         found = on_all(
             [runner for runner in machines.reached() if runner.node != node],
             lambda runner: ask_agent(
@@ -257,18 +269,19 @@ def execute(
     return report(lines)
 
 
-def watch(logdir: Path, make_display: MakeDisplay) -> int:
+def watch(logdir: Path, make_display: MakeDisplay, accept_new_host_keys: bool = False) -> int:
     """Shows a run until it ends, as the launcher does; Ctrl-C leaves it running.
 
     Args:
       logdir: the run's, on this machine.
       make_display: as for `impala_tf.frontend.launch.launch`.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
       0: all learners finished or were stopped, or the run was left running; 1: one failed.
     """
     record = load(logdir)
-    with connected(record.plan.nodes, record.passwords()) as machines:
+    with connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines:
         for line in problems(machines.found):
             print(line, file=sys.stderr)
         return Monitor(Launcher(record, logdir), machines, logdir.resolve(), make_display).run()
@@ -290,12 +303,18 @@ def attach(logdir: Path, host: str) -> int:
     return subprocess.run(command, env=environment).returncode
 
 
-def stacks(logdir: Path, names: Sequence[str]) -> int:
-    """Prints the Python stacks of all threads of a run's processes: where does it hang?"""
+def stacks(logdir: Path, names: Sequence[str], accept_new_host_keys: bool = False) -> int:
+    """Prints the Python stacks of all threads of a run's processes: where does it hang?
+
+    Args:
+      logdir: the run's, on this machine.
+      names: the processes; none: all.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
+    """
     record = load(logdir)
     for name in names:
         record.plan.process(name)
-    with connected(record.plan.nodes, record.passwords()) as machines:
+    with connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines:
         found = on_all(
             machines.reached(), lambda runner: ask_agent(runner, "stacks", {"names": list(names)})
         )

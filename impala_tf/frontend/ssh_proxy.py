@@ -193,7 +193,7 @@ def _problem(hop: _Hop, accept: bool) -> str:
     reader.join(_END_S)
     text = _last(lines) or f"ssh ended with status {status}"
     if "Host key verification failed" in text and "has changed" not in text and not accept:
-        text += "; log in there once with ssh, or pass --accept_new_host_keys if the command has it"
+        text += "; log in there once with ssh, or pass --accept_new_host_keys"
     return text
 
 

@@ -47,7 +47,11 @@ class Shown(NamedTuple):
 
 
 def show_status(
-    logdir: Path, follow: bool = False, targets: tuple[str, ...] = (), problems: bool = False
+    logdir: Path,
+    follow: bool = False,
+    targets: tuple[str, ...] = (),
+    problems: bool = False,
+    accept_new_host_keys: bool = False,
 ) -> int:
     """Prints sums and the state of processes; returns 1 if a machine is unreachable, else 0.
 
@@ -58,13 +62,14 @@ def show_status(
       follow: whether to show it again and again, until Ctrl-C.
       targets: as in `Shown`.
       problems: as in `Shown`.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Raises:
       ConfigError: a target is not of this run.
     """
     record, console, shown = load(logdir), overview.wide_console(), Shown(targets, problems)
     _names(record.plan, shown.targets)
-    machines = Machines(SshConnector(record.passwords(), False))
+    machines = Machines(SshConnector(record.passwords(), accept_new_host_keys))
     with Live(console=console, auto_refresh=False, transient=True) as live:
         answers = _ask_all(record, machines, console, live, shown)
         while follow:
@@ -121,7 +126,13 @@ def _ask_all(
     return _answers(asked, before)
 
 
-def follow_log(logdir: Path, name: str, follow: bool, host: str | None = None) -> int:
+def follow_log(
+    logdir: Path,
+    name: str,
+    follow: bool,
+    host: str | None = None,
+    accept_new_host_keys: bool = False,
+) -> int:
     """Prints the end of a log. With `follow`, also what is added until the process is over.
 
     Args:
@@ -129,10 +140,11 @@ def follow_log(logdir: Path, name: str, follow: bool, host: str | None = None) -
       name: a process, or "supervisor".
       follow: whether to go on.
       host: the machine whose supervisor is meant, if there are several.
+      accept_new_host_keys: whether to trust machines that SSH does not know yet.
     """
     record = load(logdir)
     node = _machine_with(record.plan, name, host)
-    with connected([node], record.passwords()) as machines:
+    with connected([node], record.passwords(), accept_new_host_keys) as machines:
         runner = machines.found[node.name]
         if isinstance(runner, ClusterError):
             raise runner

@@ -44,6 +44,21 @@ def test_the_words_of_a_command_for_machines_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        *("add", "exec", "fetch", "stacks", "status", "stop", "watch"),
+        *("doctor --workers_csv_path=x", "setup --workers_csv_path=x"),
+        *("logs learner-0", "restart learner-0", "revoke HOST"),
+    ],
+)
+def test_new_machines_may_be_trusted_by_whatever_logs_in(words: str) -> None:
+    """A run may be launched on one machine, and be looked after from another."""
+    assert not parsed(*words.split())["accept_new_host_keys"]
+    name, *rest = words.split()
+    assert parsed(name, "--accept_new_host_keys", *rest)["accept_new_host_keys"]
+
+
+@pytest.mark.parametrize(
     ("words", "problem"),
     [
         (["logs"], "the following arguments are required: NAME; see frontend logs --help"),

@@ -67,7 +67,7 @@ def test_a_jump_host_behind_another_one_and_new_host_keys(sshd, jump, tmp_path, 
         SshRunner(node, SshConnector({}, False, known))
     (text,) = caught.value.problems
     assert text.startswith("node1: jump host jump: ") and "Host key verification failed" in text
-    assert text.endswith("pass --accept_new_host_keys if the command has it") and "\n" not in text
+    assert text.endswith("pass --accept_new_host_keys") and "\n" not in text
     for host in ("inner", "twice"):
         connector = SshConnector({}, True, known)
         port = None if host == "inner" else sshd.port

@@ -160,7 +160,7 @@ def test_stacks_of_many_processes_take_no_longer_than_those_of_one(run, capfd):
     assert took_s < 40
 
 
-def test_a_machine_with_a_new_host_key_is_restarted_if_that_is_accepted(remote, tmp_path, capfd):
+def test_a_machine_with_a_new_host_key_is_used_if_that_is_accepted(remote, tmp_path, capfd):
     assert remote.launch() == 0, capfd.readouterr().err
     (tmp_path / ".ssh" / "known_hosts").unlink()
     assert remote.command("restart", "actor-0") == 1
@@ -169,10 +169,14 @@ def test_a_machine_with_a_new_host_key_is_restarted_if_that_is_accepted(remote, 
     assert "restarted actor-0" in capfd.readouterr().out
     with remote.csv.open("a") as file:
         file.write(remote.csv.read_text().splitlines()[-1] + "\n")
-    for command in (["add"], ["exec", "--", "true"]):
+    for command in (
+        *(["add"], ["exec", "--", "true"], ["status"], ["logs", "supervisor"], ["stacks"]),
+        *(["fetch", f"--to={tmp_path}/fetched"], ["stop", "actor-1"], ["stop"]),
+    ):
         (tmp_path / ".ssh" / "known_hosts").unlink()
-        assert remote.command(command[0], "--accept_new_host_keys", *command[1:]) == 0
-    assert "added actor-1" in capfd.readouterr().out
+        assert remote.command(command[0], "--accept_new_host_keys", *command[1:]) == 0, command
+    said = capfd.readouterr().out
+    assert "added actor-1" in said and "stopped: no process of the run is left" in said
 
 
 def test_ctrl_c_ends_a_command_on_the_machines(launched):

@@ -234,7 +234,7 @@ def test_known_hosts_may_have_patterns_and_several_keys_of_a_type(sshd, tmp_path
 
 
 def test_ssh_config_may_trust_new_machines_and_forget_them(sshd, home, capfd):
-    """As users of short-lived machines have it. `stop` has no --accept_new_host_keys."""
+    """As users of short-lived machines have it."""
     (home / "config").write_text(
         "Host 127.0.0.1\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n"
     )
