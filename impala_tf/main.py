@@ -67,7 +67,7 @@ def run(given: Given) -> int:
             print(f"note: {note}", file=sys.stderr)
     if given["engine"] or (what == "train" and given.cluster.workers_csv_path):
         return submit(given)
-    if what not in ("train", "actor", "test"):
+    if what not in ("train", "actor", "test", "export"):
         from impala_tf.processes import tensorflow_startup
 
         tensorflow_startup.import_tensorflow()

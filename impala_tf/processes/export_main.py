@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from impala_tf.config import Given, user_commands
 from impala_tf.environments import suites
-from impala_tf.evaluation.export import export
-from impala_tf.processes import trained_agent
 from impala_tf.processes.common import logdir_of, resolve
-from impala_tf.processes.tensorflow_startup import select_device
+from impala_tf.processes.tensorflow_startup import import_tensorflow, select_device
 from impala_tf.processes.trained_flags import as_trained
 
 
@@ -21,6 +19,10 @@ def main(given: Given) -> int:
     """
     # Other machines compute in float32.
     config, spec = resolve(as_trained(given).replace(precision="float32"))
+    import_tensorflow()  # takes seconds; questions and wrong flags were told at once
+    from impala_tf.evaluation.export import export
+    from impala_tf.processes import trained_agent
+
     select_device(config.process.device)
     trained = trained_agent.load(config, spec)
     action_space = suites.action_space(config.environment)

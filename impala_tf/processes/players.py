@@ -68,11 +68,10 @@ def load(given: Given, *, choose_device: bool) -> Player:
     """
     if given["logdir"] is not None and Logdir(Path(given["logdir"])).is_exported:
         return of_exported(given)
-    flags = as_trained(given)
-    tensorflow_startup.import_tensorflow()
+    config, spec = resolve(as_trained(given))
+    tensorflow_startup.import_tensorflow()  # takes seconds; wrong flags were told at once
     from impala_tf.processes import trained_agent
 
-    config, spec = resolve(flags)
     if choose_device:
         tensorflow_startup.select_device(config.process.device)
         tensorflow_startup.start_xla()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from impala_tf.agents.sampling import greedy_of
 from impala_tf.config import ConfigError
@@ -13,7 +12,10 @@ from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.evaluation.exported import ExportedAgent
-from impala_tf.processes.trained_agent import TrainedAgent
+from impala_tf.lazy import tf
+
+if TYPE_CHECKING:
+    from impala_tf.processes.trained_agent import TrainedAgent
 
 _ENVS, _STEPS = 4, 250
 # Of the largest logit. Rounding the weights is no error; a wrong model is off by more.

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from impala_tf.agents.interface import interface_of_config
 from impala_tf.config import (
@@ -23,20 +23,20 @@ from impala_tf.config import (
 )
 from impala_tf.environments import suites
 from impala_tf.evaluation import exported
-from impala_tf.evaluation.export import export
 from impala_tf.evaluation.exported import About, ExportedAgent
-from impala_tf.learner.conversion import ConversionError, whole_file
 from impala_tf.logdir import Logdir
-from impala_tf.processes import evaluate_main, players, provenance, trained_agent
+from impala_tf.processes import evaluate_main, players, provenance
 from impala_tf.processes.common import logdir_of, resolve
-from impala_tf.processes.tensorflow_startup import select_device, start_xla
-from impala_tf.processes.trained_agent import TrainedAgent
+from impala_tf.processes.tensorflow_startup import import_tensorflow, select_device, start_xla
 from impala_tf.processes.trained_flags import as_trained
 from impala_tf.reporting import curves, runs, settings
 from impala_tf.reporting.runs import Run
 from impala_tf.reporting.summary import Exhibit, summarize_level
 from impala_tf.sharing import card
 from impala_tf.sharing.faithful import difference
+
+if TYPE_CHECKING:
+    from impala_tf.processes.trained_agent import TrainedAgent
 
 
 def main(given: Given) -> int:
@@ -52,6 +52,9 @@ def main(given: Given) -> int:
     _check_free(target)
     # Other machines compute in float32, and LiteRT has no bfloat16.
     config, spec = resolve(as_trained(given).replace(precision="float32"))
+    import_tensorflow()  # takes seconds; questions and wrong flags were told at once
+    from impala_tf.processes import trained_agent
+
     run = runs.read(Path(config.run.logdir))
     select_device(config.process.device)
     start_xla()
@@ -120,6 +123,9 @@ def _refused(target: Path, *only: int) -> Iterator[None]:
 
 def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
     """Writes all files."""
+    from impala_tf.evaluation.export import export
+    from impala_tf.learner.conversion import ConversionError, whole_file
+
     config, spec, precision = trained.config, trained.spec, given["export_precision"]
     about = _about(trained, precision)
     (folder / Logdir(folder).agent.name).write_text(exported.text_of(about), encoding="utf-8")

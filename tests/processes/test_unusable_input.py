@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -86,6 +87,28 @@ def test_a_machine_without_tensorflow_is_told_what_to_install(run_here, tmp_path
         assert len(err.splitlines()) == 1, err
         assert "this needs TensorFlow" in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("level_name", "expected"),
+    [
+        ("CartPole-v9", "--level_name=CartPole-v9: no such level; near matches: CartPole-v1"),
+        ("someones_levels:Level-v0", "it imports the Python module someones_levels"),
+    ],
+)
+@pytest.mark.parametrize("flags", [["test"], ["export"], ["export", "--to=shared"]])
+def test_a_wrong_level_is_told_before_tensorflow_is_imported(
+    run_here, tmp_path, monkeypatch, flags, level_name, expected
+):
+    """That takes seconds. So is the question whether a module is trusted."""
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.chdir(tmp_path)
+    run = {"flags": {"level_name": level_name, "agent_name": "MLPAgent"}}
+    (tmp_path / "config.json").write_text(json.dumps(run))
+    code, out, err = run_here(f"--mode={flags[0]}", f"--logdir={tmp_path}", *flags[1:])
+    assert (code, out) == (2, "")
+    assert expected in err and len(err.splitlines()) == 1, err
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_a_port_in_use_is_named_before_anything_is_started(run_here, tmp_path):
