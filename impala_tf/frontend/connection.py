@@ -159,6 +159,12 @@ def until_input_ends(argv: Sequence[str]) -> list[str]:
     return ["sh", "-c", script, "sh", *argv]
 
 
+PYTHONS_OWN_FIRST = "import sys; sys.path.sort(key=lambda folder: folder == ''); "
+"""Begins a program for `python -c`, which looks into the current folder first: a file of the user's
+there, such as random.py, must not hide the module of that name that Python has.
+"""
+
+
 def python_of(node: NodeSpec) -> str:
     """Returns the interpreter of a machine, for a command in the home folder."""
     if "/" not in node.python or node.python.startswith("~/"):

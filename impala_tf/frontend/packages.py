@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from impala_tf.frontend import pip_settings
-from impala_tf.frontend.connection import CommandRunner
+from impala_tf.frontend.connection import PYTHONS_OWN_FIRST, CommandRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.preflight import run_probe
 
@@ -59,8 +59,8 @@ def wrong(runner: CommandRunner, pins: Mapping[str, str]) -> list[str]:
     lines = [f"{name} {versions[name] or 'missing'} instead of {version}"
              for name, version in pins.items() if versions[name] != version]  # fmt: skip
     if "horovod" in pins and versions["horovod"] == pins["horovod"]:
-        program = [runner.node.python, "-c", "import horovod; horovod.built_for"]
-        if runner.run(program).status != 0:
+        program = f"{PYTHONS_OWN_FIRST}import horovod; horovod.built_for"
+        if runner.run([runner.node.python, "-c", program]).status != 0:
             lines.append(f"horovod {pins['horovod']} without the patch of install_horovod.sh")
     return lines
 
@@ -69,7 +69,7 @@ def check_compiler(runner: CommandRunner) -> None:
     """Raises ClusterError if what compiles Horovod is missing: before minutes of downloads."""
     node = runner.node
     missing = [tool for tool in ("cmake", "g++") if runner.run([tool, "--version"]).status != 0]
-    header = (
+    header = PYTHONS_OWN_FIRST + (
         "import pathlib, sysconfig as s; pathlib.Path(s.get_path('include'), 'Python.h').stat()"
     )
     if runner.run([node.python, "-c", header]).status != 0:

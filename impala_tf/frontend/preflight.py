@@ -18,7 +18,13 @@ from rich.text import Text
 from impala_tf.config import user_commands
 from impala_tf.config.addresses import host_port, split_host_port
 from impala_tf.frontend import project, requirements
-from impala_tf.frontend.connection import CommandRunner, Stream, ask_agent, python_of
+from impala_tf.frontend.connection import (
+    PYTHONS_OWN_FIRST,
+    CommandRunner,
+    Stream,
+    ask_agent,
+    python_of,
+)
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.node import probe
@@ -103,7 +109,7 @@ def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]
 def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]:
     # The program travels as standard input: machines without the project must be able to run it,
     # and some login shells do not take arguments of several lines.
-    read = f"import sys; exec(sys.stdin.buffer.read({len(_SOURCE)}))"
+    read = f"{PYTHONS_OWN_FIRST}exec(sys.stdin.buffer.read({len(_SOURCE)}))"
     return [python_of(runner.node), "-c", read, task, json.dumps(question)]
 
 
@@ -163,8 +169,8 @@ def _project(
 
 def _gloo_address(runner: CommandRunner, host: str) -> _Verdict:
     """Checks that a learner listens where the others will look for it."""
-    program = (
-        "import sys, horovod; from impala_tf.machine.addresses import interface_of; "
+    program = PYTHONS_OWN_FIRST + (
+        "import horovod; from impala_tf.machine.addresses import interface_of; "
         "hasattr(horovod, 'built_for') or sys.exit('Horovod there lacks a patch and may listen on "
         "loopback; run setup again, or: sh impala_tf/frontend/install_horovod.sh PYTHON'); "
         "print(interface_of(sys.argv[1]) or '')"

@@ -68,7 +68,8 @@ class Wheelhouse:
         key = "\n".join([*map(str, kind), self._constraints.read_text()])
         digest = hashlib.sha256(key.encode()).hexdigest()
         folder = Path.home() / ".cache" / "impala_tf" / f"wheels-{digest[:12]}"
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "-d", str(folder),
+        # -P: a file in the current folder, such as random.py, must not hide a module of Python's.
+        pip = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "-d", str(folder),
                "-c", str(self._constraints)]  # fmt: skip
         here = ".".join(platform.python_version_tuple()[:2])
         # For another Python than its own, pip takes wheels only.
@@ -97,4 +98,4 @@ class Wheelhouse:
         _, said = self._pip.communicate()
         if self._pip.returncode != 0:
             lines = [line for line in said.splitlines() if line.strip()]
-            raise ClusterError(f"{shlex.join(command[:4])}: {lines[-1] if lines else 'failed'}")
+            raise ClusterError(f"{shlex.join(command[:5])}: {lines[-1] if lines else 'failed'}")

@@ -370,3 +370,12 @@ def test_the_doctor_finds_a_port_in_use_and_accepts_a_good_machine(run, capfd, t
         assert "Address already in use" in capfd.readouterr().out
     assert main(["doctor", f"--workers_csv_path={csv}", f"--logdir={run.logdir}"]) == 0
     assert f"reaches localhost:{port}" in capfd.readouterr().out
+
+
+def test_files_of_the_user_hide_no_module_of_python(run, capfd, tmp_path, monkeypatch):
+    """The current folder may have any, and so may the home folder of another machine."""
+    (tmp_path / "random.py").write_text("raise SystemExit('this is not the standard library')\n")
+    monkeypatch.chdir(tmp_path)
+    csv = write_csv(tmp_path / "any.csv", run.project)
+    assert main(["doctor", f"--workers_csv_path={csv}"]) == 0, capfd.readouterr().out
+    assert main(["setup", f"--workers_csv_path={csv}"]) == 0, capfd.readouterr().out
