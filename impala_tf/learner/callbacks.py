@@ -14,13 +14,15 @@ from impala_tf.callbacks import Callback
 from impala_tf.config import ConfigError, RunConfig, plug_ins
 from impala_tf.logdir import Logdir, write_atomically
 from impala_tf.monitoring.metrics import Row
-from impala_tf.monitoring.rows import GAMES
+from impala_tf.monitoring.rows import GAMES, Score
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 
 _log = logging.getLogger("impala_tf.learner")
 
-Score = Callable[[Mapping[str, Any]], float | None]
-"""Maps a row of metrics.csv to what a run wants to be high; None: too few games so far."""
+ScoreOf = Callable[[Mapping[str, Any]], Score | None]
+"""Maps a row of metrics.csv to what a run wants to be high; None: there is no game so far."""
+FEWEST_GAMES = 10
+"""A mean over fewer games says too little to keep a checkpoint for it."""
 
 COLUMNS = {
     "environment_frames": "when",
@@ -30,54 +32,59 @@ COLUMNS = {
 """Of callback_metrics.csv: a line for each metric that a callback returns."""
 
 
-def mean_return(row: Mapping[str, Any]) -> float | None:
+def mean_return(row: Mapping[str, Any]) -> Score | None:
     """Returns the mean return of the last 100 games, the score of a run with one level."""
     mean: float | None = row.get("episode_return_mean")
-    return None if mean is None or row["episodes"] < GAMES else mean
+    return None if mean is None else Score(mean, row["episodes"])
 
 
 class StopAtReturn(Callback):
     """--stop_at_return."""
 
-    def __init__(self, wanted: float, score: Score = mean_return) -> None:
-        self._wanted, self._score = wanted, score
+    def __init__(self, wanted: float, score_of: ScoreOf = mean_return) -> None:
+        self._wanted, self._score_of = wanted, score_of
 
     def on_row(self, row: Mapping[str, Any]) -> None:
-        """Stops if the score is high enough."""
-        mean = self._score(row)
-        if mean is not None and mean >= self._wanted:
-            _log.info("the mean return is %.2f: --stop_at_return is reached", mean)
+        """Stops if the score is high enough, and over enough games."""
+        score = self._score_of(row)
+        if score is not None and score.games >= GAMES and score.mean >= self._wanted:
+            _log.info("the mean return is %.2f: --stop_at_return is reached", score.mean)
             self.stop()
 
 
 class KeepBest(Callback):
     """Keeps a copy of the checkpoint with the best score, in LOGDIR/best.
 
+    Scores over fewer than 100 games count only until there is one over 100: games of some levels
+    are so long that a run ends before that.
+
     Args:
       logdir: of the run.
-      score: what is compared.
+      score_of: what is compared.
       name: what best.json calls the score.
     """
 
     def __init__(
-        self, logdir: Logdir, score: Score = mean_return, name: str = "episode_return_mean"
+        self, logdir: Logdir, score_of: ScoreOf = mean_return, name: str = "episode_return_mean"
     ) -> None:
         self._folder, self._note = logdir.best, logdir.best / "best.json"
-        self._score, self._name = score, name
-        self._last: float | None = None
+        self._score_of, self._name = score_of, name
+        self._last: Score | None = None
         try:
-            self._best = float(json.loads(self._note.read_text())[name])
-        except (OSError, ValueError, LookupError, TypeError):
-            self._best = float("-inf")
+            note = json.loads(self._note.read_text())
+            # Notes from before there were scores over fewer games have no number of them.
+            self._best = Score(float(note[name]), int(note.get("games", GAMES)))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            self._best = Score(float("-inf"), 0)
 
     def on_row(self, row: Mapping[str, Any]) -> None:
         """Remembers the score; a checkpoint is written after a row."""
-        self._last = self._score(row)
+        self._last = self._score_of(row)
 
     def on_checkpoint(self, path: Path) -> None:
         """Copies it if no earlier one had a higher score."""
-        mean = self._last
-        if mean is None or mean <= self._best:
+        score = self._last
+        if score is None or score.games < FEWEST_GAMES or _rank(score) <= _rank(self._best):
             return
         self._folder.mkdir(exist_ok=True)
         others = [each for each in self._folder.iterdir() if each.is_dir()]
@@ -88,11 +95,17 @@ class KeepBest(Callback):
             aside.rename(target)
         finally:  # half a copy would keep a full disk full
             shutil.rmtree(aside, ignore_errors=True)
-        write_atomically(self._note, json.dumps({self._name: mean}))
-        self._best = mean
+        note = {self._name: score.mean, "games": min(score.games, GAMES)}
+        write_atomically(self._note, json.dumps(note))
+        self._best = score
         for other in others:
             if other.name != path.name:
                 shutil.rmtree(other, ignore_errors=True)
+
+
+def _rank(score: Score) -> tuple[bool, float]:
+    """Returns what is greater for a better score."""
+    return score.games >= GAMES, score.mean
 
 
 class Callbacks:
@@ -211,7 +224,7 @@ def of_run(
     logdir: Logdir,
     tensorboard: TensorBoardWriter,
     more: Sequence[Callback] = (),
-    of_levels: Score | None = None,
+    of_levels: ScoreOf | None = None,
 ) -> Callbacks:
     """Returns the callbacks of a run.
 
@@ -226,10 +239,10 @@ def of_run(
       ConfigError: as `load`.
     """
     name = "episode_return_mean" if of_levels is None else "mean_over_levels"
-    score = of_levels or mean_return
-    others: list[Callback] = [KeepBest(logdir, score, name), *more]
+    score_of = of_levels or mean_return
+    others: list[Callback] = [KeepBest(logdir, score_of, name), *more]
     if run.stop_at_return is not None:
-        others.append(StopAtReturn(run.stop_at_return, score))
+        others.append(StopAtReturn(run.stop_at_return, score_of))
     return Callbacks(load(run), others, logdir, tensorboard.add)
 
 

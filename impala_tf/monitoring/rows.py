@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from impala_tf.monitoring.metrics import OF_LEARNER, Row, info_columns
 from impala_tf.monitoring.writers import Writer
@@ -19,6 +19,14 @@ Parts = Sequence[Mapping[str, Any]]
 
 GAMES = 100
 """How many games a mean return is over."""
+
+
+class Score(NamedTuple):
+    """What a run wants to be high."""
+
+    mean: float
+    games: int
+    """That have finished; of several levels, on the one that has the fewest."""
 
 
 class EpisodeWindow:
@@ -200,20 +208,20 @@ class LevelRows(Breakdown):
         self._levels = levels
         self._normalize = normalize
 
-    def score(self) -> float | None:
+    def score(self) -> Score | None:
         """Returns the mean over the levels of the last rows' mean returns.
 
         Of normalised ones, if each level has a published range: returns of different levels have
         no common scale, and levels with short games would count more in a mean over games. None
-        until each level has finished 100 games.
+        until each level has finished a game.
         """
         rows = self.last_rows
-        if not rows or min(row["episodes"] for row in rows) < GAMES:
+        games = min((row["episodes"] for row in rows), default=0)
+        if games == 0:
             return None
         normalized = [row["normalized_return_mean"] for row in rows]
-        if None in normalized:
-            return statistics.fmean(row["episode_return_mean"] for row in rows)
-        return statistics.fmean(normalized)
+        name = "episode_return_mean" if None in normalized else "normalized_return_mean"
+        return Score(statistics.fmean(row[name] for row in rows), games)
 
     def state(self) -> list[dict[str, Any]]:
         """Returns the levels' episodes as JSON-able values, for a checkpoint."""

@@ -56,9 +56,12 @@ def test_levels_with_short_games_count_as_much_as_others(
 ) -> None:
     levels = levels_of(tmp_path, normalized)
     play(levels, Told(), {0: (5000, 5.0), 1: (99, 500.0)})
-    assert levels.score() is None  # 100 games of each level make a mean
+    score = levels.score()
+    assert score is not None and score.games == 99
     play(levels, Told(), {1: (201, 200.0)})
-    assert levels.score() == pytest.approx(expected)
+    score = levels.score()
+    assert score is not None
+    assert score == (pytest.approx(expected), 300)
 
 
 def test_the_best_checkpoint_and_an_early_end_follow_the_mean_over_the_levels(
@@ -78,3 +81,21 @@ def test_the_best_checkpoint_and_an_early_end_follow_the_mean_over_the_levels(
         kept = {path.name for path in (tmp_path / "best").iterdir() if path.is_dir()}
         assert kept == {"ckpt-3" if name == "ckpt-3" else "ckpt-1"}
         assert bool(ends) == (name == "ckpt-3")
+
+
+def test_a_level_of_few_games_leaves_the_run_a_best_checkpoint(tmp_path: Path) -> None:
+    """Its games may be so long that 100 never finish; if they do, only means over 100 count."""
+    levels = levels_of(tmp_path)
+    end = StopAtReturn(0.1, lambda row: levels.score())
+    ends: list[bool] = []
+    end.stop = lambda: ends.append(True)  # type: ignore[method-assign]
+    kept = []
+    for number, (games, score) in enumerate([(9, 1e4), (1, 600.0), (80, 100.0), (100, 0.0)]):
+        # Each is another process of the run, which has resumed.
+        best = KeepBest(Logdir(tmp_path), lambda row: levels.score(), "mean_over_levels")
+        (tmp_path / f"ckpt-{number}").mkdir()
+        play(levels, Told(best, end), {0: (100, 5.0), 1: (games, score)})
+        best.on_checkpoint(tmp_path / f"ckpt-{number}")
+        kept.append([path.name for path in tmp_path.glob("best/ckpt-*")])
+        assert bool(ends) == (number == 3)
+    assert kept == [[], ["ckpt-1"], ["ckpt-1"], ["ckpt-3"]]
