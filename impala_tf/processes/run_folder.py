@@ -15,6 +15,7 @@ from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
 from impala_tf.logdir import Logdir, NoLocksError, holds_run, in_use, lock, moved_aside
+from impala_tf.machine.claims import claimed as process_claimed
 from impala_tf.processes import provenance
 from impala_tf.processes.common import resume_message
 from impala_tf.types import EnvironmentSpec
@@ -39,6 +40,7 @@ def claimed(logdir: Logdir, *, fresh: bool) -> Iterator[Path | None]:
     moved = None
     with contextlib.ExitStack() as locks:
         _lock(locks, logdir)
+        _claim_path(locks, logdir)
         if fresh:
             moved = _moved_aside(logdir)
             if moved is not None:
@@ -70,6 +72,19 @@ def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
         raise ConfigError(f"--logdir={logdir.path}: {error.strerror}") from None
     if in_use(logdir.metrics):  # by a learner that was started by hand, or by a launch
         raise used_by_another(logdir)
+
+
+def _claim_path(locks: contextlib.ExitStack, logdir: Logdir) -> None:
+    """Holds the folder's name, too: the files that a run has locked go with a folder that moves.
+
+    The run still writes checkpoints under the old name.
+    """
+    with contextlib.suppress(OSError):  # a sandbox may forbid sockets
+        if not locks.enter_context(process_claimed(f"run in {logdir.path.resolve()}")):
+            raise ConfigError(
+                f"--logdir={logdir.path}: a run that began there still writes there, but its folder"
+                " was moved or deleted; stop that run first, or choose another --logdir"
+            )
 
 
 def _moved_aside(logdir: Logdir) -> Path | None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from impala_tf import config as configs
-from impala_tf.config import Given
-from impala_tf.processes import provenance
+from impala_tf.config import ConfigError, Given
+from impala_tf.logdir import Logdir
+from impala_tf.processes import provenance, run_folder
 from impala_tf.types import Kind
 from tests.helpers import mirrored
 from tests.helpers.ports import free_port
@@ -167,6 +168,24 @@ def test_a_repeat_on_a_larger_machine_learns_from_the_same_batches() -> None:
         assert expected or "batch_size" not in repeating
         more = configs.resolve(Given(repeating).replace(num_actors=64), kind)
         assert more.optimizer == config.optimizer
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_no_run_starts_where_another_one_was_moved_away(tmp_path: Path, fresh: bool) -> None:
+    """That one still writes its checkpoints there, under the name that it knows."""
+    logdir, moved = Logdir(tmp_path / "run"), Logdir(tmp_path / "moved")
+    with run_folder.claimed(logdir, fresh=False):
+        logdir.path.rename(moved.path)
+        logdir.checkpoints.mkdir(parents=True)
+        for path, problem in ((logdir, "was moved or deleted; stop"), (moved, "is writing there")):
+            with (
+                pytest.raises(ConfigError, match=problem),
+                run_folder.claimed(path, fresh=fresh),
+            ):
+                pass
+    assert logdir.checkpoints.is_dir()
+    with run_folder.claimed(logdir, fresh=fresh) as aside:
+        assert (aside is not None) == fresh
 
 
 def test_the_current_folder_is_not_moved_aside(
