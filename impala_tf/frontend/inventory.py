@@ -240,11 +240,14 @@ def _joint_problems(good: list[Row], rows: list[Row | None]) -> Iterator[tuple[i
 def _host(text: str) -> str:
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
-        return str(ipaddress.ip_address(bare))
+        address = ipaddress.ip_address(bare)
     except ValueError:
         if re.fullmatch(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})", text) is None:
             raise ValueError(f"{text!r}: must be an address or a host name") from None
         return text
+    if address.is_unspecified or address.is_multicast:
+        raise ValueError(f"{text!r}: give the address at which the other machines reach this one")
+    return str(address)
 
 
 def _host_key(text: str) -> str:

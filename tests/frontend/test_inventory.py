@@ -104,6 +104,17 @@ def test_fields_that_a_program_could_misread_are_refused(tmp_path, field, value)
     assert [line.split(": ")[:2] for line in found] == [["F:2", field]]
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "[::]", "224.0.0.1", "ff02::1"])
+@pytest.mark.parametrize("field", ["ip", "ssh_host"])
+def test_an_address_of_no_machine_is_refused(tmp_path, field, address):
+    """The learner listened, and no other machine reached it."""
+    values = {"ip": "10.0.0.1", "ssh_host": "", field: address}
+    text = f"job,ip,tf_port,ssh_host\nlearner,{values['ip']},8001,{values['ssh_host']}\nactor,a,,\n"
+    assert problems(tmp_path, text) == [
+        f"F:2: {field}: {address!r}: give the address at which the other machines reach this one"
+    ]
+
+
 def test_rows_that_do_not_fit_together_are_refused(tmp_path):
     text = "job,ip,tf_port,workdir\n" + (
         "learner,localhost,8001,\n"
