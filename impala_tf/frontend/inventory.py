@@ -7,7 +7,7 @@ import dataclasses
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,6 +65,7 @@ class Row:
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Row) if field.name != "line")
 _NEEDED = ("job", "ip")
+_BLANKS = " \t"
 _OF_A_MACHINE = ("ssh_password", "python", "workdir", "key_filename", "host_key", "cores", "price")
 
 
@@ -187,7 +188,7 @@ def _row(
     fields: dict[str, Any] = {}
     texts = dict.fromkeys(columns, "") | dict(zip(columns, values, strict=False))
     for name, text in texts.items():
-        text = text if name == "ssh_password" else text.strip(" \t")
+        text = _password(texts) if name == "ssh_password" else text.strip(_BLANKS)
         try:
             if text or name in _READ_EMPTY:
                 fields[name] = _PARSERS[name](text)
@@ -199,6 +200,20 @@ def _row(
         if "envs" in fields:
             problems.append(f"{path}:{line}: envs: a learner has no environments; leave it empty")
     return None if len(problems) > before else Row(line=line, **fields)
+
+
+def _password(texts: Mapping[str, str]) -> str:
+    """Returns the password of a row: without blanks in front where all fields have some there.
+
+    Other blanks may be a part of it.
+    """
+    password = texts["ssh_password"]
+    _, *later = texts
+    others = [texts[name] for name in later if name != "ssh_password"]
+    is_separated = "ssh_password" in later and all(
+        not text or text.startswith(tuple(_BLANKS)) for text in others
+    )
+    return password.lstrip(_BLANKS) if is_separated or not password.strip(_BLANKS) else password
 
 
 def _named(problems: list[str]) -> set[str]:

@@ -177,6 +177,28 @@ def test_passwords_that_other_users_can_read_are_refused_and_not_shown(tmp_path)
     assert "canary" not in f"{rows} {rows[0].ssh_password}"
 
 
+@pytest.mark.parametrize(
+    ("line", "password"),
+    [
+        ("learner, 10.0.0.1, 8001, -1, 22, me, ", None),
+        ("learner,10.0.0.1,8001,-1,22,me,\t ", None),
+        ("learner, 10.0.0.1, 8001, -1, , me, a b ", "a b "),
+        ("learner, 10.0.0.1, 8001,,, me, a", "a"),
+        ("learner,10.0.0.1,8001,-1,22,me, a", " a"),
+        ("learner, 10.0.0.1, 8001, -1, 22,me, a", " a"),
+    ],
+)
+def test_blanks_after_commas_are_no_part_of_a_password(tmp_path, line, password):
+    """The machine refused it, or the file had to be private without a password in it."""
+    row, _ = read(tmp_path, f"{HEADER}{line}\nactor,10.0.0.2,,,,,\n")
+    assert row.ssh_password == (None if password is None else Secret(password))
+
+
+def test_a_password_in_the_first_column_keeps_its_blanks(tmp_path):
+    text = "ssh_password,job,ip,tf_port\n a, learner, 10.0.0.1, 8001\n, actor, 10.0.0.2,\n"
+    assert read(tmp_path, text)[0].ssh_password == Secret(" a")
+
+
 def test_where_to_log_in_may_differ_from_the_address(tmp_path):
     key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP0"
     text = (
