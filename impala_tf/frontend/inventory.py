@@ -88,7 +88,7 @@ def read_workers(path: Path) -> list[Row]:
             f"{','.join(COLUMNS)}"
         )
     (header_line, names), *body = records
-    columns = [name.strip().lower() for name in names]
+    columns = [name.strip().lower() for name in _without_blanks_at_end(names)]
     problems += [f"{path}:{header_line}: {text}" for text in _header_problems(columns)]
     if problems:
         raise ConfigError(problems)
@@ -179,6 +179,7 @@ def _row(
     path: Path, line: int, columns: list[str], values: list[str], problems: list[str]
 ) -> Row | None:
     before = len(problems)
+    values = values[: len(columns)] + _without_blanks_at_end(values[len(columns) :])
     if len(values) > len(columns):
         problems.append(
             f"{path}:{line}: {columns[-1]}: {len(columns)} columns, but {len(values)} fields; a"
@@ -200,6 +201,12 @@ def _row(
         if "envs" in fields:
             problems.append(f"{path}:{line}: envs: a learner has no environments; leave it empty")
     return None if len(problems) > before else Row(line=line, **fields)
+
+
+def _without_blanks_at_end(fields: list[str]) -> list[str]:
+    """Returns the fields without those that spreadsheets add for columns without a name."""
+    count = max((n for n, text in enumerate(fields, 1) if text.strip()), default=0)
+    return fields[:count]
 
 
 def _password(texts: Mapping[str, str]) -> str:

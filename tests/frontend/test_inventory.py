@@ -154,6 +154,17 @@ def test_a_file_that_is_not_a_workers_csv_is_named_with_its_line(tmp_path, text,
     assert problems(tmp_path, text)[0].startswith(problem)
 
 
+def test_commas_that_spreadsheets_add_at_line_ends_do_not_matter(tmp_path):
+    text = "job,ip,tf_port,,\nlearner,10.0.0.1,8001,, \nactor,10.0.0.2,,,,\nactor,10.0.0.3\n"
+    assert [(row.ip, row.tf_port) for row in read(tmp_path, text)] == [
+        ("10.0.0.1", 8001), ("10.0.0.2", None), ("10.0.0.3", None)
+    ]  # fmt: skip
+    text = "job,ip,tf_port,\nlearner,10.0.0.1,8001,\nactor,10.0.0.2,,,more,\n"
+    (line,) = problems(tmp_path, text)
+    assert line.startswith("F:3: tf_port: 3 columns, but 5 fields; a field with a comma needs")
+    assert problems(tmp_path, "job,,ip\n")[0].startswith("F:1: '': no such column")
+
+
 def test_a_job_may_be_written_with_a_capital(tmp_path):
     assert [row.job for row in read(tmp_path, "job,ip,tf_port\nLearner,a,1\nACTOR,a,\n")] == [
         "learner", "actor"
