@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import posixpath
@@ -14,11 +15,16 @@ from typing import IO
 
 from rich.console import Console
 
+from impala_tf.config import ConfigError
 from impala_tf.frontend.connection import CommandRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.operate import report
 from impala_tf.frontend.parallel import connected, good, on_all, problems
 from impala_tf.frontend.record import load
+
+
+class _LocalError(ClusterError):
+    """A file cannot be written on this machine."""
 
 
 def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> int:
@@ -28,31 +34,48 @@ def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> 
       logdir: the run's, on this machine.
       to: the folder to copy into. Default: `logdir`.
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
+
+    Returns:
+      2 if a file cannot be written here, 1 if a machine cannot be asked, else 0.
     """
     record, target = load(logdir), to or logdir
     first = record.first_learner()
-    target.mkdir(parents=True, exist_ok=True)
     with (
-        tempfile.TemporaryDirectory(prefix=".fetch-", dir=target) as aside,
+        _folder_in(target, "--logdir" if to is None else "--to") as aside,
         connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines,
     ):
         # A machine that sees this folder in its logdir shares the target: nothing is to be copied,
         # and what its processes write to must not be replaced.
-        mark = Path(aside).name
+        mark = aside.name
 
         def copy(runner: CommandRunner) -> int:
             node = runner.node
             if runner.run(["test", "-d", posixpath.join(node.logdir, mark)]).status == 0:
                 return 0
             what = "." if node == first else "./processes"
-            return _copy_folder(runner, node.logdir, what, target, Path(aside) / node.id)
+            return _copy_folder(runner, node.logdir, what, target, aside / node.id)
 
         with Console(stderr=True).status("copying ..."):
             found = on_all(machines.reached(), copy)
         lines = problems(machines.found) + problems(found)
     files = sum(good(found).values())
     print(f"{target}: {files} files from {len(good(found))} machine(s)")
-    return report(lines)
+    status = report(lines)
+    return 2 if any(isinstance(each, _LocalError) for each in found.values()) else status
+
+
+@contextlib.contextmanager
+def _folder_in(target: Path, flag: str) -> Iterator[Path]:
+    """Makes a folder in `target`, and that if it is not there; deletes the folder at the end."""
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix=".fetch-", dir=target)
+    except OSError as error:
+        raise ConfigError(
+            f"{flag}={target}: {error.strerror}; name a folder that can be written"
+        ) from error
+    with folder as path:
+        yield Path(path)
 
 
 def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, aside: Path) -> int:
@@ -67,18 +90,27 @@ def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, as
             for member in tar:
                 if not (target / member.name).resolve().is_relative_to(target.resolve()):
                     raise ClusterError(f"{runner.node.name}: {logdir}: has {member.name}")
-                if member.isdir():
-                    (target / member.name).mkdir(parents=True, exist_ok=True)
-                elif member.isfile() and (source := tar.extractfile(member)) is not None:
-                    (target / member.name).parent.mkdir(parents=True, exist_ok=True)
-                    _write(source, aside / member.name, member)
-                    (aside / member.name).replace(target / member.name)
-                    count += 1
+                try:
+                    count += _take(tar, member, target, aside)
+                except OSError as error:  # those of other machines are ClusterErrors
+                    raise _LocalError(f"{target / member.name}: {error.strerror}") from error
     except tarfile.TarError as error:
         raise ClusterError(f"{runner.node.name}: {logdir}: {error}") from error
     if (status := stream.finish()) > 1:  # 1: a log grew while it was read
         raise ClusterError(f"{runner.node.name}: {logdir}: tar ended with status {status}")
     return count
+
+
+def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, aside: Path) -> int:
+    """Makes what a member of a tar is, if that is a folder or a file; returns how many files."""
+    if member.isdir():
+        (target / member.name).mkdir(parents=True, exist_ok=True)
+    elif member.isfile() and (source := tar.extractfile(member)) is not None:
+        (target / member.name).parent.mkdir(parents=True, exist_ok=True)
+        _write(source, aside / member.name, member)
+        (aside / member.name).replace(target / member.name)
+        return 1
+    return 0
 
 
 def _write(source: IO[bytes], path: Path, member: tarfile.TarInfo) -> None:
