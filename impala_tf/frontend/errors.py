@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
+_NOT_OF_SETUP = (
+    "the connection was lost", "tmux is missing", "cron is missing", "belongs to another user",
+    "no answer within", "crontab: ",
+    *map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)),
+)  # fmt: skip
+
 
 class ClusterError(Exception):
     """Machines that cannot be used: one line per problem. The command exits with status 1."""
@@ -13,3 +22,8 @@ class ClusterError(Exception):
 
 class NoCodeError(ClusterError):
     """A machine has no folder with the run's code yet."""
+
+
+def setup_may_mend(problem: str) -> bool:
+    """Tells whether `frontend setup` may be what a machine with this problem lacks."""
+    return not any(text in problem for text in _NOT_OF_SETUP)

@@ -16,7 +16,7 @@ from impala_tf.config import ConfigError, Given, user_commands
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
-from impala_tf.frontend.errors import ClusterError, NoCodeError
+from impala_tf.frontend.errors import ClusterError, NoCodeError, setup_may_mend
 from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import to_plain
 from impala_tf.frontend.node.state import Orders
@@ -36,11 +36,6 @@ from impala_tf.machine.addresses import is_here
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 
 _LAUNCH_S = 120.0
-_NOT_OF_SETUP = (
-    "the connection was lost", "tmux is missing", "No space left on device", "cron is missing",
-    "belongs to another user", "no answer within", "crontab: ", "Permission denied",
-)  # fmt: skip
-"""In errors of machines that `setup` does not mend."""
 STOP_S = 120.0
 
 
@@ -150,7 +145,7 @@ class Launcher:
         try:
             answer = self._ask(runner, question)
         except ClusterError as error:
-            if node.is_local or any(text in error.problems[0] for text in _NOT_OF_SETUP):
+            if node.is_local or not setup_may_mend(error.problems[0]):
                 raise
             csv = f"--workers_csv_path={self.record.workers_csv_path}"
             again = user_commands.frontend("setup", csv)

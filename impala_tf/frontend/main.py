@@ -157,7 +157,11 @@ def _add_machines(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--level_wrappers", default="", help="those of the launch, to copy their modules, too"
     )
-    command.add_argument("--logdir", default="runs", help="logdir of the launch, or its folder")
+    command.add_argument(
+        "--logdir",
+        default="runs",
+        help="--logdir of the launch; doctor checks the disk that it is on",
+    )
     command.add_argument(
         "--rendezvous_port",
         type=int,

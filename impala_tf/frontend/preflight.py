@@ -25,7 +25,7 @@ from impala_tf.frontend.connection import (
     ask_agent,
     python_of,
 )
-from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.errors import ClusterError, setup_may_mend
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.node import probe
 from impala_tf.frontend.parallel import connected, on_all
@@ -159,7 +159,7 @@ def _project(
         answer = ask_agent(runner, "check", question)
     except ClusterError as error:
         text = str(error).removeprefix(f"{node.name}: ")
-        return "project", "bad", f"{text}; run {_set_up()}"
+        return "project", "bad", f"{text}; run {_set_up()}" if setup_may_mend(text) else text
     ids[node.name] = answer.get("machine_id", "")  # An earlier version of the project has none.
     if answer["differing"]:
         text = f"{len(answer['differing'])} files differ, such as {answer['differing'][0]}"

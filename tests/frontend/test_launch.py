@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from impala_tf.config import ConfigError, user_commands
-from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.errors import ClusterError, setup_may_mend
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node import state as files
@@ -370,6 +370,21 @@ def test_the_doctor_finds_a_port_in_use_and_accepts_a_good_machine(run, capfd, t
         assert "Address already in use" in capfd.readouterr().out
     assert main(["doctor", f"--workers_csv_path={csv}", f"--logdir={run.logdir}"]) == 0
     assert f"reaches localhost:{port}" in capfd.readouterr().out
+
+
+def test_the_doctor_advises_setup_only_where_it_helps(run, capfd, tmp_path, monkeypatch):
+    """It does not install tmux."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("env", "sh"):
+        (programs / name).symlink_to(f"/usr/bin/{name}")
+    monkeypatch.setenv("PATH", str(programs))
+    assert main(["doctor", f"--workers_csv_path={run.csv}", f"--logdir={run.logdir}"]) == 1
+    said = capfd.readouterr().out
+    assert "tmux is missing; on Debian: apt-get install tmux" in said
+    assert "; run " not in said
+    assert not any(map(setup_may_mend, ("Disk quota exceeded", "x: Read-only file system")))
+    assert setup_may_mend("No module named 'grpc'")
 
 
 def test_files_of_the_user_hide_no_module_of_python(run, capfd, tmp_path, monkeypatch):
