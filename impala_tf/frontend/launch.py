@@ -13,7 +13,14 @@ from impala_tf.config import ConfigError, Given, actors_wait, command_line, user
 from impala_tf.frontend import overview, project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.launcher import Checked, Launcher, end, new_record, plan_of
+from impala_tf.frontend.launcher import (
+    Checked,
+    Launcher,
+    claimed_start,
+    end,
+    new_record,
+    plan_of,
+)
 from impala_tf.frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan
@@ -92,8 +99,9 @@ def _check_and_start(
         _refuse_another_run(launcher, checked, differences)
         _refuse_other_learner_0(given, launcher, checked, logdir)
     certificates.renew(launcher.credentials, keep_authority=True)
-    launcher.remember(checked)
-    _start(given.without("fresh"), launcher, machines, logdir)
+    with claimed_start(launcher.record):
+        launcher.remember(checked)
+        _start(given.without("fresh"), launcher, machines, logdir)
 
 
 def check_secrets(given: Given) -> None:

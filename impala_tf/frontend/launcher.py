@@ -34,6 +34,7 @@ from impala_tf.frontend.snapshot import Snapshot
 from impala_tf.machine import certificates
 from impala_tf.machine.addresses import is_here
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
+from impala_tf.machine.claims import claimed
 
 _LAUNCH_S = 120.0
 STOP_S = 120.0
@@ -70,6 +71,11 @@ def plan_of(
     local = LocalNode(workdir, python, logdir_here or Path(given["logdir"]).resolve(), is_here)
     plan = make_plan(given, rows, local)
     return plan, passwords(plan, rows)
+
+
+def claimed_start(record: Record) -> contextlib.AbstractContextManager[bool]:
+    """Claims to start a run; says whether no launch on this machine is starting it."""
+    return claimed(f"start of {record.run_id}")
 
 
 def new_record(plan: Plan, given: Given) -> Record:

@@ -21,9 +21,11 @@ from impala_tf.frontend.connection import (
     lines_of,
     until_input_ends,
 )
+from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     STOP_S,
     Launcher,
+    claimed_start,
     end,
     end_processes,
     left_running,
@@ -50,7 +52,7 @@ def stop(
 ) -> int:
     """Stops the processes of a run, and nothing else.
 
-    Learners of a group stop together.
+    Learners of a group stop together. A launch that is starting the run starts no more of it.
 
     Args:
       logdir: the run's, on this machine.
@@ -68,10 +70,26 @@ def stop(
         if names is not None:
             again = user_commands.frontend("restart", f"--logdir={logdir}", str(target))
             return _stop_some(record, machines, timeout_s, names, f"{again} starts them again")
+        cancelled = _cancel_launch(record, machines, logdir)
         ended = end(record, machines, timeout_s)
-        lines = problems(machines.found) + ended.lines
-    what = "stopped: no process of the run is left" if ended.was_running else "nothing was running"
+        lines = problems(machines.found) + problems(cancelled) + ended.lines
+    was_there = cancelled or ended.was_running
+    what = "stopped: no process of the run is left" if was_there else "nothing was running"
     return report(lines, f"{what} on {len(record.plan.nodes)} machine(s)")
+
+
+def _cancel_launch(
+    record: Record, machines: Machines, logdir: Path
+) -> dict[str, None | ClusterError]:
+    """Keeps a launch that is starting the run's processes now from starting more.
+
+    Returns:
+      {name of the node: None or an error}; {}: there is no such launch.
+    """
+    with claimed_start(record) as is_over:
+        if is_over:
+            return {}
+    return on_all(machines.reached(), Launcher(record, logdir).cancel)
 
 
 def _stop_some(

@@ -4,11 +4,34 @@ from pathlib import Path
 
 import pytest
 
+from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.node.state import living_pids
 from tests.helpers.disks import fill
+from tests.helpers.launched_run import windows
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
+
+
+def test_a_run_that_is_starting_can_be_stopped(run, capfd, monkeypatch):
+    """There was nothing to stop yet, and the run started afterwards."""
+    start = Launcher.start
+    statuses: list[int] = []
+
+    def start_after_stop(launcher, runner):
+        statuses.append(run.command("stop"))
+        start(launcher, runner)
+
+    monkeypatch.setattr(Launcher, "start", start_after_stop)
+    assert run.launch(detach=True) == 1
+    said = capfd.readouterr()
+    assert statuses == [0]
+    assert said.out == "stopped: no process of the run is left on 1 machine(s)\n"
+    assert "this machine: the launch was interrupted; launch the run again" in said.err
+    assert windows() == []
+    monkeypatch.setattr(Launcher, "start", start)
+    assert run.launch(detach=True) == 0, "a later launch is refused, too"
+    wait_until(lambda: run.state("learner-0").state == "running")
 
 
 def test_actors_can_be_looked_at_without_a_learner(launched, capfd):
