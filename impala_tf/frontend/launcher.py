@@ -7,7 +7,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,7 +52,10 @@ class Checked(NamedTuple):
 
 
 def plan_of(
-    given: Given, python: str, logdir_here: Path | None = None
+    given: Given,
+    python: str,
+    logdir_here: Path | None = None,
+    known: Iterable[NodeSpec] = (),
 ) -> tuple[Plan, dict[str, Secret]]:
     """Returns the plan of a launch, and {name of the node: password}. Opens no connection.
 
@@ -60,6 +63,7 @@ def plan_of(
       given: the flags of the launch; `workers_csv_path` and `logdir` are among them.
       python: the interpreter for rows of this machine that name none.
       logdir_here: the logdir on this machine. Default: the flag's, from the current folder.
+      known: machines of the run, which keep their names.
 
     Raises:
       ConfigError: with every problem of the workers CSV.
@@ -69,7 +73,7 @@ def plan_of(
     rows = read_workers(Path(given.cluster.workers_csv_path))
     workdir = project.ROOT if user_commands.IS_CHECKOUT else Path.cwd()
     local = LocalNode(workdir, python, logdir_here or Path(given["logdir"]).resolve(), is_here)
-    plan = make_plan(given, rows, local)
+    plan = make_plan(given, rows, local, known)
     return plan, passwords(plan, rows)
 
 

@@ -143,7 +143,7 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
     record = load(logdir)
     # The flags may name both relative to another folder.
     given = command_line.parse(record.flags).replace(workers_csv_path=record.workers_csv_path)
-    plan, passwords = plan_of(given, sys.executable, logdir.resolve())
+    plan, passwords = plan_of(given, sys.executable, logdir.resolve(), record.plan.nodes)
     new = _new_actors(record, plan)
     nodes = {node.name: node for node in record.plan.nodes}
     plan = snapshot.with_code(plan, snapshot.load(logdir, record.level_name).digest)

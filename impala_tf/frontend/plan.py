@@ -60,6 +60,11 @@ class NodeSpec(NamedTuple):
     code: str = ""
     """Folder of the run's code, relative to the workdir; '' for the workdir itself."""
 
+    @property
+    def login(self) -> Machine:
+        """Where to log in, as `Row.machine`; of no row for this machine."""
+        return self.ssh_host, self.ssh_port or SSH_PORT, self.ssh_username
+
 
 class Plan(NamedTuple):
     """Everything that a launch needs, except passwords."""
@@ -122,7 +127,9 @@ def _memory_gib(process: ProcessSpec) -> float:
     return requirements.ACTOR_GIB
 
 
-def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
+def make_plan(
+    given: Given, rows: list[Row], local: LocalNode, known: Iterable[NodeSpec] = ()
+) -> Plan:
     """Returns which process runs on which machine, with which flags.
 
     Actors are assigned to learners round robin: actor K to learner K % learners. Each process gets
@@ -134,11 +141,12 @@ def make_plan(given: Given, rows: list[Row], local: LocalNode) -> Plan:
       rows: as `inventory.read_workers` gives them.
       local: the interpreter and folders for rows that name this machine. A relative --logdir is
         relative to the current folder here, and to the workdir on other machines.
+      known: machines of the run, which keep their names.
 
     Raises:
       ConfigError: if rows of this machine disagree about its interpreter or folder.
     """
-    nodes = _nodes(given, rows, local)
+    nodes = _nodes(given, rows, local, {node.login: node.name for node in known})
     learners = [row for row in rows if row.job == "learner"]
     actors = [row for row in rows if row.job == "actor"]
     learner_hosts = tuple(host_port(row.ip, row.tf_port or 0) for row in learners)
@@ -224,12 +232,13 @@ def passwords(plan: Plan, rows: list[Row]) -> dict[str, Secret]:
         node.name: row.ssh_password
         for node in plan.nodes
         for row in rows
-        if row.ssh_password is not None
-        and (node.ssh_host, node.ssh_port or SSH_PORT, node.ssh_username) == row.machine
+        if row.ssh_password is not None and node.login == row.machine
     }
 
 
-def _nodes(given: Given, rows: list[Row], local: LocalNode) -> dict[Machine, NodeSpec]:
+def _nodes(
+    given: Given, rows: list[Row], local: LocalNode, names: Mapping[Machine, str]
+) -> dict[Machine, NodeSpec]:
     nodes: dict[Machine, NodeSpec] = {}
     number = 0
     for row in rows:
@@ -252,7 +261,7 @@ def _nodes(given: Given, rows: list[Row], local: LocalNode) -> dict[Machine, Nod
             )  # fmt: skip
             continue
         nodes[row.machine] = NodeSpec(
-            name=name,
+            name=names.get(row.machine, name),
             id=f"node-{number}",
             address=row.ip,
             is_local=False,

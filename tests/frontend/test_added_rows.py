@@ -6,6 +6,8 @@ import pytest
 
 from impala_tf.frontend.record import load
 from tests.helpers.launched_run import windows
+from tests.helpers.runs import PROJECT
+from tests.helpers.sshd import running_sshd
 from tests.helpers.stand_in import write_csv
 from tests.helpers.waiting import wait_until
 
@@ -62,6 +64,27 @@ def test_a_row_with_a_wrong_address_can_be_taken_back(launched, capfd):
     assert "no new rows" in capfd.readouterr().out
     assert launched.command("status") == 0
     assert "no-such-host" not in capfd.readouterr().out
+
+
+def test_a_row_with_another_port_of_an_address_can_be_added(remote, tmp_path, capfd):
+    """It gave the run's machine another name, and add said that its rows had changed."""
+    assert remote.launch() == 0
+    (before,) = load(remote.logdir).plan.nodes
+    with running_sshd(tmp_path / "second") as other:
+        rest = f"{other.port},root,{other.user_key},{tmp_path}/second/work,{sys.executable}"
+        (tmp_path / "second" / "work" / "impala_tf").symlink_to(PROJECT / "impala_tf")
+        with remote.csv.open("a") as file:
+            file.write(f"actor,127.0.0.1,,-1,127.0.0.1,{rest}\n")
+        assert remote.command("add", "--accept_new_host_keys") == 0, capfd.readouterr().err
+        log = tmp_path / "second" / "work" / "logs" / "processes" / "actor-1.log"
+        wait_until(lambda: log.exists() and "actor 1 is up" in log.read_text())
+        same, new = load(remote.logdir).plan.nodes
+        assert same == before
+        assert new.name == f"root@127.0.0.1:{other.port}"
+        assert new.id != before.id
+        assert remote.command("add") == 0
+        assert "no new rows" in capfd.readouterr().out
+        assert remote.command("stop") == 0
 
 
 def test_other_changes_of_the_csv_are_refused(launched, capfd):
