@@ -58,7 +58,11 @@ class Login:
         self._ask = ask
         self._host_keys = host_keys
         self._keys = UserKeys(
-            settings.key_filenames, settings.agent, settings.identities_only, ask_once
+            settings.key_filenames,
+            settings.certificates,
+            settings.agent,
+            settings.identities_only,
+            ask_once,
         )
         self._asked_password = False
         self._unsent: Secret | None = None

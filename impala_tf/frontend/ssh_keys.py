@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import copy
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from impala_tf.frontend.inventory import Secret
 
 _MAGIC = b"openssh-key-v1\0"
 _PEM = "-----"
+_CERTIFICATE = b"-cert-v01@openssh.com"
 _ANSWER_S = 60.0
 
 
@@ -39,12 +41,26 @@ class Agent(paramiko.agent.AgentSSH):
         self._close()  # type: ignore[attr-defined]
 
 
+class AgentKey(paramiko.AgentKey):
+    """A key of an agent, alone or with a certificate; paramiko's own offers no certificate."""
+
+    def __init__(self, key: paramiko.AgentKey, certificate: bytes | None = None) -> None:
+        """Takes a key, or a certificate, as the agent has it, and a certificate of that key."""
+        super().__init__(key.agent, key.blob)
+        self.public_blob = _public_blob(certificate or key.blob)  # type: ignore[assignment]
+
+    def asbytes(self) -> bytes:
+        """Returns what the agent calls the key that it is to sign with."""
+        return self.blob
+
+
 class UserKeys:
     """Offers the user's keys one after the other."""
 
     def __init__(
         self,
         files: Sequence[Path],
+        certificates: Sequence[Path],
         agent: str | None,
         identities_only: bool,
         ask: Callable[[str], Secret | None],
@@ -52,12 +68,15 @@ class UserKeys:
         """Reads nothing yet.
 
         Args:
-          files: private keys, or public ones whose private half the agent has.
+          files: private keys, or public ones whose private half the agent has; FILE-cert.pub may
+            be a certificate of it.
+          certificates: certificates of any of the keys.
           agent: its socket, if there is one.
           identities_only: whether to use only those keys of the agent that are in `files`.
           ask: asks the user for a passphrase, or returns None.
         """
         self._files = files
+        self._certificates = certificates
         self._agent = agent
         self._identities_only = identities_only
         self._ask = ask
@@ -67,34 +86,47 @@ class UserKeys:
     def __iter__(self) -> Iterator[paramiko.PKey]:
         """Yields the keys: those of the files, then the agent's others, then encrypted files.
 
-        A file whose key the agent has is not read, so nobody is asked for its passphrase.
+        A file whose key the agent has is not read, so nobody is asked for its passphrase. A key
+        comes with each of its certificates, and alone. As OpenSSH does, the agent's keys that have
+        a certificate come first: a machine hangs up after some keys.
 
         Raises:
           paramiko.AuthenticationException: if the user's passphrase is wrong.
         """
         with contextlib.ExitStack() as stack:
-            of_agent = self._of_agent(stack)
+            blobs = {path: public_blob(path) or b"" for path in self._files}
+            of_agent = self._of_agent(stack, [*blobs.values()])
+            certificates = self._known_certificates()
+            for certificate in certificates:
+                for key in [*of_agent.values()]:
+                    if _is_of(certificate, key.blob):
+                        of_agent.pop(certificate, None)
+                        yield AgentKey(key, certificate)
             encrypted = []
-            for path in self._files:
-                known = of_agent.pop(public_blob(path) or b"", None)
-                if known is not None:
-                    yield known
+            for path, blob in blobs.items():
+                of_file = [each for each in of_agent if each == blob or _is_of(each, blob)]
+                if of_file:
+                    yield from (of_agent.pop(each) for each in of_file)
                     continue
                 try:
-                    key = _read(path, None)
+                    read = _read(path, None)
                 except TypeError:
                     encrypted.append(path)
                     continue
-                if key is not None:
-                    yield key
-            if not self._identities_only:
-                yield from of_agent.values()
+                yield from _with_certificates(read, certificates)
+            yield from of_agent.values()
             for path in encrypted:
-                key = self._decrypted(path)
-                if key is not None:
-                    yield key
+                yield from _with_certificates(self._decrypted(path), certificates)
 
-    def _of_agent(self, stack: contextlib.ExitStack) -> dict[bytes, paramiko.PKey]:
+    def _known_certificates(self) -> list[bytes]:
+        beside = (path.with_name(f"{path.name}-cert") for path in self._files)
+        found = (public_blob(path) for path in (*self._certificates, *beside))
+        return list(dict.fromkeys(blob for blob in found if blob is not None))
+
+    def _of_agent(
+        self, stack: contextlib.ExitStack, files: Sequence[bytes]
+    ) -> dict[bytes, AgentKey]:
+        """Returns {public key or certificate: key}; `files` are the files' public keys."""
         if self._agent is None:
             return {}
         try:
@@ -102,7 +134,11 @@ class UserKeys:
         except (OSError, paramiko.SSHException) as error:
             self.agent_problem = f"no SSH agent answers at {self._agent} ({error})"
             return {}
-        return {key.blob: key for key in agent.get_keys()}
+        return {
+            key.blob: AgentKey(key) for key in agent.get_keys()
+            if not self._identities_only
+            or any(key.blob == file or _is_of(key.blob, file) for file in files)
+        }  # fmt: skip
 
     def _decrypted(self, path: Path) -> paramiko.PKey | None:
         passphrase = self._ask(f"passphrase of {path}")
@@ -135,6 +171,38 @@ def public_blob(path: Path) -> bytes | None:
             message.get_int()  # how many keys: always one
             return message.get_binary()
     return None
+
+
+def _is_of(certificate: bytes, key: bytes) -> bool:
+    """Returns whether the first one is a certificate of the second one, a public key."""
+    if _CERTIFICATE not in certificate[:64] or not key:
+        return False
+    certified, plain = paramiko.Message(certificate), paramiko.Message(key)
+    kind, name = certified.get_binary(), plain.get_binary().partition(b"@")[0]
+    certified.get_binary()  # a nonce; the same fields as in the plain key follow
+    return kind == name + _CERTIFICATE and certified.get_remainder().startswith(
+        plain.get_remainder()
+    )
+
+
+def _public_blob(blob: bytes) -> paramiko.pkey.PublicBlob | None:
+    """Returns a certificate for paramiko; None for a key."""
+    if _CERTIFICATE not in blob[:64]:
+        return None
+    return paramiko.pkey.PublicBlob.from_message(paramiko.Message(blob))
+
+
+def _with_certificates(
+    key: paramiko.PKey | None, certificates: Sequence[bytes]
+) -> Iterator[paramiko.PKey]:
+    """Yields a private key with each certificate that is its own, and alone."""
+    if key is None:
+        return
+    own = [each for each in certificates if _is_of(each, key.asbytes())]
+    for blob in (*map(_public_blob, own), None):
+        offered = copy.copy(key)
+        offered.public_blob = blob
+        yield offered
 
 
 def _read(path: Path, passphrase: Secret | None) -> paramiko.PKey | None:

@@ -8,6 +8,7 @@ import pwd
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from impala_tf.frontend.plan import NodeSpec
 
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _TOKEN = re.compile("%(.)")
-"""In IdentityFile and ProxyCommand; `ssh -G` replaces the others' itself."""
+"""In IdentityFile, CertificateFile and ProxyCommand; `ssh -G` replaces the others' itself."""
 _PROXY = re.compile(r"^\s*(ProxyJump|ProxyCommand)\b", re.IGNORECASE | re.MULTILINE)
 # OpenSSH's "no" also lets in machines whose key has changed, which is never done here.
 _ACCEPT_NEW = ("accept-new", "no", "off", "false")
@@ -33,10 +34,12 @@ class SshSettings(NamedTuple):
     username: str
     key_filenames: tuple[Path, ...]
     """Private keys, or public ones whose private half the agent has; those that exist."""
+    certificates: tuple[Path, ...]
+    """CertificateFile."""
     agent: str | None
     """The socket of the SSH agent."""
     identities_only: bool
-    """Whether to use only those keys of the agent that are in `key_filenames`."""
+    """Whether to use only those keys of the agent that are in `key_filenames`, or certify them."""
     known_hosts: tuple[Path, ...]
     """The first one is where new keys are added."""
     accepts_new: bool
@@ -97,8 +100,10 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
     def expanded(text: str) -> str:
         return _TOKEN.sub(lambda each: tokens.get(each[1], each[0]), text)
 
+    def files(key: str, default: Sequence[str]) -> list[Path]:
+        return [Path(expanded(each)).expanduser() for each in given.get(key, default)]
+
     default_keys = [str(home / ".ssh" / key) for key in _DEFAULT_KEYS]
-    files = [Path(expanded(each)).expanduser() for each in given.get("identityfile", default_keys)]
     real_port = int(first("port", str(port or SSH_PORT)))
     hostname = first("hostname", host)
     alias = first("hostkeyalias", "")
@@ -107,7 +112,8 @@ def lookup(host: str, port: int | None, username: str | None, name: str) -> SshS
         hostname=hostname,
         port=real_port,
         username=first("user", username or getpass.getuser()),
-        key_filenames=tuple(filter(_is_key, files)),
+        key_filenames=tuple(filter(_is_key, files("identityfile", default_keys))),
+        certificates=tuple(files("certificatefile", ())),
         agent=_agent_socket(first("identityagent", "SSH_AUTH_SOCK")),
         identities_only=first("identitiesonly", "no") == "yes",
         known_hosts=(

@@ -316,3 +316,84 @@ def test_an_agent_that_does_not_answer_is_named(sshd, home, monkeypatch):
     text = refusal(sshd, **configure(home, sshd))
     assert "tried your keys without the agent's: no SSH agent answers at /none" in text
     assert logged_in(sshd) == "in\n"
+
+
+# --- certificates ---
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory):
+    """A server that takes certificates only; its folder has the authority's key, `authority`."""
+    folder = tmp_path_factory.mktemp("certified")
+    authority = make_key(folder / "authority")
+    settings = f"TrustedUserCAKeys {authority}.pub", "AuthorizedKeysFile none", "MaxAuthTries 3"
+    with running_sshd(folder / "sshd", *settings) as server:
+        yield server
+
+
+def certify(sshd, key, *options):
+    """Makes KEY-cert.pub; returns it."""
+    command = ["ssh-keygen", "-q", "-s", sshd.folder.parent / "authority", "-I", "me", "-n", "root"]
+    subprocess.run([*command, *options, f"{key}.pub"], check=True)
+    return key.with_name(f"{key.name}-cert.pub")
+
+
+def by_openssh(sshd, home):
+    options = ["-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={sshd.known_hosts}"]
+    command = ["ssh", "-F", str(home / "config"), *options, "gpu1", "echo in"]
+    return subprocess.run(command, capture_output=True, text=True).stdout
+
+
+def new_key(path, kind):
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", path], check=True)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
+@pytest.mark.parametrize("has_agent", [False, True])
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_a_certificate_in_a_file_logs_in(
+    certified, home, agent, tmp_path, monkeypatch, kind, has_agent, is_beside
+):
+    """Its key may be in an agent, with more keys than the machine lets one try."""
+    key = new_key(tmp_path / "id", kind)
+    certificate = certify(certified, key)
+    if not is_beside:
+        certificate = certificate.rename(tmp_path / "corp.pub")
+    lines = [f"IdentityFile {key}"] if is_beside else [f"CertificateFile {certificate}"]
+    if has_agent:
+        others = [make_key(tmp_path / f"other-{number}") for number in range(4)]
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(*others, key)))
+        key.unlink()
+    elif not is_beside:
+        lines.append(f"IdentityFile {key}")
+    row = configure(home, certified, *lines)
+    assert by_openssh(certified, home) == "in\n"
+    assert logged_in(certified, **row) == "in\n"
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
+@pytest.mark.parametrize("has_key", [False, True])
+@pytest.mark.parametrize("identities_only", [False, True])
+def test_a_certificate_in_an_agent_logs_in(
+    certified, home, agent, tmp_path, monkeypatch, kind, has_key, identities_only
+):
+    key = new_key(tmp_path / "id", kind)
+    certificate = certify(certified, key)
+    path = str(agent(key))
+    monkeypatch.setenv("SSH_AUTH_SOCK", path)
+    if not has_key:
+        subprocess.run(["ssh-add", "-q", "-d", "-k", key], check=True)
+    key.unlink()
+    certificate.unlink()
+    lines = ["IdentitiesOnly yes", f"IdentityFile {key}"] if identities_only else []
+    assert logged_in(certified, **configure(home, certified, *lines)) == "in\n"
+
+
+def test_a_key_whose_certificate_has_expired_is_also_offered_alone(sshd, home, certified):
+    key = home / "id_ed25519"
+    key.write_text(sshd.user_key.read_text())
+    key.chmod(0o600)
+    key.with_name("id_ed25519.pub").write_text(public_key(sshd.user_key) + "\n")
+    certify(certified, key, "-V", "-2d:-1d")
+    assert logged_in(sshd, **configure(home, sshd)) == "in\n"
