@@ -120,6 +120,7 @@ class JumpHosts:
         # The user's own connection is used if there is one, and else made.
         path = settings.control_path or self._own_path()
         options = {"ControlMaster": "auto", "ControlPath": _quoted(path), **_LIMITS}
+        options["ClearAllForwardings"] = "yes"  # A LocalForward would take the user's port.
         if settings.control_persist == "no":
             options["ControlPersist"] = str(_PERSIST_S)
         known = (self._known_hosts,) if self._known_hosts else settings.known_hosts

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -11,6 +12,7 @@ import pytest
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.ssh import SshRunner
 from impala_tf.frontend.ssh_login import SshConnector
+from tests.helpers.ports import free_port
 from tests.helpers.sshd import connect, refusal, running_sshd
 from tests.helpers.waiting import wait_until
 
@@ -117,6 +119,19 @@ def test_a_jump_host_that_is_lost_is_logged_in_to_again(sshd, jump, tmp_path):
         assert "node1: " in str(error)
     assert runner.run(["echo", "back"]).text == "back\n"
     assert logins(jump) == 2
+    runner.close()
+    connector.close()
+
+
+def test_forwardings_of_a_jump_host_take_no_port(sshd, jump, home, tmp_path):
+    """The user's own ssh to it may want the port during the run."""
+    port = free_port()
+    with (home / "config").open("a") as file:
+        file.write(f"Host jump\n  LocalForward {port} 127.0.0.1:1\n")
+    connector = SshConnector({}, False, known_hosts_of(tmp_path / "both", sshd, jump))
+    runner = SshRunner(sshd.node(ssh_host="inner", ssh_port=None), connector)
+    socket.create_server(("127.0.0.1", port)).close()
+    assert runner.run(["echo", "in"]).text == "in\n"
     runner.close()
     connector.close()
 
