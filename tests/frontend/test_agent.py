@@ -103,6 +103,17 @@ def test_launching_opens_a_window_for_each_process_and_writes_private_keys(node)
         assert b"canary" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
+def test_search_paths_that_are_longer_than_a_command_of_tmux_arrive(node, monkeypatch):
+    """As `module load` makes them on clusters."""
+    paths = ":".join(f"/opt/it's here/{number}/lib; $(touch x) é" for number in range(1500))
+    monkeypatch.setenv("LD_LIBRARY_PATH", paths)
+    state = node.launch("actor-0")
+    variables = Path(f"/proc/{state.processes['actor-0'].pid}/environ").read_bytes().split(b"\0")
+    assert f"LD_LIBRARY_PATH={paths}".encode() in variables
+    assert files.environment_path(node.logdir, "node-0").stat().st_mode & 0o777 == 0o600
+    wait_until(lambda: "is up" in RunSession("impala").last_line("actor-0"))
+
+
 def test_stopping_ends_the_run_and_nothing_else(node):
     node.launch("learner-0", "actor-0")
     mine = subprocess.Popen(["sleep", "1000"], cwd=node.project)

@@ -2,6 +2,7 @@
 
     LOGDIR/processes/NODE.orders.json   written by the agent
     LOGDIR/processes/NODE.state.json    written by the supervisor, at every change and every 2 s
+    LOGDIR/processes/NODE.environment   what gives the agent's variables to the supervisor
     LOGDIR/processes/NODE.cancelled     the run_id of a launch that was interrupted
     LOGDIR/processes/NAME.log           what a process printed; supervisor-NODE.log: the supervisor
 
@@ -132,6 +133,11 @@ def orders_path(logdir: str | Path, node: str) -> Path:
 def state_path(logdir: str | Path, node: str) -> Path:
     """Returns the path of a node's state."""
     return processes_folder(logdir) / f"{node}.state.json"
+
+
+def environment_path(logdir: str | Path, node: str) -> Path:
+    """Returns the path of the script that runs a command with a node's variables."""
+    return processes_folder(logdir) / f"{node}.environment"
 
 
 def cancelled_path(logdir: str | Path, node: str) -> Path:

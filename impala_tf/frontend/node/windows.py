@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -9,6 +11,7 @@ from impala_tf.config import user_commands
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import Orders
 from impala_tf.frontend.node.tmux import RunSession
+from impala_tf.logdir import replace_file
 
 SUPERVISOR = "supervisor"
 """Name of the supervisor's window."""
@@ -40,6 +43,7 @@ exit $status
 
 def open_supervisor(session: RunSession, orders: Orders) -> None:
     """Opens the window of the supervisor. Raises AgentError."""
+    _write_environment(orders)
     logdir, node = orders.logdir, orders.node
     where = [orders.code or ".", files.supervisor_log(logdir, node), files.state_path(logdir, node)]
     command = [
@@ -52,6 +56,7 @@ def open_supervisor(session: RunSession, orders: Orders) -> None:
 
 def open_missing(session: RunSession, orders: Orders) -> None:
     """Opens the windows of processes that have none. Raises AgentError."""
+    _write_environment(orders)
     present = {window.name for window in session.windows() if window.run_id == orders.run_id}
     for name in (spec.name for spec in orders.processes if spec.name not in present):
         log, lock = files.log_path(orders.logdir, name), files.lock_path(orders.logdir, orders.node)
@@ -59,8 +64,16 @@ def open_missing(session: RunSession, orders: Orders) -> None:
 
 
 def _open(session: RunSession, orders: Orders, window: str, command: Sequence[str]) -> None:
-    # A tmux server that runs already would give its own, older environment to its windows.
+    # A tmux server that runs already would give its own, older environment to its windows. In a
+    # file: a command for tmux has at most 16 kB, and search paths of modules are longer.
+    path = files.environment_path(orders.logdir, orders.node)
+    session.open(window, ["sh", str(path), *command], orders.run_id)
+
+
+def _write_environment(orders: Orders) -> None:
+    """Writes what runs the command in its arguments with the variables of the orders only."""
     kept = ("TMUX", "TMUX_PANE", "TERM")
-    script = 'exec env -i TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" TERM="$TERM" "$@"'
     variables = [f"{k}={v}" for k, v in orders.environment.items() if k not in kept]
-    session.open(window, ["sh", "-c", script, "sh", *variables, *command], orders.run_id)
+    script = 'exec env -i TMUX="$TMUX" TMUX_PANE="$TMUX_PANE" TERM="$TERM" %s "$@"\n'
+    path = files.environment_path(orders.logdir, orders.node)
+    replace_file(path, os.fsencode(script % shlex.join(variables)))
