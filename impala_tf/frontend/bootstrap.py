@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from impala_tf.config import user_commands
-from impala_tf.frontend import packages, project, requirements
+from impala_tf.frontend import packages, pip_settings, project, requirements
 from impala_tf.frontend.connection import (
     CommandRunner,
     Stream,
@@ -200,13 +200,20 @@ class Installer:
         self.copy_uv(runner)  # An environment that somebody else made comes without it.
         if self._wheelhouse is not None:
             self._copy_wheels(runner, with_horovod, self._wheelhouse, report)
-        source = ["--no-index", "--find-links", _WHEELS] if self._wheelhouse is not None else []
+        told = self._settings(runner)
+        source = pip_settings.flags(told)
+        source += ["--find-links", _WHEELS] if self._wheelhouse is not None else []
         tools = ["pip"] if with_horovod else []
         uv = [_UV, "pip", "install", "--no-progress", "--python", node.python, *source]
         command = [*uv, "-c", project.CONSTRAINTS, *self._wanted(node), *tools]
         script = ["sh", "impala_tf/frontend/install_horovod.sh", node.python, "--progress-bar=off"]
-        with packages.with_settings(runner, self._settings(runner)) as settings:
-            self._watch(runner, [*settings, *command], report)
+        with packages.with_settings(runner, told) as settings:
+            try:
+                self._watch(runner, [*settings, *command], report)
+            except ClusterError as error:
+                if self._wheelhouse is not None or self._cancelled:
+                    raise
+                raise ClusterError(f"{error}{packages.untold(runner)}") from None
             if with_horovod:
                 self._watch(runner, [*settings, *script], report)
 

@@ -44,11 +44,12 @@ def _with_uv(what: list[str]) -> str:
         subprocess.run([*_PIP, *_QUIET, "uv"])
     if not uv.exists():
         return "there is no uv for this machine"
-    told = dict(setting.partition("=")[::2] for setting in pip_settings.for_uv(options))
+    settings = pip_settings.for_uv(options, os.environ)
+    told = dict(setting.partition("=")[::2] for setting in settings)
     if any(name in os.environ for name in _INDEXES):
         told = {name: value for name, value in told.items() if name not in _INDEXES}
     more = options.get(pip_settings.CONSTRAINT, "").split()
-    command = [str(uv), "pip", *_QUIET, "--python", sys.executable,
+    command = [str(uv), "pip", *_QUIET, "--python", sys.executable, *pip_settings.flags(settings),
                *(word for path in more for word in ("-c", path)), *what]  # fmt: skip
     status = subprocess.run(command, env={**told, **os.environ}).returncode
     return f"exit status {status}" if status else ""

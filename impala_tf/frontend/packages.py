@@ -44,10 +44,28 @@ def with_settings(runner: CommandRunner, settings: Sequence[str]) -> Iterator[li
 
 def index_settings(runner: CommandRunner) -> list[str]:
     """Returns variables that let uv use the package indexes that a machine's pip is told to use."""
+    return pip_settings.for_uv(*_of_pip(runner))
+
+
+def untold(runner: CommandRunner) -> str:
+    """Returns why uv may fail where a machine's pip does not, and what helps; '' if it may not."""
+    unknown = set[str]()
+    with contextlib.suppress(ClusterError):  # It may be the connection that has failed.
+        unknown = pip_settings.unknown(_of_pip(runner)[0])
+    if not unknown:
+        return ""
+    return (
+        f"; pip there is configured with {', '.join(sorted(unknown))}, which uv is not told; "
+        "--wheelhouse takes the packages from here"
+    )
+
+
+def _of_pip(runner: CommandRunner) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the options of a machine's pip, and the machine's environment."""
     *files, variables = runner.run(["sh", "-c", _CONFIGURATION]).text.split("\0")
     environment = dict(line.partition("=")[::2] for line in variables.splitlines())
     try:
-        return pip_settings.for_uv(pip_settings.written(files, environment))
+        return pip_settings.written(files, environment), environment
     except configparser.Error as error:  # its text has a line of the file, maybe with a password
         why = f"is malformed ({type(error).__name__}); `pip config list` there says where"
         raise ClusterError(f"{runner.node.name}: its pip.conf {why}") from None

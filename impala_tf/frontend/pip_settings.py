@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import ast
 import configparser
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 # All versions are pinned, so the one that is found first on any index is the right one.
 _STRATEGY = "UV_INDEX_STRATEGY=unsafe-best-match"
 _PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
               "find-links": "UV_FIND_LINKS", "trusted-host": "UV_INSECURE_HOST",
               "cert": "SSL_CERT_FILE"}  # fmt: skip
+_INDEXES = ("index-url", "extra-index-url")
+_PROXIES = ("HTTPS_PROXY", "HTTP_PROXY")
+_NO_INDEX = "PIP_NO_INDEX=1"
+_YES = ("1", "on", "t", "true", "y", "yes")
 _SEPARATORS = {"find-links": ","}  # of uv; others are separated by spaces
 _SECTIONS = ("global", "install", ":env:")
 """The later ones win."""
@@ -62,12 +66,28 @@ def _merged(sections: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 def unknown(options: Mapping[str, str]) -> set[str]:
     """Returns the options that uv cannot be told, and that may change what is installed."""
-    return {*options} - {*_PIP_TO_UV, *_HARMLESS, CONSTRAINT, "config-file"}
+    return {*options} - {*_PIP_TO_UV, *_HARMLESS, CONSTRAINT, "config-file", "no-index", "proxy"}
 
 
-def for_uv(options: Mapping[str, str]) -> list[str]:
-    """Returns variables of uv, NAME=VALUE, for options of pip."""
-    return [_STRATEGY, *(
-        f"{_PIP_TO_UV[name]}={_SEPARATORS.get(name, ' ').join(value.split())}"
-        for name, value in options.items() if name in _PIP_TO_UV
-    )]  # fmt: skip
+def for_uv(options: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """Returns variables of uv, NAME=VALUE, for options of pip; `flags` has the rest.
+
+    Args:
+      options: of pip.
+      environment: variables that uv gets anyway; a proxy of theirs wins.
+    """
+    settings = [_STRATEGY]
+    if has_no_index := options.get("no-index", "").lower() in _YES:
+        settings.append(_NO_INDEX)
+    for name, value in options.items():
+        if name in _PIP_TO_UV and not (has_no_index and name in _INDEXES):
+            settings.append(f"{_PIP_TO_UV[name]}={_SEPARATORS.get(name, ' ').join(value.split())}")
+    for name in _PROXIES if "proxy" in options else ():
+        if not environment.get(name) and not environment.get(name.lower()):
+            settings.append(f"{name}={options['proxy']}")
+    return settings
+
+
+def flags(settings: Sequence[str]) -> list[str]:
+    """Returns flags of `uv pip install` that go with these variables: uv has no variable of it."""
+    return ["--no-index"] if _NO_INDEX in settings else []

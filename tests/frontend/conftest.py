@@ -1,4 +1,4 @@
-"""Fixtures of the front end's tests: nodes, and runs here and behind an sshd."""
+"""Fixtures of the front end's tests: nodes, runs and machines here and behind an sshd."""
 
 import functools
 
@@ -7,6 +7,7 @@ import pytest
 from impala_tf.frontend import project
 from impala_tf.frontend.node import state as files
 from tests.helpers.launched_run import Run
+from tests.helpers.machine_setup import Setup
 from tests.helpers.node import Node
 from tests.helpers.remote_run import Remote
 from tests.helpers.waiting import wait_until
@@ -60,3 +61,24 @@ def launched(run):
     assert run.launch(detach=True) == 0
     wait_until(lambda: "actor 1 is up" in run.log("actor-1"))
     return run
+
+
+@pytest.fixture
+def small_project(tmp_path):
+    """A project with one small package."""
+    folder = tmp_path / "project"
+    (folder / "impala_tf").mkdir(parents=True)
+    (folder / "impala_tf" / "a.py").write_text("A = 1\n")
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname="x"\ndependencies=["iniconfig"]\n'
+        '[project.optional-dependencies]\nlearner=[]\nworlds=["toolz"]\n'
+    )
+    (folder / project.CONSTRAINTS).write_text("iniconfig==2.1.0\ntoolz==1.0.0\n")
+    return folder
+
+
+@pytest.fixture
+def setup(sshd, small_project, tmp_path):
+    made = Setup(sshd, small_project, tmp_path / "there; $(touch x)")
+    yield made
+    made.runner.close()

@@ -14,69 +14,22 @@ import pytest
 from rich.console import Console
 
 from impala_tf.frontend import packages, project, ssh_login
-from impala_tf.frontend.bootstrap import Installer, SetupOptions
+from impala_tf.frontend.bootstrap import SetupOptions
 from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node.state import ProcessSpec
 from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.setup import set_up
-from impala_tf.frontend.ssh import SshRunner
-from impala_tf.frontend.ssh_login import SshConnector
 from impala_tf.frontend.wheelhouse import Kind, Wheelhouse
 from tests.helpers.disks import fill, mounted
+from tests.helpers.machine_setup import Setup
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def small_project(tmp_path):
-    """A project with one small package."""
-    folder = tmp_path / "project"
-    (folder / "impala_tf").mkdir(parents=True)
-    (folder / "impala_tf" / "a.py").write_text("A = 1\n")
-    (folder / "pyproject.toml").write_text(
-        '[project]\nname="x"\ndependencies=["iniconfig"]\n'
-        '[project.optional-dependencies]\nlearner=[]\nworlds=["toolz"]\n'
-    )
-    (folder / project.CONSTRAINTS).write_text("iniconfig==2.1.0\ntoolz==1.0.0\n")
-    return folder
-
-
 NOBODY = "http://127.0.0.1:9/"
 """An index that cannot be reached."""
-
-
-class Setup:
-    """A machine to set up."""
-
-    def __init__(self, sshd, root, workdir, python=".venv/bin/python"):
-        self.root = root
-        node = sshd.node(workdir=str(workdir), python=python)
-        self.runner = SshRunner(node, SshConnector({}, False, sshd.known_hosts))
-        self.plan = Plan("impala", (node,), (ProcessSpec("actor-0", node.name, ()),), ())
-        self.said = []
-
-    def installer(self, **options):
-        files = project.files("", self.root)
-        return Installer(self.plan, files, self.root, SetupOptions(**options))
-
-    def run(self, **options):
-        self.runner.run(["mkdir", "-p", "--", self.runner.node.workdir], in_workdir=False)
-        return self.installer(**options).set_up(
-            self.runner, lambda share, text: self.said.append(text)
-        )
-
-    def version(self, package):
-        code = f"import importlib.metadata as m; print(m.version('{package}'))"
-        return self.runner.run([".venv/bin/python", "-c", code]).text.strip()
-
-
-@pytest.fixture
-def setup(sshd, small_project, tmp_path):
-    made = Setup(sshd, small_project, tmp_path / "there; $(touch x)")
-    yield made
-    made.runner.close()
 
 
 def test_the_project_is_copied_and_its_packages_are_installed(setup, small_project, tmp_path):
@@ -290,15 +243,6 @@ def test_a_package_that_does_not_exist_is_named(setup, small_project):
     (small_project / project.CONSTRAINTS).write_text("iniconfig==99.0\n")
     with pytest.raises(ClusterError, match="iniconfig"):
         setup.run()
-
-
-def test_a_broken_pip_conf_is_one_line(setup, tmp_path, monkeypatch):
-    (tmp_path / "home" / ".pip").mkdir(parents=True)
-    (tmp_path / "home" / ".pip" / "pip.conf").write_text("[global]\nindex-url\n")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    here = LocalRunner(setup.runner.node._replace(workdir=str(tmp_path)))
-    with pytest.raises(ClusterError, match="node1: its pip.conf is malformed .*pip config list"):
-        packages.index_settings(here)
 
 
 @pytest.mark.parametrize(("line", "is_right"), [("", False), ("built_for = 'this'", True)])

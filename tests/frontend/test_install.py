@@ -17,15 +17,25 @@ def test_uv_is_told_what_pip_is_told():
     second = "[install]\nextra-index-url = http://a\n http://b\n[global]\nindex-url = http://2"
     environment = {"PIP_INDEX_URL": "http://wins", "PIP_CERT": "/ca.pem", "PIP_TIMEOUT": "9"}
     options = pip_settings.written([first, second], environment)
-    assert sorted(pip_settings.for_uv(options)) == [
+    assert sorted(pip_settings.for_uv(options, {})) == [
         "SSL_CERT_FILE=/ca.pem", "UV_DEFAULT_INDEX=http://wins", "UV_FIND_LINKS=/a,/b",
         "UV_INDEX=http://a http://b", "UV_INDEX_STRATEGY=unsafe-best-match",
     ]  # fmt: skip
     assert not pip_settings.unknown(options)
     assert pip_settings.written([first, second], {})["index-url"] == "http://2"
-    assert pip_settings.unknown({"no-index": "1", "quiet": "1"}) == {"no-index"}
+    assert pip_settings.unknown({"no-binary": ":all:", "quiet": "1"}) == {"no-binary"}
     with pytest.raises(configparser.Error):
         pip_settings.written(["index-url\n"], {})
+
+
+def test_uv_is_told_of_pips_proxy_unless_another_one_is_set():
+    options = {"proxy": "http://proxy:3128"}
+    assert pip_settings.for_uv(options, {})[1:] == [
+        "HTTPS_PROXY=http://proxy:3128", "HTTP_PROXY=http://proxy:3128"
+    ]  # fmt: skip
+    assert pip_settings.for_uv(options, {"https_proxy": "http://other"})[1:] == [
+        "HTTP_PROXY=http://proxy:3128"
+    ]
 
 
 def test_what_pip_lists_is_understood(tmp_path):
