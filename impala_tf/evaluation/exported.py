@@ -17,7 +17,7 @@ import tree
 from impala_tf.actor.network import ActingModel, LiteRtNetwork
 from impala_tf.agents.interface import AgentInterface, Policy, num_logits
 from impala_tf.agents.sampling import Sampler, epsilon_greedy_of, greedy_of, sampler_of
-from impala_tf.config import ConfigError
+from impala_tf.config import ConfigError, EnvironmentConfig, Given
 from impala_tf.environments.observations import layout_of
 from impala_tf.logdir import Logdir
 from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, Nest
@@ -56,6 +56,19 @@ def seen(spec: EnvironmentSpec) -> dict[str, Any]:
     }
     found: dict[str, Any] = json.loads(json.dumps(plain))  # lists in place of tuples
     return found
+
+
+def level_flags(env: EnvironmentConfig) -> dict[str, Any]:
+    """Returns the level and its protocol: {flag: value}, without flags at their default.
+
+    Where they are read, defaults are those of --protocol.
+    """
+    defaults = Given({"protocol": env.protocol}).defaults
+    return {
+        name: value
+        for name, value in vars(env).items()
+        if name == "level_name" or value != defaults[name]
+    }
 
 
 def text_of(about: About) -> str:

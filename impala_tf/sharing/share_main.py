@@ -153,14 +153,9 @@ def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
 
 def _about(trained: TrainedAgent, precision: str) -> About:
     config, spec = trained.config, trained.spec
-    flags = {
-        name: value
-        for name, value in vars(config.environment).items()
-        if name == "level_name" or value != BUILT_IN[name]
-    }
     interface = interface_of_config(config.agent, spec)
     return About(
-        flags=flags,
+        flags=exported.level_flags(config.environment),
         level=exported.seen(spec),
         agent_name=config.agent.agent_name,
         algorithm=config.loss.algorithm,

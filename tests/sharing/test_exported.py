@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import impala_tf as impala
-from impala_tf.config import ConfigError, command_line
+from impala_tf.config import ConfigError, Given, command_line
+from impala_tf.evaluation import exported
+from impala_tf.processes.trained_flags import as_exported
 from tests.helpers.runs import PROJECT
 
 EXAMPLE = PROJECT / "examples" / "cartpole"
@@ -79,6 +81,22 @@ def test_a_trusted_module_is_imported_from_beside_the_agent(shared: Path) -> Non
     (shared / "level_beside_agent.py").write_text(code)
     assert "level_beside_agent" in problem_of(impala.evaluate, shared, 1)
     assert impala.evaluate(shared, 1, trust_level_module=True).lengths == (9,)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "sticky"])
+@pytest.mark.parametrize(
+    "flags",
+    [{}, {"noop_max": 30, "terminal_on_life_loss": True}, {"repeat_action_probability": 0.0},
+     {"noop_max": 0}],
+)  # fmt: skip
+def test_an_agent_plays_the_protocol_that_it_was_trained_on(
+    shared: Path, protocol: str, flags: dict[str, Any]
+) -> None:
+    """A flag may differ from --protocol and be the built-in value."""
+    given = Given({"level_name": "PongNoFrameskip-v4", "protocol": protocol, **flags})
+    written = json.loads(json.dumps(exported.level_flags(given.environment)))
+    found = as_exported(Given({"logdir": str(shared)}), written)
+    assert found.environment == given.environment
 
 
 def test_nothing_trains_or_exports_there(shared: Path) -> None:
