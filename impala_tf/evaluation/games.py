@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from rich.table import Table
 
 from impala_tf.actor.actor import Environment
 from impala_tf.agents.interface import Policy
-from impala_tf.config import EnvironmentConfig
+from impala_tf.config import ConfigError, EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.monitoring.render import plain_table
 from impala_tf.types import Episode, Nest
@@ -21,27 +23,56 @@ Summary = Mapping[str, Any]
 
 
 def play(
-    policy: Policy, initial_state: Nest, environment: Environment, num_envs: int, num_episodes: int
+    policy: Policy,
+    initial_state: Nest,
+    environment: Environment,
+    num_envs: int,
+    num_episodes: int,
+    level_name: str,
 ) -> Iterator[Episode | None]:
     """Plays `num_episodes` whole games in N environments; yields None for each observation.
 
     A finished game is yielded after the None of its final observation, so that a video shows the
     whole game. Each environment plays a fixed number of games: taking the games that finish first
     would favour short ones.
+
+    Raises:
+      ConfigError: the level raised, or a game's return is not finite; names the level.
     """
     games_left = np.full(num_envs, num_episodes // num_envs)
     games_left[: num_episodes % num_envs] += 1
-    env_output, core_state = environment.reset(), initial_state
+
+    def after() -> str:
+        return f"after {num_episodes - games_left.sum()} of {num_episodes} games"
+
+    with _errors_named(level_name, after):
+        env_output, core_state = environment.reset(), initial_state
     while True:
         yield None
         for episode in environment.pop_episodes():
             if games_left[episode.environment] > 0:
+                if not math.isfinite(episode.episode_return):
+                    problem = f"a game had NaN or infinite rewards {after()}"
+                    raise ConfigError(f"--level_name={level_name}: {problem}")
                 games_left[episode.environment] -= 1
                 yield episode
         if not games_left.any():
             return
         answer, core_state = policy(env_output, core_state)
-        env_output = environment.step(np.asarray(answer.action))
+        with _errors_named(level_name, after):
+            env_output = environment.step(np.asarray(answer.action))
+
+
+@contextlib.contextmanager
+def _errors_named(level_name: str, after: Callable[[], str]) -> Iterator[None]:
+    """Makes what a level's own code raises a ConfigError that says when."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        raised = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"--level_name={level_name}: raised {raised} {after()}") from error
 
 
 def summary(episodes: list[Episode]) -> dict[str, Any]:

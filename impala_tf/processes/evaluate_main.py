@@ -173,6 +173,9 @@ def play(
       env: the flags of the level, or levels.
       index: which level, if `env` lists several.
       num_threads: threads of environments that run natively; 0: one per core.
+
+    Raises:
+      ConfigError: the level cannot be made, raises, or returns rewards that are not finite.
     """
     wanted = agent.evaluation.test_num_episodes
     num_envs = min(wanted, _MAX_ENVS)
@@ -180,11 +183,12 @@ def play(
     policy = agent.policy(num_envs, seed, agent.evaluation.test_policy)
     made = suites.make(env, num_envs, seed, num_threads=num_threads, index=index)
     environment = BatchedEnvironment(made)
+    name = suites.levels(env)[index].level_name
     episodes: list[Episode] = []
     printed_at = time.monotonic()
     try:
         for episode in games.play(
-            policy, agent.initial_state(num_envs), environment, num_envs, wanted
+            policy, agent.initial_state(num_envs), environment, num_envs, wanted, name
         ):
             if episode is not None:
                 episodes.append(episode)

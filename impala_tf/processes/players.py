@@ -129,15 +129,16 @@ def filmed(
     `index`: which level is played, if the agent learned several.
 
     Raises:
-      ConfigError: the level cannot be rendered.
+      ConfigError: the level cannot be rendered, or raises.
     """
     seed = seed_of(player.flags["seed"], "video")
     game = RenderedGame(player.environment, seed, index)
     policy = player.policy(1, seed, player.evaluation.test_policy)
 
     def pictures() -> Iterator[np.ndarray]:
-        played = games.play(policy, player.initial_state(1), game.environment, 1, num_games)
-        for episode in played:
+        name = suites.levels(player.environment)[index].level_name
+        start = player.initial_state(1)
+        for episode in games.play(policy, start, game.environment, 1, num_games, name):
             if episode is None:
                 yield game.frame()
 

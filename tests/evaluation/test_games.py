@@ -20,6 +20,7 @@ from impala_tf.evaluation.games import play, summary
 from impala_tf.types import AgentOutput, EnvOutput, Episode, Nest
 from tests.helpers.agents import make_agent
 
+LEVEL = "Level-v0"
 CARTPOLE = EnvironmentConfig(level_name="CartPole-v1")
 PONG = EnvironmentConfig(
     level_name="PongNoFrameskip-v4", max_episode_frames=60, noop_max=3, width=24, height=20
@@ -98,7 +99,7 @@ def games(steps: Iterator[Episode | None]) -> list[Episode]:
 def test_every_environment_plays_the_same_number_of_games() -> None:
     """The games that end first are the short ones, so taking those would bias the result."""
     environment = Lengths(2, 9, 4)
-    found = games(play(always_0, (), environment, num_envs=3, num_episodes=8))
+    found = games(play(always_0, (), environment, 3, 8, LEVEL))
     played = [Episode(2.0, 2, 0)] * 3 + [Episode(4.0, 4, 2)] * 2 + [Episode(9.0, 9, 1)] * 3
     assert sorted(found) == played
     # It lasts as long as the slowest environment needs, with a reset step between its games.
@@ -108,14 +109,14 @@ def test_every_environment_plays_the_same_number_of_games() -> None:
 @pytest.mark.parametrize(("num_envs", "num_episodes"), [(1, 1), (1, 3), (2, 1), (3, 3), (2, 5)])
 def test_as_many_games_are_played_as_were_asked_for(num_envs: int, num_episodes: int) -> None:
     environment = Lengths(*range(3, 3 + num_envs))
-    found = games(play(always_0, (), environment, num_envs, num_episodes))
+    found = games(play(always_0, (), environment, num_envs, num_episodes, LEVEL))
     assert len(found) == num_episodes
 
 
 def test_returns_and_lengths_are_those_of_the_games() -> None:
     """The games have 3, 2 and 4 steps with rewards 1, 2, 3, ... A reset is not a step."""
     environment = RecordingEnvironment(SCRIPTED, num_envs=1)
-    found = games(play(always_0, (), environment, 1, 4))
+    found = games(play(always_0, (), environment, 1, 4, LEVEL))
     environment.close()
     assert found == [Episode(6.0, 3), Episode(3.0, 2), Episode(10.0, 4), Episode(6.0, 3)]
 
@@ -136,7 +137,7 @@ def test_greedy_games_take_the_most_likely_action_and_keep_the_core_state(
         variable.assign(0.3 * rng.normal(size=variable.shape))
     act = compile_policy(agent, spec, 2, seed=1, choice="greedy")
     environment = RecordingEnvironment(env, num_envs=2)
-    assert len(games(play(act, agent.initial_state(2), environment, 2, 2))) == 2
+    assert len(games(play(act, agent.initial_state(2), environment, 2, 2, LEVEL))) == 2
     environment.close()
     state = agent.initial_state(2)
     for shown, actions in zip(environment.shown, environment.actions, strict=False):
@@ -155,7 +156,7 @@ def test_sampled_games_depend_on_the_seed_and_greedy_ones_do_not() -> None:
     def played(choice: Literal["greedy", "sampled"], seed: int) -> list[list[int]]:
         act = compile_policy(agent, spec, 2, seed, choice)
         environment = RecordingEnvironment(CARTPOLE, num_envs=2)
-        games(play(act, agent.initial_state(2), environment, 2, 2))
+        games(play(act, agent.initial_state(2), environment, 2, 2, LEVEL))
         environment.close()
         return [actions.tolist() for actions in environment.actions]
 
@@ -169,7 +170,7 @@ def test_play_yields_once_per_frame_of_a_video() -> None:
     """From the first to the last frame of the game, and no frame of the next one."""
     environment = Lengths(4)
     filmed = []
-    for episode in play(always_0, (), environment, 1, 1):
+    for episode in play(always_0, (), environment, 1, 1, LEVEL):
         filmed.append(environment.steps if episode is None else episode)
     assert filmed == [0, 1, 2, 3, 4, Episode(4.0, 4)]
 

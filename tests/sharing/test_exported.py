@@ -14,6 +14,7 @@ import impala_tf as impala
 from impala_tf.config import ConfigError, Given, command_line
 from impala_tf.evaluation import exported
 from impala_tf.processes.trained_flags import as_exported
+from tests.helpers.games import BROKEN_WORLDS
 from tests.helpers.runs import PROJECT
 
 EXAMPLE = PROJECT / "examples" / "cartpole"
@@ -97,6 +98,27 @@ def test_an_agent_plays_the_protocol_that_it_was_trained_on(
     written = json.loads(json.dumps(exported.level_flags(given.environment)))
     found = as_exported(Given({"logdir": str(shared)}), written)
     assert found.environment == given.environment
+
+
+@pytest.mark.parametrize("processes", ["never", "always"])
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("raise", "raised RuntimeError: the pole is broken after 0 of 3 games"),
+        ("end", "a game had NaN or infinite rewards after 0 of 3 games"),
+        ("inf", "a game had NaN or infinite rewards after "),
+    ],
+)
+def test_a_level_that_breaks_ends_an_evaluation_with_one_line(
+    shared: Path, fault: str, problem: str, processes: str
+) -> None:
+    kwargs = json.dumps({"fault": fault})
+    name = f"{BROKEN_WORLDS}:FaultyCartPole-v1"
+    changed(shared, flags={"level_name": name, "level_kwargs": kwargs})
+    flags = {"trust_level_module": True, "environment_processes": processes}
+    line = problem_of(impala.evaluate, shared, 3, **flags)
+    assert line.startswith(f"--level_name={name}: {problem}"), line
+    assert line.endswith(" of 3 games")
 
 
 def test_nothing_trains_or_exports_there(shared: Path) -> None:
