@@ -59,12 +59,25 @@ def environment(config: Config, spec: EnvironmentSpec, seconds: float) -> Measur
       seconds: how long to measure.
     """
     num_envs = config.process.envs_per_actor
-    environments = BatchedEnvironment(suites.make(config.environment, num_envs, config.run.seed))
+    environments = environments_of(config)
     environments.reset()
     actions = itertools.cycle(_random_actions(spec, num_envs))
     per_s, cores = rate(lambda: environments.step(next(actions)), seconds)
     environments.close()
     return Measured(per_s * num_envs, "CPU", peak_memory_mb(), cores)
+
+
+def environments_of(config: Config) -> BatchedEnvironment:
+    """Returns the environments of a run's first actor."""
+    process = config.process
+    made = suites.make(
+        config.environment,
+        process.envs_per_actor,
+        config.run.seed,
+        actor=0,
+        num_actors=process.num_actors,
+    )
+    return BatchedEnvironment(made)
 
 
 def inference(

@@ -27,15 +27,20 @@ from impala_tf.agents.policy import OwnNetwork, compile_policy
 from impala_tf.agents.q_learning import QLearning
 from impala_tf.checkpoint.checkpointer import Checkpointer
 from impala_tf.config import AgentConfig, Config
-from impala_tf.environments import suites
-from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
 from impala_tf.learner.actor_gradients import gradient_specs, sent_specs
 from impala_tf.learner.conversion import ConversionError, convert
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.update import Learner
 from impala_tf.machine import certificates
-from impala_tf.measure.acting import ONE_THREAD, Measured, noise, peak_memory_mb, rate
+from impala_tf.measure.acting import (
+    ONE_THREAD,
+    Measured,
+    environments_of,
+    noise,
+    peak_memory_mb,
+    rate,
+)
 from impala_tf.processes import tensorflow_startup
 from impala_tf.transport import (
     ActorClient,
@@ -215,9 +220,10 @@ def played_unroll(config: Config, spec: EnvironmentSpec, agent: Agent) -> Unroll
     """Returns what an actor sends after a few unrolls."""
     num_envs = config.process.envs_per_actor
     length = config.optimizer.unroll_length
-    environments = BatchedEnvironment(suites.make(config.environment, num_envs, config.run.seed))
+    environments = environments_of(config)
     kept = _KeptUnrolls([variable.numpy() for variable in agent.variables])
-    q_learning = QLearning.of(agent.interface, config, spec, environments.level_indices, 0, 1)
+    levels, num_actors = environments.level_indices, config.process.num_actors
+    q_learning = QLearning.of(agent.interface, config, spec, levels, 0, num_actors)
     epsilons = None if q_learning is None else q_learning.epsilons
     network = OwnNetwork(agent, spec, num_envs, config.run.seed, epsilons)
     actor = Actor(

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from impala_tf.agents.agent import agent_of
 from impala_tf.config import Config, EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.measure import acting as measured_acting
 from impala_tf.measure import benchmark_main, in_processes
+from impala_tf.measure import learning as measured_learning
 from impala_tf.measure.acting import Measured
 from impala_tf.measure.benchmark_main import ceiling
 from impala_tf.monitoring.bottleneck import ADVICE
@@ -114,6 +116,18 @@ def test_environments_are_stepped_with_actions_that_they_take(level: str) -> Non
     config = resolved_config(level_name=level, envs_per_actor=2)
     spec = suites.spec(EnvironmentConfig(level_name=level))
     assert measured_acting.environment(config, spec, 0.2).steps_per_s > 100
+
+
+def test_several_levels_are_divided_among_actors_as_in_a_run() -> None:
+    """Each of two actors plays one of two levels in its only environment."""
+    level = "CartPole-v1,CartPole-v0"
+    config = resolved_config(
+        level_name=level, envs_per_actor=1, num_actors=2, algorithm="dqn", agent_name="MLPAgent"
+    )
+    spec = suites.spec(config.environment)
+    assert measured_acting.environment(config, spec, 0.2).steps_per_s > 100
+    unroll = measured_learning.played_unroll(config, spec, agent_of(config.agent, spec))
+    assert unroll.level.tolist() == [0]
 
 
 @pytest.mark.slow
