@@ -12,7 +12,7 @@ from gymnasium.spaces import Dict
 from gymnasium.vector import VectorEnv
 
 from impala_tf.agents.interface import Policy
-from impala_tf.config import ConfigError, Given, python_values
+from impala_tf.config import AGENTS, ConfigError, Given, python_values
 from impala_tf.environments import spaces, suites
 from impala_tf.processes import players, trained_flags
 from impala_tf.processes.common import seed_of
@@ -60,6 +60,8 @@ class Agent:
         )
         actions = player.spec.actions
         self._no_action = np.zeros((1, *actions.shape), actions.dtype)
+        named = AGENTS.get(str(player.flags["agent_name"]))  # None: one of the user's own
+        self._sees_reward = named is not None and named.observes_last_action_and_reward
         self._policies: dict[str, Policy] = {}
 
     def __repr__(self) -> str:
@@ -70,33 +72,41 @@ class Agent:
         observation: Any,
         state: State | None = None,
         *,
-        reward: float = 0.0,
+        reward: float | None = None,
         greedy: bool = False,
     ) -> tuple[Any, State]:
         """Chooses an action.
 
         Args:
           observation: one observation, as `observation_space` has it.
-          state: what the step before returned; None where an episode begins.
-          reward: of the last action; only agents that observe it look at it.
+          state: what the step before returned; None where an episode begins. On Atari, an agent
+            with --terminal_on_life_loss (the default) also learned that an episode begins after
+            a lost life (`info["lives"]` falls).
+          reward: of the last action. Agents that see it need it with every state: their names end
+            in LSTMAgent, or are SimpleConvNetAgent.
           greedy: the most likely action, in place of one that is drawn from the policy.
 
         Returns:
           an action of `action_space`, and the state for the next step.
 
         Raises:
-          ValueError: the observation has another shape, or other parts; or `state` is none that
-            this method returned.
+          ValueError: the observation has another shape, or other parts; `state` is none that this
+            method returned; or the agent sees the reward, and it is not given.
         """
         self._check(observation)
         if not (state is None or isinstance(state, State)):
             raise ValueError(f"state: give what the last act() returned, or None; not {state!r}")
+        if reward is None and state is not None and self._sees_reward:
+            raise ValueError(
+                f"reward: {self._player.flags['agent_name']} sees the reward of its last action;"
+                " give act(observation, state, reward=reward)"
+            )
         batch = _batch_of(observation)
         begins = state is None
         before = state or State(self._player.initial_state(1), self._no_action)
         flags = {"terminated": False, "truncated": False, "autoreset": begins}
         step = EnvOutput(
-            reward=np.array([reward], np.float32),
+            reward=np.array([reward or 0.0], np.float32),
             **{name: np.array([flag]) for name, flag in flags.items()},
             episode_start=np.array([begins]),
             observation=self._to_agent(batch),

@@ -138,13 +138,16 @@ def _evaluation(facts: Facts) -> str:
 def how_to_play(facts: Facts) -> str:
     """Returns the part of the card that says how the agent plays."""
     trust = ", trust_level_module=True" if facts.modules else ""
+    seen = "state"
+    if configs.composition(facts.about.agent_name).observes_last_action_and_reward:
+        seen = "state, reward=reward"
     act = [
         "env = agent.make_env()  # a Gymnasium vector environment of length 1",
         "observation, _ = env.reset(seed=1)",
-        "action, state = agent.act(observation[0])  # then agent.act(observation[0], state)",
+        f"action, state = agent.act(observation[0])  # then agent.act(observation[0], {seen})",
     ]
     if facts.about.level["observation"].keys() != {""}:
-        act = ["# then agent.act(observation, state); the form: agent.observation_space",
+        act = [f"# then agent.act(observation, {seen}); the form: agent.observation_space",
                "action, state = agent.act(observation)"]  # fmt: skip
     flag = " --trust_level_module" if facts.modules else ""
     python = [

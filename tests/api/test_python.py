@@ -315,7 +315,11 @@ def test_an_agent_with_a_memory_acts_on_images(tmp_path, monkeypatch):
     first, second, same = cores(after_black, after_white, again)
     assert not np.allclose(first, second)  # it saw different pictures
     np.testing.assert_array_equal(second, same)  # no memory of the game before
-    later = [agent.act(black, state, greedy=True)[1] for state in (after_black, after_white)]
+    with pytest.raises(ValueError, match="^reward: ShallowConvNetLSTMAgent sees the reward of its"):
+        agent.act(black, after_black)
+    later = [
+        agent.act(black, state, reward=0.0, greedy=True)[1] for state in (after_black, after_white)
+    ]
     assert not np.allclose(*cores(*later))  # it still knows which one it was
     played = impala.evaluate(run.logdir, 2, trust_level_module=True)
     assert played.lengths == (8, 8)

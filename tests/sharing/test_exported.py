@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import impala_tf as impala
@@ -98,6 +99,18 @@ def test_an_agent_plays_the_protocol_that_it_was_trained_on(
     written = json.loads(json.dumps(exported.level_flags(given.environment)))
     found = as_exported(Given({"logdir": str(shared)}), written)
     assert found.environment == given.environment
+
+
+def test_an_agent_that_sees_the_last_reward_asks_for_it(shared: Path) -> None:
+    """Without it, the agent would see other inputs than in training, and nobody would know."""
+    agent, observation = impala.load(shared), np.zeros(4, np.float32)
+    agent.act(observation, agent.act(observation)[1])
+    changed(shared, agent_name="MLPLSTMAgent")
+    agent = impala.load(shared)
+    _, state = agent.act(observation)  # where an episode begins, there is no reward
+    agent.act(observation, state, reward=1.0)
+    with pytest.raises(ValueError, match="^reward: MLPLSTMAgent sees the reward of its last act"):
+        agent.act(observation, state)
 
 
 @pytest.mark.parametrize("processes", ["never", "always"])

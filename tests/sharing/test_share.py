@@ -32,7 +32,7 @@ import impala_tf as impala
 
 agent, state, actions = impala.load("shared"), None, []
 for observation in np.array(json.load(open("observations.json")), np.float32):
-    action, state = agent.act(observation, state, greedy=True)
+    action, state = agent.act(observation, state, reward=1.0, greedy=True)
     actions.append(int(action))
 lengths = impala.evaluate("shared", 2).lengths
 print(json.dumps({"actions": actions, "lengths": lengths, "frames": agent.environment_frames}))
@@ -82,7 +82,7 @@ def test_it_acts_as_its_checkpoint_does_where_there_is_no_tensorflow(folder: Pat
     (folder / "observations.json").write_text(json.dumps(observations.tolist()))
     agent, state, actions = impala.load(folder / "run"), None, []
     for observation in observations:
-        action, state = agent.act(observation, state, greedy=True)
+        action, state = agent.act(observation, state, reward=1.0, greedy=True)
         actions.append(int(action))
     played = json.loads(python("-c", PLAY, cwd=folder))
     assert played["actions"] == actions
@@ -154,9 +154,11 @@ def test_an_empty_folder_that_is_there_stays_the_same_one(folder: Path) -> None:
 @pytest.mark.parametrize("levels", [1, 2])
 def test_a_card_says_how_to_play(levels: int) -> None:
     """`load` does not know which one of several levels is meant."""
-    about = SimpleNamespace(level={"levels": levels, "observation": {"": {}}})
+    level = {"levels": levels, "observation": {"": {}}}
+    about = SimpleNamespace(level=level, agent_name="MLPLSTMAgent")
     text = model_card.how_to_play(cast(model_card.Facts, SimpleNamespace(about=about, modules=[])))
     assert ('impala.load(".")' in text) == (levels == 1)
+    assert ("reward=reward" in text) == (levels == 1)  # this agent sees it
     assert text.endswith("`impala test --logdir=.` plays whole games.")
 
 
