@@ -9,7 +9,7 @@ from typing import Any, Literal
 from impala_tf.api.agent import given_for
 from impala_tf.config import ConfigError
 from impala_tf.environments import suites
-from impala_tf.processes import evaluate_main, players
+from impala_tf.processes import evaluate_main
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ def evaluate(
 ) -> Evaluation:
     """Plays whole games with the agent of a run, and writes evaluation.json there.
 
-    The agent of an exported folder plays without TensorFlow, and nothing is written.
+    The agent of an exported folder plays without TensorFlow, and no evaluation.json is written.
 
     Args:
       logdir: of the run, or an exported folder.
@@ -51,7 +51,7 @@ def evaluate(
       policy: greedy: the most likely action; sampled: drawn from the policy, as in training.
       checkpoint: best: the one that was written at the highest mean return.
       trust_level_module: whether modules may be imported that the run names. Their code runs here.
-      flags: others of `impala test`, such as `seed=2`.
+      flags: others of `impala test`, such as `seed=2` or `video=True`, which writes a video there.
 
     Raises:
       ConfigError: there is no agent, it learned several levels (use `impala test`),
@@ -59,13 +59,15 @@ def evaluate(
     """
     of_test = {"test_num_episodes": num_episodes, "test_policy": policy}
     given = given_for(logdir, checkpoint, trust_level_module, {**flags, **of_test})
-    trained = players.load(given, choose_device=True)
+    trained = evaluate_main.load(given)
     if len(trained.spec.levels) > 1:
         raise ConfigError(f"--logdir={trained.flags['logdir']}: it learned several levels; play"
                           " them with --mode=test")  # fmt: skip
     result, _ = evaluate_main.played(trained)
     if not trained.is_exported:
         evaluate_main.write(trained, result)
+    if trained.evaluation.video:
+        evaluate_main.write_films(trained)
     return Evaluation(
         mean=result["mean"],
         median=result["median"],

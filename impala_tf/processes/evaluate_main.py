@@ -41,20 +41,26 @@ def main(given: Given) -> int:
       ConfigError: no logdir, no whole checkpoint, one of another level or network, a package is
         missing, or the result cannot be written; it has been printed then.
     """
-    if given.evaluation.video:
-        _check_video()
-    agent = players.load(given, choose_device=True)
+    agent = load(given)
     frames, spec = agent.environment_frames, agent.spec
     print(f"{agent.source} at {frames:,} frames; {spec.protocol}", flush=True)
-    if agent.evaluation.video:  # before games are played for nothing
-        suites.check_rendering(agent.environment)
     result, shown = played(agent)
     show(shown)  # before anything is written: a disk may be full, or read-only
     if not agent.is_exported:
         print(f"written to {write(agent, result)}")
     if agent.evaluation.video:
-        _write_films(agent)
+        write_films(agent)
     return 0
+
+
+def load(given: Given) -> Player:
+    """Returns the agent, as `players.load`. With --video, its levels can be drawn."""
+    if given.evaluation.video:
+        _check_video()
+    agent = players.load(given, choose_device=True)
+    if agent.evaluation.video:  # before games are played for nothing
+        suites.check_rendering(agent.environment)
+    return agent
 
 
 def show(found: Sequence[str | Table]) -> None:
@@ -141,8 +147,8 @@ def _levels(agent: Player) -> tuple[dict[str, Any], list[str | Table]]:
     return report, [games.several_levels_table(report)]
 
 
-def _write_films(agent: Player) -> None:
-    """Plays one more game of each level, and writes them to mp4 files."""
+def write_films(agent: Player) -> None:
+    """Plays one more game of each level, and writes them to mp4 files; --track uploads them."""
     from impala_tf.evaluation import video  # needs a package that not every machine has
 
     levels = suites.levels(agent.environment) if len(agent.spec.levels) > 1 else []
