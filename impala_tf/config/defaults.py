@@ -47,11 +47,7 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
     flags: dict[str, Any] = {
         name: preset.get(name) if value is None else value for name, value in everything.items()
     }
-    for end, start in _SCHEDULES.items():
-        if given[end] is None and preset[end] == preset[start]:
-            flags[end] = flags[start]
-        elif given[end] is None and preset[start]:
-            flags[end] = flags[start] * (preset[end] / preset[start])
+    flags.update(_ends(given, preset, flags))
     flags["core"] = composition(flags["agent_name"]).with_core(flags["core"]).core
     flags["num_actors"] = _num_actors(flags)
     waits = flags["synchronization"] != "none" and given["batch_size"] is None
@@ -75,6 +71,23 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
     if flags["logdir"] is None:
         flags["logdir"] = _default_logdir(flags)
     return replace(Config(), **flags)
+
+
+def _ends(
+    given: Given, preset: Mapping[str, Any], flags: Mapping[str, Any]
+) -> dict[str, float | None]:
+    """Returns where schedules end that nobody gave an end."""
+    ends: dict[str, float | None] = {}
+    for end, start in _SCHEDULES.items():
+        if given[end] is None and preset[end] == preset[start]:
+            ends[end] = flags[start]
+        elif given[end] is None and preset[start]:
+            ends[end] = flags[start] * (preset[end] / preset[start])
+    # The end of a preset that is constant would make "linear" constant, too.
+    is_linear = flags["learning_rate_schedule"] == "linear"
+    if is_linear and preset["learning_rate_schedule"] != "linear" and "learning_rate_end" in ends:
+        ends["learning_rate_end"] = 0.0
+    return ends
 
 
 def sources(config: Config, kind: Kind, continuous: bool = False) -> dict[str, str]:

@@ -89,7 +89,8 @@ class OptimizerConfig:
     0.005; from a tenth of --learning_rate to all of it. Default: preset."""
     learning_rate_end: Derived[float] = DERIVED
     """linear: the learning rate from --schedule_frames on.
-    Default: preset; if --learning_rate is given, the same share of it as in the preset."""
+    Default: preset; if --learning_rate is given, the same share of it as in the preset; 0 if the
+    preset's schedule is another one."""
     decay: float = 0.99
     """RMSProp's decay of the squared gradients."""
     momentum: float = 0.0
