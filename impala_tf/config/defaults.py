@@ -188,11 +188,12 @@ def _minibatches(flags: Mapping[str, Any]) -> int:
     many would take far fewer gradient steps for each frame.
     """
     measured: int = flags["minibatches"]
+    batch_size: int = flags["batch_size"]  # the most parts of whole unrolls
     if not actors_wait(flags["algorithm"], flags["synchronization"]):
-        return measured
+        return min(measured, batch_size)
     unrolls = _MEASURED_ACTORS * flags["envs_per_actor"]
-    parts = -(-measured * flags["batch_size"] // unrolls)
-    return max(measured, min(parts, flags["batch_size"]))
+    parts = -(-measured * batch_size // unrolls)
+    return min(max(measured, parts), batch_size)
 
 
 def _unrolls_of_all_environments(flags: Mapping[str, Any]) -> int:
