@@ -59,6 +59,8 @@ def resolve(given: Given, kind: Kind, continuous: bool = False) -> Config:
         )
     if given["minibatches"] is None and record.estimates_once:
         flags["minibatches"] = _minibatches(flags)
+    if given["n_step"] is None and record.replays:
+        flags["n_step"] = min(flags["n_step"], flags["unroll_length"])
     if flags["micro_batches"] is None:
         flags["micro_batches"] = _micro_batches(flags)
     if flags["acting"] is None:

@@ -47,7 +47,8 @@ class LossConfig:
     """dqn: learner updates after which the target network becomes a copy of the network.
     Default: preset."""
     n_step: Derived[int] = DERIVED
-    """dqn: rewards in a target, before the value of the state that follows. Default: preset."""
+    """dqn: rewards in a target, before the value of the state that follows; fewer at the end of an
+    unroll, which has --unroll_length. Default: preset; at most --unroll_length."""
     q_lambda: Derived[float] = DERIVED
     """pqn: lambda of the targets. 0: one reward and the value of the state that follows; 1: all
     rewards up to the unroll's end. Default: preset."""

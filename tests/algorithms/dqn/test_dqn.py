@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from impala_tf import config as configs
 from impala_tf.agents.agent import agent_of, unroll_specs
 from impala_tf.algorithms.dqn.buffer import Sample
 from impala_tf.algorithms.dqn.step import QStats, double_q_targets, huber, of_actions
@@ -48,6 +49,19 @@ def test_targets_are_those_of_double_q_learning() -> None:
         best = max(range(A), key=next_q[b].__getitem__)
         target = returns[b] + discounts[b] * next_target[b, best]
         assert float(found[b]) == pytest.approx(target, abs=1e-5)
+
+
+def test_windows_of_rewards_that_unrolls_are_too_short_for_are_refused() -> None:
+    """They would be cut at the end of the unroll, and the flag would do nothing."""
+    flags = {"algorithm": "dqn", "unroll_length": T}
+    check = configs.algorithm("dqn").problems
+    assert check(resolved_config(**flags, n_step=T), SPEC) == []
+    assert check(resolved_config(**flags, n_step=T + 1), SPEC) == [
+        "--n_step=6: windows of rewards end with the unroll, after 5 steps; give at most 5, or more"
+        " --unroll_length"
+    ]
+    short = resolved_config(algorithm="dqn", unroll_length=1)
+    assert (short.loss.n_step, check(short, SPEC)) == (1, [])
 
 
 def test_gradients_are_clipped_errors_and_flow_through_q_alone() -> None:
