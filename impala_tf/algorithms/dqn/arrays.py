@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import shutil
@@ -49,19 +51,28 @@ def in_files(folder: Path, header: dict[str, Any], nbytes: int) -> MakeArray:
         raise ConfigError(f"--save_replay: {folder}: {error.strerror}") from None
 
     def make(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        path = folder / f"{name}.bin"
+        # Parts of observations may have any name.
+        path = folder / f"{name.replace('%', '%25').replace('/', '%2F')}.bin"
         size = int(np.prod(shape)) * dtype.itemsize
         try:
             _reserve(path, size)
         except OSError as error:
-            path.unlink(missing_ok=True)
-            raise ConfigError(
-                f"--save_replay: {path}: {error.strerror}; the replay needs {nbytes / 1e9:.1f} GB"
-                " on the disk: give a smaller --replay_capacity, or leave --save_replay out"
-            ) from None
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise ConfigError(_refusal(path, error, nbytes)) from None
         return np.memmap(path, dtype, "r+", shape=shape)
 
     return make
+
+
+def _refusal(path: Path, error: OSError, nbytes: int) -> str:
+    advice = "give another --logdir, or leave --save_replay out"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = (
+            f"the replay needs {nbytes / 1e9:.1f} GB on the disk: give a smaller --replay_capacity,"
+            " or leave --save_replay out"
+        )
+    return f"--save_replay: {path}: {error.strerror}; {advice}"
 
 
 def _read(path: Path) -> Any:

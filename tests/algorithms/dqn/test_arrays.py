@@ -106,6 +106,31 @@ def test_a_full_disk_is_one_line_before_anything_is_learned(
         open_replay(tmp_path, config_of())
 
 
+def test_other_errors_are_not_blamed_on_the_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuses)
+    with pytest.raises(ConfigError) as caught:
+        open_replay(tmp_path, config_of())
+    (line,) = caught.value.problems
+    assert line.endswith(
+        "not supported; give another --logdir, or leave --save_replay out"
+    ) and line.startswith(f"--save_replay: {tmp_path}")
+
+
+def test_parts_of_observations_may_have_any_name(tmp_path: Path) -> None:
+    """A slash would name a file in a folder that is not there."""
+    make = arrays.in_files(tmp_path, {}, nbytes=1)
+    names = ["observation.arm/joints", "observation.arm%2Fjoints", "observation.arm"]
+    for number, name in enumerate(names):
+        make(name, (1,), np.dtype(np.int64))[0] = number
+    again = arrays.in_files(tmp_path, {}, nbytes=1)
+    assert [int(again(name, (1,), np.dtype(np.int64))[0]) for name in names] == [0, 1, 2]
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="--save_replay: .*Not a directory"):
