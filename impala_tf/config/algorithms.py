@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 Flags = Mapping[str, Any]
 
-POLICY_FLAGS = ("entropy_cost", "entropy_cost_end", "baseline_cost", "advantage_scaling")
+POLICY_FLAGS = (
+    "entropy_cost",
+    "entropy_cost_end",
+    "baseline_cost",
+    "advantage_scaling",
+    "loss_reduction",
+)
 """Those of the losses of a policy; algorithms that learn Q-values have others."""
 
 ALGORITHMS = {

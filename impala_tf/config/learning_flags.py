@@ -25,7 +25,8 @@ class LossConfig:
     """Weight of the entropy bonus from --schedule_frames on; linear before.
     Default: preset; if --entropy_cost is given, the same share of it as in the preset."""
     loss_reduction: Derived[Literal["sum", "mean"]] = DERIVED
-    """Losses are summed over the steps of a batch, or averaged. Default: preset."""
+    """Losses are summed over the steps of a batch, or averaged. dqn, pqn: no effect, averaged.
+    Default: preset."""
     reward_clipping: Derived[Literal["abs_one", "soft_asymmetric", "none"]] = DERIVED
     """abs_one: clip to [-1, 1]; soft_asymmetric: 5 tanh(r / 5), negative ones times 0.3 (DMLab).
     Default: preset."""

@@ -22,6 +22,7 @@ from impala_tf.config.help_pages import texts
         ({"algorithm": "appo", "save_replay": True}, "Atari", "--save_replay does nothing here:"),
         ({"algorithm": "pqn", "n_step": 3}, "Atari", "--n_step=3 does nothing here: it is for dqn"),
         ({"algorithm": "dqn", "entropy_cost": 0.1}, "Atari", "--entropy_cost=0.1 does nothing"),
+        ({"algorithm": "pqn", "loss_reduction": "sum"}, "Atari", "--loss_reduction=sum does"),
         ({"decay": 0.9}, "Atari", "--decay=0.9 does nothing here: it is for --optimizer=rmsprop"),
         ({"preset": "paper", "optimizer": "adam", "momentum": 0.1}, "Atari", "--momentum=0.1 does"),
         ({"learning_rate_schedule": "constant", "learning_rate_end": 0.1}, "Atari",
@@ -46,6 +47,7 @@ def test_a_flag_of_another_algorithm_or_level_is_named(
         ({"algorithm": "a3c", "vtrace_lambda": 0.9, "decay": 0.9}, "Gymnasium"),  # has RMSProp
         ({"preset": "paper", "decay": 0.9, "momentum": 0.1, "learning_rate_end": 0.1}, "Atari"),
         ({"algorithm": "dqn", "learning_rate_end": 0.1}, "Gymnasium"),
+        ({"algorithm": "a3c", "loss_reduction": "sum"}, "Gymnasium"),
         ({"gae_lambda": None, "n_step": None}, "Atari"),  # asks for the default
         ({"frame_skip": 1, "width": 42}, "retro"),
         ({"algorithm": "module:MINE", "gae_lambda": 0.9, "n_step": 2}, "Atari"),  # may use all
