@@ -59,4 +59,4 @@ from impala_tf.config.mode_flags import EvaluationConfig, ExportConfig, ReportCo
 from impala_tf.config.plug_ins import split
 from impala_tf.config.presets import PRESETS, following_actors
 from impala_tf.config.resuming import actors_change, differences, missing
-from impala_tf.config.schedule import linear, schedule_change, schedule_line
+from impala_tf.config.schedule import KL_RANGE, linear, schedule_change, schedule_line

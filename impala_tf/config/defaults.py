@@ -87,7 +87,7 @@ def _ends(
             ends[end] = flags[start] * (preset[end] / preset[start])
     # The end of a preset that is constant would make "linear" constant, too.
     is_linear = flags["learning_rate_schedule"] == "linear"
-    if is_linear and preset["learning_rate_schedule"] != "linear" and "learning_rate_end" in ends:
+    if is_linear and preset["learning_rate_schedule"] == "constant" and "learning_rate_end" in ends:
         ends["learning_rate_end"] = 0.0
     return ends
 

@@ -92,7 +92,7 @@ class OptimizerConfig:
     learning_rate_end: Derived[float] = DERIVED
     """linear: the learning rate from --schedule_frames on.
     Default: preset; if --learning_rate is given, the same share of it as in the preset; 0 if the
-    preset's schedule is another one."""
+    preset's schedule is constant."""
     decay: float = 0.99
     """RMSProp's decay of the squared gradients."""
     momentum: float = 0.0

@@ -7,6 +7,9 @@ from typing import Any
 
 from impala_tf.config.flags import Config
 
+KL_RANGE = 10.0
+"""By how much --learning_rate_schedule=kl may divide the learning rate."""
+
 
 def linear(start: float, end: float, frames: int, last_frame: int) -> float:
     """Returns what is `start` at frame 0 and `end` from `last_frame` on."""
@@ -16,10 +19,16 @@ def linear(start: float, end: float, frames: int, last_frame: int) -> float:
 def schedule_line(config: Config) -> str:
     """Returns what changes over a run, and until when, in words."""
     changes = [f"{what} goes from {start:g} to {end:g}" for what, start, end in _scheduled(config)]
-    if not changes:
-        return "learning rate and entropy cost are constant"
     last = config.run.schedule_frames
-    return f"{' and '.join(changes)} at {last:,} frames (--schedule_frames)"
+    by_frames = f"{' and '.join(changes)} at {last:,} frames (--schedule_frames)"
+    if config.optimizer.learning_rate_schedule == "kl":
+        rate = config.optimizer.learning_rate
+        by_kl = (
+            f"the learning rate is between {rate / KL_RANGE:g} and {rate:g}: it falls while the KL"
+            " divergence is large"
+        )
+        return f"{by_kl}; {by_frames}" if changes else by_kl
+    return by_frames if changes else "learning rate and entropy cost are constant"
 
 
 def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> str:

@@ -15,7 +15,6 @@ Optimizer: TypeAlias = snt.optimizers.RMSProp | snt.optimizers.Adam
 
 _KL_TARGET = 0.01  # nats
 _KL_FACTOR = 1.5  # as in rl_games
-_KL_RANGE = 10.0  # how far the learning rate may fall
 
 
 def make_optimizer(
@@ -125,7 +124,7 @@ class Schedules:
         if optimizer.learning_rate_schedule != "kl":
             return
         if kl > 2.0 * _KL_TARGET:
-            self.kl_factor = max(self.kl_factor / _KL_FACTOR, 1.0 / _KL_RANGE)
+            self.kl_factor = max(self.kl_factor / _KL_FACTOR, 1.0 / configs.KL_RANGE)
         elif kl < 0.5 * _KL_TARGET:
             # Not above 1: while a policy finds no rewards it hardly moves, and the learning rate
             # would grow until it breaks the policy.

@@ -147,6 +147,16 @@ def test_the_end_of_a_schedule_is_said() -> None:
         )
     fixed = resolved(total_environment_frames=8_000_000, schedule_frames=80_000_000)
     assert "at 80,000,000 frames" in configs.schedule_line(fixed)
+
+
+def test_a_run_says_that_the_kl_bounds_its_learning_rate() -> None:
+    given = Given().replace(learning_rate_schedule="kl", learning_rate=1e-3)
+    bounded = configs.schedule_line(configs.resolve(given, "vector"))
+    assert bounded == (
+        "the learning rate is between 0.0001 and 0.001: it falls while the KL divergence is large"
+    )
+    annealed = configs.resolve(given.replace(entropy_cost_end=0.0), "vector")
+    assert configs.schedule_line(annealed).startswith(f"{bounded}; the entropy cost goes from")
     both = configs.schedule_line(resolved(entropy_cost_end=0.0))
     assert " and the entropy cost goes from 0.01 to 0 at " in both
     constant = resolved(learning_rate_schedule="constant")
