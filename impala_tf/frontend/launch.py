@@ -16,6 +16,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     Checked,
     Launcher,
+    claimed_launch,
     claimed_start,
     end,
     new_record,
@@ -27,7 +28,6 @@ from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import load
 from impala_tf.logdir import moved_aside
 from impala_tf.machine import certificates
-from impala_tf.machine.claims import claimed
 
 Differences = Callable[[Mapping[str, Any], str], list[str]]
 """Takes "flags" and "sources" of a run and its logdir; returns why it is another run, in lines."""
@@ -83,7 +83,7 @@ def _only_launch_into(logdir: Path) -> Iterator[None]:
     It would find no run to refuse. The record of one of them would replace the other's, which then
     could not be stopped.
     """
-    with claimed(f"launch into {logdir}") as is_only:
+    with claimed_launch(logdir) as is_only:
         if not is_only:
             raise ClusterError(f"--logdir={logdir}: another launch is starting there now")
         yield

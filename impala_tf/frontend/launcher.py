@@ -34,7 +34,7 @@ from impala_tf.frontend.snapshot import Snapshot
 from impala_tf.machine import certificates
 from impala_tf.machine.addresses import is_here
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
-from impala_tf.machine.claims import claimed
+from impala_tf.machine.claims import claimed, name_of
 
 _LAUNCH_S = 120.0
 STOP_S = 120.0
@@ -75,6 +75,11 @@ def plan_of(
     local = LocalNode(workdir, python, logdir_here or Path(given["logdir"]).resolve(), is_here)
     plan = make_plan(given, rows, local, known)
     return plan, passwords(plan, rows)
+
+
+def claimed_launch(logdir: Path) -> contextlib.AbstractContextManager[bool]:
+    """Claims to launch into a folder; says whether no launch on this machine does."""
+    return claimed(f"launch into {name_of(logdir)}")
 
 
 def claimed_start(record: Record) -> contextlib.AbstractContextManager[bool]:

@@ -8,6 +8,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 
 @contextlib.contextmanager
@@ -28,3 +29,12 @@ def claimed(what: str) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+def name_of(path: Path) -> str:
+    """Returns a path's name in claims: containers may have other folders at the same path."""
+    try:
+        mounts = str(Path("/proc/self/ns/mnt").readlink())
+    except OSError:
+        mounts = ""
+    return f"{path.resolve()} {mounts}"

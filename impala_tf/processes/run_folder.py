@@ -16,6 +16,7 @@ from impala_tf.checkpoint.compatibility import check_compatible, signature_of
 from impala_tf.config import Config, ConfigError
 from impala_tf.logdir import Logdir, NoLocksError, holds_run, in_use, lock, moved_aside
 from impala_tf.machine.claims import claimed as process_claimed
+from impala_tf.machine.claims import name_of
 from impala_tf.processes import provenance
 from impala_tf.processes.common import resume_message
 from impala_tf.types import EnvironmentSpec
@@ -80,7 +81,7 @@ def _claim_path(locks: contextlib.ExitStack, logdir: Logdir) -> None:
     The run still writes checkpoints under the old name.
     """
     with contextlib.suppress(OSError):  # a sandbox may forbid sockets
-        if not locks.enter_context(process_claimed(f"run in {logdir.path.resolve()}")):
+        if not locks.enter_context(process_claimed(f"run in {name_of(logdir.path)}")):
             raise ConfigError(
                 f"--logdir={logdir.path}: a run that began there still writes there, but its folder"
                 " was moved or deleted; stop that run first, or choose another --logdir"
