@@ -106,8 +106,8 @@ def differences(
 def actors_change(saved: Mapping[str, Any], config: Config) -> str:
     """Returns what a resumed run learns with otherwise than before, in words; '' if nothing.
 
-    These are values that nobody gave, and that follow from how many environments, actors and
-    learners there are.
+    These are values that nobody gave. Most follow from how many environments, actors and learners
+    there are; others, in a run of an older version, from defaults that it did not have.
 
     Args:
       saved: {flag: resolved value} of the run, which `differences` does not tell from the config's.
@@ -131,6 +131,6 @@ def actors_change(saved: Mapping[str, Any], config: Config) -> str:
         " values"
     )
     return (
-        "defaults that follow from the numbers of actors and environments have changed, so the run"
-        f" continues with {now}; {keeping}"
+        "defaults of flags that were not given have changed, so the run continues with"
+        f" {now}; {keeping}"
     )

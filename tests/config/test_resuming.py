@@ -109,8 +109,8 @@ def test_a_resume_says_what_another_number_of_actors_changes_and_how_to_keep_it(
     few = resolved(num_actors=2)
     line = configs.actors_change(configs.to_dict(few), resolved(num_actors=16))
     assert line == (
-        "defaults that follow from the numbers of actors and environments have changed, so the run"
-        " continues with --batch_size=16, not 4,"
+        "defaults of flags that were not given have changed, so the run continues with"
+        " --batch_size=16, not 4,"
         " --ring_batches=4, not 16, --learning_rate=0.0005, not 0.00035,"
         " --learning_rate_end=5e-05, not 7e-05; --batch_size=4 --ring_batches=16"
         " --learning_rate=0.00035 --learning_rate_end=7e-05 keeps the old values"
