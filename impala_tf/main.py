@@ -121,6 +121,7 @@ def submit(given: Given) -> int:
 
     name = given["engine"] or registry.SSH
     config, spec = _checked(given)
+    run_folder.check_flags(config, Logdir(Path(config.run.logdir)))
     callbacks.load(config.run)
     if config.run.mirror:
         if name not in configs.FAR_ENGINES:

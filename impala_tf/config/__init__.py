@@ -51,6 +51,7 @@ from impala_tf.config.limits import (
     check_network,
     check_observation,
     check_own_network,
+    check_windows,
     few_batches,
     problems,
 )

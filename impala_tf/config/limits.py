@@ -200,6 +200,22 @@ def check_batches(config: Config) -> None:
         )
 
 
+def check_windows(config: Config) -> None:
+    """Raises ConfigError if --n_step is cut, as windows end with the unroll; for a run that begins.
+
+    Older runs may have such flags, and can still be resumed and played.
+
+    Args:
+      config: the run's.
+    """
+    n_step, length = config.loss.n_step, config.optimizer.unroll_length
+    if algorithm(config.loss.algorithm).replays and n_step > length:
+        raise ConfigError(
+            f"--n_step={n_step}: windows of rewards end with the unroll, after {length} steps; give"
+            f" --n_step={length} or less, or a larger --unroll_length"
+        )
+
+
 def few_batches(config: Config, spec: EnvironmentSpec) -> str:
     """Returns a warning if batches are so large that a run has few of them; '' if not.
 

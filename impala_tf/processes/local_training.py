@@ -61,6 +61,7 @@ class LocalTraining:
         configs.check_batches(self.config)
         self.logdir = logdir_of(self.config)
         run_folder.check_not_exported(self.logdir)
+        run_folder.check_flags(self.config, self.logdir)
         self.given = given.without("fresh")
         algorithm = configs.algorithm(self.config.loss.algorithm)
         self.needs = algorithm.check_machine(self.config, self.spec)

@@ -58,6 +58,12 @@ def check_not_exported(logdir: Logdir) -> None:
         )
 
 
+def check_flags(config: Config, logdir: Logdir) -> None:
+    """Raises ConfigError if flags of a run that begins in the folder do nothing."""
+    if config.run.fresh or not holds_run(logdir.path):
+        configs.check_windows(config)
+
+
 def _lock(locks: contextlib.ExitStack, logdir: Logdir) -> None:
     try:
         logdir.path.mkdir(parents=True, exist_ok=True)

@@ -39,12 +39,6 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
         )
     if not config.loss.target_update_interval:
         found.append("--target_update_interval=0: dqn needs a target network; give 1 or more")
-    n_step, length = config.loss.n_step, config.optimizer.unroll_length
-    if n_step > length:
-        found.append(
-            f"--n_step={n_step}: windows of rewards end with the unroll, after {length} steps; give"
-            f" at most {length}, or more --unroll_length"
-        )
     return found + _replay_problems(config)
 
 
