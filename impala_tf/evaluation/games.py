@@ -5,18 +5,27 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
+import impala_tf
 from impala_tf.actor.actor import Environment
 from impala_tf.agents.interface import Policy
 from impala_tf.config import ConfigError, EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.monitoring.render import plain_table
 from impala_tf.types import Episode, Nest
+
+_PACKAGE = str(Path(impala_tf.__file__).parent)
+_INSTALLED = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+# Where code is that is not the user's own; "<frozen ...>" has no file.
+_OF_OTHERS = (*(f"{folder}/" for folder in (_PACKAGE, *_INSTALLED)), "<")
 
 Summary = Mapping[str, Any]
 """What `summary` returns."""
@@ -71,8 +80,15 @@ def _errors_named(level_name: str, after: Callable[[], str]) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        raised = f"{type(error).__name__}: {error}"
+        raised = f"{type(error).__name__}: {error}{_place(error)}"
         raise ConfigError(f"--level_name={level_name}: raised {raised} {after()}") from error
+
+
+def _place(error: Exception) -> str:
+    """Returns where the user's own code raised it, or called what did; '' if no such code did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_OF_OTHERS)]
+    return f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
 
 
 def summary(episodes: list[Episode]) -> dict[str, Any]:

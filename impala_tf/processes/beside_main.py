@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -36,7 +37,7 @@ def load(flags: Sequence[str]) -> TrainedAgent:
 
 
 def run(main: Callable[[list[str]], None]) -> NoReturn:
-    """Calls `main` with the command line, and exits; a ConfigError is printed.
+    """Calls `main` with the command line, and exits; a ConfigError is printed, after its cause.
 
     The process ends with its parent.
     """
@@ -47,6 +48,8 @@ def run(main: Callable[[list[str]], None]) -> NoReturn:
     try:
         main(sys.argv[1:])
     except ConfigError as error:
+        if error.__cause__ is not None:  # such as what a level's own code raised
+            traceback.print_exception(error.__cause__)
         status = command_line.fail(error)
     finally:
         ignore_stop_requests()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,17 @@ import json, pathlib, sys
 frames = int(pathlib.Path(sys.argv[1]).read_text())
 row = dict(level_name="L", return_mean=7.0, episodes=3, played="other seeds", protocol="P")
 print("evaluation: " + json.dumps(dict(environment_frames=frames, rows=[row])))
+"""
+# Its level has a fault.
+FAILS = """
+from impala_tf.config import ConfigError
+from impala_tf.processes import beside_main
+def main(arguments):
+    try:
+        [][1]
+    except IndexError as error:
+        raise ConfigError("--level_name=L: raised IndexError") from error
+beside_main.run(main)
 """
 HANGS = "import time; time.sleep(600)"
 
@@ -85,6 +97,15 @@ def test_the_last_checkpoint_of_a_run_is_evaluated_too(train: Callable[..., Trai
     training.reach(1900)  # not due before 2,000
     training.evaluations.close(lambda: True)
     assert len(training.found) == 2
+
+
+def test_the_log_says_where_a_level_raised_and_ends_with_the_line() -> None:
+    """The run's warning has only that line, and names the log."""
+    done = subprocess.run([sys.executable, "-c", FAILS], capture_output=True, text=True)
+    *before, last = done.stderr.splitlines()
+    assert (done.returncode, last.partition(": ")[2]) == (2, "--level_name=L: raised IndexError")
+    assert before[0].startswith("Traceback ")
+    assert before[-1] == "IndexError: list index out of range"
 
 
 def test_it_is_not_evaluated_twice(train: Callable[..., Training]) -> None:
