@@ -63,10 +63,13 @@ def launch(
     code = snapshot.take(project.own_names(given))
     plan = snapshot.with_code(plan, code.digest)
     try:
-        with connected(plan.nodes, passwords, given.cluster.accept_new_host_keys) as machines:
+        with contextlib.ExitStack() as starting, contextlib.ExitStack() as connection:
+            starting.enter_context(_only_launch_into(logdir))
+            trusts = given.cluster.accept_new_host_keys
+            machines = connection.enter_context(connected(plan.nodes, passwords, trusts))
             launcher = Launcher(new_record(plan, given.without("fresh")), logdir, code)
-            with _only_launch_into(logdir):
-                _check_and_start(given, launcher, machines, logdir, differences)
+            _check_and_start(given, launcher, machines, logdir, differences)
+            starting.close()
             if given.cluster.detach:
                 print(f"started {where_it_runs(launcher.record, machines, logdir)}")
                 return 0

@@ -25,6 +25,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     STOP_S,
     Launcher,
+    claimed_launch,
     claimed_start,
     end,
     end_processes,
@@ -52,7 +53,8 @@ def stop(
 ) -> int:
     """Stops the processes of a run, and nothing else.
 
-    Learners of a group stop together. A launch that is starting the run starts no more of it.
+    Learners of a group stop together. A launch that is starting the run starts no more of it; one
+    that is not that far goes on.
 
     Args:
       logdir: the run's, on this machine.
@@ -61,9 +63,15 @@ def stop(
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
-      1 if a process still runs or had to be killed, or if a machine is unreachable, else 0.
+      1 if a process still runs or had to be killed, a machine is unreachable, or a launch goes on,
+      else 0.
     """
-    record = load(logdir)
+    try:
+        record = load(logdir)
+    except ConfigError:
+        if early := _early_launch(logdir):
+            return report([early])
+        raise
     names = None if target is None else _processes_called(record.plan, target)
     nodes = record.plan.nodes if names is None else record.plan.nodes_of(names)
     with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
@@ -73,6 +81,8 @@ def stop(
         cancelled = _cancel_launch(record, machines, logdir)
         ended = end(record, machines, timeout_s)
         lines = problems(machines.found) + problems(cancelled) + ended.lines
+    if not cancelled and (early := _early_launch(logdir)):
+        lines.append(early)
     was_there = cancelled or ended.was_running
     what = "stopped: no process of the run is left" if was_there else "nothing was running"
     return report(lines, f"{what} on {len(record.plan.nodes)} machine(s)")
@@ -90,6 +100,17 @@ def _cancel_launch(
         if is_over:
             return {}
     return on_all(machines.reached(), Launcher(record, logdir).cancel)
+
+
+def _early_launch(logdir: Path) -> str:
+    """Returns a line if a launch into the folder has not come to starting processes, else ''."""
+    with claimed_launch(logdir) as is_over:
+        if is_over:
+            return ""
+    return (
+        f"a launch into {logdir} is still checking its machines; end it with Ctrl-C there, or try"
+        " again when it starts the run"
+    )
 
 
 def _stop_some(
