@@ -23,6 +23,7 @@ from impala_tf.frontend.launcher import (
     plan_of,
 )
 from impala_tf.frontend.monitor import MakeDisplay, Monitor, where_it_runs
+from impala_tf.frontend.node.state import CANCELLED
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import load
@@ -184,6 +185,8 @@ def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -
     try:
         found = on_all(machines.reached(), launcher.start, "starting")
         failed = {n: each for n, each in found.items() if isinstance(each, ClusterError)}
+        if any(CANCELLED in line for line in problems(failed)):
+            raise ClusterError("the launch was stopped; launch the run again, which resumes it")
         _require_enough(given, launcher.record.plan, {**machines.found, **failed})
         machines.found.update(failed)
         for line in problems(failed):

@@ -12,6 +12,7 @@ from cryptography import x509
 from impala_tf.frontend import project
 from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.node.state import living_pids
 from impala_tf.frontend.record import load
 from impala_tf.machine import certificates
@@ -129,6 +130,25 @@ def test_a_run_starts_with_those_who_are_there_and_takes_in_the_rest(run, one_is
     assert run.launch(open_the_door_then_finish, min_actors=2) == 0
     assert f"{NOBODY}: nothing answers" in capfd.readouterr().err
     assert f"{NOBODY}: joined the run" in run.display.notes
+
+
+def test_a_launch_that_is_stopped_does_not_start_without_those_who_come_late(
+    run, one_is_missing, capfd, monkeypatch
+):
+    """A machine that refuses a stopped launch counted as one that is not there."""
+    one_is_missing.touch()
+    start = Launcher.start
+
+    def start_after_stop(launcher, runner):
+        if runner.node.name == NOBODY:
+            wait_until(lambda: run.node() is not None)
+            run.command("stop")
+        start(launcher, runner)
+
+    monkeypatch.setattr(Launcher, "start", start_after_stop)
+    assert run.launch(detach=True, min_actors=1) == 1
+    assert "\nthe launch was stopped; launch the run again" in capfd.readouterr().err
+    assert living_pids(run.node()) == {}
 
 
 def test_status_sums_up_and_shows_only_what_is_asked_for(run, one_is_missing, capfd):

@@ -150,7 +150,7 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
     with files.locked(folder, orders.node):
         cancelled = files.cancelled_path(logdir, orders.node)
         if cancelled.exists() and cancelled.read_text() == orders.run_id:
-            raise AgentError("the launch was interrupted; launch the run again, which resumes it")
+            raise AgentError(f"{files.CANCELLED}; launch the run again, which resumes it")
         known = files.read_state(files.state_path(logdir, orders.node))
         if known is not None and files.living_pids(known):
             raise AgentError(f"{logdir} is in use by {', '.join(files.living_pids(known))}")

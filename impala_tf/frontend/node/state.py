@@ -28,6 +28,8 @@ class AgentError(Exception):
     """A task that cannot be done on this machine; the message says why, in one line."""
 
 
+CANCELLED = "the launch was interrupted"
+"""How the `AgentError` of a launch begins that was cancelled."""
 HEARTBEAT_S = 2.0
 SILENT_S = 15.0
 """A supervisor that has not written its state for this long is dead or stopped."""
