@@ -51,8 +51,7 @@ def in_files(folder: Path, header: dict[str, Any], nbytes: int) -> MakeArray:
         raise ConfigError(f"--save_replay: {folder}: {error.strerror}") from None
 
     def make(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        # Parts of observations may have any name.
-        path = folder / f"{name.replace('%', '%25').replace('/', '%2F')}.bin"
+        path = folder / _file_name(name)
         size = int(np.prod(shape)) * dtype.itemsize
         try:
             _reserve(path, size)
@@ -63,6 +62,16 @@ def in_files(folder: Path, header: dict[str, Any], nbytes: int) -> MakeArray:
         return np.memmap(path, dtype, "r+", shape=shape)
 
     return make
+
+
+def _file_name(name: str) -> str:
+    """Returns the file of an array: parts of observations may have any name.
+
+    The ends differ, so that no name with a slash has the file of one without.
+    """
+    if "/" not in name:
+        return f"{name}.bin"
+    return f"{name.replace('%', '%25').replace('/', '%2F')}.part"
 
 
 def _refusal(path: Path, error: OSError, nbytes: int) -> str:

@@ -124,11 +124,13 @@ def test_other_errors_are_not_blamed_on_the_room(
 def test_parts_of_observations_may_have_any_name(tmp_path: Path) -> None:
     """A slash would name a file in a folder that is not there."""
     make = arrays.in_files(tmp_path, {}, nbytes=1)
-    names = ["observation.arm/joints", "observation.arm%2Fjoints", "observation.arm"]
+    names = ["observation.arm/joints", "observation.arm%2Fjoints", "observation.arm",
+             "observation.arm%2Fjoints/x", "observation.arm/joints/x", "load%"]  # fmt: skip
     for number, name in enumerate(names):
         make(name, (1,), np.dtype(np.int64))[0] = number
     again = arrays.in_files(tmp_path, {}, nbytes=1)
-    assert [int(again(name, (1,), np.dtype(np.int64))[0]) for name in names] == [0, 1, 2]
+    assert [int(again(name, (1,), np.dtype(np.int64))[0]) for name in names] == [*range(6)]
+    assert (tmp_path / "load%.bin").is_file(), "replays of older versions have this file"
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
