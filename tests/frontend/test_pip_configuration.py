@@ -15,6 +15,9 @@ from impala_tf.frontend.errors import ClusterError
 
 pytestmark = pytest.mark.slow
 
+ENVIRONMENT = dict(os.environ)
+"""As it is before a test changes it."""
+
 
 def test_a_broken_pip_conf_is_one_line(setup, tmp_path, monkeypatch):
     (tmp_path / "home" / ".pip").mkdir(parents=True)
@@ -46,7 +49,9 @@ def configured(setup, tmp_path, monkeypatch):
 
 def test_a_machine_whose_pip_takes_no_index_gets_its_packages_from_links(configured, tmp_path):
     download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
-    subprocess.run([*download, tmp_path / "links", "iniconfig==2.1.0"], check=True)
+    # This machine's index may be known only to its environment, or to a file in HOME.
+    command = [*download, tmp_path / "links", "iniconfig==2.1.0"]
+    subprocess.run(command, check=True, env=ENVIRONMENT)
     assert configured(
         "no-index = true", f"find-links = {tmp_path / 'links'}", "index-url = http://127.0.0.1:9/"
     ).startswith("ready: 3 files copied")
