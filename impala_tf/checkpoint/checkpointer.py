@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -168,19 +169,35 @@ class Checkpointer:
 
     def _read_variables(self, path: Path, partial: bool) -> None:
         try:
-            # A misfit raises below; expect_partial only keeps TensorFlow from logging it too.
-            status = self._checkpoint.read(str(path / "variables")).expect_partial()
-            if partial:
-                status.assert_existing_objects_matched()
-            else:
-                status.assert_consumed()
+            with _literal(path) as folder:
+                # A misfit raises below; expect_partial only keeps TensorFlow from logging it too.
+                status = self._checkpoint.read(f"{folder}/variables").expect_partial()
+                if partial:
+                    status.assert_existing_objects_matched()
+                else:
+                    status.assert_consumed()
         except tf.errors.ResourceExhaustedError:
             raise  # the machine is out of memory; the checkpoint may be fine
         except tf.errors.OpError as error:
             raise files.DamagedError(error.message) from error
+        except FileNotFoundError as error:
+            raise files.DamagedError("it was removed") from error
         except (AssertionError, ValueError) as error:
             reason = str(error).splitlines()[0].removesuffix(": attributes {")
             raise ConfigError(
                 f"{path}: does not fit this agent and optimizer ({reason}); use the version and"
                 " flags that wrote it, or choose another --logdir"
             ) from error
+
+
+@contextlib.contextmanager
+def _literal(folder: Path) -> Iterator[str]:
+    """Yields a name of a folder that TensorFlow reads as it is: to it, [ begins a pattern."""
+    if not set("[\\") & set(str(folder)):
+        yield str(folder)
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

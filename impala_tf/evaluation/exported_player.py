@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -25,7 +26,10 @@ def play(games: int = 10, choice: str = "sampled") -> list[float]:
     env = getattr(importlib.import_module(module), maker)(**level["settings"])
     same_step = getattr(env.metadata.get("autoreset_mode"), "name", "") == "SAME_STEP"
     counts_lives = level.get("lost_life_starts_episode", False)
-    act = tf.saved_model.load(str(FOLDER)).signatures[choice]
+    current = Path.cwd()
+    os.chdir(FOLDER)  # TensorFlow would read [ and \ in the folder's name as a pattern
+    act = tf.saved_model.load(".").signatures[choice]
+    os.chdir(current)
     specs = act.structured_input_signature[1]
     inputs = {
         name: np.zeros((1, *spec.shape[1:]), spec.dtype.as_numpy_dtype)

@@ -73,6 +73,15 @@ def test_a_fresh_folder_restores_nothing_and_is_not_created(tmp_path):
     assert find(tmp_path / "checkpoints") is None
 
 
+@pytest.mark.parametrize("name", ["[sweep] lr=1", "a\\b", "*?"])
+def test_the_name_of_a_folder_is_no_pattern(tmp_path, name):
+    """To TensorFlow, `[` and a backslash are one when it reads, but not when it writes."""
+    values = saved_run(tmp_path / name, 1)
+    run = Run(tmp_path / name)
+    assert run.checkpointer.restore() == {"learner_updates": 1}
+    assert_same(run.values(), values[1])
+
+
 def test_the_three_newest_checkpoints_are_kept(tmp_path):
     saved_run(tmp_path, 5)
     assert [path.name for path in checkpoints(tmp_path)] == [
