@@ -1,8 +1,6 @@
 """python -m impala_tf: does what the command `impala` does."""
 
-import sys
-
-from impala_tf.main import main
+from impala_tf.main import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 # Set before TensorFlow is imported. Without a GPU it logs harmless messages as errors; real errors
 # are raised as exceptions.
@@ -30,6 +30,7 @@ from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, command_line, unused_flags
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import (
+    exit_in_time,
     ignore_stop_requests,
     print_stacks_on_request,
     stop_with_parent,
@@ -248,3 +249,13 @@ def main() -> int:
         return 128 + signal.SIGINT
     finally:
         ignore_stop_requests()
+
+
+def program() -> NoReturn:
+    """The command of a process: does what `main` does, and ends the process."""
+    status = 1
+    try:
+        status = main()
+    finally:
+        exit_in_time(status)
+    sys.exit(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import os
@@ -25,6 +26,7 @@ _POLL_S = 0.2
 # How long after the first signal others are the same request: all of them, and those of programs.
 _SAME_S, _SAME_SIGTERM_S = 0.5, 10.0
 _DESCRIPTORS = 65_536
+_THREADS_S = 5.0
 
 
 class StopRequest:
@@ -176,3 +178,32 @@ def ignore_stop_requests() -> None:
     learner that stopped because another one did would be killed by its own, later request.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def exit_in_time(status: int, patience_s: float = _THREADS_S) -> None:
+    """Lets this process, which is about to exit, end although a level has left threads that go on.
+
+    Python waits for all threads that are no daemons, for ever. Those of thread pools are waited for
+    here, too: they end by themselves, and the launcher's tidy up on machines.
+
+    Args:
+      status: the exit status, if threads have to be left behind.
+      patience_s: how long they are waited for.
+    """
+
+    def watch() -> None:
+        time.sleep(patience_s)
+        if left := {thread.name for thread in threading.enumerate() if _is_left(thread)}:
+            names = ", ".join(sorted(left))
+            print(f"ending without threads that a level has left: {names}", file=sys.stderr)
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(status)
+
+    threading.Thread(target=watch, name="exit", daemon=True).start()
+
+
+def _is_left(thread: threading.Thread) -> bool:
+    is_main = thread is threading.main_thread()
+    return not (thread.daemon or is_main or thread.name.startswith("ThreadPoolExecutor-"))

@@ -10,7 +10,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from impala_tf.config import ConfigError, command_line
-from impala_tf.machine.process_lifetime import ignore_stop_requests, stop_with_parent
+from impala_tf.machine.process_lifetime import (
+    exit_in_time,
+    ignore_stop_requests,
+    stop_with_parent,
+)
 from impala_tf.processes import tensorflow_startup
 from impala_tf.processes.common import resolve
 
@@ -53,6 +57,7 @@ def run(main: Callable[[list[str]], None]) -> NoReturn:
         status = command_line.fail(error)
     finally:
         ignore_stop_requests()
+    exit_in_time(status)
     sys.exit(status)
 
 

@@ -1,0 +1,45 @@
+"""Levels whose code changes the process that they are made in: a run goes on as if it had not."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.runs import status
+
+pytestmark = pytest.mark.slow
+
+CARELESS = """
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class Level(CartPoleEnv):
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        {when_made}
+
+    def step(self, action):
+        {in_step}
+        return super().step(action)
+"""
+SHORT = ("--level_name=careless:Level", "--num_actors=1", "--envs_per_actor=2", "--logdir=run",
+         "--environment_processes=never", "--total_environment_frames=2000")  # fmt: skip
+
+
+def careless(folder: Path, when_made: str = "pass", in_step: str = "pass") -> None:
+    """Writes a level that does this."""
+    (folder / "careless.py").write_text(CARELESS.format(when_made=when_made, in_step=in_step))
+
+
+def test_a_thread_that_a_level_leaves_does_not_keep_a_process(start, tmp_path):
+    careless(tmp_path, "from threading import Timer; Timer(900, print).start()")
+    began_s = time.monotonic()
+    code, out, err = start(*SHORT, "--dry_run", cwd=tmp_path).wait()
+    assert (code, "ending without threads that a level has left: Thread-" in err) == (0, True), err
+    assert "one learner and 1 actors" in out
+    assert time.monotonic() - began_s < 120
+    code, out, err = start(*SHORT, cwd=tmp_path).wait()
+    assert code == 0, out + err
+    assert status(tmp_path / "run")["state"] == "done"
