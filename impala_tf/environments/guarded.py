@@ -153,7 +153,7 @@ class GuardedEnvironment:
                 raise
             except Exception as error:  # of the level's own code: it is timed when it is made
                 names = ", ".join(self._level_names)
-                self._pause(f"environments of {names}: {type(error).__name__}: {error}", error)
+                self._pause(f"environments of {names}: {_cause(error)}", error)
 
     def _guarded(self, act: Callable[[], EnvOutput]) -> EnvOutput:
         while True:
@@ -191,7 +191,7 @@ class GuardedEnvironment:
         if isinstance(error, BrokenEnvironmentError):
             self._pause(str(error), error)
         else:  # the actions of all environments are for the log
-            cause = f"{type(error).__name__}: {error}"
+            cause = _cause(error)
             self._pause(f"{self._describe()}: {cause}", error, cause)
         self._kept += self._finished()
         self._close_environment()
@@ -243,6 +243,14 @@ class GuardedEnvironment:
     def _action_of(self, number: int) -> str:
         actions = self._last_actions
         return "the reset" if actions is None else f"action {actions[number]}"
+
+
+def _cause(error: Exception) -> str:
+    """Returns what an error of a level's code says, and what helps if it is about threads."""
+    cause = f"{type(error).__name__}: {error}"
+    if "thread" in cause.lower():  # in front: the end of a long line may be cut off
+        return f"try --environment_processes=always: {cause}"
+    return cause
 
 
 class _Watchdog:

@@ -43,3 +43,19 @@ def test_a_thread_that_a_level_leaves_does_not_keep_a_process(start, tmp_path):
     code, out, err = start(*SHORT, cwd=tmp_path).wait()
     assert code == 0, out + err
     assert status(tmp_path / "run")["state"] == "done"
+
+
+def test_a_level_may_need_one_thread(start, tmp_path):
+    """Or even its process's main thread; the error names the flag that gives it one."""
+    careless(
+        tmp_path,
+        "import signal, sqlite3; self.scores = sqlite3.connect(':memory:');"
+        " signal.signal(signal.SIGUSR2, signal.SIG_IGN)",
+        "self.scores.execute('SELECT 1')",
+    )
+    code, out, err = start(*SHORT, cwd=tmp_path).wait()
+    assert code == 1, out + err
+    assert "--environment_processes=always" in err
+    flags = [flag.replace("never", "always") for flag in SHORT]
+    code, out, err = start(*flags, "--fresh", cwd=tmp_path).wait()
+    assert code == 0, out + err
