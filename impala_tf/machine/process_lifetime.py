@@ -24,19 +24,22 @@ STDERR = 2
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL_S = 0.2
 # How long after the first signal others are the same request: all of them, and those of programs.
-_SAME_S, _SAME_SIGTERM_S = 0.5, 10.0
+_SAME_S, _SAME_UNTYPED_S = 0.5, 10.0
 _DESCRIPTORS = 65_536
 _THREADS_S = 5.0
 
 
 class StopRequest:
-    """Becomes true on the first SIGTERM or SIGINT; a later one ends the process at once.
+    """Becomes true on the first SIGTERM, SIGINT or SIGHUP; a later one ends the process at once.
 
     One request may be several signals, which must not cost the checkpoint: timeout(1) signals its
     command, and then the group with the command in it; Slurm and systemd signal all processes, and
     then a supervisor, which got the signal as well, sends its own; the kernel signals a process
     more than once when its parent ends (see `stop_with_parent`). So signals soon after the first
     one are ignored, and SIGTERM, which nobody types, for longer, unless the parent has ended since.
+
+    SIGHUP says that a terminal was closed, or an SSH connection lost; it comes again when the shell
+    has ended. nohup ignores it, and so does this then.
     """
 
     def __init__(self) -> None:
@@ -51,8 +54,9 @@ class StopRequest:
 
     def install(self) -> None:
         """Installs the signal handlers. Call from the main thread."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._handle)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._handle)
 
     def on_request(self, wake: Callable[[], None]) -> None:
         """Calls `wake` when the request arrives, to release threads that are blocked."""
@@ -67,8 +71,9 @@ class StopRequest:
             if since_s < _SAME_S:
                 self._parent = os.getppid()  # the first signal may have come before it had ended
                 return
-            is_sigterm, same_parent = number == signal.SIGTERM, os.getppid() == self._parent
-            if is_sigterm and same_parent and since_s < _SAME_SIGTERM_S:
+            same_parent = os.getppid() == self._parent
+            is_same = number == signal.SIGHUP or (number == signal.SIGTERM and same_parent)
+            if is_same and since_s < _SAME_UNTYPED_S:
                 return
             os._exit(128 + number)
         self._first_s, self._parent = time.monotonic(), os.getppid()

@@ -72,6 +72,7 @@ print("writes its checkpoint", stop())
         ("SIGTERM", "SIGTERM", 0.0, True),  # the same, or systemd or Slurm, and a supervisor
         ("SIGINT", "SIGTERM", 1.0, True),
         ("SIGTERM", "SIGINT", 1.0, False),  # Ctrl-C again: stop now
+        ("SIGHUP", "SIGHUP", 1.0, True),  # a terminal is closed, and then its shell ends
     ],
 )
 def test_several_signals_of_one_request_do_not_cost_the_checkpoint(
@@ -83,6 +84,13 @@ def test_several_signals_of_one_request_do_not_cost_the_checkpoint(
     )
     assert (done.stdout == "writes its checkpoint True\n") == goes_on
     assert (done.returncode == 0) == goes_on
+
+
+def test_a_run_that_nohup_started_outlives_its_terminal() -> None:
+    program = TOLD_TWICE.format(first="SIGHUP", second="SIGHUP", after_s=0.0)
+    command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=PROJECT)
+    assert done.stdout == "writes its checkpoint False\n"
 
 
 # The parent starts its child from a thread, and has others, as one that supervises processes.
