@@ -19,8 +19,8 @@ Result = TypeVar("Result")
 PARENT_VARIABLE = "IMPALA_TF_PARENT"
 """Environment variable with the parent's process id; the child then ends when the parent does."""
 
-STDERR = 2
-"""File descriptor."""
+STDOUT, STDERR = 1, 2
+"""File descriptors."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL_S = 0.2
 # How long after the first signal others are the same request: all of them, and those of programs.
@@ -75,6 +75,7 @@ class StopRequest:
             is_same = number == signal.SIGHUP or (number == signal.SIGTERM and same_parent)
             if is_same and since_s < _SAME_UNTYPED_S:
                 return
+            _show_cursor()
             os._exit(128 + number)
         self._first_s, self._parent = time.monotonic(), os.getppid()
         self._event.set()
@@ -84,6 +85,13 @@ class StopRequest:
     def _wake(self) -> None:
         for wake in self._on_request:
             wake()
+
+
+def _show_cursor() -> None:
+    """Undoes what the live panel does to a terminal, and would undo at a usual exit."""
+    with contextlib.suppress(OSError):
+        if os.isatty(STDOUT):
+            os.write(STDOUT, b"\x1b[?25h\n")
 
 
 def run_interruptibly(work: Callable[[], Result], timeout_s: float = float("inf")) -> Result:

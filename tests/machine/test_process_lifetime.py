@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -91,6 +92,16 @@ def test_a_run_that_nohup_started_outlives_its_terminal() -> None:
     command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=PROJECT)
     assert done.stdout == "writes its checkpoint False\n"
+
+
+def test_a_process_that_ends_at_once_shows_the_cursor_of_its_terminal() -> None:
+    """The live panel hides it."""
+    program = TOLD_TWICE.format(first="SIGINT", second="SIGINT", after_s=1.0)
+    terminal, its = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", program], stdout=its, timeout=240, cwd=PROJECT)
+    assert (done.returncode, os.read(terminal, 100)) == (130, b"\x1b[?25h\r\n")
+    os.close(its)
+    os.close(terminal)
 
 
 # The parent starts its child from a thread, and has others, as one that supervises processes.
