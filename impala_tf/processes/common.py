@@ -33,6 +33,7 @@ def begin(given: Given) -> tuple[Config, EnvironmentSpec, Logdir, StopRequest]:
     stop = StopRequest()
     stop.install()
     config, spec = resolve(given)
+    stop.install()  # again: a level's code may have installed handlers of its own
     return config, spec, logdir_of(config), stop
 
 

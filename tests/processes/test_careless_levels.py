@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.runs import status
+from tests.helpers.runs import checkpointed_frames, rows, status
 
 pytestmark = pytest.mark.slow
 
@@ -24,8 +25,9 @@ class Level(CartPoleEnv):
         {in_step}
         return super().step(action)
 """
-SHORT = ("--level_name=careless:Level", "--num_actors=1", "--envs_per_actor=2", "--logdir=run",
-         "--environment_processes=never", "--total_environment_frames=2000")  # fmt: skip
+LEVEL = ("--level_name=careless:Level", "--num_actors=1", "--envs_per_actor=2", "--logdir=run",
+         "--environment_processes=never")  # fmt: skip
+SHORT = (*LEVEL, "--total_environment_frames=2000")
 
 
 def careless(folder: Path, when_made: str = "pass", in_step: str = "pass") -> None:
@@ -59,3 +61,24 @@ def test_a_level_may_need_one_thread(start, tmp_path):
     flags = [flag.replace("never", "always") for flag in SHORT]
     code, out, err = start(*flags, "--fresh", cwd=tmp_path).wait()
     assert code == 0, out + err
+
+
+def test_the_signal_handlers_of_a_level_do_not_cost_the_last_checkpoint(start, tmp_path):
+    careless(tmp_path)
+    module = tmp_path / "careless.py"
+    module.write_text(
+        "import os, signal\n"
+        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, lambda *_: os._exit(9))\n" + module.read_text()
+    )
+    run = start(
+        *LEVEL, "--total_environment_frames=1000000000", "--metrics_interval_s=1",
+        "--checkpoint_interval_s=1000", cwd=tmp_path,
+    )  # fmt: skip
+    logdir = tmp_path / "run"
+    run.wait_until(lambda: len(rows(logdir)) >= 2)
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.wait(120)
+    assert code == 0, out + err
+    assert checkpointed_frames(logdir) == int(rows(logdir)[-1]["environment_frames"]) > 0
+    assert "actor-0 failed" not in out
