@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def resolve(given: Given) -> tuple[Config, EnvironmentSpec]:
     Raises:
       ConfigError: the level cannot be used, or the agent does not fit it or its flags.
     """
-    with _told_if_slow(f"making {given.environment.level_name}"):
+    with _told_if_slow(f"making {given.environment.level_name}"), same_folder():
         spec = suites.spec(given.environment)
     config = configs.resolve(given, spec.kind, spec.actions.kind == "continuous")
     configs.check_observation(config.agent.agent_name, spec)
@@ -63,6 +64,20 @@ def _told_if_slow(what: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextlib.contextmanager
+def same_folder() -> Iterator[None]:
+    """A block that ends in the current folder: a level may leave it, and --logdir is relative."""
+    try:
+        before = Path.cwd()
+    except FileNotFoundError:  # it was deleted
+        before = None
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.chdir(before)
 
 
 def logdir_of(config: Config) -> Logdir:

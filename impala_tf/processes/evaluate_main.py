@@ -21,7 +21,7 @@ from impala_tf.evaluation import games
 from impala_tf.logdir import write_atomically
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.processes import players
-from impala_tf.processes.common import seed_of
+from impala_tf.processes.common import same_folder, seed_of
 from impala_tf.processes.players import Player
 from impala_tf.types import Episode
 
@@ -156,8 +156,13 @@ def write_films(agent: Player) -> None:
     names = [f"{stem}-{configs.slug(level.level_name)}" for level in levels] or [stem]
     paths = [agent.logdir.path / f"{name}.mp4" for name in names]
     for index, path in enumerate(paths):
-        with players.filmed(agent, index=index) as (pictures, fps), _writing(path):
-            video.write_mp4(path, pictures, fps)
+        whole = path.absolute()
+        with (
+            same_folder(),
+            players.filmed(agent, index=index) as (pictures, fps),
+            _writing(path),
+        ):
+            video.write_mp4(whole, pictures, fps)
         print(f"written to {path}", flush=True)
     if agent.flags["track"] == "wandb" and not agent.is_exported:
         writer = WandbWriter(agent.logdir.path, agent.flags)
@@ -187,20 +192,18 @@ def play(
     num_envs = min(wanted, _MAX_ENVS)
     seed = seed_of(agent.flags["seed"], "test")
     policy = agent.policy(num_envs, seed, agent.evaluation.test_policy)
-    made = suites.make(env, num_envs, seed, num_threads=num_threads, index=index)
-    environment = BatchedEnvironment(made)
     name = suites.levels(env)[index].level_name
     episodes: list[Episode] = []
     printed_at = time.monotonic()
-    try:
-        for episode in games.play(
-            policy, agent.initial_state(num_envs), environment, num_envs, wanted, name
-        ):
-            if episode is not None:
-                episodes.append(episode)
-            if time.monotonic() - printed_at >= agent.flags["metrics_interval_s"]:
-                printed_at = time.monotonic()
-                print(f"{len(episodes)} of {wanted} games played", flush=True)
-    finally:
-        environment.close()
+    with same_folder():
+        made = suites.make(env, num_envs, seed, num_threads=num_threads, index=index)
+        with contextlib.closing(BatchedEnvironment(made)) as environment:
+            for episode in games.play(
+                policy, agent.initial_state(num_envs), environment, num_envs, wanted, name
+            ):
+                if episode is not None:
+                    episodes.append(episode)
+                if time.monotonic() - printed_at >= agent.flags["metrics_interval_s"]:
+                    printed_at = time.monotonic()
+                    print(f"{len(episodes)} of {wanted} games played", flush=True)
     return episodes

@@ -43,7 +43,8 @@ def main(arguments: list[str]) -> None:
     name = f"{trained.environment_frames:012d}"
     if len(levels) > 1:
         name += f"-{configs.slug(levels[index].level_name)}"
-    path, gif = Path(folder) / f"{name}.mp4", Path(folder) / f".{name}.gif"
+    videos = Path(folder).absolute()  # a level may leave the current folder
+    path, gif = videos / f"{name}.mp4", videos / f".{name}.gif"
     with players.filmed(players.of_checkpoint(trained), index=index) as (pictures, fps):
         clip = _Clip(fps)
         longest = itertools.islice(pictures, int(LONGEST_S * fps))

@@ -82,3 +82,15 @@ def test_the_signal_handlers_of_a_level_do_not_cost_the_last_checkpoint(start, t
     assert code == 0, out + err
     assert checkpointed_frames(logdir) == int(rows(logdir)[-1]["environment_frames"]) > 0
     assert "actor-0 failed" not in out
+
+
+def test_a_level_that_changes_the_folder_does_not_move_the_run(start, tmp_path):
+    careless(tmp_path, "import os, tempfile; os.chdir(tempfile.gettempdir())")
+    code, out, err = start(*SHORT, cwd=tmp_path).wait()
+    assert code == 0, out + err
+    assert status(tmp_path / "run")["state"] == "done"
+    code, out, err = start(
+        "--mode=test", "--logdir=run", "--test_num_episodes=1", "--trust_level_module", cwd=tmp_path
+    ).wait()
+    assert code == 0, out + err
+    assert (tmp_path / "run" / "evaluation.json").exists()
