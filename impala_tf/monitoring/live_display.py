@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -42,7 +43,7 @@ class Display:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = status_source
-        self._console = console or Console()
+        self._console = console or _console()
         self._interval_s = interval_s
         self._clock = clock
         self._status: Status | None = None  # the newest; it stays while none can be read
@@ -156,6 +157,11 @@ class Display:
     def _learners_unix_s(self) -> float:
         """The learner's time of day: that of this machine may differ, and may be set meanwhile."""
         return self._written_unix_s + self._clock() - self._written_at_s
+
+
+def _console() -> Console:
+    """Returns standard output. FORCE_COLOR, which CI systems set, makes a file no terminal."""
+    return Console(force_terminal=None if sys.stdout.isatty() else False)
 
 
 class FrameRate:

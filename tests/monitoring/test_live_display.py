@@ -176,6 +176,19 @@ def test_a_run_goes_on_while_its_output_cannot_be_written(is_terminal, monkeypat
     display.stop("done")
 
 
+@pytest.mark.parametrize("name", ["FORCE_COLOR", "TTY_COMPATIBLE"])
+def test_a_file_gets_plain_lines_where_colors_are_forced(name, monkeypatch, capsys):
+    """As on CI systems: the panel would be in the log, four times per second."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(name, "1")
+    display = Display(a_status, interval_s=0.0, clock=Clock(NOW_S))
+    display.start()
+    display.stop("done")
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert printed.endswith("\ndone\n")
+
+
 def test_on_a_terminal_notes_stay_above_the_panel_and_the_last_line_is_below(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     output, statuses = io.StringIO(), [STARTING]
