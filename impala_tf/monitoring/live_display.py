@@ -33,6 +33,7 @@ class Display:
       console: a terminal shows the live panel. Default: standard output.
       interval_s: seconds between lines, if the output is not a terminal.
       clock: seconds that never jump, unlike the time of day.
+      may_lose: tells whether the run goes on when its reader has closed the pipe.
     """
 
     def __init__(
@@ -41,11 +42,13 @@ class Display:
         console: Console | None = None,
         interval_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
+        may_lose: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source = status_source
         self._console = console or _console()
         self._interval_s = interval_s
         self._clock = clock
+        self._may_lose = may_lose
         self._status: Status | None = None  # the newest; it stays while none can be read
         self._rate = FrameRate()
         self._learner_pid: int | None = None
@@ -128,12 +131,14 @@ class Display:
         """A block that writes to the console: a full disk or a lost terminal must not end a run.
 
         Raises:
-          BrokenPipeError: the reader has closed the pipe, as `head` does to end a command.
+          SystemExit: the reader has closed the pipe, as `head` does to end a command. If `may_lose`
+            says so, all that follows is lost: Ctrl-C ends `tee`, too.
         """
         try:
             yield
-        except BrokenPipeError:
-            raise
+        except (BrokenPipeError, SystemExit):  # the console makes the one to the other
+            if not self._may_lose():
+                raise
         except OSError as error:
             if not self._loses:
                 _log.warning("cannot show the run: %s; training continues", error.strerror or error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 
 from impala_tf import config as configs
 from impala_tf.config import Given, plug_ins, user_commands
@@ -38,11 +39,16 @@ def main(given: Given) -> int:
         training.close()
 
 
-def display_of(training: LocalTraining) -> Display:
-    """Prints what a run trains on; returns what shows it while it trains, started."""
+def display_of(training: LocalTraining, may_lose: Callable[[], bool] = lambda: False) -> Display:
+    """Prints what a run trains on; returns what shows it while it trains, started.
+
+    Args:
+      training: the run.
+      may_lose: see `Display`.
+    """
     path = training.logdir.status()
     interval_s = training.config.run.metrics_interval_s
-    display = Display(lambda: status.read_status(path), interval_s=interval_s)
+    display = Display(lambda: status.read_status(path), interval_s=interval_s, may_lose=may_lose)
     display.say(f"{training.spec.level_name}: {training.spec.protocol}")
     display.say(configs.schedule_line(training.config))
     if few := configs.few_batches(training.config, training.spec):
@@ -56,7 +62,7 @@ def _train(training: LocalTraining) -> int:
     stop = StopRequest()
     stop.install()
     training.start()
-    display = display_of(training)
+    display = display_of(training, may_lose=stop)
     try:
         while not training.over:
             if stop() and not training.stopping:

@@ -291,6 +291,17 @@ def test_a_run_whose_output_is_closed_stops_and_writes_a_checkpoint(start, tmp_p
     assert run.alive() == []
 
 
+def test_ctrl_c_that_also_ends_the_reader_of_the_output_is_no_failure(start, tmp_path):
+    """As in `python run_experiment.py | tee log`."""
+    logdir = tmp_path / "run"
+    run = start(*ENDLESS, f"--logdir={logdir}", "--checkpoint_interval_s=1000")
+    run.wait_until(lambda: len(rows(logdir)) >= 2)
+    run.process.send_signal(signal.SIGINT)
+    run.process.stdout.close()
+    assert run.process.wait(120) == 0
+    assert checkpointed_frames(logdir) == int(rows(logdir)[-1]["environment_frames"]) > 0
+
+
 def test_a_run_whose_output_cannot_be_written_trains_to_its_end(start, tmp_path):
     """As with `nohup python run_experiment.py > out.log` on a full disk."""
     logdir, told = tmp_path / "run", tmp_path / "told"
