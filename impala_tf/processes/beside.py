@@ -223,8 +223,11 @@ def command(module: str, config: Config) -> tuple[str, ...]:
 
 
 def result_line(name: str, result: Mapping[str, Any]) -> str:
-    """Returns the line that such a process prints in the end; `name` is that of its `Work`."""
-    return f"{_beginning(name)}{json.dumps(result)}"
+    """Returns what such a process prints in the end; `name` is that of its `Work`.
+
+    It has a line of its own: what the level has printed may lack a line's end, as progress bars do.
+    """
+    return f"\n{_beginning(name)}{json.dumps(result)}"
 
 
 def _beginning(name: str) -> str:
