@@ -145,6 +145,21 @@ def test_fresh_on_a_folder_without_a_run_moves_nothing(
     assert not (tmp_path / "runs.1").exists()
 
 
+def test_fresh_on_a_link_keeps_the_link(tmp_path: Path) -> None:
+    """It leads to a large disk, where the next run is to be, too."""
+    run, link = tmp_path / "large" / "run", tmp_path / "runs" / "run"
+    for folder in (run, link.parent):
+        folder.mkdir(parents=True)
+    (run / "config.json").touch()
+    link.symlink_to(run)
+    with run_folder.claimed(Logdir(link), fresh=True) as moved:
+        assert moved == tmp_path / "large" / "run.1"
+        assert (moved / "config.json").exists()
+        assert link.resolve() == run
+        assert not (link / "config.json").exists()
+    assert [path.name for path in link.parent.iterdir()] == ["run"]
+
+
 def test_fresh_needs_the_command_that_starts_the_whole_run(
     run_here: Callable[..., tuple[int, str, str]],
 ) -> None:
