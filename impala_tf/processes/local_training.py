@@ -302,16 +302,19 @@ def _prepare(logdir: Logdir) -> None:
 
 def _learner_address(config: Config) -> str:
     """Returns the learner's address: --learner_hosts, or a free port on this machine."""
-    with socket.socket() as probe:
-        if not config.process.learner_hosts:
+    if not config.process.learner_hosts:
+        with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             return f"127.0.0.1:{probe.getsockname()[1]}"
-        address = configs.split(config.process.learner_hosts)[0]
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(split_host_port(address))
-        except OSError as error:
-            raise ConfigError(
-                f"--learner_hosts={address}: cannot listen there: {error.strerror}"
-            ) from None
-        return address
+    address = configs.split(config.process.learner_hosts)[0]
+    host, port = split_host_port(address)
+    try:
+        family, *_, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(found)
+    except OSError as error:
+        raise ConfigError(
+            f"--learner_hosts={address}: cannot listen there: {error.strerror}"
+        ) from None
+    return address

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from impala_tf.config import user_commands
 from impala_tf.machine import certificates
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
+from tests.helpers.ports import free_port
 from tests.helpers.runs import Run, checkpointed_frames, rows, status
 from tests.helpers.waiting import wait_until
 
@@ -312,6 +314,22 @@ def test_a_run_whose_output_cannot_be_written_trains_to_its_end(start, tmp_path)
     ).wait()  # fmt: skip
     assert status(logdir)["state"] == "done"
     assert "learner-0=finished" in told.read_text()
+
+
+def test_a_learner_may_have_an_ipv6_address(start, tmp_path):
+    try:
+        other = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("needs IPv6")
+    address = f"[::1]:{free_port()}"
+    flags = (*TRAINED, "--total_environment_frames=2000", f"--learner_hosts={address}")
+    code, out, err = start(*flags, f"--logdir={tmp_path / 'run'}").wait()
+    assert code == 0, err + out
+    with other:
+        taken = f"--learner_hosts=[::1]:{other.getsockname()[1]}"
+        code, _, err = start(*flags[:-1], taken, f"--logdir={tmp_path / 'other'}").wait()
+    assert code == 2
+    assert f"{taken}: cannot listen there: Address already in use" in err
 
 
 def test_a_run_ends_after_its_hours_and_runs_the_end_command(start, tmp_path):
