@@ -105,6 +105,7 @@ def main(given: Given) -> int:
         _log.error("%s", error)
         client.close()
         return USELESS
+    stop.install()  # again: the environments may have installed handlers of their own
     q_learning = QLearning.of(interface, config, spec, environment.level_indices, task, num_actors)
 
     def act() -> None:
