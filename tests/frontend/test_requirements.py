@@ -150,4 +150,4 @@ def test_an_installed_package_has_the_lists_and_a_script_too(tmp_path):
     shutil.copytree(project.ROOT / "impala_tf", tmp_path / "impala_tf")
     assert requirements.of_role("learner", tmp_path) == requirements.of_role("learner")
     script = project.files(root=tmp_path)["run_experiment.py"].read_text()
-    assert "sys.exit(main())" in script
+    assert "program()" in script
