@@ -86,8 +86,9 @@ def _ends(
         elif given[end] is None and preset[start]:
             ends[end] = flags[start] * (preset[end] / preset[start])
     # The end of a preset that is constant would make "linear" constant, too.
-    is_linear = flags["learning_rate_schedule"] == "linear"
-    if is_linear and preset["learning_rate_schedule"] == "constant" and "learning_rate_end" in ends:
+    is_constant = flags["learning_rate_schedule"] == "constant"
+    was_constant = preset["learning_rate_schedule"] == "constant"
+    if was_constant and not is_constant and "learning_rate_end" in ends:
         ends["learning_rate_end"] = 0.0
     return ends
 

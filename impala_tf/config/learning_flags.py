@@ -86,11 +86,11 @@ class OptimizerConfig:
     learning_rate: Derived[float] = DERIVED
     """Learning rate at frame 0. Default: preset."""
     learning_rate_schedule: Derived[Literal["linear", "constant", "kl"]] = DERIVED
-    """linear: to --learning_rate_end at --schedule_frames; constant; kl: divided by 1.5 while the
-    KL divergence from the policy that acted is above 0.02 nats, multiplied by 1.5 while it is below
-    0.005; from a tenth of --learning_rate to all of it. Default: preset."""
+    """linear: to --learning_rate_end at --schedule_frames; constant; kl: as linear, but divided by
+    1.5 while the KL divergence from the policy that acted is above 0.02 nats, and multiplied by 1.5
+    while it is below 0.005; from a tenth of the linear rate to all of it. Default: preset."""
     learning_rate_end: Derived[float] = DERIVED
-    """linear: the learning rate from --schedule_frames on.
+    """linear, kl: the learning rate from --schedule_frames on.
     Default: preset; if --learning_rate is given, the same share of it as in the preset; 0 if the
     preset's schedule is constant."""
     decay: float = 0.99

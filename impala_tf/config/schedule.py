@@ -20,15 +20,14 @@ def schedule_line(config: Config) -> str:
     """Returns what changes over a run, and until when, in words."""
     changes = [f"{what} goes from {start:g} to {end:g}" for what, start, end in _scheduled(config)]
     last = config.run.schedule_frames
-    by_frames = f"{' and '.join(changes)} at {last:,} frames (--schedule_frames)"
+    line = (
+        f"{' and '.join(changes)} at {last:,} frames (--schedule_frames)"
+        if changes
+        else "learning rate and entropy cost are constant"
+    )
     if config.optimizer.learning_rate_schedule == "kl":
-        rate = config.optimizer.learning_rate
-        by_kl = (
-            f"the learning rate is between {rate / KL_RANGE:g} and {rate:g}: it falls while the KL"
-            " divergence is large"
-        )
-        return f"{by_kl}; {by_frames}" if changes else by_kl
-    return by_frames if changes else "learning rate and entropy cost are constant"
+        line += f"; up to {KL_RANGE:g} times less learning rate while the KL divergence is large"
+    return line
 
 
 def schedule_change(saved: Mapping[str, Any], config: Config, frames: int) -> str:
@@ -64,7 +63,7 @@ def _scheduled(config: Config) -> list[tuple[str, float, float]]:
     """Returns (name, value at frame 0, value at the last frame) of what changes linearly."""
     optimizer, loss = config.optimizer, config.loss
     found = []
-    if optimizer.learning_rate_schedule == "linear":
+    if optimizer.learning_rate_schedule != "constant":
         start, end = optimizer.learning_rate, optimizer.learning_rate_end
         found.append(("the learning rate", start, end))
     start, end = loss.entropy_cost, loss.entropy_cost_end

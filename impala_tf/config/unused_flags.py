@@ -24,12 +24,12 @@ _OF_LEVELS: dict[str, tuple[SuiteName, ...]] = {
     ),
 }  # fmt: skip
 
-_WITH: dict[str, tuple[str, str]] = {
-    "decay": ("optimizer", "rmsprop"),
-    "momentum": ("optimizer", "rmsprop"),
-    "learning_rate_end": ("learning_rate_schedule", "linear"),
+_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
+    "decay": ("optimizer", ("rmsprop",)),
+    "momentum": ("optimizer", ("rmsprop",)),
+    "learning_rate_end": ("learning_rate_schedule", ("linear", "kl")),
 }
-"""{flag: (another flag, the value of that with which the first one does something)}."""
+"""{flag: (another flag, the values of that with which the first one does something)}."""
 
 
 def notes(given: Given, suites: Collection[SuiteName]) -> list[str]:
@@ -56,10 +56,11 @@ def notes(given: Given, suites: Collection[SuiteName]) -> list[str]:
             found.append(
                 f"{to_flag(flag, value)} does nothing here: it is for levels of {_listed(levels)}"
             )
-        elif own and flag in _WITH and _WITH[flag][1] not in _possible(given, name, _WITH[flag][0]):
-            found.append(
-                f"{to_flag(flag, value)} does nothing here: it is for {to_flag(*_WITH[flag])}"
-            )
+        elif own and flag in _WITH:
+            other, values = _WITH[flag]
+            if not _possible(given, name, other) & set(values):
+                wanted = " or ".join(to_flag(other, each) for each in values)
+                found.append(f"{to_flag(flag, value)} does nothing here: it is for {wanted}")
     return found
 
 

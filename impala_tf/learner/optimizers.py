@@ -106,11 +106,11 @@ class Schedules:
     def learning_rate(self, environment_frames: int) -> float:
         """Returns the learning rate of the next update."""
         optimizer = self._config.optimizer
-        start = optimizer.learning_rate
-        if optimizer.learning_rate_schedule == "linear":
-            end = optimizer.learning_rate_end
-            return configs.linear(start, end, environment_frames, self._last_frame)
-        return start * self.kl_factor if optimizer.learning_rate_schedule == "kl" else start
+        if optimizer.learning_rate_schedule == "constant":
+            return optimizer.learning_rate
+        start, end = optimizer.learning_rate, optimizer.learning_rate_end
+        rate = configs.linear(start, end, environment_frames, self._last_frame)
+        return rate * self.kl_factor
 
     def entropy_cost(self, environment_frames: int) -> float:
         """Returns the entropy cost of the next update."""

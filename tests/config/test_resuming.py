@@ -150,17 +150,14 @@ def test_the_end_of_a_schedule_is_said() -> None:
 
 
 def test_a_run_says_that_the_kl_bounds_its_learning_rate() -> None:
-    given = Given().replace(learning_rate_schedule="kl", learning_rate=1e-3)
-    bounded = configs.schedule_line(configs.resolve(given, "vector"))
-    assert bounded == (
-        "the learning rate is between 0.0001 and 0.001: it falls while the KL divergence is large"
+    flags = {"learning_rate_schedule": "kl", "learning_rate": 1e-3, "total_environment_frames": 500}
+    bounded = "; up to 10 times less learning rate while the KL divergence is large"
+    annealed = configs.resolve(Given().replace(**flags), "vector")
+    assert configs.schedule_line(annealed) == (
+        f"the learning rate goes from 0.001 to 0.0001 at 500 frames (--schedule_frames){bounded}"
     )
-    annealed = configs.resolve(given.replace(entropy_cost_end=0.0), "vector")
-    assert configs.schedule_line(annealed).startswith(f"{bounded}; the entropy cost goes from")
-    both = configs.schedule_line(resolved(entropy_cost_end=0.0))
-    assert " and the entropy cost goes from 0.01 to 0 at " in both
-    constant = resolved(learning_rate_schedule="constant")
-    assert configs.schedule_line(constant) == "learning rate and entropy cost are constant"
+    level = configs.resolve(Given().replace(**flags, learning_rate_end=1e-3), "vector")
+    assert configs.schedule_line(level) == f"learning rate and entropy cost are constant{bounded}"
 
 
 def test_a_resume_that_moves_the_end_of_a_schedule_says_what_jumps() -> None:

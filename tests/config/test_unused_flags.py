@@ -26,7 +26,8 @@ from impala_tf.config.help_pages import texts
         ({"decay": 0.9}, "Atari", "--decay=0.9 does nothing here: it is for --optimizer=rmsprop"),
         ({"preset": "paper", "optimizer": "adam", "momentum": 0.1}, "Atari", "--momentum=0.1 does"),
         ({"learning_rate_schedule": "constant", "learning_rate_end": 0.1}, "Atari",
-         "--learning_rate_end=0.1 does nothing here: it is for --learning_rate_schedule=linear"),
+         "--learning_rate_end=0.1 does nothing here: it is for --learning_rate_schedule=linear or"
+         " --learning_rate_schedule=kl"),
         ({"num_levels": 3}, "Gymnasium",
          "--num_levels=3 does nothing here: it is for levels of Procgen"),
         ({"protocol": "sticky"}, "Procgen",

@@ -22,7 +22,8 @@ def schedules(**flags: Any) -> Schedules:
         ({"learning_rate_schedule": "constant"}, [0.1, 0.1, 0.1, 0.1]),
         ({"schedule_frames": 500}, [0.1, 0.0, 0.0, 0.0]),
         ({"schedule_frames": 2000}, [0.1, 0.075, 0.05, 0.025]),
-        ({"learning_rate_schedule": "kl"}, [0.1, 0.1, 0.1, 0.1]),
+        ({"learning_rate_schedule": "kl"}, [0.1, 0.05, 0.0, 0.0]),
+        ({"learning_rate_schedule": "kl", "learning_rate_end": 0.1}, [0.1, 0.1, 0.1, 0.1]),
     ],
 )
 def test_the_learning_rate_over_the_frames(flags: dict[str, Any], expected: list[float]) -> None:
@@ -47,6 +48,7 @@ def test_the_learning_rate_adapts_to_the_kl_divergence() -> None:
     for _ in range(100):
         adaptive.observe_kl(1.0)
     assert adaptive.learning_rate(0) == pytest.approx(0.01)
+    assert adaptive.learning_rate(500) == pytest.approx(0.005)  # of what is linear
     for _ in range(100):
         adaptive.observe_kl(0.0)
     assert adaptive.learning_rate(0) == pytest.approx(0.1)
