@@ -113,8 +113,8 @@ def no_run(path: Path) -> str:
 def moved_aside(path: Path) -> Path | None:
     """Renames a run's folder to the first of NAME.1, NAME.2, ... that is free.
 
-    Of a link, the folder is renamed that it leads to, and made again: the next run belongs there,
-    on the large disk, too.
+    If it is a link, the folder that it leads to is renamed, and made again: the next run belongs
+    there, too, on the large disk. If that folder cannot be renamed, as a mount, the link is.
 
     Returns:
       its new path; None if the folder is missing or holds no run.
@@ -125,17 +125,22 @@ def moved_aside(path: Path) -> Path | None:
     path = path.absolute()
     if not holds_run(path):
         return None
-    if is_link := path.is_symlink():
-        path = path.resolve()
-    free = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
-    target = next(each for each in free if not each.exists())
     try:
-        path.rename(target)
+        if path.is_symlink():
+            with contextlib.suppress(OSError):
+                folder = path.resolve()
+                target = _renamed(folder)
+                folder.mkdir()
+                return target
+        return _renamed(path)
     except FileNotFoundError:  # another machine that shares the folder was quicker
         return None
-    if is_link:
-        path.mkdir(exist_ok=True)
-    return target
+
+
+def _renamed(path: Path) -> Path:
+    free = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+    target = next(each for each in free if not each.exists())
+    return path.rename(target)
 
 
 @contextlib.contextmanager

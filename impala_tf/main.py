@@ -253,9 +253,11 @@ def main() -> int:
 
 def program() -> NoReturn:
     """The command of a process: does what `main` does, and ends the process."""
-    status = 1
+    status: int | str | None = 1
     try:
         status = main()
+    except SystemExit as done:  # of --help, for example
+        status = done.code
     finally:
-        exit_in_time(status)
+        exit_in_time(status if isinstance(status, int) else int(status is not None))
     sys.exit(status)

@@ -172,11 +172,11 @@ class Run:
     def _watch(self) -> None:
         """Runs in a thread of its own until the run is over."""
         training = self._training
-        display = display_of(training) if self._show else None
-        note: Callable[[str], None] = display.note if display else lambda text: None
+        display: Display | None = None
         try:
             try:
-                self._tick(display, note)
+                display = display_of(training) if self._show else None
+                self._tick(display, display.note if display else lambda text: None)
             finally:
                 training.close()
                 try:

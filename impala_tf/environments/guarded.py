@@ -248,7 +248,8 @@ class GuardedEnvironment:
 def _cause(error: Exception) -> str:
     """Returns what an error of a level's code says, and what helps if it is about threads."""
     cause = f"{type(error).__name__}: {error}"
-    if "thread" in cause.lower():  # in front: the end of a long line may be cut off
+    # In front: the end of a long line may be cut off.
+    if any(words in cause for words in ("main thread", "same thread", "thread that created")):
         return f"try --environment_processes=always: {cause}"
     return cause
 

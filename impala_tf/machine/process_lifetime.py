@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import contextlib
 import ctypes
 import faulthandler
@@ -24,7 +25,7 @@ STDOUT, STDERR = 1, 2
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _POLL_S = 0.2
 # How long after the first signal others are the same request: all of them, and those of programs.
-_SAME_S, _SAME_UNTYPED_S = 0.5, 10.0
+_SAME_S, _SAME_SIGTERM_S = 0.5, 10.0
 _DESCRIPTORS = 65_536
 _THREADS_S = 5.0
 
@@ -39,7 +40,7 @@ class StopRequest:
     one are ignored, and SIGTERM, which nobody types, for longer, unless the parent has ended since.
 
     SIGHUP says that a terminal was closed, or an SSH connection lost; it comes again when the shell
-    has ended. nohup ignores it, and so does this then.
+    has ended, and is always the same request. Under nohup it is ignored, and stays so.
     """
 
     def __init__(self) -> None:
@@ -72,8 +73,10 @@ class StopRequest:
                 self._parent = os.getppid()  # the first signal may have come before it had ended
                 return
             same_parent = os.getppid() == self._parent
-            is_same = number == signal.SIGHUP or (number == signal.SIGTERM and same_parent)
-            if is_same and since_s < _SAME_UNTYPED_S:
+            is_sigterm = number == signal.SIGTERM
+            if number == signal.SIGHUP or (
+                is_sigterm and same_parent and since_s < _SAME_SIGTERM_S
+            ):
                 return
             _show_cursor()
             os._exit(128 + number)
@@ -194,7 +197,7 @@ def ignore_stop_requests() -> None:
 
 
 def exit_in_time(status: int, patience_s: float = _THREADS_S) -> None:
-    """Lets this process, which is about to exit, end although a level has left threads that go on.
+    """Lets this process, which is about to exit, end although threads of a level go on.
 
     Python waits for all threads that are no daemons, for ever. Those of thread pools are waited for
     here, too: they end by themselves, and the launcher's tidy up on machines.
@@ -207,16 +210,17 @@ def exit_in_time(status: int, patience_s: float = _THREADS_S) -> None:
     def watch() -> None:
         time.sleep(patience_s)
         if left := {thread.name for thread in threading.enumerate() if _is_left(thread)}:
-            names = ", ".join(sorted(left))
-            print(f"ending without threads that a level has left: {names}", file=sys.stderr)
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError, ValueError):
-                    stream.flush()
-            os._exit(status)
+            try:
+                print(f"ending without threads that still run: {', '.join(sorted(left))}",
+                      file=sys.stderr, flush=True)  # fmt: skip
+                sys.stdout.flush()
+            finally:  # also if a terminal is gone
+                os._exit(status)
 
     threading.Thread(target=watch, name="exit", daemon=True).start()
 
 
 def _is_left(thread: threading.Thread) -> bool:
-    is_main = thread is threading.main_thread()
-    return not (thread.daemon or is_main or thread.name.startswith("ThreadPoolExecutor-"))
+    # Python has no other way to tell which threads are those of pools.
+    is_of_pool = thread in getattr(concurrent.futures.thread, "_threads_queues", ())
+    return not (thread.daemon or thread is threading.main_thread() or is_of_pool)

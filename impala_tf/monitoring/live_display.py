@@ -136,7 +136,7 @@ class Display:
         """
         try:
             yield
-        except (BrokenPipeError, SystemExit):  # the console makes the one to the other
+        except (BrokenPipeError, SystemExit):  # rich turns the one into the other
             if not self._may_lose():
                 raise
         except OSError as error:
@@ -166,7 +166,8 @@ class Display:
 
 def _console() -> Console:
     """Returns standard output. FORCE_COLOR, which CI systems set, makes a file no terminal."""
-    return Console(force_terminal=None if sys.stdout.isatty() else False)
+    isatty = getattr(sys.stdout, "isatty", None)  # of an object of the user's, or of None
+    return Console(force_terminal=None if isatty and isatty() else False)
 
 
 class FrameRate:

@@ -37,7 +37,9 @@ def load(flags: Sequence[str]) -> TrainedAgent:
     tensorflow_startup.start_xla()
     from impala_tf.processes import trained_agent  # imports TensorFlow
 
-    return trained_agent.load(*resolve(given))
+    resolved = resolve(given)
+    signal.signal(signal.SIGTERM, _stop)  # again: a level's code may have installed a handler
+    return trained_agent.load(*resolved)
 
 
 def run(main: Callable[[list[str]], None]) -> NoReturn:
@@ -48,16 +50,17 @@ def run(main: Callable[[list[str]], None]) -> NoReturn:
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner, which ends this
     stop_with_parent()
-    status = 0
+    status = 1
     try:
         main(sys.argv[1:])
+        status = 0
     except ConfigError as error:
         if error.__cause__ is not None:  # such as what a level's own code raised
             traceback.print_exception(error.__cause__)
         status = command_line.fail(error)
     finally:
         ignore_stop_requests()
-    exit_in_time(status)
+        exit_in_time(status)
     sys.exit(status)
 
 

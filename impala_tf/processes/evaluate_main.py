@@ -59,7 +59,8 @@ def load(given: Given) -> Player:
         _check_video()
     agent = players.load(given, choose_device=True)
     if agent.evaluation.video:  # before games are played for nothing
-        suites.check_rendering(agent.environment)
+        with same_folder():
+            suites.check_rendering(agent.environment)
     return agent
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -79,11 +80,14 @@ def _train(training: LocalTraining) -> int:
         finally:
             training.run_end_command()
     training.raise_if_refused()
-    if failure := training.failure():
-        print(failure, file=sys.stderr)
-        return 1
-    _print_next_commands(training)
-    return 0
+    failure = training.failure()
+    with contextlib.suppress(OSError):  # a terminal may be gone, whose run has ended well
+        if failure:
+            print(failure, file=sys.stderr, flush=True)
+        else:
+            _print_next_commands(training)
+            sys.stdout.flush()
+    return 1 if failure else 0
 
 
 def _print_plan(training: LocalTraining) -> None:

@@ -17,7 +17,7 @@ from impala_tf.environments.suites import RenderedGame
 from impala_tf.evaluation import exported, games
 from impala_tf.logdir import Logdir
 from impala_tf.processes import tensorflow_startup
-from impala_tf.processes.common import resolve, seed_of
+from impala_tf.processes.common import resolve, same_folder, seed_of
 from impala_tf.processes.trained_flags import as_exported, as_trained
 from impala_tf.types import EnvironmentSpec, Nest
 
@@ -83,7 +83,8 @@ def of_exported(given: Given) -> Player:
     folder = Path(given["logdir"])
     about = exported.read(folder)
     flags = as_exported(given, about.flags)
-    spec = suites.spec(flags.environment)
+    with same_folder():
+        spec = suites.spec(flags.environment)
     agent = exported.ExportedAgent(folder, about, spec)
     return Player(
         flags={

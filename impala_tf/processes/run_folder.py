@@ -59,8 +59,11 @@ def check_not_exported(logdir: Logdir) -> None:
 
 
 def check_flags(config: Config, logdir: Logdir) -> None:
-    """Raises ConfigError if flags of a run that begins in the folder do nothing."""
-    if config.run.fresh or not holds_run(logdir.path):
+    """Raises ConfigError if flags of a run that begins in the folder do nothing.
+
+    A run that a mirror brings back may have been trained by a version that allowed them.
+    """
+    if config.run.fresh or not (config.run.mirror or holds_run(logdir.path)):
         configs.check_windows(config)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from impala_tf.environments.suites import RenderedGame
 from impala_tf.logdir import Logdir
 from impala_tf.processes import beside
 from impala_tf.processes.beside import Beside, Work
+from impala_tf.processes.common import same_folder
 
 MODULE = "impala_tf.processes.video_main"
 NAME = "video"
@@ -46,12 +48,11 @@ def check(config: Config) -> None:
         return
     for index in range(len(suites.levels(config.environment))):
         try:
-            game = RenderedGame(config.environment, seed=0, index=index)
-            try:
-                game.environment.reset()
-                game.frame()
-            finally:
-                game.close()
+            with same_folder():
+                game = RenderedGame(config.environment, seed=0, index=index)
+                with contextlib.closing(game):
+                    game.environment.reset()
+                    game.frame()
         except ConfigError as error:
             reason = error.problems[0].removeprefix("--video: ")
             raise ConfigError(

@@ -74,6 +74,7 @@ print("writes its checkpoint", stop())
         ("SIGINT", "SIGTERM", 1.0, True),
         ("SIGTERM", "SIGINT", 1.0, False),  # Ctrl-C again: stop now
         ("SIGHUP", "SIGHUP", 1.0, True),  # a terminal is closed, and then its shell ends
+        ("SIGINT", "SIGHUP", 10.5, True),  # it is closed while the checkpoint is written
     ],
 )
 def test_several_signals_of_one_request_do_not_cost_the_checkpoint(
@@ -92,6 +93,18 @@ def test_a_run_that_nohup_started_outlives_its_terminal() -> None:
     command = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=PROJECT)
     assert done.stdout == "writes its checkpoint False\n"
+
+
+@pytest.mark.parametrize("lost", ["2>&-", "2>&1 | true"])
+def test_a_thread_keeps_no_process_whose_output_is_gone(lost: str) -> None:
+    """The name of the thread has nowhere to go then."""
+    program = (
+        "import threading, time; from impala_tf.machine.process_lifetime import exit_in_time\n"
+        "threading.Thread(target=time.sleep, args=(900,)).start(); time.sleep(1)\n"
+        "exit_in_time(0, patience_s=0.1)"
+    )
+    command = ["bash", "-c", f'"$0" -c "$1" {lost}', sys.executable, program]
+    subprocess.run(command, capture_output=True, timeout=240, cwd=PROJECT)
 
 
 def test_a_process_that_ends_at_once_shows_the_cursor_of_its_terminal() -> None:

@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -187,6 +188,18 @@ def test_a_file_gets_plain_lines_where_colors_are_forced(name, monkeypatch, caps
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
     assert printed.endswith("\ndone\n")
+
+
+def test_a_program_may_have_an_output_of_its_own_or_none(monkeypatch):
+    """As `impala_tf.train` meets in programs that log what is printed, and `train >&-`."""
+    lines: list[str] = []
+    own = SimpleNamespace(write=lines.append, flush=lambda: None)
+    for output in (own, None):
+        monkeypatch.setattr("sys.stdout", output)
+        display = Display(a_status, interval_s=0.0, clock=Clock(NOW_S))
+        display.start()
+        display.stop("done")
+    assert "done" in "".join(lines)
 
 
 def test_on_a_terminal_notes_stay_above_the_panel_and_the_last_line_is_below(monkeypatch):

@@ -160,6 +160,18 @@ def test_fresh_on_a_link_keeps_the_link(tmp_path: Path) -> None:
     assert [path.name for path in link.parent.iterdir()] == ["run"]
 
 
+@pytest.mark.faults
+def test_fresh_on_a_link_to_a_disk_moves_the_link(small_disk: Path, tmp_path: Path) -> None:
+    """A disk cannot be renamed where it is mounted."""
+    (small_disk / "config.json").touch()
+    link = tmp_path / "run"
+    link.symlink_to(small_disk)
+    with run_folder.claimed(Logdir(link), fresh=True) as moved:
+        assert moved == tmp_path / "run.1"
+        assert moved.resolve() == small_disk
+        assert not (link / "config.json").exists()
+
+
 def test_fresh_needs_the_command_that_starts_the_whole_run(
     run_here: Callable[..., tuple[int, str, str]],
 ) -> None:
