@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from impala_tf.processes import tensorflow_startup  # noqa: E402
 
 tensorflow_startup.import_tensorflow()
+tensorflow_startup.start_xla()
 
 import tensorflow as tf  # noqa: E402
 

@@ -25,8 +25,10 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
 
-# A shell starts background jobs with Ctrl-C ignored, and children inherit that.
+# A shell starts background jobs with Ctrl-C ignored, nohup ignores closed terminals, and children
+# inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # If this is set, as in .ci/run, a test that the machine cannot run fails instead of being skipped.
 EVERYTHING_VARIABLE = "IMPALA_TF_TEST_EVERYTHING"

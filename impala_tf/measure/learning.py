@@ -85,6 +85,7 @@ def inference(config: Config, spec: EnvironmentSpec, seconds: float) -> Measured
 
 def converted(config: Config, spec: EnvironmentSpec) -> tuple[bytes, list[Parameter]] | None:
     """Returns (network, parameters) that actors run without TensorFlow; None: LiteRT cannot."""
+    tensorflow_startup.start_xla()
     agent = agent_of(config.agent, spec)
     arrays = [variable.numpy() for variable in agent.variables]
     try:

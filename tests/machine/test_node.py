@@ -56,8 +56,7 @@ def tick_until(node: Node, condition, stopped=()) -> None:
 
 def test_actors_are_stopped_when_no_learner_runs_any_more(started):
     node = started(make_node(), actor_0=STOPS, learner_0=STOPS, learner_1=STOPS)
-    node.tick()
-    assert states(node) == ["running"] * 3
+    tick_until(node, lambda: states(node) == ["running"] * 3)
     node.stop()
     tick_until(node, lambda: node.over)
     ends = {name: state.ended_unix_s for name, state in node.states.items()}
