@@ -74,7 +74,7 @@ def load(given: Given, *, choose_device: bool) -> Player:
 
     if choose_device:
         tensorflow_startup.select_device(config.process.device)
-        tensorflow_startup.start_xla()
+    tensorflow_startup.start_xla()
     return of_checkpoint(trained_agent.load(config, spec))
 
 
