@@ -221,32 +221,6 @@ def test_who_learns_a_policy_sees_whole_rewards_where_their_size_is_unknown(
         assert found == (("none", "running") if whole else ("abs_one", "none"))
 
 
-def test_observations_are_normalised_but_not_with_a3c_or_the_papers_preset() -> None:
-    """Raw, a velocity of 0.07 is hardly seen, and a byte of 255 makes every tanh +-1."""
-    for algorithm, kind in itertools.product((None, *ALGORITHMS), KINDS):
-        agent = configs.resolve(changed(algorithm=algorithm), kind).agent
-        expected = "none" if algorithm == "a3c" else "elementwise"
-        assert agent.observation_normalization == expected
-    paper = configs.resolve(changed(preset="paper"), "vector").agent
-    assert paper.observation_normalization == "none"
-
-
-def test_the_kl_bounds_the_learning_rate_of_a_vector_levels_own_algorithm_only() -> None:
-    """Robots, other algorithms and the paper were measured with a linear one."""
-    schedules = {
-        (kind, algorithm, continuous): configs.resolve(
-            changed(algorithm=algorithm), kind, continuous
-        ).optimizer.learning_rate_schedule
-        for kind in KINDS
-        for algorithm in (None, *ALGORITHMS)
-        for continuous in (False, True)
-    }
-    bounded = {key for key, schedule in schedules.items() if schedule == "kl"}
-    assert bounded == {("vector", None, False), ("vector", "appo", False)}
-    paper = configs.resolve(changed(preset="paper"), "vector")
-    assert paper.optimizer.learning_rate_schedule == "linear"
-
-
 def test_ppo_has_its_own_defaults_and_a_batch_of_every_environment() -> None:
     """Its actors wait for each other: a larger batch would never be complete."""
     given = changed(algorithm="ppo", num_actors=3, envs_per_actor=8)
