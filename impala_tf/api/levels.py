@@ -90,7 +90,7 @@ def _of_script(path: Path, name: str) -> Level:
     ):
         raise ConfigError(
             f"{path.name}: the processes of a run import this file for {name}, but another module"
-            " has its name, or it is no name of a module; rename the file"
+            " has its name, or it is not a valid module name; rename the file"
         )
     sys.modules.setdefault(path.stem, sys.modules[_MAIN])  # so that it does not run again here
     return Level(f"{path.stem}:{name}", path.parent)

@@ -87,7 +87,7 @@ def _help(printed: Sequence[str], arguments: Sequence[str], values: Values) -> s
     else:
         prog = name if mode == "train" else f"{name} --mode={mode}"
         modes = "|".join(other for other in help_pages.COMMANDS if other != mode)
-        others = f"What else it does: --mode={modes}, each with --help."
+        others = f"Other modes: --mode={modes}, each with --help."
     resolved = values(given) if mode in _RESOLVED else given.everything()
     page = help_pages.page(prog, mode, resolved, everything=everything, others=others)
     return f"{page}\n\n{presets.algorithms()}" if everything else page

@@ -91,9 +91,9 @@ def _flags_of(file: str) -> list[tuple[str, list[str]]]:
         raise ConfigError(f"--config={file}: cannot read it: {reason}") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{file}, line {line}: is no YAML: {error.problem}") from None
+        raise ConfigError(f"{file}, line {line}: is not YAML: {error.problem}") from None
     except (yaml.YAMLError, RecursionError):
-        raise ConfigError(f"--config={file}: is no YAML") from None
+        raise ConfigError(f"--config={file}: is not YAML") from None
     if document is None:
         return []
     if not isinstance(document, yaml.MappingNode):

@@ -128,7 +128,7 @@ def _kubernetes(flags: dict[str, Any]) -> list[str]:
     both = ("kubernetes_learner_resources", "kubernetes_actor_resources")
     for flag, resources in _resources(flags, both, found):
         found += [
-            f"{flag}: {resource}={quantity} is no quantity such as cpu=2 or memory=8Gi"
+            f"{flag}: {resource}={quantity} must be a quantity such as cpu=2 or memory=8Gi"
             for resource, quantity in resources.items()
             if re.fullmatch(_RESOURCE, resource, re.ASCII) is None
             or re.fullmatch(_QUANTITY, quantity, re.ASCII) is None
@@ -143,7 +143,7 @@ def _skypilot(flags: dict[str, Any]) -> list[str]:
     found: list[str] = []
     for flag, names in _resources(flags, ("skypilot_resources",), found):
         found += [
-            f"{flag}: {name} is no name of a field"
+            f"{flag}: {name} must be the name of a field"
             for name in names
             if re.fullmatch(r"[a-z_]+", name) is None
         ]
@@ -157,7 +157,7 @@ def _ray(flags: dict[str, Any]) -> list[str]:
     both = ("ray_learner_resources", "ray_actor_resources")
     for flag, resources in _resources(flags, both, found):
         found += [
-            f"{flag}: {resource}={amount} is no amount such as CPU=4 or memory=8000000000"
+            f"{flag}: {resource}={amount} must be an amount such as CPU=4 or memory=8000000000"
             for resource, amount in resources.items()
             if re.fullmatch(r"[0-9]+(\.[0-9]+)?", amount) is None
         ]

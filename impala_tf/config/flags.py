@@ -52,7 +52,7 @@ class RunConfig:
     mirror: str = ""
     """Where every checkpoint is copied to: a folder (such as a mounted share), HOST:PATH or
     ssh://HOST/PATH (SFTP), s3://BUCKET/NAME, gs://... (need the extra mirror).
-    The mirror also gets all else that a resume needs, so the same command restores a lost --logdir.
+    It also gets everything else that a resume needs, so the same command restores a lost --logdir.
     Each run needs its own mirror. --fresh renames the mirror, too, except in a launch."""
     seed: int = 1
     """The seeds of all environments, actors and learners derive from this one. Actors of a resumed
@@ -90,8 +90,8 @@ class RunConfig:
     videos. They are in LOGDIR/videos, TensorBoard's images, and W&B if it is on."""
     eval_every: int | None = None
     """Frames between two evaluations, roughly; each plays --test_num_episodes games with the next
-    checkpoint. The run's last checkpoint is evaluated, too. On Procgen, they are on unseen levels,
-    elsewhere with seeds that training does not use. Default: none.
+    checkpoint. The run's last checkpoint is evaluated, too. On Procgen, games are on unseen levels;
+    elsewhere, they have seeds that training does not use. Default: none.
     Results are in LOGDIR/evaluation.csv, TensorBoard (eval/), and W&B if it is on."""
     checkpoint_interval_s: float = 60.0
     """Seconds between checkpoints."""
@@ -177,7 +177,7 @@ class AgentConfig:
     steps so far. Default: preset."""
     pixel_statistics_steps: int = 50_000
     """With --observation_normalization=elementwise, the mean and standard deviation of pixels are
-    taken from so many agent steps of all learners, and then stay as they are."""
+    computed from this many agent steps of all learners, and do not change afterwards."""
     initialization: Derived[Literal["default", "orthogonal"]] = DERIVED
     """orthogonal: gain sqrt(2), 1 for residual convolutions and the baseline, and 0.01 for the
     policy head, which starts almost uniform; default: each layer's usual one. Default: preset."""
@@ -186,8 +186,8 @@ class AgentConfig:
     after their linear layer. Default: on for pqn, else off."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the torso computes in on images; everything else is float32.
-    auto: bfloat16 on processors that have it (AVX512_BF16) and on which it measures faster, and for
-    residual networks on NVIDIA's GPUs since Ampere. bfloat16: processors without it still use
+    auto: bfloat16 on processors that have it (AVX512_BF16) if a test shows that it is faster, and
+    for residual networks on NVIDIA's GPUs since Ampere. bfloat16: processors without it still use
     float32."""
 
 
@@ -225,12 +225,12 @@ class ProcessConfig:
     later episodes do not all end together (arXiv 2511.21011). It does not count as an episode.
     Gymnasium's levels only, without those that have a vector environment of their own."""
     environment_timeout_s: float = 120.0
-    """An actor whose environments take longer than this for a step, or to be made, is restarted:
-    they hang."""
+    """If a step of an actor's environments, or making them, takes longer than this, they hang, and
+    the actor is restarted."""
     parameter_lag: int = 1
     """An actor fetches parameters once its copy is this many learner updates behind. Each gradient
     step counts, of which a batch has several (--updates_per_batch, --minibatches; 8 on robots).
-    More saves network traffic: a set of parameters is often larger than an unroll. ppo's actors
+    A larger lag saves traffic: a set of parameters is often larger than an unroll. ppo's actors
     always wait for new ones."""
     parameter_compression: Literal["none", "bf16"] = "none"
     """How learners send actors parameters: as float32, or as bfloat16 in half the bytes. A policy
@@ -315,13 +315,13 @@ class ClusterConfig:
     it is, and where the learners are: Slurm, torchrun, SkyPilot, Kubernetes or TF_CONFIG
     (docs/engines.md)."""
     join_learners: int | None = None
-    """--join: the first nodes, this many, are learners; the others run actors.
+    """--join: how many nodes are learners, counted from the first; the others run actors.
     Default: 1; in a heterogeneous job of Slurm, the nodes of its first component."""
     join_port: int | None = None
     """--join: the port of every learner. Several learners also use the next one.
     Default: 8001; Slurm: follows from the job's number; torchrun: MASTER_PORT + 1."""
     actors_per_node: int | None = None
-    """--join: actor processes of a node that is no learner. Default: one per core of that node."""
+    """--join: actor processes on each node without a learner. Default: one per core of the node."""
     engine: Literal["", "ssh", "slurm", "kubernetes", "skypilot", "ray"] = ""
     """ssh: launch the run on the machines of --workers_csv_path, which means this engine; slurm,
     kubernetes: submit the run as a job that starts --join on each of its nodes (docs/engines.md);

@@ -68,10 +68,11 @@ class OptimizerConfig:
     """Agent steps per unroll (T). Default: preset."""
     updates_per_batch: Derived[int] = DERIVED
     """How often each batch is learned from; ppo, pqn: epochs. Default: preset.
-    More learns more from a frame and takes more time; V-trace corrects for the policy lag."""
+    A larger number learns more from each frame, but takes more time; V-trace corrects for the
+    policy lag."""
     ring_batches: Derived[int] = DERIVED
-    """appo: batches that are kept. The uses of a batch are spread over the arrivals of so many
-    batches, so that consecutive updates use different ones. Default: preset."""
+    """appo: batches that are kept. The uses of a batch are spread over the arrivals of this
+    many batches, so that consecutive updates use different ones. Default: preset."""
     minibatches: Derived[int] = DERIVED
     """ppo, pqn: parts of whole unrolls that a batch is split into, shuffled in every epoch.
     Default: preset; where actors wait, more if there are more than two."""

@@ -16,7 +16,7 @@ class EvaluationConfig:
     """greedy: the most likely action; sampled: drawn from the policy, as in training.
     For agents of dqn and pqn, sampled means that one action in a hundred is random."""
     checkpoint: Literal["newest", "best"] = "newest"
-    """Which checkpoint plays. best: the one that was written at the highest mean return."""
+    """Checkpoint to play or export. best: the one that was written at the highest mean return."""
     video: bool = False
     """Also write an mp4 of one game to the logdir. Only with --mode=test."""
     trust_level_module: bool = False

@@ -13,7 +13,7 @@ def level_kwargs(text: str) -> dict[str, Any]:
     """Returns what --level_kwargs says; '' says {}.
 
     Raises:
-      ValueError: it is no JSON object; the message says why.
+      ValueError: it is not a JSON object; the message says why.
     """
     if not text:
         return {}
@@ -21,7 +21,7 @@ def level_kwargs(text: str) -> dict[str, Any]:
         found = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
-        raise ValueError(f"is no JSON ({error.msg}, {where}); write {_EXAMPLE}") from None
+        raise ValueError(f"is not JSON ({error.msg}, {where}); write {_EXAMPLE}") from None
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     if not isinstance(found, dict):
@@ -44,4 +44,4 @@ def own_level_problems(flags: Mapping[str, Any]) -> list[str]:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON; write {_EXAMPLE}")
+    raise ValueError(f"{constant} is not JSON; write {_EXAMPLE}")

@@ -138,7 +138,7 @@ def unknown(name: str, typed: str = "") -> str:
     hint = _hint(name)
     if not hint:
         is_flag = not typed or typed.startswith("-")
-        hint = " (see --help)" if is_flag else f"; flags begin with --: --level_name={typed}"
+        hint = " (see --help_all)" if is_flag else f"; flags begin with --: --level_name={typed}"
     return f"{typed or f'--{name}'}: no such flag{hint}"
 
 

@@ -58,7 +58,7 @@ def _check_own(env: EnvironmentConfig) -> None:
             if getattr(env, flag) and not suite_of(level).takes_own:
                 raise ConfigError(
                     f"--{flag}: {level.level_name} runs in an emulator or engine of its own, which"
-                    " takes none; leave the flag out (its settings are flags: --help)"
+                    " takes none; leave the flag out (its settings are flags: see --help_all)"
                 )
 
 

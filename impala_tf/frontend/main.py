@@ -189,13 +189,13 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
     command.description = "Writes a workers CSV from a list of machines."
     command.set_defaults(run=_workers)
     command.add_argument(
-        "--learners", metavar="HOST[,HOST...]", help="default in a SLURM job: its first machine"
+        "--learners", metavar="HOST[,HOST...]", help="default in a Slurm job: its first machine"
     )
     command.add_argument(
         "--actors",
         type=Path,
         metavar="FILE",
-        help="file with one machine per line; default in a SLURM job: its machines",
+        help="file with one machine per line; default in a Slurm job: its machines",
     )
     command.add_argument("--actors_per_host", type=int, default=1, help="actors on each machine")
     command.add_argument(
@@ -330,7 +330,7 @@ def _workers(options: argparse.Namespace) -> int:
         raise ConfigError(f"--actors_per_host={options.actors_per_host}: must be 1 or more")
     if options.actors is None and not nodelist:
         raise ConfigError(
-            "--actors: name a file with one machine per line (this is not a SLURM job)"
+            "--actors: name a file with one machine per line (this is not a Slurm job)"
         )
     machines = machine_lists.read_hosts(options.actors) if options.actors else slurm_hosts(nodelist)
     if options.learners is None and options.actors is not None:

@@ -261,7 +261,7 @@ def revoke(logdir: Path, host: str, accept_new_host_keys: bool = False) -> int:
         lines = problems(machines.found) + problems(found) + problems(ended)
     if lines:
         lines.append("the same command tries again")
-    said = f"revoked {node.name}: within {REVOKED_AFTER_S} s its certificate opens no learner"
+    said = f"revoked {node.name}: within {REVOKED_AFTER_S} s no learner accepts its certificate"
     return report(lines, said)
 
 

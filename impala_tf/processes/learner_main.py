@@ -70,7 +70,7 @@ def main(given: Given) -> int:
             parts = learner_parts.build(config, spec, logdir, group)
             regroups = _learn(parts, stop, regroup.is_set)
     except NotFiniteError as error:
-        _log.error("%s; the last good checkpoint is %s", error, _newest(logdir))
+        _log.error("%s; %s", error, _newest(logdir))
         return 1
     except LostPeerError as lost:
         _log.error("learner-%d: lost %s; %s", config.process.task, lost, EXITING)
@@ -78,10 +78,10 @@ def main(given: Given) -> int:
     finally:
         group.close()
     if parts.callbacks.failure:
-        _log.error("%s; the last good checkpoint is %s", parts.callbacks.failure, _newest(logdir))
+        _log.error("%s; %s", parts.callbacks.failure, _newest(logdir))
         return UNUSABLE_INPUT  # it would raise again after a restart
     if trouble := parts.storage.trouble():
-        _log.error("%s; the last good checkpoint is %s", trouble["text"], _newest(logdir))
+        _log.error("%s; %s", trouble["text"], _newest(logdir))
         # The actors have been told that the run is over, so a restart would wait for them forever.
         return USELESS if parts.learner.done else 1
     return REGROUP if regroups else 0
@@ -89,7 +89,7 @@ def main(given: Given) -> int:
 
 def _newest(logdir: Logdir) -> str:
     found = checkpoint_files.checkpoints(logdir.checkpoints)
-    return str(found[-1]) if found else "not there"
+    return f"the last good checkpoint is {found[-1]}" if found else "there is no good checkpoint"
 
 
 def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[], bool]) -> bool:

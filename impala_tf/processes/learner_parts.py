@@ -240,8 +240,8 @@ def check_equal_flags(config: Config, group: LearnerGroup) -> None:
     differing = [name for name in mine if any(each[name] != mine[name] for each in everyones)]
     if differing:
         raise ConfigError([
-            f"--{name}: the learners' differ ({', '.join(str(each[name]) for each in everyones)});"
-            " give all the same"
+            f"--{name}: the learners have {', '.join(str(each[name]) for each in everyones)};"
+            " give all of them the same value"
             for name in differing
         ])  # fmt: skip
 

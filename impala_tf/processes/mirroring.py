@@ -194,7 +194,8 @@ class MirrorUploads(Callback):
                 time.sleep(_POLL_S)
         there = "nothing" if self._sent_frames is None else f"{self._sent_frames:,} frames"
         if self.busy:
-            _log.warning("%s: has not got the last checkpoint; it has %s", self._mirror.name, there)
+            lacks = "does not have the last checkpoint; it has"
+            _log.warning("%s: %s %s", self._mirror.name, lacks, there)
         elif not self._over:
             _log.info("%s: has the last checkpoint, %s", self._mirror.name, there)
         with self._changed:

@@ -218,4 +218,5 @@ def differences(
         if flag == "logdir"
         else f"or another --{flag}"
     )
-    return [*lines, f"--{flag}={where}: holds a run with {theirs}; give that to resume it, {out}"]
+    give = "give that flag" if len(differing) == 1 else "give these flags"
+    return [*lines, f"--{flag}={where}: holds a run with {theirs}; {give} to resume it, {out}"]

@@ -118,7 +118,7 @@ def test_flags_can_be_typed_in_the_usual_ways(
                 "--num_action: no such flag; did you mean --num_action_repeats?",
             ],
         ),
-        (["--xyzzy=1"], ["--xyzzy: no such flag (see --help)"]),
+        (["--xyzzy=1"], ["--xyzzy: no such flag (see --help_all)"]),
         (["-seed=1"], ["-seed: no such flag; did you mean --seed?"]),
         (["train"], ["train: no such flag; did you mean --mode=train?"]),
         (["pong"], ["pong: no such flag; flags begin with --: --level_name=pong"]),

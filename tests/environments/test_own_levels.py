@@ -71,7 +71,7 @@ def test_machines_get_the_modules_of_wrappers_and_consent_is_asked_for_them() ->
     [
         ([CORRIDOR, '--level_kwargs={"lenth": 3}'], "takes no 'lenth'; did you mean 'length'?"),
         ([CORRIDOR, '--level_kwargs={"length": 1}'], "raised ValueError: length must be 2 or more"),
-        ([CORRIDOR, "--level_kwargs={x"], "is no JSON (Expecting property name"),
+        ([CORRIDOR, "--level_kwargs={x"], "is not JSON (Expecting property name"),
         ([CORRIDOR, "--level_kwargs=[1]"], "must be a JSON object"),
         ([CORRIDOR, "--level_wrappers=own_level:Impatien"], "near matches: own_level:Impatient"),
         ([CORRIDOR, "--level_wrappers=own_level"], "'own_level' is not module:name"),

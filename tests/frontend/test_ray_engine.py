@@ -74,7 +74,7 @@ def test_without_ray_the_extra_is_named(
         ({"ray_actors": 2}, "--ray_actors: only with --engine=ray"),
         (
             {"engine": "ray", "ray_actor_resources": "CPU=1,GPU=x"},
-            "--ray_actor_resources=CPU=1,GPU=x: GPU=x is no amount",
+            "--ray_actor_resources=CPU=1,GPU=x: GPU=x must be an amount",
         ),
         ({"engine": "ray", "end_command": "poweroff"}, "--end_command: the nodes belong to"),
         ({"engine": "ray", "ray_address": "ray://a:1"}, "--ray_address=ray://a:1: must be auto or"),

@@ -84,6 +84,6 @@ def test_a_run_on_a_full_disk_can_be_stopped(small_disk, launched, capfd):
     fill(small_disk)
     assert launched.command("stop", "actor-0") == 1
     said = capfd.readouterr().err
-    assert "No space left on device; until that is mended, only all can be stopped" in said
+    assert "No space left on device; until that is repaired, only the whole run can be" in said
     assert launched.command("stop", "--timeout_s=20") == 0
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.values())

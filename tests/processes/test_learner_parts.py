@@ -73,10 +73,10 @@ def test_learners_with_other_defaults_are_refused(build: Build) -> None:
     with pytest.raises(ConfigError) as caught:
         check_equal_flags(config, Others(ring_batches=99, schedule_frames=7))
     assert caught.value.problems == [
-        f"--ring_batches: the learners' differ ({config.optimizer.ring_batches}, 99);"
-        " give all the same",
-        f"--schedule_frames: the learners' differ ({config.run.schedule_frames}, 7);"
-        " give all the same",
+        f"--ring_batches: the learners have {config.optimizer.ring_batches}, 99;"
+        " give all of them the same value",
+        f"--schedule_frames: the learners have {config.run.schedule_frames}, 7;"
+        " give all of them the same value",
     ]
 
 

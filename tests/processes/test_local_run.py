@@ -121,7 +121,7 @@ def test_a_logdir_of_another_run_is_refused(run_here, copied_run, given, trained
     assert (code, out) == (2, "")
     difference, advice = err.splitlines()
     assert f"{given}, but {copied_run} was trained with {trained}" in difference
-    assert f"{trained}; give that to resume it, another --logdir to train a new one" in advice
+    assert f"{trained}; give that flag to resume it, another --logdir to train a new" in advice
     assert sorted(copied_run.rglob("*")) == before
 
 

@@ -122,7 +122,7 @@ def test_the_end_waits_for_the_last_checkpoint_but_not_for_ever(
     assert copied.share.notes() == ([] if stopped else [1])
     last = caplog.records[-1].getMessage()
     assert "waiting for the last checkpoint to reach SHARE" in caplog.text
-    assert ("has not got the last checkpoint" in last) == stopped
+    assert ("does not have the last checkpoint" in last) == stopped
     assert copied.storage.trouble() is None, "it would look like a run that failed"
 
 

@@ -47,7 +47,8 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
         except OSError as error:  # such as a full disk, which must not keep a run alive
             if not names >= {*state.processes}:
                 raise files.AgentError(
-                    f"{path}: {error.strerror}; until that is mended, only all can be stopped"
+                    f"{path}: {error.strerror}; until that is repaired, only the whole run can be"
+                    " stopped"
                 ) from error
             _interrupt_supervisor(state)
     until_s = time.monotonic() + asked["timeout_s"]
