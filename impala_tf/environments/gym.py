@@ -15,7 +15,8 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Box, Dict
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
 from impala_tf.config.own_levels import level_kwargs
@@ -45,11 +46,9 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
     vector = make(env, num_envs=1, num_threads=1)
     observation = spaces.observation_spec(vector.single_observation_space)
     actions = spaces.action_spec(vector.single_action_space)
+    limit = _time_limit(env, vector)
     close(vector)
     repeats = env.num_action_repeats
-    registered = getattr(vector.spec, "max_episode_steps", None)
-    given = level_kwargs(env.level_kwargs).get("max_episode_steps", registered)
-    limit = max(given or 0, 0)  # Gymnasium takes -1 for none
     return EnvironmentSpec(
         level_name=env.level_name,
         kind=spaces.kind_of(observation),
@@ -62,6 +61,19 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
         + (f"at most {limit} frames" if limit else "no limit of frames"),
         time_limit=math.ceil(limit / repeats),
     )
+
+
+def _time_limit(env: EnvironmentConfig, vector: VectorEnv[Any, Any, Any]) -> int:
+    """Returns how many steps of the level an episode has at most; 0: no limit is known."""
+    registered = getattr(vector.spec, "max_episode_steps", None)
+    limits = [level_kwargs(env.level_kwargs).get("max_episode_steps", registered)]
+    # Wrappers of the user's own may limit it further, and a level without an id has no spec.
+    wrapped = vector.envs[0] if isinstance(vector, SyncVectorEnv) else None
+    while isinstance(wrapped, gymnasium.Wrapper):
+        if isinstance(wrapped, TimeLimit):
+            limits.append(wrapped._max_episode_steps)
+        wrapped = wrapped.env
+    return min((limit for limit in limits if limit and limit > 0), default=0)  # -1: none
 
 
 def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[Any, Any, Any]:

@@ -42,6 +42,19 @@ def test_arguments_and_wrappers_reach_every_environment(processes: str) -> None:
     assert 'own_level:Corridor {"length": 3, "reward": 5} wrapped by own_level:Imp' in protocol
 
 
+@pytest.mark.parametrize(
+    ("level_name", "frames"), [(CORRIDOR, 100), ("--level_name=CartPole-v1", 100),
+                               ("--level_name=Acrobot-v1", 50)],
+)  # fmt: skip
+def test_a_time_limit_of_a_wrapper_is_the_level_s(level_name: str, frames: int) -> None:
+    """Every record of a score has it, and episodes are staggered by it."""
+    short = [] if frames == 100 else ['--level_kwargs={"max_episode_steps": 50}']
+    spec = suites.spec(
+        flags(level_name, "--level_wrappers=own_level:Impatient", *short).environment
+    )
+    assert f"at most {frames} frames" in spec.protocol and spec.time_limit == frames
+
+
 def test_arguments_of_a_registered_level_reach_it() -> None:
     given = flags("--level_name=CartPole-v1", '--level_kwargs={"max_episode_steps": 3}')
     assert "at most 3 frames" in suites.spec(given.environment).protocol
