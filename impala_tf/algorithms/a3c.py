@@ -1,8 +1,8 @@
 """A3C: actors compute the gradients, and the learner only steps along them.
 
 Mnih et al., 2016, arXiv 1602.01783, algorithm S3. The loss is impala's: an actor's own unroll was
-chosen by the parameters of its gradient, so every pi / mu is 1, and V-trace is the n-step return
-(arXiv 1802.01561, section 4.1).
+chosen by the parameters of its gradient, so every pi / mu is 1, and V-trace with a lambda of 1 is
+the n-step return (arXiv 1802.01561, section 4.1).
 """
 
 from __future__ import annotations
