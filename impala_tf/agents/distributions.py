@@ -187,7 +187,7 @@ class DiagonalGaussian:
         return _mean_and_log_std(logits)[0]
 
     def features(self, actions: tf.Tensor) -> tf.Tensor:
-        """Returns the actions within the environment's bounds."""
+        """Returns the actions, clipped to [-1, 1]: the environment's bounds, if it has any."""
         return tf.clip_by_value(actions, -1.0, 1.0)
 
 

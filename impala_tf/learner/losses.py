@@ -21,9 +21,8 @@ class Scales(NamedTuple):
     advantage_rms: tf.Tensor | float = 1.0  # advantages are divided by it if scaled by "rms"
     advantage_unit: tf.Tensor | float = 1.0  # and before that by this; scalar or [B]
     value_std: tf.Tensor | float = 1.0  # value errors are divided by it; scalar or [B]
-    # Sums of value targets are of their differences from these, so that float32 keeps the digits.
+    # Sums of value targets are of their differences from this, so that float32 keeps the digits.
     value_mean: tf.Tensor | float = 0.0  # scalar or [B]
-    value_center: tf.Tensor | float = 0.0  # the same for all of a batch
 
 
 class Losses(NamedTuple):
@@ -42,12 +41,12 @@ class Losses(NamedTuple):
     rho_clip_fraction: tf.Tensor  # fraction of the steps with pi/mu above rho-bar
     c_clip_fraction: tf.Tensor  # fraction of the steps with pi/mu above c-bar
     surrogate_clip_fraction: tf.Tensor  # fraction of the steps without a policy gradient
-    value_error: tf.Tensor  # mean squared difference of the value targets and V(x)
+    value_error: tf.Tensor  # mean squared difference of the value targets and V(x), in value_std
     steps: tf.Tensor  # number of valid steps
     squared_advantages: tf.Tensor  # sum over the valid steps, in the scale's advantage_unit
-    # How many value targets, the sum of their differences from a field of Scales, that of squares.
-    value_sums: tf.Tensor  # float32 [3, B]: from value_mean
-    target_sums: tf.Tensor  # float32 [3]: from value_center
+    # How many value targets, the sum of their differences from value_mean, that of squares.
+    value_sums: tf.Tensor  # float32 [3, B]
+    target_sums: tf.Tensor  # float32 [3, B]: the same, in value_std
 
 
 def compute(
@@ -103,11 +102,11 @@ def compute(
         rho_clip_fraction=mean(ratios > vtrace.RHO_BAR),
         c_clip_fraction=mean(ratios > vtrace.C_BAR),
         surrogate_clip_fraction=mean(objective.clipped),
-        value_error=mean(tf.square(targets - steps.values)),
+        value_error=mean(tf.square((targets - steps.values) / scales.value_std)),
         steps=own_steps,
         squared_advantages=tf.reduce_sum(weight * tf.square(unscaled)),
         value_sums=_sums(weight, targets - scales.value_mean),
-        target_sums=tf.reduce_sum(_sums(weight, targets - scales.value_center), axis=1),
+        target_sums=_sums(weight, (targets - scales.value_mean) / scales.value_std),
     )
 
 
@@ -121,13 +120,15 @@ def _sums(weight: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 def explained_variance(value_error: tf.Tensor, target_sums: tf.Tensor) -> tf.Tensor:
     """Returns how much of the value targets' variance V(x) explains; 1: a perfect baseline.
 
+    The differences between the means of levels do not count: a constant for each explains nothing.
+
     Args:
       value_error: the field of `Losses`.
-      target_sums: float32 [3]: of `Losses`.
+      target_sums: float32 [3, levels]: the field of `Losses`, added up by level.
     """
     count, total, squares = tf.unstack(target_sums)
-    count = tf.maximum(count, 1.0)
-    variance = squares / count - tf.square(total / count)
+    deviations = tf.reduce_sum(squares - tf.math.divide_no_nan(tf.square(total), count))
+    variance = deviations / tf.maximum(tf.reduce_sum(count), 1.0)
     return 1.0 - value_error / tf.maximum(variance, 1e-8)
 
 

@@ -68,7 +68,7 @@ class PolicyGradients:
         self._advantages = advantages
 
     def of_batch(self, minibatch: Minibatch) -> tuple[list[tf.Tensor], Losses]:
-        """Returns gradients and losses of a batch; `value_sums` of these are [3, levels].
+        """Returns gradients and losses of a batch; their sums of values are [3, levels].
 
         It is split into --micro_batches parts, so that only one part's activations are in memory at
         a time.
@@ -100,9 +100,9 @@ class PolicyGradients:
 
     def _zeros(self) -> tuple[list[tf.Tensor], Losses]:
         zeros = Losses(*[tf.constant(0.0)] * len(Losses._fields))
-        value_sums, target_sums = tf.zeros((3, self._agent.num_levels)), tf.zeros((3,))
+        sums = tf.zeros((3, self._agent.num_levels))
         gradients = [tf.zeros_like(variable) for variable in self._agent.trainable_variables]
-        return gradients, zeros._replace(value_sums=value_sums, target_sums=target_sums)
+        return gradients, zeros._replace(value_sums=sums, target_sums=sums)
 
     def prepare(self, batch: Unroll) -> Nest:
         """Returns the estimates and values of a whole batch, float32 [B, T] each."""
@@ -129,8 +129,11 @@ class PolicyGradients:
                 valid_steps,
             )
         gradients = dense_gradients(tape, loss.total, self._agent.trainable_variables)
-        by_level = tf.matmul(loss.value_sums, tf.one_hot(unroll.level, self._agent.num_levels))
-        return gradients, loss._replace(value_sums=by_level)
+        levels = tf.one_hot(unroll.level, self._agent.num_levels)
+        return gradients, loss._replace(
+            value_sums=tf.matmul(loss.value_sums, levels),
+            target_sums=tf.matmul(loss.target_sums, levels),
+        )
 
     def _transitions(self, outputs: NetworkOutput, unroll: Unroll) -> Transitions:
         return losses.transitions(
@@ -157,7 +160,6 @@ class PolicyGradients:
             advantage_unit=value_std if self._agent.num_levels > 1 else 1.0,
             value_std=value_std,
             value_mean=self._of_level(unit.mean, level),
-            value_center=tf.reduce_mean(unit.mean),
         )
 
 

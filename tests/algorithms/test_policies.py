@@ -278,8 +278,27 @@ def test_kl_and_explained_variance_are_what_their_names_say() -> None:
     np.testing.assert_allclose(found.kl, steps.kl.numpy()[valid].mean(), rtol=1e-4)
     targets = impala.estimate(steps, loss_config()).value_targets.numpy()[valid]
     error = np.mean((targets - steps.values.numpy()[valid]) ** 2)
-    explained = losses.explained_variance(found.value_error, found.target_sums)
+    sums = tf.reduce_sum(found.target_sums, axis=1, keepdims=True)  # of one level
+    explained = losses.explained_variance(found.value_error, sums)
     np.testing.assert_allclose(explained, 1 - error / targets.var(), rtol=1e-3, atol=1e-4)
+
+
+def test_a_constant_for_each_level_explains_nothing_of_their_values() -> None:
+    """PopArt gives these constants at once, so the metric would be 1 from the first update on."""
+    levels = [0, 1, 1]  # of the B unrolls
+    rewards = 3.0 * tf.random.stateless_normal((T, B), (1, 2)) + [1000.0, 0.0, 0.0]
+    means = tf.stack([tf.reduce_mean(rewards[:, :1]), *[tf.reduce_mean(rewards[:, 1:])] * 2])
+    steps = transitions()._replace(
+        rewards=rewards,
+        discounts=tf.zeros((T, B)),
+        values=tf.broadcast_to(means, (T, B)),
+        valid=tf.ones((T, B), tf.bool),
+    )
+    steps = steps._replace(behaviour_log_probs=steps.log_probs)
+    found = compute(steps, Scales(0.0, value_std=tf.constant([3.0, 2.0, 2.0]), value_mean=means))
+    sums = tf.matmul(found.target_sums, tf.one_hot(levels, 2))
+    explained = losses.explained_variance(found.value_error, sums)
+    np.testing.assert_allclose(explained, 0.0, atol=1e-3)
 
 
 def test_the_clip_fraction_counts_the_steps_without_a_gradient() -> None:

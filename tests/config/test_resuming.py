@@ -196,4 +196,4 @@ def test_a_command_that_only_names_the_folder_is_told_what_resumes_its_run(run_h
     _, _, err = run_here(f"--logdir={run}", "--seed=2")
     assert f"--seed=2, but {run} was trained with --seed=1\n" in err
     # What is not given is not said to be.
-    assert "(not given), but" in err and "--learning_rate=0.1; give that flag to resume it" in err
+    assert "(not given), but" in err and "--learning_rate=0.1; give these flags to resume" in err

@@ -169,7 +169,9 @@ def test_every_statistic_has_its_own_value() -> None:
         "policy_lag_mean": (0 + 3 + 5) / 3,
         "policy_lag_max": 5,
         "kl": found.kl,
-        "explained_variance": explained_variance(found.value_error, found.target_sums),
+        "explained_variance": explained_variance(
+            found.value_error, tf.reduce_sum(found.target_sums, axis=1, keepdims=True)
+        ),
         "advantage_rms": np.sqrt(found.squared_advantages / found.steps),
         "surrogate_clip_fraction": 0,
     }.items():
