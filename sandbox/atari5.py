@@ -7,6 +7,7 @@ of human normalised scores over 57 games, in percent (Aitchison et al., 2022, ar
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 import sys
@@ -60,8 +61,12 @@ def _returns(arguments: Sequence[str]) -> dict[str, list[float]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Prints each game's mean return, its seeds' range and the score; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", nargs="+", metavar="ROM=PATH", help="each game needs one or more")
     try:
-        found = _returns(arguments)
+        found = _returns(parser.parse_args(arguments).runs)
     except ConfigError as error:
         print(*(f"atari5.py: {line}" for line in error.problems), sep="\n", file=sys.stderr)
         return 2

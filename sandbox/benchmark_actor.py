@@ -9,6 +9,7 @@ set size (PSS) half a minute later, and the peak of its resident memory.
 
 from __future__ import annotations
 
+import argparse
 import re
 import socket
 import subprocess
@@ -64,8 +65,15 @@ def measure(folder: Path, acting: str, flags: list[str]) -> None:
         actor.wait()
 
 
-def main(flags: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Measures and prints."""
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [-h] [FLAG ...]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _, given = parser.parse_known_args(arguments)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with tempfile.TemporaryDirectory() as name:
@@ -75,7 +83,7 @@ def main(flags: list[str]) -> None:
             "--total_environment_frames=1000000000",
             f"--logdir={folder / 'run'}",
             f"--learner_hosts=127.0.0.1:{port}",
-            *flags,
+            *given,
         ]
         learner = start(folder, "learner", *flags, "--job_name=learner")
         try:

@@ -9,11 +9,11 @@ is the median of three rounds; the engines take turns.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import sys
 
 import benchmark_procgen
-import envpool
 
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import atari
@@ -21,8 +21,15 @@ from impala_tf.environments import atari
 
 def main(arguments: list[str]) -> None:
     """Measures and prints."""
-    game = arguments[0] if arguments else "Pong"
-    seconds = float(arguments[1]) if len(arguments) > 1 else 5.0
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("game", nargs="?", default="Pong", metavar="GAME")
+    parser.add_argument("seconds", nargs="?", type=float, default=5.0, metavar="SECONDS")
+    options = parser.parse_args(arguments)
+    import envpool  # here, so that --help works without it
+
+    game, seconds = options.game, options.seconds
     env = EnvironmentConfig(level_name=f"{game}NoFrameskip-v4")
     for num_envs, num_threads in itertools.product((16, 64), (1, 2)):
         ale = atari.make(env, num_envs, num_threads)

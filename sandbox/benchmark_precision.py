@@ -9,6 +9,7 @@ as where there are as many processes as cores. The two take turns, for machines 
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import sys
@@ -20,18 +21,10 @@ PROJECT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from impala_tf.processes import tensorflow_startup  # noqa: E402
-
-tensorflow_startup.import_tensorflow()
-
-import tensorflow as tf  # noqa: E402
-
 from impala_tf import config as configs  # noqa: E402
-from impala_tf.agents import precision  # noqa: E402
-from impala_tf.agents.agent import agent_of  # noqa: E402
 from impala_tf.config import Given  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
-from impala_tf.measure import learning  # noqa: E402
+from impala_tf.processes import tensorflow_startup  # noqa: E402
 
 AGENTS = ("ShallowConvNetAgent", "SimpleConvNetAgent", "ResNetLSTMAgent", "ImpoolaAgent")
 PRECISIONS = ("float32", "bfloat16")
@@ -41,6 +34,11 @@ TURNS, TURN_S = 5, 2.0
 
 def works(agent_name: str, kind: str) -> tuple[Callable[[], object], Callable[[], object]]:
     """Returns an update of a learner and an answer to an actor, ready to be timed."""
+    # Imported here: they import TensorFlow, which --help does not need.
+    from impala_tf.agents import precision
+    from impala_tf.agents.agent import agent_of
+    from impala_tf.measure import learning
+
     given = Given().replace(preset="paper", agent_name=agent_name, precision=kind)
     config = configs.resolve(given, "atari")
     spec = suites.spec(config.environment)
@@ -59,12 +57,20 @@ def rate(work: Callable[[], object], steps: int) -> float:
 
 def main(arguments: list[str]) -> None:
     """Measures and prints."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("agent_names", nargs="*", default=AGENTS, metavar="AGENT_NAME")
+    agent_names = parser.parse_args(arguments).agent_names
+    tensorflow_startup.import_tensorflow()
+    import tensorflow as tf
+
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tensorflow_startup.start_xla()
     sizes = (BATCH_SIZE * UNROLL_LENGTH, NUM_ENVS)
     print(f"{'agent steps/s':<22}{'':<8}" + "".join(f"{p:>10}" for p in (*PRECISIONS, "ratio")))
-    for agent_name in arguments or AGENTS:
+    for agent_name in agent_names:
         pairs = zip(*(works(agent_name, kind) for kind in PRECISIONS), strict=True)
         for kind, pair, steps in zip(("update", "answer"), pairs, sizes, strict=True):
             for work in pair:

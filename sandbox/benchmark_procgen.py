@@ -15,6 +15,7 @@ do, and steps per second of processor time, which depend on other work less.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import itertools
 import statistics
@@ -78,8 +79,13 @@ def measure(
 
 def main(arguments: list[str]) -> None:
     """Measures and prints."""
-    game = arguments[0] if arguments else "coinrun"
-    seconds = float(arguments[1]) if len(arguments) > 1 else 5.0
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("game", nargs="?", default="coinrun", metavar="GAME")
+    parser.add_argument("seconds", nargs="?", type=float, default=5.0, metavar="SECONDS")
+    options = parser.parse_args(arguments)
+    game, seconds = options.game, options.seconds
     engines = {"EnvPool": envpool}
     if importlib.util.find_spec("procgen") is not None:
         engines["procgen-mirror"] = mirror

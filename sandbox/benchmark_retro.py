@@ -9,6 +9,7 @@ step. Starting the processes is left out.
 
 from __future__ import annotations
 
+import argparse
 import resource
 import sys
 from pathlib import Path
@@ -43,8 +44,13 @@ def play(game: str, num_envs: int, steps: int) -> float:
 
 def main(arguments: list[str]) -> None:
     """Measures and prints."""
-    game = arguments[0] if arguments else "Airstriker-Genesis-v0"
-    total = int(arguments[1]) if len(arguments) > 1 else 2000
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("game", nargs="?", default="Airstriker-Genesis-v0", metavar="GAME")
+    parser.add_argument("steps", nargs="?", type=int, default=2000, metavar="STEPS")
+    options = parser.parse_args(arguments)
+    game, total = options.game, options.steps
     for num_envs in (1, 8):
         steps = total // num_envs
         start_s = play(game, num_envs, 1)

@@ -9,6 +9,7 @@ agent steps a second. Machines are noisy: only the ratio of one run means someth
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -70,9 +71,16 @@ def training_steps_per_s(seconds: float, flags: list[str]) -> float:
 
 def main(arguments: list[str]) -> None:
     """Measures and prints."""
-    seconds = float(arguments[0]) if arguments else 90.0
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [-h] [SECONDS] [FLAG ...]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("seconds", nargs="?", type=float, default=90.0, metavar="SECONDS")
+    options, flags = parser.parse_known_args(arguments)
     before = emulator_steps_per_s()
-    training = training_steps_per_s(seconds, arguments[1:])
+    training = training_steps_per_s(options.seconds, flags)
     after = emulator_steps_per_s()
     alone = (before + after) / 2
     print(f"ALE alone:   {before:8,.0f} and {after:8,.0f} agent steps/s before and after")

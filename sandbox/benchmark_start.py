@@ -8,6 +8,7 @@ its proportional set size (PSS): pages that several processes share count once, 
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import signal
@@ -54,8 +55,15 @@ def describe(pid: int) -> tuple[str, float]:
     return name, int(pss[1]) / 1024 if pss else 0.0
 
 
-def main(flags: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Measures and prints."""
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [-h] [FLAG ...]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _, flags = parser.parse_known_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         logdir = Path(folder, "run")
         script = str(PROJECT / "run_experiment.py")

@@ -8,6 +8,7 @@ by turns, because machines are noisy. Prints agent steps/s once a run trains, an
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 
@@ -16,18 +17,26 @@ from benchmark_speed import training_steps_per_s
 
 def main(arguments: list[str]) -> None:
     """Measures and prints."""
-    turns, seconds = int(arguments[0]), float(arguments[1])
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [-h] TURNS SECONDS [FLAG ...] -- [FLAG ...] -- [FLAG ...]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("turns", type=int, metavar="TURNS")
+    parser.add_argument("seconds", type=float, metavar="SECONDS")
     groups: list[list[str]] = [[]]
-    for argument in arguments[2:]:
+    for argument in arguments:
         if argument == "--":
             groups.append([])
         else:
             groups[-1].append(argument)
-    common, *variants = groups
+    first, *variants = groups
+    options, common = parser.parse_known_args(first)
     rates: list[list[float]] = [[] for _ in variants]
-    for _ in range(turns):
+    for _ in range(options.turns):
         for flags, found in zip(variants, rates, strict=True):
-            found.append(training_steps_per_s(seconds, [*common, *flags]))
+            found.append(training_steps_per_s(options.seconds, [*common, *flags]))
             print(f"{found[-1]:8,.0f}  {' '.join(flags)}", flush=True)
     print("median:")
     for flags, found in zip(variants, rates, strict=True):

@@ -5,6 +5,7 @@ Call it while the run trains: it draws what the terminal shows at that moment.
 
 from __future__ import annotations
 
+import argparse
 import io
 import re
 import sys
@@ -18,10 +19,16 @@ from impala_tf.monitoring.render import panel  # noqa: E402
 from impala_tf.monitoring.status import read_status  # noqa: E402
 
 
-def main(logdir: str, out: str) -> None:
-    status = read_status(Path(logdir) / "status.json")
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("logdir", type=Path, metavar="LOGDIR")
+    parser.add_argument("out", type=Path, metavar="OUT.svg")
+    options = parser.parse_args(arguments)
+    status = read_status(options.logdir / "status.json")
     if status is None:
-        sys.exit(f"{logdir}: holds no run (no status.json)")
+        sys.exit(f"{options.logdir}: holds no run (no status.json)")
     row = status["row"] or {}
     console = Console(record=True, width=102, file=io.StringIO())
     console.print(
@@ -29,8 +36,8 @@ def main(logdir: str, out: str) -> None:
     )
     svg = console.export_svg(title="python run_experiment.py")
     # rich names a font that viewers would download; their own monospace font will do.
-    Path(out).write_text(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))
+    options.out.write_text(re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

@@ -9,6 +9,7 @@ are those of a real run. A real run adds processes (impala_tf/processes), gRPC
 
 from __future__ import annotations
 
+import argparse
 import os
 import queue
 import sys
@@ -115,8 +116,15 @@ def train(given: Given) -> float:
 
 
 if __name__ == "__main__":
-    level = sys.argv[1] if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "CartPole-v1"
-    flags = [argument for argument in sys.argv[1:] if argument.startswith("--")]
-    defaults = ["--total_environment_frames=750000", f"--level_name={level}"]
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [LEVEL] [--flag=value ...]",
+        description=__doc__,
+        epilog="The flags are those of run_experiment.py.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("level", nargs="?", default="CartPole-v1", metavar="LEVEL")
+    options, flags = parser.parse_known_args()
+    defaults = ["--total_environment_frames=750000", f"--level_name={options.level}"]
     mean_return = train(command_line.parse(defaults + flags))
     print(f"mean return of the last 100 episodes: {mean_return:.1f}")

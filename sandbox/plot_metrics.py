@@ -7,6 +7,7 @@ agent, algorithm and the flags that differ. A copied CSV does not say what it is
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -61,12 +62,16 @@ def _runs(name: str, given: Sequence[tuple[str, Path]]) -> Iterator[runs.Run]:
 
 def main(arguments: Sequence[str]) -> int:
     """Writes the picture; returns the exit status."""
-    if len(arguments) < 2 or not arguments[0].endswith(".svg"):
-        print(__doc__, file=sys.stderr)
-        return 2
-    out, *paths = arguments
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, metavar="OUT.svg")
+    parser.add_argument("paths", nargs="+", metavar="[LABEL=]PATH")
+    options = parser.parse_args(arguments)
+    if options.out.suffix != ".svg":
+        parser.error(f"{options.out}: the picture's name must end with .svg")
     try:
-        found = level(paths)
+        found = level(options.paths)
     except ConfigError as error:
         print("\n".join(f"plot_metrics.py: {line}" for line in error.problems), file=sys.stderr)
         return 2
@@ -74,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     if picture is None:
         print("plot_metrics.py: no run has finished a game", file=sys.stderr)
         return 2
-    write_atomically(Path(out), picture)
+    write_atomically(options.out, picture)
     return 0
 
 
