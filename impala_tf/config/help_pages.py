@@ -72,7 +72,7 @@ COMMANDS = {
 """{name, as in --mode=NAME: its help}."""
 OTHER_COMMANDS = {
     "cluster": "set up machines for a run, and look after a launched run: status, logs, stop, ...",
-    "levels": "list the levels that this machine has; a word after it filters them",
+    "levels": "list the levels that this machine has; a word filters them, or names a list",
     "agents": "list the networks",
     "completion": "print a script that completes flags: completion bash|zsh",
 }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from impala_tf.config import AGENTS, ConfigError, command_line
 from impala_tf.environments import suites
+from impala_tf.environments.suite import Suite
 
 
 def main(name: str, arguments: Sequence[str]) -> int:
@@ -30,7 +31,10 @@ def main(name: str, arguments: Sequence[str]) -> int:
 
 
 def levels(part: str = "") -> str:
-    """Returns the levels of each suite whose name has a part, in any case."""
+    """Returns the levels of each suite whose name has a part, in any case, or those of a list."""
+    lists = {name: suite for suite in suites.SUITES for name in suite.lists}
+    if part.lower() in lists:
+        return _members(part.lower(), lists[part.lower()])
     shown = []
     for suite in suites.SUITES:
         names = [name for name in suite.installed() if part.lower() in name.lower()]
@@ -38,8 +42,16 @@ def levels(part: str = "") -> str:
             shown.append(f"{suite.about}:\n" + "\n".join(f"  {name}" for name in names))
     if not shown:
         raise ConfigError(f"levels {part}: no level that is installed has this in its name")
-    lists = [name for suite in suites.SUITES for name in suite.lists]
-    return "\n\n".join([*shown, f"Lists of levels: {', '.join(lists)}"])
+    about = f"One agent learns all levels of a list; impala levels {next(iter(lists))} shows them."
+    return "\n\n".join([*shown, f"Lists for --level_name: {', '.join(lists)}. {about}"])
+
+
+def _members(name: str, suite: Suite) -> str:
+    """Returns the levels of a list, those that are not installed included."""
+    members = suite.lists[name]
+    installed = len(set(members).intersection(suite.installed()))
+    title = f"{suite.about}, list {name} ({installed} of {len(members)} levels are installed):"
+    return "\n".join([title, *(f"  {member}" for member in members)])
 
 
 def agents() -> str:

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 from impala_tf import main
-from impala_tf.config import BUILT_IN, presets
+from impala_tf.config import BUILT_IN, EnvironmentConfig, presets
 from impala_tf.config.help_pages import COMMANDS, OTHER_COMMANDS, texts
+from impala_tf.environments import suites
 from tests.helpers.runs import PROJECT
 
 COLUMNS, LINES = 100, 50
@@ -119,8 +120,19 @@ def test_levels_and_agents_are_listed(impala):
     _, out, _ = impala("levels", "pong")
     assert "  PongNoFrameskip-v4\n" in out
     assert "CartPole" not in out
+    assert "Lists for --level_name: atari57, procgen16. " in out
     _, out, _ = impala("agents")
     assert re.search(r"^MLPLSTMAgent +mlp +lstm +no$|^MLPLSTMAgent +mlp +lstm", out, re.M)
+
+
+@pytest.mark.parametrize(("name", "size"), [("atari57", 57), ("procgen16", 16)])
+def test_the_levels_of_a_list_are_listed(impala, name, size):
+    status, out, _ = impala("levels", name)
+    assert status == 0
+    title, *members = out.splitlines()
+    assert f"list {name} (" in title and f" of {size} levels" in title
+    listed = suites.levels(EnvironmentConfig(level_name=name))
+    assert [line.strip() for line in members] == [level.level_name for level in listed]
 
 
 def test_a_command_of_the_launcher(impala):
