@@ -95,11 +95,7 @@ def parser(prog: str = "") -> argparse.ArgumentParser:
     _add_machines(add("setup", _setup, "copy the project to every machine, install its packages"))
     _add_machines(add("doctor", _doctor, "check every machine before a launch"))
     _add_setup(commands.choices["setup"])
-    commands.choices["doctor"].add_argument(
-        "--speed_json",
-        metavar="FILE",
-        help="what --mode=benchmark --json printed, for a prediction",
-    )
+    _add_doctor(commands.choices["doctor"])
     for name, run, text in _OF_A_RUN:
         command = add(name, run, text)
         command.add_argument(
@@ -157,15 +153,21 @@ def _add_machines(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--level_wrappers", default="", help="those of the launch, to copy their modules, too"
     )
+
+
+def _add_doctor(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--logdir",
-        default="runs",
-        help="--logdir of the launch; doctor checks the disk that it is on",
+        "--logdir", default="runs", help="--logdir of the launch, to check the disk that it is on"
     )
     command.add_argument(
         "--rendezvous_port",
         type=int,
         help="port of the launch where several learners find each other",
+    )
+    command.add_argument(
+        "--speed_json",
+        metavar="FILE",
+        help="what --mode=benchmark --json printed, for a prediction",
     )
 
 
@@ -211,7 +213,7 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
 def _given(options: argparse.Namespace) -> Given:
     names = ("workers_csv_path", "accept_new_host_keys", "rendezvous_port")
     flags = {name: getattr(options, name) for name in names if hasattr(options, name)}
-    return Given({**flags, "logdir": options.logdir or "runs"})
+    return Given({**flags, "logdir": getattr(options, "logdir", None) or "runs"})
 
 
 def _own_names(options: argparse.Namespace) -> str:

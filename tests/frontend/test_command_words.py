@@ -43,6 +43,13 @@ def test_the_words_of_a_command_for_machines_stay_as_they_are() -> None:
     assert found["accept_new_host_keys"]
 
 
+@pytest.mark.parametrize("flag", ["--logdir=x", "--rendezvous_port=1", "--speed_json=x"])
+def test_setup_does_not_take_what_only_doctor_uses(flag: str) -> None:
+    assert parsed("doctor", "--workers_csv_path=x", flag)
+    with pytest.raises(ConfigError, match=f"unrecognized arguments: {flag}"):
+        parsed("setup", "--workers_csv_path=x", flag)
+
+
 @pytest.mark.parametrize(
     "words",
     [
