@@ -225,11 +225,14 @@ def _command(arguments: list[str]) -> int:
 
 def _completion(shell: list[str]) -> str:
     """Returns a script for bash or zsh that completes commands, flags and their values."""
+    from impala_tf.config import help_pages
+
+    if set(_HELP) & set(shell):
+        return help_pages.other_page("completion")
     if shell not in (["bash"], ["zsh"]):
         raise ConfigError("completion: name a shell, bash or zsh")
     import shtab
 
-    from impala_tf.config import help_pages
     from impala_tf.frontend import main as launcher
 
     parser = help_pages.command_parser("impala", launcher.parser("impala cluster"))

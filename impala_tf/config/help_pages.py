@@ -74,9 +74,10 @@ OTHER_COMMANDS = {
     "cluster": "set up machines for a run, and look after a launched run: status, logs, stop, ...",
     "levels": "list the levels that this machine has; a word filters them, or names a list",
     "agents": "list the networks",
-    "completion": "print a script that completes flags: completion bash|zsh",
+    "completion": "print a script that completes flags in bash or zsh",
 }
 """{name: what it does}, those that are no --mode."""
+_WORDS = {"levels": " [WORD]", "agents": "", "completion": " bash|zsh"}
 
 
 def overview(prog: str) -> str:
@@ -89,6 +90,12 @@ def overview(prog: str) -> str:
         f"{prog} COMMAND --help shows what matters, --help_all every flag. Both show the values "
         "of the\nlevel that --level_name names. --version prints the versions.",
     ])  # fmt: skip
+
+
+def other_page(name: str) -> str:
+    """Returns the help of one of OTHER_COMMANDS; `cluster` has a parser of its own."""
+    about = OTHER_COMMANDS[name]
+    return f"usage: impala {name}{_WORDS[name]}\n\n{about[0].upper()}{about[1:]}."
 
 
 def page(

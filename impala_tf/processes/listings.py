@@ -22,7 +22,7 @@ def main(name: str, arguments: Sequence[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         from impala_tf.config import help_pages
 
-        command_line.print_for_reader(f"impala {name}: {help_pages.OTHER_COMMANDS[name]}")
+        command_line.print_for_reader(help_pages.other_page(name))
         return 0
     if len(arguments) > (name == "levels"):
         raise ConfigError(f"{name} {' '.join(arguments)}: too many words; see impala --help")

@@ -49,6 +49,14 @@ def test_alone_it_names_its_commands(impala, words):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("command", OTHER_COMMANDS)
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_the_help_of_other_commands_has_their_usage(impala, command, word):
+    status, out, err = impala(command, word)
+    assert (status, err) == (0, "")
+    assert out.startswith(f"usage: impala {command}")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_each_command_fits_on_a_screen(impala, command):
     status, out, _ = impala(command, "--help")
