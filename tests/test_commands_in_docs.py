@@ -19,6 +19,7 @@ PAGES = [
     *sorted((PROJECT / "docs").glob("*.md")),
 ]
 _PROGRAM = re.compile(r"^(?:[A-Z_]+=\S+ )*(?:(?:\S*bin/)?(?:python3?|impala)|make) ")
+_LAUNCHER = re.compile(r"((?:[^\s`]*python -m )?\bfrontend|\bimpala cluster) [a-z]")
 _TARGETS = re.findall(r"^([a-z%_-]+)(?:-%)?:", (PROJECT / "Makefile").read_text(), re.M)
 # Placeholders for what a reader has.
 _STANDS_FOR = {
@@ -40,6 +41,12 @@ ALL = [(page.name, line) for page in PAGES for line in commands(page)]
 def test_there_are_commands():
     assert len(ALL) > 60
     assert {"README.md", "runs.md", "cluster.md"} <= {name for name, _ in ALL}
+
+
+@pytest.mark.parametrize("page", [*PAGES, PROJECT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_a_page_spells_the_launcher_in_one_way_that_can_be_typed(page: Path) -> None:
+    found = set(_LAUNCHER.findall(page.read_text()))
+    assert found <= {".venv/bin/python -m frontend"} or found == {"impala cluster"}
 
 
 @pytest.mark.parametrize(("page", "line"), ALL)
