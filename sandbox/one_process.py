@@ -32,7 +32,7 @@ from impala_tf.actor.acting import OwnActing  # noqa: E402
 from impala_tf.actor.actor import Actor  # noqa: E402
 from impala_tf.agents.agent import agent_of  # noqa: E402
 from impala_tf.agents.policy import OwnNetwork  # noqa: E402
-from impala_tf.config import Config, Given, command_line  # noqa: E402
+from impala_tf.config import Config, ConfigError, Given, command_line  # noqa: E402
 from impala_tf.environments import suites  # noqa: E402
 from impala_tf.environments.batched import BatchedEnvironment  # noqa: E402
 from impala_tf.learner.group import LearnerGroup  # noqa: E402
@@ -84,6 +84,10 @@ def act(config: Config, spec: EnvironmentSpec, mailbox: Mailbox, task: int) -> N
 def train(given: Given) -> float:
     """Trains to the end of the run's frames; returns the mean return of the last 100 episodes."""
     config, spec = resolve(given)
+    if config.loss.algorithm not in ("impala", "appo"):
+        raise ConfigError(f"--algorithm={config.loss.algorithm}: this script has impala and appo")
+    if len(spec.levels) > 1:
+        raise ConfigError(f"--level_name={spec.level_name}: this script learns one level; name one")
     tf.random.set_seed(config.run.seed)
     learner = Learner(agent_of(config.agent, spec), spec, config, LearnerGroup())
     mailbox = Mailbox()
@@ -126,5 +130,8 @@ if __name__ == "__main__":
     parser.add_argument("level", nargs="?", default="CartPole-v1", metavar="LEVEL")
     options, flags = parser.parse_known_args()
     defaults = ["--total_environment_frames=750000", f"--level_name={options.level}"]
-    mean_return = train(command_line.parse(defaults + flags))
+    try:
+        mean_return = train(command_line.parse(defaults + flags))
+    except ConfigError as error:
+        parser.error("; ".join(error.problems))
     print(f"mean return of the last 100 episodes: {mean_return:.1f}")

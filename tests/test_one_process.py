@@ -26,3 +26,21 @@ def test_it_learns_cartpole() -> None:
     assert found is not None, done.stdout
     assert float(found[1]) > 100
     assert re.search(r"[\d,]+ of 120,000 frames, return +[\d.]+, entropy", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--algorithm=pqn"], "--algorithm=pqn: this script has impala and appo"),
+        (["CartPole-v0,CartPole-v1"], "this script learns one level; name one"),
+    ],
+)
+def test_what_it_would_learn_wrongly_is_refused(words: list[str], expected: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "sandbox/one_process.py", *words],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 2 and expected in done.stderr.splitlines()[-1], done.stderr
