@@ -61,7 +61,7 @@ def _on_gpu(agent: AgentConfig, details: dict[str, Any]) -> str:
     """Returns what --precision=auto means on a GPU.
 
     There, bfloat16 makes residual networks faster, and not those with few convolutions (measured,
-    see docs/speed.md).
+    see sandbox/speed_records.md).
     """
     has_bfloat16 = details.get("compute_capability", (0, 0)) >= _AMPERE
     is_residual = composition(agent.agent_name).torso.is_residual

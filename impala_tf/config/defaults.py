@@ -27,7 +27,7 @@ _LONGEST_NAME = 100  # file systems allow 255 bytes
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
 _GRADIENTS = 2  # that wait: each is as large as all parameters, and is stale soon
 _MEASURED_ACTORS = 2  # with which the defaults were measured, see sandbox/continuous.md
-_STEPS_OF_A_PART = 128  # see docs/speed.md: with 32, an update takes 1.4 times as long
+_STEPS_OF_A_PART = 128  # see sandbox/speed_records.md: with 32, an update takes 1.4 times as long
 # The end of a schedule, and where it starts.
 _SCHEDULES = {"learning_rate_end": "learning_rate", "entropy_cost_end": "entropy_cost"}
 
