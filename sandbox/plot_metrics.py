@@ -3,6 +3,7 @@
 A path is a logdir, or a copy of its metrics.csv. Runs with the same label are seeds: their mean is
 drawn with its 95 % interval, as in a report (--mode=report). Logdirs without a label are named by
 agent, algorithm and the flags that differ. A copied CSV does not say what it is: give it a label.
+Without metrics-levels.csv, the returns of an agent of several levels are those of all games.
 """
 
 from __future__ import annotations
@@ -34,9 +35,8 @@ def level(arguments: Sequence[str]) -> Level:
     found = settings.group(runs.find(logdirs)) if logdirs else []
     if len(found) > 1:
         raise ConfigError(f"runs of several levels: {', '.join(each.name for each in found)}")
-    return Level(
-        found[0].name if found else "", (*labelled, *(s for e in found for s in e.settings))
-    )
+    name, others = (found[0].name, found[0].settings) if found else ("", ())
+    return settings.on_one_scale(Level(name, (*labelled, *others)))
 
 
 def _split(argument: str) -> tuple[str, Path]:

@@ -32,7 +32,9 @@ from many_runs import PROJECT  # noqa: E402
 from matplotlib import pyplot as plt  # noqa: E402
 
 from impala_tf.config import slug  # noqa: E402
+from impala_tf.logdir import Logdir  # noqa: E402
 from impala_tf.machine.process_lifetime import StopRequest  # noqa: E402
+from impala_tf.monitoring.returns import Kind, scores  # noqa: E402
 from impala_tf.processes import provenance  # noqa: E402
 
 MILESTONES = 8
@@ -43,12 +45,13 @@ WHOLE_RUN = 0.98
 
 
 class Curve(NamedTuple):
-    """One seed: agent steps, minutes and the mean return of the last 100 games, [rows] each."""
+    """One seed: agent steps, minutes and mean return, [rows] each."""
 
     seed: int
     agent_steps: np.ndarray
     minutes: np.ndarray
     returns: np.ndarray
+    kind: Kind
 
     def at(self, agent_steps: float) -> tuple[float, float] | None:
         """Returns (return, minutes) after so many steps; None if the run ended before."""
@@ -80,13 +83,13 @@ def train(level: str, seed: int, logdir: Path, flags: list[str], stop: StopReque
 
 
 def read_curve(seed: int, logdir: Path) -> Curve:
-    """Reads a run's metrics."""
-    rows = [row for row in many_runs.rows(logdir) if row["episode_return_mean"]]
-    if not rows:
-        sys.exit(f"{logdir}: no game has finished; train longer")
-    columns = ("agent_steps", "wall_time_s", "episode_return_mean")
-    steps, seconds, returns = (np.array([float(row[name]) for row in rows]) for name in columns)
-    return Curve(seed, steps, seconds / 60, returns)
+    """Reads a run's metrics; of several levels, the mean over the levels, as in a report."""
+    kind, points = scores(Logdir(logdir).metrics)
+    if not points:
+        sys.exit(f"{logdir}: no game has finished, or none of some level; train longer")
+    columns = ("agent_steps", "wall_time_s")
+    steps, seconds = (np.array([float(row[name]) for row, _ in points]) for name in columns)
+    return Curve(seed, steps, seconds / 60, np.array([mean for _, mean in points]), kind)
 
 
 def read_band(path: Path) -> Band | None:
@@ -150,6 +153,7 @@ def table(
         "",
         f"{provenance.machine()}; commit {many_runs.commit()}",
         "",
+        *([] if curves[0].kind is Kind.GAMES else [f"return: {curves[0].kind.value}", ""]),
         "| agent steps | " + " | ".join(f"seed {c.seed}" for c in curves) + " | band |",
         "|---" * (len(curves) + 2) + "|",
     ]
@@ -178,7 +182,7 @@ def draw(path: Path, level: str, curves: list[Curve], band: Band | None) -> None
         axis.grid(alpha=0.3)
     if band:
         axes[0].plot(*zip(*band.minima, strict=True), "k_", label="band")
-    axes[0].set(xlabel="agent steps", ylabel="mean return of the last 100 games", title=level)
+    axes[0].set(xlabel="agent steps", ylabel=curves[0].kind.value, title=level)
     axes[1].set(xlabel="minutes")
     axes[0].legend()
     figure.tight_layout()
@@ -189,7 +193,7 @@ def write_csv(path: Path, curves: list[Curve]) -> None:
     """Writes all curves, one row per point."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["seed", "agent_steps", "minutes", "episode_return_mean"])
+        writer.writerow(["seed", "agent_steps", "minutes", curves[0].kind.column])
         for curve in curves:
             for steps, minutes, value in zip(
                 curve.agent_steps, curve.minutes, curve.returns, strict=True

@@ -5,7 +5,8 @@
         --search='batch_size=8|16|32' -- --level_name=CartPole-v1 --total_environment_frames=200000
 
 What stands behind -- are flags of all trials. A trial is a run in FOLDER/trials/N; its value is the
-mean return of the last 100 games at its end. A trial that is worse than the median of the others
+mean return of the last 100 games at its end; of several levels, the mean over the levels, of
+normalised returns if each level has them. A trial that is worse than the median of the others
 after as many frames is stopped. The study is in FOLDER/study.db: the same command resumes it.
 Ctrl-C stops the trials cleanly. At the end: a table, FOLDER/trials.csv, and the best flags.
 """
@@ -31,7 +32,9 @@ from many_runs import SCRIPT, is_done, refuse_other_runs
 from impala_tf.config import ConfigError, command_line, config_file, words
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
+from impala_tf.monitoring.returns import scores
 from impala_tf.monitoring.status import read_status
+from impala_tf.reporting.summary import decimals
 
 try:
     import optuna
@@ -107,7 +110,7 @@ class Sweep:
         self._end_if_stopping(trial)
         if run.returncode != 0 or not is_done(logdir):
             raise RuntimeError(f"trial {trial.number} failed; see {logdir}/output.txt")
-        mean = _mean_return(logdir)
+        mean = mean_return(logdir)
         return float("-inf") if mean is None else mean
 
     def _end_if_stopping(self, trial: optuna.Trial) -> None:
@@ -117,19 +120,27 @@ class Sweep:
 
     def _watch(self, trial: optuna.Trial, run: subprocess.Popen[bytes], logdir: Path) -> bool:
         """Waits for a run; returns whether it was stopped because others are better."""
-        reported = -1
+        reported, without_mean = -1, None
         while run.poll() is None:
             time.sleep(_POLL_S)
-            status, mean = read_status(Logdir(logdir).status()), _mean_return(logdir)
-            if status is None or mean is None:
+            status = read_status(Logdir(logdir).status())
+            if status is None or status["row"] in (None, without_mean):
                 continue
             # In tenths of a run: pruners compare trials at the same step.
             tenth = 10 * status["environment_frames"] // status["total_environment_frames"]
             if tenth <= reported:
                 continue
+            try:
+                mean = mean_return(logdir)
+            except OSError:  # network file systems fail for a moment now and then
+                continue
+            if mean is None:
+                without_mean = status["row"]  # nothing is read again before the next row
+                continue
             reported = tenth
             trial.report(mean, tenth)
-            print(f"trial {trial.number}: {10 * tenth} %, return {mean:.1f}", flush=True)
+            shown = f"{mean:.{decimals(mean)}f}"
+            print(f"trial {trial.number}: {10 * tenth} %, return {shown}", flush=True)
             if trial.should_prune():
                 run.terminate()
                 run.wait()
@@ -137,11 +148,10 @@ class Sweep:
         return False
 
 
-def _mean_return(logdir: Path) -> float | None:
-    status = read_status(Logdir(logdir).status())
-    row = None if status is None else status["row"]
-    mean = None if row is None else row.get("episode_return_mean")
-    return None if mean is None else float(mean)
+def mean_return(logdir: Path) -> float | None:
+    """Returns what a trial has reached so far, as a report has it; None: nothing yet."""
+    _, points = scores(Logdir(logdir).metrics)
+    return points[-1].mean if points else None
 
 
 def _show(study: optuna.Study, folder: Path, flags: Sequence[str]) -> None:

@@ -209,19 +209,8 @@ class LevelRows(Breakdown):
         self._normalize = normalize
 
     def score(self) -> Score | None:
-        """Returns the mean over the levels of the last rows' mean returns.
-
-        Of normalised ones, if each level has a published range: returns of different levels have
-        no common scale, and levels with short games would count more in a mean over games. None
-        until each level has finished a game.
-        """
-        rows = self.last_rows
-        games = min((row["episodes"] for row in rows), default=0)
-        if games == 0:
-            return None
-        normalized = [row["normalized_return_mean"] for row in rows]
-        name = "episode_return_mean" if None in normalized else "normalized_return_mean"
-        return Score(statistics.fmean(row[name] for row in rows), games)
+        """Returns the mean over the levels of the last rows; see `mean_over_levels`."""
+        return mean_over_levels(self.last_rows)
 
     def state(self) -> list[dict[str, Any]]:
         """Returns the levels' episodes as JSON-able values, for a checkpoint."""
@@ -243,6 +232,28 @@ class LevelRows(Breakdown):
         normalized = None if mean is None else self._normalize(index, mean)
         name = self._levels[index]
         return {"level": index, "level_name": name, **row, "normalized_return_mean": normalized}
+
+
+def mean_over_levels(rows: Sequence[Mapping[str, Any]], column: str = "") -> Score | None:
+    """Returns the mean over the levels of their mean returns; None until each has finished a game.
+
+    Of normalised ones, if each level has a published range: returns of different levels have no
+    common scale, and levels with short games would count more in a mean over games.
+
+    Args:
+      rows: of `LevelRows`, one per level; or what metrics-levels.csv has of them, as text.
+      column: what is averaged, if that is not to depend on these rows.
+    """
+    games = min((int(row["episodes"]) for row in rows), default=0)
+    if games == 0:
+        return None
+    usual = "normalized_return_mean" if is_normalized(rows) else "episode_return_mean"
+    return Score(statistics.fmean(float(row[column or usual]) for row in rows), games)
+
+
+def is_normalized(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Tells whether each level's row, as in `mean_over_levels`, has a normalised return."""
+    return all(row.get("normalized_return_mean") not in (None, "") for row in rows)
 
 
 def _speed(total: Row, share: float) -> dict[str, float | None]:

@@ -42,7 +42,8 @@ def charts(summary: LevelSummary) -> list[str]:
         ]
         if lines:
             description = facts.description(summary, label)
-            drawn.append(_chart(lines, label, tick, summary.target, description))
+            y_label = facts.axis(summary)
+            drawn.append(_chart(lines, label, tick, summary.target, description, y_label))
     return [*drawn, *_evaluations(summary)]
 
 
@@ -149,7 +150,7 @@ def _chart(
     x_tick: Callable[[float], str],
     target: Target | None,
     description: str,
-    y_label: str = "mean return of the last 100 games",
+    y_label: str,
 ) -> str:
     """Returns an <svg> of mean returns over frames or minutes.
 

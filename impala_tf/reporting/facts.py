@@ -6,6 +6,7 @@ import datetime
 import shlex
 from collections.abc import Iterable, Sequence
 
+from impala_tf.monitoring.returns import Kind
 from impala_tf.reporting import numbers
 from impala_tf.reporting.runs import UNKNOWN, Run
 from impala_tf.reporting.settings import Level, command
@@ -32,6 +33,21 @@ _EVALUATIONS = (
     " Evaluations: the lines are games on {played}; the pale lines beside them are the returns in"
     " training."
 )
+_POOLED = "mean return of the last 100 games of all levels"
+_RETURN = {
+    Kind.NORMALIZED: "mean over the levels of their normalised returns, from means over the last"
+    " 100 games of training. On Atari, 0 is a random agent and 1 a human; on Procgen, 0 is the"
+    " published R_min and 1 is R_max.",
+    Kind.LEVELS: "mean over the levels of their unclipped means over the last 100 games of"
+    " training.",
+    Kind.GAMES: "unclipped, mean over the last 100 games of training.",
+}
+
+
+def axis(summary: LevelSummary) -> str:
+    """Returns what the returns of a level's training are, as a label of an axis."""
+    level = summary.level
+    return _POOLED if level.is_pooled else level.runs[0].kind.value
 
 
 def legend(summary: LevelSummary) -> str:
@@ -61,14 +77,17 @@ def headline(summary: LevelSummary) -> str:
     """Returns the result of a level in a sentence or two; only chance-proof winners are named."""
     rows = [row for row in summary.rows if row.final_return is not None]
     if not rows:
-        return "No game has finished yet."
+        several = summary.level.has_several
+        return "No game has finished yet" + (" on some of the levels." if several else ".")
     if len(rows) == 1:
         verb = "ended with" if summary.level.is_finished else "has so far"
         return f"{rows[0].setting.label} {verb} a mean return of {_final(rows[0])}."
     if not summary.level.is_finished:
         return "No winner is named yet: not all runs have finished."
     found = leaders(rows, final_return)
-    if len(found) == 1:
+    if summary.level.is_pooled:
+        text = "No winner is named: the returns are means over the games of all levels together."
+    elif len(found) == 1:
         text = f"{found[0].setting.label} ended with the highest mean return: {_final(found[0])}."
     else:
         text = _undecided(found, rows)
@@ -125,12 +144,14 @@ def _p_value(value: float) -> str:
 def notes(summary: LevelSummary) -> list[str]:
     """Returns what a reader has to know about the table's figures."""
     lines = [
-        "Return: unclipped, mean over the last 100 games of training. In parentheses: 95 %"
+        f"Return: {_RETURN[summary.level.runs[0].kind]} In parentheses: 95 %"
         " bootstrap interval of the mean over the seeds. With two or three seeds, that is their"
         " range, and too narrow.",
         "Agent steps/s: of the whole run, on the machine below. Memory: the largest process of its"
         " kind, an actor with the processes of its environments.",
     ]
+    if summary.level.is_pooled:
+        lines.insert(1, _pooled(summary.level))
     if played := played_on(summary):
         lines.append(
             "Last evaluation: mean unclipped return of the last checkpoint that --eval_every"
@@ -172,6 +193,17 @@ def notes(summary: LevelSummary) -> list[str]:
             f" runs repeat a seed and are left out: {folders}."
         )
     return lines
+
+
+def _pooled(level: Level) -> str:
+    """Returns why returns are those of all games, and what that means."""
+    lacking = [run for run in level.runs if run.is_pooled and Kind.LEVELS not in run.curves]
+    folders = ", ".join(str(run.logdir) for run in lacking)
+    return (
+        "The games of all levels count together, so levels with short games count most, and final"
+        " returns are not compared. The mean over the levels needs metrics-levels.csv, which an"
+        f" older version may not have written. These runs do not have it: {folders}."
+    )
 
 
 def byline(summary: LevelSummary) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import math
@@ -13,8 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from impala_tf.config import BUILT_IN, ConfigError, split
+from impala_tf.config import BUILT_IN, ConfigError, EnvironmentConfig, split
+from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, no_run
+from impala_tf.monitoring.returns import Kind, Point, csv_rows, of_rows
 from impala_tf.processes import provenance
 
 UNKNOWN = "not recorded"
@@ -25,7 +26,7 @@ class Curve(NamedTuple):
 
     frames: np.ndarray  # environment frames
     minutes: np.ndarray  # of training
-    returns: np.ndarray  # mean unclipped return of the last 100 games, or of those of a row
+    returns: np.ndarray  # mean returns: of a `Kind`, or of the games of a row
 
     @property
     def last_return(self) -> float | None:
@@ -48,7 +49,9 @@ class Run:
       state: as in status.json.
       ended_unix_s: when its status was last written; None if there is no status.
       frames, minutes: environment frames and minutes of training so far.
-      curve: its learning curve; without rows if no game has finished.
+      several_levels: whether its agent learns several; False if that is not known.
+      curves: its learning curve in each kind of returns that it has, the best kind first.
+      kind: the kind that counts.
       agent_steps_per_s: mean rate after its first row; None before the second one.
       learner_memory_mb, actor_memory_mb: peaks, in MiB; None if not recorded.
       evaluation: what --eval_every has found, of several levels the mean (of normalised returns if
@@ -67,7 +70,9 @@ class Run:
     ended_unix_s: float | None
     frames: int
     minutes: float
-    curve: Curve
+    several_levels: bool
+    curves: Mapping[Kind, Curve]
+    kind: Kind
     agent_steps_per_s: float | None
     learner_memory_mb: float | None
     actor_memory_mb: float | None
@@ -95,8 +100,18 @@ class Run:
         return self.share >= 1 or self.state == "done"
 
     @property
+    def curve(self) -> Curve:
+        """Its learning curve; without rows if no game, or none of some level, has finished."""
+        return self.curves.get(self.kind, _EMPTY)
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether its returns are those of all levels' games together."""
+        return self.several_levels and self.kind is Kind.GAMES and len(self.curve.returns) > 0
+
+    @property
     def final_return(self) -> float | None:
-        """Mean return of the last 100 games; None if no game has finished."""
+        """The last mean return; None if its curve has no rows."""
         return self.curve.last_return
 
     @property
@@ -161,7 +176,8 @@ def read(path: Path) -> Run:
         # An older version's run has the flags of today at their defaults, but for what it could not
         # do. Runs from before there were presets are of the paper's.
         flags = {**BUILT_IN, "preset": "paper", "staggered_resets": False, **described["flags"]}
-        rows, evaluations = _rows(logdir.metrics), _rows(logdir.evaluations)
+        rows, evaluations = csv_rows(logdir.metrics), csv_rows(logdir.evaluations)
+        curves = _curves(rows, logdir.metrics)
         return Run(
             logdir=path,
             flags=flags,
@@ -174,7 +190,9 @@ def read(path: Path) -> Run:
             ended_unix_s=status.get("updated_unix_s"),
             frames=int(rows[-1]["environment_frames"]) if rows else 0,
             minutes=float(rows[-1]["wall_time_s"]) / 60 if rows else 0.0,
-            curve=_curve(rows),
+            several_levels=_has_several(flags["level_name"]),
+            curves=curves,
+            kind=next(iter(curves)),
             agent_steps_per_s=_rate(rows),
             learner_memory_mb=_maximum(rows, "learner_memory_mb"),
             actor_memory_mb=_maximum(rows, "actor_memory_mb"),
@@ -183,7 +201,8 @@ def read(path: Path) -> Run:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"{path}: config.json, metrics.csv or evaluation.csv is not a run's: {error!r}"
+            f"{path}: config.json, metrics.csv, metrics-levels.csv or evaluation.csv is not a"
+            f" run's: {error!r}"
         ) from None
 
 
@@ -194,7 +213,8 @@ def read_csv(path: Path, seed: int) -> Run:
       ConfigError: it is not a run's metrics.csv.
     """
     try:
-        rows = _rows(path)
+        rows = csv_rows(path)
+        curves = _curves(rows, path)
         frames = int(rows[-1]["environment_frames"])
         return Run(
             logdir=path.parent,
@@ -208,7 +228,9 @@ def read_csv(path: Path, seed: int) -> Run:
             ended_unix_s=None,
             frames=frames,
             minutes=float(rows[-1]["wall_time_s"]) / 60,
-            curve=_curve(rows),
+            several_levels=Kind.LEVELS in curves,
+            curves=curves,
+            kind=next(iter(curves)),
             agent_steps_per_s=_rate(rows),
             learner_memory_mb=_maximum(rows, "learner_memory_mb"),
             actor_memory_mb=_maximum(rows, "actor_memory_mb"),
@@ -237,16 +259,6 @@ def _status(path: Path) -> dict[str, Any]:
         return {}  # a run that has just been started has none
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except FileNotFoundError:
-        return []
-    # The last line of a run that is training may not be whole.
-    return [row for row in rows if None not in row.values()]
-
-
 def _played(rows: Sequence[Mapping[str, str]]) -> str:
     """Returns such as "unseen levels (50 games, greedy actions)"; '' if there are no rows."""
     if not rows:
@@ -258,11 +270,18 @@ def _played(rows: Sequence[Mapping[str, str]]) -> str:
     return f"{last['played']} ({details})" if details else last["played"]
 
 
-def _curve(rows: Sequence[Mapping[str, str]]) -> Curve:
-    rows = [row for row in rows if row["episode_return_mean"]]
-    columns = ("environment_frames", "wall_time_s", "episode_return_mean")
-    frames, seconds, returns = (np.array([float(row[name]) for row in rows]) for name in columns)
-    return Curve(frames, seconds / 60, returns)
+def _has_several(level_name: str) -> bool:
+    return len(suites.levels(EnvironmentConfig(level_name=level_name))) > 1
+
+
+def _curves(rows: Sequence[Mapping[str, str]], metrics: Path) -> dict[Kind, Curve]:
+    return {kind: _curve(points) for kind, points in of_rows(rows, metrics).items()}
+
+
+def _curve(points: Sequence[Point]) -> Curve:
+    columns = ("environment_frames", "wall_time_s")
+    frames, seconds = (np.array([float(row[name]) for row, _ in points]) for name in columns)
+    return Curve(frames, seconds / 60, np.array([mean for _, mean in points]))
 
 
 def _evaluation(rows: Sequence[Mapping[str, str]]) -> Curve:

@@ -17,6 +17,7 @@ from impala_tf.config import (
     user_commands,
 )
 from impala_tf.logdir import Logdir
+from impala_tf.monitoring.returns import Kind
 from impala_tf.reporting.runs import Run
 
 # What says which process of the run wrote config.json and how it was started, or belongs to
@@ -72,6 +73,16 @@ class Level:
         return [run for setting in self.settings for run in setting.runs]
 
     @property
+    def has_several(self) -> bool:
+        """Whether it stands for several levels that one agent learns."""
+        return any(run.several_levels for run in self.runs)
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the returns are those of several levels' games together: no basis to compare."""
+        return any(run.is_pooled for run in self.runs)
+
+    @property
     def is_finished(self) -> bool:
         """Whether all runs have finished, so that they can be compared."""
         return all(run.is_finished for run in self.runs)
@@ -104,13 +115,22 @@ def _level(name: str, runs: Sequence[Run]) -> Level:
     for run in runs:
         grouped.setdefault(_identity(run), []).append(run)
     labels = _labels(list(grouped), runs)
-    return Level(
-        name,
-        tuple(
-            _setting(label, members)
-            for label, members in zip(labels, grouped.values(), strict=True)
-        ),
-    )
+    pairs = zip(labels, grouped.values(), strict=True)
+    return on_one_scale(Level(name, tuple(_setting(*pair) for pair in pairs)))
+
+
+def on_one_scale(level: Level) -> Level:
+    """Returns the level with returns of one kind: the best kind that all its runs have."""
+    played = [run for run in level.runs if len(run.curves[Kind.GAMES].returns)]
+    best = next(kind for kind in Kind if all(kind in run.curves for run in played))
+    if not played or all(run.kind is best for run in level.runs):
+        return level
+    return Level(level.name, tuple(_in_kind(setting, best) for setting in level.settings))
+
+
+def _in_kind(setting: Setting, kind: Kind) -> Setting:
+    runs = tuple(dataclasses.replace(run, kind=kind) for run in setting.runs)
+    return dataclasses.replace(setting, runs=runs)
 
 
 def _setting(label: str, members: Sequence[Run]) -> Setting:

@@ -178,14 +178,16 @@ def comparisons(
 ) -> list[tuple[str, str, Comparison]]:
     """Returns the setting with the highest mean of a figure against each of the others.
 
-    As (label, other label, comparison); only pairs in which both have three seeds or more, and
-    none while a run has not finished.
+    As (label, other label, comparison); only pairs in which both have three seeds or more. None
+    while a run has not finished, or if the figures have no common scale.
     """
     rows = [row for row in summary.rows if values_of(row.setting.runs, figure)]
     first, *_ = [*leaders(rows, figure), None]
     if first is None or not summary.level.is_finished:
         return []
     if figure is last_evaluation and not evaluated_alike(summary.level):
+        return []
+    if figure is final_return and summary.level.is_pooled:
         return []
     values = values_of(first.setting.runs, figure)
     return [

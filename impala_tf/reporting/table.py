@@ -19,6 +19,8 @@ from impala_tf.reporting.summary import (
     leaders,
 )
 
+_RETURNS = "returns"  # a column that says what they are, where agents learn several levels
+
 
 def table(summary: LevelSummary) -> tuple[list[str], list[list[str]]]:
     """Returns (titles, rows) of text; the first column is the setting's label.
@@ -36,9 +38,10 @@ def table(summary: LevelSummary) -> tuple[list[str], list[list[str]]]:
 def best(summary: LevelSummary) -> SettingSummary | None:
     """Returns the row that is better than all others.
 
-    None if chance could have made that, or while a run has not finished.
+    None if chance could have made that, while a run has not finished, or if the returns are those
+    of several levels' games together.
     """
-    if not summary.level.is_finished:
+    if not summary.level.is_finished or summary.level.is_pooled:
         return None
     compared = [row for row in summary.rows if row.final_return is not None]
     found = leaders(compared, final_return)
@@ -54,6 +57,8 @@ def as_csv(summaries: Sequence[LevelSummary]) -> str:
         for row in summary.rows
         for run in row.setting.runs
     ]
+    if not any(summary.level.has_several for summary in summaries):
+        rows = [{name: row[name] for name in row if name != _RETURNS} for row in rows]
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -122,6 +127,7 @@ def _run_row(target: Target | None, row: SettingSummary, run: Run) -> dict[str, 
         "actor_memory_mb": _rounded(run.actor_memory_mb, 1),
         "agent_steps_per_s": _rounded(run.agent_steps_per_s, 1),
         "final_return": _rounded(run.final_return, 4),
+        _RETURNS: run.kind.column,
         "last_evaluation": _rounded(run.evaluation.last_return, 4),
         "evaluation_frames": int(run.evaluation.frames[-1]) if len(run.evaluation.frames) else None,
         "evaluation_played": run.played or None,

@@ -192,7 +192,7 @@ def _repeating(logdir: Logdir) -> dict[str, Any]:
 def _write_curve(folder: Path, run: Run) -> None:
     rows = io.StringIO()
     writer = csv.writer(rows, lineterminator="\n")
-    writer.writerow(("environment_frames", "minutes", "episode_return_mean"))
+    writer.writerow(("environment_frames", "minutes", run.kind.column))
     for frames, minutes, mean in zip(*run.curve, strict=True):
         writer.writerow((int(frames), f"{minutes:.3f}", f"{mean:g}"))
     (folder / exported.CURVE_CSV).write_text(rows.getvalue(), encoding="utf-8")

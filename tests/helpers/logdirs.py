@@ -10,6 +10,7 @@ from typing import Any
 
 from impala_tf import config as configs
 from impala_tf.config import Given
+from impala_tf.monitoring.metrics import LEVEL_METRICS
 
 Row = Mapping[str, float]
 
@@ -27,6 +28,38 @@ def rows(*points: tuple[float, float, float], steps_per_frame: float = 0.25) -> 
         }
         for frames, minutes, mean_return in points
     ]
+
+
+def level_rows(
+    frames: float, minutes: float, *returns: float | None, normalized: Sequence[float] = ()
+) -> list[dict[str, Any]]:
+    """Returns what metrics-levels.csv has at the time of one of `rows`: a row per level.
+
+    Args:
+      frames, minutes: as in `rows`.
+      returns: a mean return for each level; None: none of its games has finished.
+      normalized: the normalised ones, if they are published.
+    """
+    return [
+        {
+            "wall_time_s": 60 * minutes,
+            "environment_frames": frames,
+            "level": level,
+            "level_name": f"level-{level}",
+            "episodes": 0 if mean is None else 100,
+            "episode_return_mean": mean,
+            "normalized_return_mean": normalized[level] if normalized else None,
+        }
+        for level, mean in enumerate(returns)
+    ]
+
+
+def write_levels(path: Path, metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Writes the metrics-levels.csv of a logdir; `metrics` are of `level_rows`."""
+    with (path / "metrics-levels.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(LEVEL_METRICS), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(metrics)
 
 
 LEARNING = rows((0, 0, -20), (1000, 1, -10), (2000, 2, 0), (4000, 4, 20))

@@ -13,6 +13,7 @@ from impala_tf.learner.callbacks import KeepBest, StopAtReturn
 from impala_tf.logdir import Logdir
 from impala_tf.monitoring.metrics import LEVEL_METRICS
 from impala_tf.monitoring.recorder import RunRecorder
+from impala_tf.monitoring.returns import Kind, scores
 from impala_tf.monitoring.rows import LevelRows
 from impala_tf.monitoring.writers import CsvWriter
 from impala_tf.types import Episode, Progress
@@ -99,3 +100,22 @@ def test_a_level_of_few_games_leaves_the_run_a_best_checkpoint(tmp_path: Path) -
         kept.append([path.name for path in tmp_path.glob("best/ckpt-*")])
         assert bool(ends) == (number == 3)
     assert kept == [[], ["ckpt-1"], ["ckpt-1"], ["ckpt-3"]]
+
+
+@pytest.mark.parametrize("kind", [Kind.NORMALIZED, Kind.LEVELS])
+def test_the_files_of_a_run_hold_the_score(tmp_path: Path, kind: Kind) -> None:
+    """A report, a sweep and a picture read there what a run was judged by while it trained."""
+    levels = levels_of(tmp_path, kind is Kind.NORMALIZED)
+    writers: Any = {"csv": CsvWriter(tmp_path / "metrics.csv")}
+    one = RunRecorder(writers, lambda: 0, 10.0, level_rows=levels)
+    expected = []
+    for frames, scored in ((1, {0: 3.0}), (2, {1: 500.0}), (3, {}), (4, {0: 7.0, 1: 1 / 3})):
+        one.record_episodes([Episode(mean, 5, level=level) for level, mean in scored.items()])
+        one.record_update(stats(1.0), idle_s=0.0)
+        one.write_row([one.interval()], Progress(frames, 4 * frames, 1, 0, 0.1, 0.01))
+        if (score := levels.score()) is not None:
+            expected.append(score.mean)
+    found, points = scores(tmp_path / "metrics.csv")
+    assert found is kind
+    assert [point.mean for point in points] == pytest.approx(expected)
+    assert [point.row["environment_frames"] for point in points] == ["8", "12", "16"]

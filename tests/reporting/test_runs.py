@@ -75,7 +75,7 @@ def test_every_problem_has_its_line(tmp_path: Path) -> None:
     missing, broken, strange = caught.value.problems
     assert missing == f"--logdir={folders[0]}: no such folder"
     assert broken.startswith(f"{folders[1]}/config.json: is not a run's config.json (")
-    assert strange.startswith(f"{folders[2]}: config.json, metrics.csv or evaluation.csv is not a")
+    assert strange.startswith(f"{folders[2]}: config.json, metrics.csv, metrics-levels.csv or")
 
 
 def test_a_folder_without_a_run_says_what_it_is(tmp_path: Path) -> None:

@@ -1,0 +1,112 @@
+"""A run's mean returns, read from its CSV files. Of several levels, each counts the same."""
+
+from __future__ import annotations
+
+import csv
+import enum
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from impala_tf.logdir import Logdir
+from impala_tf.monitoring.rows import is_normalized, mean_over_levels
+
+Row = Mapping[str, str]
+
+
+class Kind(enum.Enum):
+    """What a run's returns are, as a label of an axis; those that say most about a run first."""
+
+    NORMALIZED = "mean over the levels of their normalised returns"
+    LEVELS = "mean over the levels of their mean returns"
+    GAMES = "mean return of the last 100 games"
+
+    @property
+    def column(self) -> str:
+        """Its name in a CSV file."""
+        names = {
+            Kind.NORMALIZED: "normalized_mean_over_levels",
+            Kind.LEVELS: "mean_over_levels",
+            Kind.GAMES: "episode_return_mean",
+        }
+        return names[self]
+
+
+class Point(NamedTuple):
+    """A row of metrics.csv and the mean return at that time."""
+
+    row: Row
+    mean: float
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """Returns the rows of a CSV file that may still grow; [] before there is one."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []
+    # The last line of a run that is training may not be whole.
+    return [row for row in rows if None not in row.values()]
+
+
+def scores(metrics: Path) -> tuple[Kind, list[Point]]:
+    """Returns what a run is judged by: the first kind of `of_rows`, and its points.
+
+    Args:
+      metrics: its metrics.csv; there are no points before the file is there.
+    """
+    return next(iter(of_rows(csv_rows(metrics), metrics).items()))
+
+
+def of_rows(rows: Sequence[Row], metrics: Path) -> dict[Kind, list[Point]]:
+    """Returns the mean returns of each kind that a run has, best kind first.
+
+    Of a run with several levels, these are the score of `LevelRows`, over time. A row has a point
+    once each level has finished a game. Without metrics-levels.csv, as in a run of one level, the
+    only kind is GAMES. Rows of an older version that did not write that file yet have no points.
+
+    Args:
+      rows: all rows of metrics.csv.
+      metrics: that file; metrics-levels.csv is looked for beside it, unless it is a copy with
+        another name.
+    """
+    games = [row for row in rows if row["episode_return_mean"]]
+    found = {Kind.GAMES: [Point(row, float(row["episode_return_mean"])) for row in games]}
+    logdir = Logdir(metrics.parent)
+    moments = _levels_of(logdir.level_metrics) if metrics == logdir.metrics else {}
+    if not moments:
+        return found
+    # Levels' rows are written first: a moment that metrics.csv does not have may lack levels.
+    pairs = [(row, moments[_moment(row)]) for row in games if _moment(row) in moments]
+    pairs = [(row, levels) for row, levels in pairs if mean_over_levels(levels) is not None]
+    found = {Kind.LEVELS: list(_points(pairs, "episode_return_mean")), **found}
+    if all(is_normalized(levels) for _, levels in pairs):
+        found = {Kind.NORMALIZED: list(_points(pairs, "normalized_return_mean")), **found}
+    return found
+
+
+def _points(pairs: Sequence[tuple[Row, Sequence[Row]]], column: str) -> Iterator[Point]:
+    for row, levels in pairs:
+        score = mean_over_levels(levels, column)
+        assert score is not None
+        yield Point(row, score.mean)
+
+
+def _levels_of(path: Path) -> dict[tuple[str, str], list[Row]]:
+    """Returns the levels' rows at each moment at which all have one; {} if there is no file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    moments: dict[tuple[str, str], list[Row]] = {}
+    # A last line that is cut may look whole: its last cell, the normalised return, may be empty.
+    for row in csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])):
+        moments.setdefault(_moment(row), []).append(row)
+    count = max((len(levels) for levels in moments.values()), default=0)
+    return {moment: levels for moment, levels in moments.items() if len(levels) == count}
+
+
+def _moment(row: Row) -> tuple[str, str]:
+    return row["wall_time_s"], row["environment_frames"]

@@ -1,0 +1,61 @@
+"""Scripts read the same curve of an agent of several levels as a report does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import plot_metrics
+import pytest
+import reproduce
+import sweep
+
+from tests.helpers.logdirs import level_rows, rows, write_levels, write_run
+
+
+@pytest.fixture
+def logdir(tmp_path: Path) -> Path:
+    """A run whose games are mostly those of its second level."""
+    path = write_run(
+        tmp_path / "run", rows((0, 0, 1), (4000, 4, 18)),
+        level_name="PongNoFrameskip-v4,BreakoutNoFrameskip-v4",
+    )  # fmt: skip
+    write_levels(path, [*level_rows(0, 0, 1, 3), *level_rows(4000, 4, 100, 10)])
+    return path
+
+
+def test_the_value_of_a_trial_is_the_mean_over_its_levels(logdir: Path) -> None:
+    assert sweep.mean_return(logdir) == 55
+    (logdir / "metrics-levels.csv").unlink()
+    assert sweep.mean_return(logdir) == 18
+    assert sweep.mean_return(logdir / "none") is None
+
+
+def test_seeds_are_compared_with_a_band_by_the_mean_over_the_levels(
+    logdir: Path, tmp_path: Path
+) -> None:
+    curve = reproduce.read_curve(1, logdir)
+    assert (curve.agent_steps.tolist(), curve.returns.tolist()) == ([0, 1000], [2, 55])
+    reproduce.write_csv(tmp_path / "curves.csv", [curve])
+    header, *_ = (tmp_path / "curves.csv").read_text().splitlines()
+    assert header == "seed,agent_steps,minutes,mean_over_levels"
+    text = reproduce.table("two levels", "", [], [curve], None)
+    assert "\nreturn: mean over the levels of their mean returns\n" in text
+
+
+def test_pictures_show_the_mean_over_the_levels(logdir: Path, tmp_path: Path) -> None:
+    """Of a logdir, and of the metrics.csv in it; a copy has none of the levels' rows."""
+    out = tmp_path / "out.svg"
+    copied = tmp_path / "copied.csv"
+    copied.write_bytes((logdir / "metrics.csv").read_bytes())
+    levels, games = (
+        "mean over the levels of their mean returns",
+        "mean return of the last 100 games of all levels",
+    )
+    for paths, label, last in (
+        ([str(logdir)], levels, "55.0"),
+        ([f"a={logdir / 'metrics.csv'}"], levels, "55.0"),
+        ([f"a={copied}", f"b={logdir}"], games, "18.0"),
+    ):
+        assert plot_metrics.main([str(out), *paths]) == 0
+        assert f">{label}</text>" in out.read_text()
+        assert f": {last} at the end" in out.read_text()
