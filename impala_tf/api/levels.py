@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.machinery
 import os
@@ -57,7 +58,8 @@ def level_of(level: str | Callable[..., Any]) -> Level:
     """Returns the level of a name, or of a callable that makes a Gymnasium environment.
 
     A callable at the top of a module is imported from there. Of a script that runs, the processes
-    import the file. Others (of a notebook, lambdas, inner functions) are written to a file.
+    import the file. Others (of a notebook, lambdas, inner functions, those under a script's
+    if __name__ == "__main__") are written to a file.
 
     Raises:
       ConfigError: processes could not find the callable.
@@ -80,7 +82,8 @@ def level_of(level: str | Callable[..., Any]) -> Level:
         return Level(f"{spec.name}:{name}", _folder(module))
     if file is None:
         return _written(level)
-    return _of_script(Path(file).resolve(), name)
+    path = Path(file).resolve()
+    return _written(level) if _is_guarded(path, name) else _of_script(path, name)
 
 
 def _of_script(path: Path, name: str) -> Level:
@@ -94,6 +97,31 @@ def _of_script(path: Path, name: str) -> Level:
         )
     sys.modules.setdefault(path.stem, sys.modules[_MAIN])  # so that it does not run again here
     return Level(f"{path.stem}:{name}", path.parent)
+
+
+def _is_guarded(path: Path, name: str) -> bool:
+    """Tells whether a script defines a name only under: if __name__ == "__main__":.
+
+    There, processes that import the script do not find it.
+    """
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # it has changed since it was started
+        return False
+    guards = [each for each in tree.body if isinstance(each, ast.If) and _is_guard(each.test)]
+    guarded = sum(_definitions(each, name) for guard in guards for each in guard.body)
+    return 0 < guarded == _definitions(tree, name)
+
+
+def _is_guard(test: ast.expr) -> bool:
+    return ast.unparse(test) in (f"__name__ == '{_MAIN}'", f"'{_MAIN}' == __name__")
+
+
+def _definitions(node: ast.AST, name: str) -> int:
+    """Returns how often a name is defined at the level of the module, in a part of it."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return node.name == name
+    return sum(_definitions(each, name) for each in ast.iter_child_nodes(node))
 
 
 def _folder(module: types.ModuleType) -> Path | None:

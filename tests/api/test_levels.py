@@ -1,0 +1,50 @@
+"""The name by which the processes of a run find a function of a script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from impala_tf.config import ConfigError
+from tests.helpers.runs import PROJECT
+
+TOP = "def make(): pass\n"
+GUARDED = """
+class Other:
+    def make(self): pass
+
+if __name__ == "__main__":
+    def make(): pass
+"""
+PRINTS = """
+if __name__ == "__main__":
+    from impala_tf.api import levels
+    print(levels.level_of(make).name)
+"""
+
+
+def named(path: Path | None, text: str) -> str:
+    """Returns the name of a script's level; of None, the script is standard input."""
+    if path is not None:
+        path.write_text(text + PRINTS)
+    done = subprocess.run(
+        [sys.executable, path or "-"], input=text + PRINTS, capture_output=True, text=True,
+        cwd=PROJECT, env={"PYTHONPATH": str(PROJECT)}, timeout=60,
+    )  # fmt: skip
+    if done.returncode:
+        raise ConfigError(done.stderr.strip().splitlines()[-1])
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [(TOP, "lam:make"), (GUARDED, "notebook_make:make"),
+                       (f"{TOP}{GUARDED}", "lam:make")],
+)  # fmt: skip
+def test_what_processes_cannot_import_from_a_script_is_written(
+    tmp_path: Path, text: str, name: str
+) -> None:
+    """They import it under its own name, so what is under its guard is not there."""
+    assert named(tmp_path / "lam.py", text) == name
