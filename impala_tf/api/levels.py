@@ -80,23 +80,33 @@ def level_of(level: str | Callable[..., Any]) -> Level:
     spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
     if spec is not None:  # python -m package.module
         return Level(f"{spec.name}:{name}", _folder(module))
-    if file is None:
+    if file is None or not Path(file).is_file():  # a notebook, python -c, or standard input
         return _written(level)
     path = Path(file).resolve()
     return _written(level) if _is_guarded(path, name) else _of_script(path, name)
 
 
 def _of_script(path: Path, name: str) -> Level:
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        as_module = re.sub(r"\W", "_", path.stem)
+        problem = f"its name is not that of a module; rename it, such as to {as_module}.py"
+    elif other := _other_module(path):
+        problem = f"another module has its name ({other}); rename the file"
+    else:
+        sys.modules.setdefault(path.stem, sys.modules[_MAIN])  # it does not run again here
+        return Level(f"{path.stem}:{name}", path.parent)
+    raise ConfigError(
+        f"{path.name}: the processes of a run import this file for {name}, but {problem}"
+    )
+
+
+def _other_module(path: Path) -> str | None:
+    """Returns where a module is that has a script's name and may be imported in its place."""
+    if path.stem in sys.builtin_module_names:
+        return "built-in"
     elsewhere = [each for each in sys.path if Path(each or ".").resolve() != path.parent]
-    if importlib.machinery.PathFinder.find_spec(path.stem, elsewhere) is not None or (
-        path.stem in sys.builtin_module_names or not path.stem.isidentifier()
-    ):
-        raise ConfigError(
-            f"{path.name}: the processes of a run import this file for {name}, but another module"
-            " has its name, or it is not a valid module name; rename the file"
-        )
-    sys.modules.setdefault(path.stem, sys.modules[_MAIN])  # so that it does not run again here
-    return Level(f"{path.stem}:{name}", path.parent)
+    spec = importlib.machinery.PathFinder.find_spec(path.stem, elsewhere)
+    return spec.origin if spec else None  # a folder without __init__.py has none, and gives way
 
 
 def _is_guarded(path: Path, name: str) -> bool:

@@ -48,3 +48,27 @@ def test_what_processes_cannot_import_from_a_script_is_written(
 ) -> None:
     """They import it under its own name, so what is under its guard is not there."""
     assert named(tmp_path / "lam.py", text) == name
+
+
+def test_a_function_of_standard_input_is_written() -> None:
+    assert named(None, TOP) == "notebook_make:make"
+
+
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [
+        ("my-script.py", "its name is not that of a module; rename it, such as to my_script.py"),
+        ("script", "its name is not that of a module; rename it, such as to script.py"),
+        ("random.py", "another module has its name (/"),
+        ("sys.py", "another module has its name (built-in); rename the file"),
+    ],
+)
+def test_a_script_that_processes_cannot_import_is_refused_with_the_reason(
+    tmp_path: Path, file: str, problem: str
+) -> None:
+    text = f"import sys; sys.path.append(sys.path.pop(0))\n{TOP}"  # it may not be in the way here
+    with pytest.raises(ConfigError) as caught:
+        named(tmp_path / file, text)
+    assert f"{file}: the processes of a run import this file for make, but {problem}" in str(
+        caught.value
+    )
