@@ -94,7 +94,8 @@ def select_device(device: str) -> None:
     """
     import tensorflow as tf
 
-    gpus = tf.config.get_visible_devices("GPU")
+    with silenced_stderr():  # without a GPU, CUDA's driver is missed there
+        gpus = tf.config.get_visible_devices("GPU")
     if device == "cpu":
         tf.config.set_visible_devices([], "GPU")
         gpus = []

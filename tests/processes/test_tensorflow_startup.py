@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -106,6 +107,23 @@ def test_a_missing_gpu_that_the_machine_was_told_to_use_is_a_warning(
     *warnings, last = log_of("auto")
     assert [line.startswith("WARNING expected a GPU") for line in warnings] == [True] * warns
     assert last.startswith("INFO computing on CPU, ")
+
+
+_DEVICE = """
+from impala_tf.processes import tensorflow_startup
+tensorflow_startup.import_tensorflow()
+tensorflow_startup.select_device("auto")
+"""
+
+
+def test_a_script_on_a_machine_without_a_gpu_prints_no_error() -> None:
+    """It has not set TensorFlow's log level, as our own commands do."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    done = subprocess.run(
+        [sys.executable, "-c", _DEVICE], capture_output=True, text=True, env=environment
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 _THREADS = """
