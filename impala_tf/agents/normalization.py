@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import sonnet as snt
 import tensorflow as tf
 
@@ -45,7 +48,8 @@ class ObservationNormalizer(snt.Module):
 
     def __call__(self, observations: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         """Maps observations [M, *shape] to floats of `dtype`, same shape."""
-        return _normalized(observations, self.mean, self.inverse_std, self._limit, dtype)
+        normalized = _compiled(tuple(self.mean.shape))
+        return normalized(observations, self.mean, self.inverse_std, self._limit, dtype)
 
     def set(self, mean: tf.Tensor, variance: tf.Tensor) -> None:
         """Changes the statistics; float32 [*shape], in units of the observation."""
@@ -53,7 +57,21 @@ class ObservationNormalizer(snt.Module):
         self.inverse_std.assign(tf.math.rsqrt(variance + _EPSILON * self._unit**2))
 
 
-@tf.function(jit_compile=True, autograph=False)  # one pass over the observations instead of four
+@functools.cache
+def _compiled(shape: tuple[int, ...]) -> Callable[..., tf.Tensor]:
+    """Returns `_normalized`, in one pass over the observations instead of four.
+
+    One for each shape: where one is traced for the shapes of several agents, TensorFlow warns. It
+    counts by code, which a partial function has not.
+
+    Args:
+      shape: an observation's.
+    """
+    partial = functools.partial(_normalized)
+    compiled: Callable[..., tf.Tensor] = tf.function(partial, jit_compile=True, autograph=False)
+    return compiled
+
+
 def _normalized(
     observations: tf.Tensor,
     mean: tf.Tensor,
