@@ -17,6 +17,7 @@ import tree
 
 from impala_tf.config import ConfigError
 from impala_tf.environments.batched import BatchedEnvironment
+from impala_tf.environments.results import LevelError
 from impala_tf.machine.supervision import RestartBudget
 from impala_tf.types import EnvOutput, Episode
 
@@ -60,7 +61,7 @@ class GuardedEnvironment:
       first_pause_s: how long they are at most until then.
 
     Raises:
-      ConfigError: of `make`.
+      ConfigError: of `make`, or a first reset or step returned what does not fit.
       BrokenTooOftenError: they could not be made, again and again.
     """
 
@@ -80,7 +81,7 @@ class GuardedEnvironment:
         self._make = make
         self._seed_of = seed_of
         self._on_trouble = on_trouble
-        self._unproven_steps = proven_after
+        self._unproven_steps = self._proven_after = proven_after
         self._first_pause_s = first_pause_s
         self.restarts = 0
         self._level_names = level_names
@@ -104,7 +105,7 @@ class GuardedEnvironment:
         return self._environment.level_indices
 
     def reset(self) -> EnvOutput:
-        """Starts new games everywhere and returns their first step."""
+        """Starts new games everywhere and returns their first step; raises as `step`."""
         return self._guarded(self._environment.reset)
 
     def step(self, actions: np.ndarray) -> EnvOutput:
@@ -112,6 +113,7 @@ class GuardedEnvironment:
 
         Raises:
           BrokenTooOftenError: the environments have broken too often.
+          ConfigError: it is the first step, or one of its first results does not fit the level.
         """
         self._last_actions = actions
         output = self._guarded(lambda: self._environment.step(actions))
@@ -151,6 +153,8 @@ class GuardedEnvironment:
                     return self._make(self.restarts)
             except ConfigError:
                 raise
+            except LevelError as error:
+                raise _refused(error) from error
             except Exception as error:  # of the level's own code: it is timed when it is made
                 names = ", ".join(self._level_names)
                 self._pause(f"environments of {names}: {_cause(error)}", error)
@@ -165,6 +169,8 @@ class GuardedEnvironment:
             except ConfigError:
                 raise
             except Exception as error:
+                if isinstance(error, LevelError) and self._unproven_steps == self._proven_after:
+                    raise _refused(error) from error  # no step has ever worked, so none will
                 self._restart(error)
                 act = self._environment.reset
 
@@ -188,7 +194,7 @@ class GuardedEnvironment:
                 )
 
     def _restart(self, error: Exception) -> None:
-        if isinstance(error, BrokenEnvironmentError):
+        if isinstance(error, (BrokenEnvironmentError, LevelError)):
             self._pause(str(error), error)
         else:  # the actions of all environments are for the log
             cause = _cause(error)
@@ -243,6 +249,10 @@ class GuardedEnvironment:
     def _action_of(self, number: int) -> str:
         actions = self._last_actions
         return "the reset" if actions is None else f"action {actions[number]}"
+
+
+def _refused(error: LevelError) -> ConfigError:
+    return ConfigError(f"--level_name={error}")
 
 
 def _cause(error: Exception) -> str:

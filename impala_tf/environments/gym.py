@@ -205,7 +205,8 @@ def _wrappers(env: EnvironmentConfig) -> list[Callable[[Any], Any]]:
     repeats = env.num_action_repeats
     repeated = [functools.partial(ActionRepeat, repeats=repeats)] if repeats > 1 else []
     worker_setup = functools.partial(ends_with_parent, parent_pid=os.getpid())
-    return [*own_levels.wrappers(env), *repeated, spaces.Simplify, worker_setup]
+    simplify = functools.partial(spaces.Simplify, level_name=env.level_name)
+    return [*own_levels.wrappers(env), *repeated, simplify, worker_setup]
 
 
 def _needs_processes(env: EnvironmentConfig) -> bool:

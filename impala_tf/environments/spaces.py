@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from gymnasium.spaces.utils import flatdim, flatten
 
 from impala_tf.config import plug_ins
-from impala_tf.environments import infos
+from impala_tf.environments import infos, results
 from impala_tf.environments.images import as_image
 from impala_tf.types import ActionSpec, Kind, ObservationSpec
 
@@ -44,23 +44,42 @@ class Simplify(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Observations as `Box` or as a flat `Dict` of `Box`, see `simplified`; of `info`, its numbers.
 
     Vector environments make arrays of what `info` has, which fails if its values change their type.
+
+    Every reset and the first step raise LevelError if they return what does not fit; later steps
+    are not looked at, as that would take time.
+
+    Args:
+      env: the environment.
+      level_name: names it in errors.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], level_name: str = "") -> None:
         super().__init__(env)
         self.observation_space, self._convert = simplified(env.observation_space)
+        self._level_name = level_name or type(env.unwrapped).__name__
+        self._is_checked = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Resets the environment; see `gymnasium.Env.reset`."""
         # A vector environment that resets some of its environments leaves {} of the options.
-        observation, info = self.env.reset(seed=seed, options=options or None)
+        with results.explained(self._level_name, "reset"):
+            result = self.env.reset(seed=seed, options=options or None)
+            results.check("reset", result, self.env.observation_space)
+        observation, info = result
         return self._convert(observation), infos.only_numbers(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes an action; see `gymnasium.Env.step`."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        if self._is_checked:
+            result = self.env.step(action)
+        else:
+            with results.explained(self._level_name, "step"):
+                result = self.env.step(action)
+                results.check("step", result, self.env.observation_space)
+            self._is_checked = True
+        observation, reward, terminated, truncated, info = result
         # An action of shape (1,) often makes the reward one, too; vector environments need numbers.
         return (
             self._convert(observation),

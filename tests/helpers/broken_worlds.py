@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from gymnasium.spaces import Box, Dict, Discrete, Graph
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import TimeLimit
 
 from tests.helpers.worlds import Pictures, register
 
@@ -46,6 +47,42 @@ class FaultyCartPole(CartPoleEnv):
             terminated = terminated or self._fault == "end"
             observation = observation[:3] if self._fault == "shape" else observation
         return observation, reward, terminated, truncated, info
+
+
+class MisfitCartPole(CartPoleEnv):
+    """CartPole that returns something else than it must.
+
+    Args:
+      fault: "shape", "none" (no observation), "values" (too few), "info" (none, or no dictionary).
+      method: "reset" or "step".
+      at_step: when.
+    """
+
+    def __init__(self, fault: str, method: str = "step", at_step: int = 1) -> None:
+        super().__init__()
+        self._fault, self._method, self._at_step, self._steps = fault, method, at_step, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        found = super().reset(seed=seed, options=options)
+        return self._changed(*found) if self._method == "reset" else found
+
+    def step(self, action: Any) -> Any:
+        found = super().step(action)
+        self._steps += 1
+        at_fault = self._method == "step" and self._steps == self._at_step
+        return self._changed(*found) if at_fault else found
+
+    def _changed(self, observation: Any, *others: Any) -> Any:
+        if self._fault == "values":
+            return (observation, *others[1:])
+        if self._fault == "info":
+            return (observation, *others[:-1], "nothing")
+        return (observation[:3] if self._fault == "shape" else None, *others)
+
+
+def limited(**settings: Any) -> gymnasium.Env[Any, Any]:
+    """MisfitCartPole in a wrapper that unpacks what it returns."""
+    return TimeLimit(MisfitCartPole(**settings), 100)
 
 
 class BrokenSixTimesCartPole(FaultyCartPole):
