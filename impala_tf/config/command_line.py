@@ -94,13 +94,18 @@ def _help(printed: Sequence[str], arguments: Sequence[str], values: Values) -> s
 
 
 def print_for_reader(text: str) -> None:
-    """Prints a long text; a reader who has seen enough, as in `--help | head`, ends it quietly."""
+    """Prints a long text; a reader who has seen enough, as in `--help | head`, ends it quietly.
+
+    Where it cannot be written, as on a full disk, this ends the process with status 1.
+    """
     try:
         print(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # Python flushes once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            sys.exit(f"{program()}: cannot write the output: {error.strerror or error}")
 
 
 def _versions() -> str:

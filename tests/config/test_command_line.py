@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import typing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from impala_tf.config.other_names import OTHER_NAMES
 from tests.helpers.flags import DEFAULTS, TYPES
 from tests.helpers.runs import PROJECT
 
+FULL = Path("/dev/full")
 # Anything that a shell can pass on, with many characters that are special on a command line.
 TEXT = st.text(
     st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("-=, '\"\\$\t"), max_size=20
@@ -265,6 +267,17 @@ def test_every_problem_is_one_line_on_standard_error() -> None:
         "run_experiment.py: --batch_size=0: must be greater than 0",
         "run_experiment.py: --decay=2.0: must be between 0 and 1",
     ]
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full, as Linux has it")
+def test_help_that_cannot_be_written_is_one_line() -> None:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "run_experiment.py", "--help_all"],
+            cwd=PROJECT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+    problem = "run_experiment.py: cannot write the output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, problem)
 
 
 def test_a_wrong_value_is_named_without_utf8() -> None:
