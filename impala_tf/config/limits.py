@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -55,7 +56,7 @@ def problems(given: Given) -> list[str]:
     """Returns one line for every flag that is out of range or contradicts another."""
     flags = given.everything()
     found = [
-        f"--{name}={flags[name]}: give a number of at most {_LARGEST_FLOAT:g}"
+        f"--{name}={flags[name]}: {_float_wanted(flags[name])}"
         for name in flags
         if isinstance(flags[name], float) and not abs(flags[name]) <= _LARGEST_FLOAT
     ]
@@ -93,6 +94,13 @@ def problems(given: Given) -> list[str]:
     found += _synchronization_problems(flags)
     found += _cluster_problems(flags)
     return found or engine_limits.problems(flags)
+
+
+def _float_wanted(value: float) -> str:
+    """Returns what is right in place of NaN, or of a number that is too large."""
+    if math.isnan(value):
+        return "must be a number"
+    return f"give a number of at most {_LARGEST_FLOAT:g}"
 
 
 def _logdir_problems(mode: str, logdir: str | None) -> list[str]:

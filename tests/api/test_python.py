@@ -45,6 +45,7 @@ def test_the_package_offers_its_interface_and_stays_light():
         (CARTPOLE, {"lr": 1e-3}, "--lr: no such flag; did you mean --learning_rate?"),
         (CARTPOLE, {"batch_size": "8"}, "--batch_size='8': must be a whole number"),
         (CARTPOLE, {"batch_size": 0}, "--batch_size=0: must be greater than 0"),
+        (CARTPOLE, {"discounting": float("nan")}, "--discounting=nan: must be a number"),
         (CARTPOLE, {"num_actors": 1.5}, "--num_actors=1.5: must be a whole number"),
         (CARTPOLE, {"device": "tpu"}, "--device='tpu': must be one of auto, cpu, gpu"),
         (CARTPOLE, {"mode": "test"}, "--mode: train does not take it"),

@@ -179,7 +179,8 @@ def test_every_number_has_a_range() -> None:
 def test_nan_and_what_is_infinite_as_float32_is_named(name: str, value: float) -> None:
     """NaN is neither below nor above a limit, so it would pass simple checks."""
     (line,) = configs.problems(changed(**{name: value}))
-    assert line.startswith(f"--{name}={value}: give a number")
+    problem = "must be a number" if math.isnan(value) else "give a number of at most 3.4e+38"
+    assert line == f"--{name}={value}: {problem}"
 
 
 @pytest.mark.parametrize(
