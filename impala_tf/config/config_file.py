@@ -123,13 +123,17 @@ def _as_words(name: str, node: Any) -> list[str]:
 
     if name == "config":
         raise ValueError("a file cannot name another one")
-    kind = words.types().get(name)
+    flag = name.replace("-", "_")
+    kind = words.types().get(flag)
+    is_null = node.tag == "tag:yaml.org,2002:null"
+    if is_null and (kind is bool or (kind is not None and not words.may_be_none(flag))):
+        raise ValueError("has no value; give one, or leave the line out")
+    if kind is bool:
+        return [f"--{'' if _is_on(node) else 'no_'}{flag}"]
+    switch = flag.removeprefix("no_")
+    if kind is None and words.types().get(switch) is bool:
+        raise ValueError(f"no such flag in a file; write {switch}: false, or true")
     if isinstance(node, yaml.ScalarNode):
-        if kind is bool:
-            if (is_on := _SWITCHES.get(node.value.lower())) is None:
-                raise ValueError(f"is {node.value}, but must be true or false")
-            return [f"--{name}" if is_on else f"--no_{name}"]
-        is_null = node.tag == "tag:yaml.org,2002:null"
         return [f"--{name}={'None' if is_null else node.value}"]
     if kind not in (None, str) and not isinstance(node, yaml.SequenceNode):
         raise ValueError("must be one value")
@@ -142,3 +146,12 @@ def _as_words(name: str, node: Any) -> list[str]:
     if kind in (None, str, bool, int, float):
         return [f"--{name}={','.join(map(str, value))}"]
     return [f"--{name}={each}" for each in value]
+
+
+def _is_on(node: Any) -> bool:
+    """Returns the value of a switch; ValueError if it is none."""
+    is_on = _SWITCHES.get(node.value.lower()) if isinstance(node.value, str) else None
+    if is_on is None:
+        given = f"is {node.value}, but " if isinstance(node.value, str) else ""
+        raise ValueError(f"{given}must be true or false")
+    return is_on

@@ -33,6 +33,10 @@ def test_a_file_gives_flags_and_the_command_line_wins(parse):
     }  # fmt: skip
 
 
+def test_flags_may_have_hyphens(parse):
+    assert parse("layer-norm: true\nbatch-size: 4\n").flags == {"layer_norm": True, "batch_size": 4}
+
+
 def test_lists_are_repeated_or_comma_separated_flags(parse):
     given = parse("level_name: [CartPole-v1, Acrobot-v1]\nenv: [A=1, B=2]\nworkers_csv_path: w\n")
     assert given["level_name"] == "CartPole-v1,Acrobot-v1"
@@ -62,6 +66,14 @@ def test_an_empty_file_gives_nothing(parse, text):
         ("batch_size: many", "run.yaml, line 1: --batch_size=many: must be a whole number"),
         ("device: tpu", "run.yaml, line 1: --device=tpu: must be one of auto, cpu, gpu"),
         ("fresh: maybe", "run.yaml, line 1: fresh: is maybe, but must be true or false"),
+        ("fresh: [yes]", "run.yaml, line 1: fresh: must be true or false"),
+        ("layer-norm: 3", "run.yaml, line 1: layer-norm: is 3, but must be true or false"),
+        ("no_layer_norm: true", "run.yaml, line 1: no_layer_norm: no such flag in a file; write"),
+        ("no-layer-norm:", "run.yaml, line 1: no-layer-norm: no such flag in a file; write lay"),
+        ("seed:", "run.yaml, line 1: seed: has no value; give one, or leave the line out"),
+        ("fresh: ~", "run.yaml, line 1: fresh: has no value; give one, or leave the line out"),
+        ("level_name:", "run.yaml, line 1: level_name: has no value; give one, or leave the line"),
+        ("layer_norm:", "run.yaml, line 1: layer_norm: has no value; give one, or leave the line"),
         ("batch_size: [1, 2]", "run.yaml, line 1: --batch_size=1,2: must be a whole number"),
         ("batch_size: {a: 1}", "run.yaml, line 1: batch_size: must be one value"),
         ("config: other.yaml", "run.yaml, line 1: config: a file cannot name another one"),
