@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 
 from impala_tf import config as configs
-from impala_tf.config import Given, plug_ins, user_commands
+from impala_tf.config import Given, user_commands
 from impala_tf.environments import suites
 from impala_tf.machine.node import TICK_S
 from impala_tf.machine.process_lifetime import StopRequest
 from impala_tf.monitoring import status
 from impala_tf.monitoring.live_display import Display
-from impala_tf.processes import run_folder
+from impala_tf.processes import run_folder, trained_flags
 from impala_tf.processes.local_training import LocalTraining
 
 
@@ -115,7 +115,7 @@ def _print_next_commands(training: LocalTraining) -> None:
     test = ["--mode=test", f"--logdir={logdir.path}"]
     if suites.may_render(training.config.environment):
         test.append("--video")
-    if suites.modules(given.environment) or plug_ins.modules(given.everything()):
+    if trained_flags.modules_of(given):
         test.append("--trust_level_module")  # this run has imported it already
     last = status.read_status(logdir.status(), status.PATIENCE_S)
     if last is not None and last["state"] != "done":

@@ -100,6 +100,12 @@ def _trusted(given: Given, merged: Given) -> Given:
     return merged
 
 
+def modules_of(given: Given) -> set[str]:
+    """Returns the user's own modules that playing a run with these flags imports."""
+    flags = given.without("callbacks").everything()  # only training calls these
+    return {*suites.modules(given.environment), *plug_ins.modules(flags)}
+
+
 def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection[str] = ()) -> None:
     """Makes the level's modules in a folder the ones that are imported.
 
@@ -158,9 +164,7 @@ def _checked(flags: dict[str, Any], file: Path) -> Given:
 def _check_trusted(typed: Given, given: Given) -> None:
     """Asks before modules are imported that the run names, and the command line does not."""
     named = {*suites.modules(typed.environment), *plug_ins.modules(typed.everything())}
-    flags = given.without("callbacks").everything()  # only training calls these
-    every = {*suites.modules(given.environment), *plug_ins.modules(flags)}
-    modules = sorted(every - named)
+    modules = sorted(modules_of(given) - named)
     if not modules or given.evaluation.trust_level_module:
         return
     logdir = given["logdir"]

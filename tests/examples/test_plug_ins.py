@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 
 import pytest
@@ -65,6 +66,30 @@ def test_a_run_ends_at_a_return_and_keeps_its_best_checkpoint(start, folder):
     ).wait()
     assert code == 0, err
     assert f"best/{best.name}" in out
+
+
+STOPS = """
+from impala_tf.callbacks import Callback
+
+class Stops(Callback):
+    def on_row(self, row):
+        self.stop()
+"""
+
+
+@pytest.mark.end_to_end
+def test_a_callback_ends_a_run_which_plays_without_it(start, folder):
+    """So the command that evaluates it need not trust the callback's module."""
+    (folder / "stops.py").write_text(STOPS)
+    out, _ = train(start, folder, "--callbacks=stops:Stops", frames=1_000_000)
+    (line,) = [line for line in out.splitlines() if line.startswith("to evaluate:")]
+    assert "--trust_level_module" not in line
+    (folder / "stops.py").unlink()
+    flags = [word for word in shlex.split(line) if word.startswith("--")]
+    flags = ["--test_num_episodes=2", *(flag for flag in flags if flag != "--video")]
+    code, played, err = start(*flags, cwd=folder).wait()
+    assert code == 0, err
+    assert "2 games, sampled actions: mean" in played
 
 
 BROKEN = """
