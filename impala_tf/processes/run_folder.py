@@ -121,7 +121,7 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     """Returns the environment frames of the run in the folder; 0 if there is none.
 
     Prints what a user should know about resuming it: the checkpoint, damaged ones, and the
-    `changes`.
+    `changes`. Of a run that has all its frames, which is not resumed, only the damaged ones.
 
     Args:
       config: the run's.
@@ -145,7 +145,7 @@ def frames_so_far(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> int:
     for path, reason in found.damaged.items():
         print(checkpoint_files.damage_line(path, reason, found.path))
     frames: int = found.state["counters"]["environment_frames"]
-    if frames:
+    if 0 < frames < config.run.total_environment_frames:
         print(resume_message(found.path, frames))
         for change in changes(saved, config, frames):
             print(change)

@@ -104,6 +104,21 @@ def test_a_complete_run_is_not_trained_further(run_here, copied_run):
 
 
 @SHARES_THE_TRAINED_RUN
+def test_a_run_with_more_frames_than_asked_for_is_only_called_complete(run_here, copied_run):
+    """It said that it resumed, and at which learning rate, although nothing was to be trained."""
+    shorter = (*TRAINED, "--total_environment_frames=1000", f"--logdir={copied_run}")
+    code, out, err = run_here(*shorter)
+    assert code == 0, err
+    complete, advice = out.splitlines()
+    assert complete.endswith("this run is complete (320,000 frames; you asked for 1,000).")
+    assert advice.startswith("To train longer, ")
+    code, out, err = run_here(*shorter, "--dry_run")
+    assert code == 0, err
+    assert "resuming" not in out and "before, they ended" not in out
+    assert "320,000 of 1,000 frames so far" in out
+
+
+@SHARES_THE_TRAINED_RUN
 @pytest.mark.parametrize(
     ("given", "trained"),
     [
