@@ -46,8 +46,7 @@ def plain_line(status: Status | None, frames_per_s: float) -> str:
     parts += [f"evaluation {text}" for text in filter(None, [evaluation(status)])]
     parts += _known(row, policy_lag_mean="lag {:.1f}", learner_idle_fraction="learner idle {:.0%}")
     parts += troubles(status)
-    left = _time_left(status, frames_per_s)
-    return ", ".join(parts + ([f"{left} left"] if left else []))
+    return ", ".join([*parts, *filter(None, [_remaining(status, frames_per_s)])])
 
 
 def _known(row: Row, **forms: str) -> list[str]:
@@ -183,11 +182,23 @@ def _share(status: Status) -> float:
     return min(1.0, math.floor(share * 100) / 100)
 
 
-def _time_left(status: Status, frames_per_s: float) -> str:
-    if status["state"] != "training" or frames_per_s <= 0 or status.get("starving_since_unix_s"):
+def _remaining(status: Status, frames_per_s: float) -> str:
+    """Returns how long training still takes, or what the run waits for after it; '': unknown."""
+    if status["state"] != "training":
         return ""
     left = status["total_environment_frames"] - status["environment_frames"]
-    return duration(max(0.0, left / frames_per_s))
+    if left <= 0:
+        return "" if _is_saved(status) else "writing the last checkpoint"
+    if frames_per_s <= 0 or status.get("starving_since_unix_s"):
+        return ""
+    return f"{duration(left / frames_per_s)} left"
+
+
+def _is_saved(status: Status) -> bool:
+    """Tells whether the newest checkpoint has all that was trained."""
+    checkpoint = status["checkpoint"]
+    frames = status["environment_frames"]
+    return checkpoint is not None and checkpoint["environment_frames"] >= frames
 
 
 def _mean(value: float) -> str:
@@ -217,7 +228,7 @@ def evaluation(status: Status) -> str:
 
 def _progress(status: Status, frames_per_s: float) -> Table:
     frames, total = status["environment_frames"], status["total_environment_frames"]
-    left = _time_left(status, frames_per_s)
+    remaining = _remaining(status, frames_per_s)
     line = Table.grid(padding=(0, 2), expand=True)
     line.add_column(no_wrap=True)
     line.add_column(ratio=1)
@@ -225,7 +236,7 @@ def _progress(status: Status, frames_per_s: float) -> Table:
     line.add_row(
         Text(status["state"], style=_STATE_STYLES.get(status["state"], "yellow")),
         ProgressBar(total=total, completed=min(frames, total)),
-        f"{_share(status):.0%}" + (f", {left} left" if left else ""),
+        ", ".join(filter(None, [f"{_share(status):.0%}", remaining])),
     )
     return line
 

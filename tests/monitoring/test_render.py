@@ -153,6 +153,20 @@ def test_no_time_is_left_while_nothing_is_learned() -> None:
     assert "left" not in plain_line(a_status(starving_since_unix_s=NOW_S), 12049.0)
 
 
+def test_after_the_last_frame_the_last_checkpoint_is_what_remains() -> None:
+    """On a full disk it is tried for half a minute, in which 0 s were said to be left."""
+    over = a_status(environment_frames=10_000_128)
+    for said in (plain_line(over, 12049.0), shown(over, width=100)):
+        assert "100%" in said
+        assert "writing the last checkpoint" in said
+        assert " left" not in said
+    saved = a_status(
+        environment_frames=10_000_128,
+        checkpoint={"path": "runs/x/checkpoints/ckpt-1", "environment_frames": 10_000_128},
+    )
+    assert plain_line(saved, 12049.0).endswith("learner idle 4%")
+
+
 def test_a_replay_is_shown_while_it_fills_and_afterwards():
     """Nothing is learned for a while at first, which looks like a run that hangs."""
     replay = {"steps": 6_000, "capacity": 200_000, "missing": 14_000}

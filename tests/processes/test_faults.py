@@ -55,6 +55,21 @@ def test_a_stop_on_a_full_disk_says_what_is_lost(
     assert "No space left on device; the last good checkpoint is" in err
 
 
+def test_a_run_that_ends_on_a_full_disk_says_what_it_waits_for(
+    small_disk: Path, start: Callable[..., Run]
+) -> None:
+    """It said that 0 s were left, for half a minute."""
+    logdir = small_disk / "run"
+    run = start(*FLAGS, "--total_environment_frames=20000", f"--logdir={logdir}")
+    run.wait_until(lambda: checkpointed_frames(logdir) > 0 and len(rows(logdir)) > 2)
+    fill(small_disk)
+    code, out, err = run.wait()
+    assert code == 1, err + out
+    (*_, line) = [line for line in out.splitlines() if "writing the last checkpoint" in line]
+    assert "No space left on device" in line
+    assert " 0 s left" not in out
+
+
 def cannot_write(logdir: Path) -> bool:
     """Tells whether a run says that it cannot write: its disk is full."""
     trouble = status(logdir).get("storage_trouble")
