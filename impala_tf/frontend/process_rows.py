@@ -101,7 +101,7 @@ def _rates(answers: Answers) -> dict[str, tuple[str, str]]:
             found[each["name"]] = each["agent_steps_per_s"], each["parameter_lag"]
         for each in status["learners"] or ([{"learner": 0, **row}] if row else []):
             name = f"learner-{each['learner']}"
-            found[name] = each["agent_steps_per_s"], each["policy_lag_mean"]
+            found[name] = each["agent_steps_per_s"], each.get("policy_lag_mean")
     return {
         name: ("" if rate is None else f"{rate:,.0f}", "" if lag is None else f"{lag:.1f}")
         for name, (rate, lag) in found.items()

@@ -11,7 +11,7 @@ import numpy as np
 
 from impala_tf.learner.peers import ControlFlags, Peers
 from impala_tf.learner.unroll_queue import Batches
-from impala_tf.learner.update import Learner
+from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.types import Sent
 
@@ -104,7 +104,11 @@ class TrainingLoop:
         self, batch: Sent | None, has_batch: list[bool], idle_s: float, flags: ControlFlags
     ) -> None:
         learner = self._learner
-        stats = learner.update(batch, has_batch, self._peers.steps)
+        try:
+            stats = learner.update(batch, has_batch, self._peers.steps)
+        except NotFiniteError:
+            self._write_row()  # of what was skipped; all learners raise at the same step
+            raise
         self._peers.works()
         self._recorder.record_update(stats, idle_s, learner.all_reduce_s)
         self._publish(learner.parameter_version, learner.parameters())

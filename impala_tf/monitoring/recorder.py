@@ -71,6 +71,7 @@ class RunRecorder:
         self._actor_memory_mb = 0.0
         self._actor_shares: list[dict[str, float]] = []
         self._refused = self._stale = 0
+        self._updates_skipped = 0  # at the last row
         self._wall_time_s = 0.0
         self.last_row: dict[str, Any] | None = None
         self.begin(0, 0)
@@ -161,15 +162,19 @@ class RunRecorder:
         return part
 
     def write_row(self, intervals: list[dict[str, Any]], progress: Progress) -> None:
-        """Writes a row from all learners' parts, unless there was no update since the last row."""
+        """Writes a row from all learners' parts, unless there was no update since the last row.
+
+        Of updates that were all skipped, a row has no statistics, and says how many these are.
+        """
         for part in intervals:
             for episode in part["episodes"]:
                 self._window.add(Episode(*episode))
         for breakdown in self._breakdowns:
             breakdown.add_episodes(intervals)
         stats = [part["stats"] for part in intervals if part["stats"]]
-        if not stats:
+        if not stats and progress.updates_skipped == self._updates_skipped:
             return
+        self._updates_skipped = progress.updates_skipped
         self._wall_time_s = time.monotonic() - self._resumed_at
         row = {
             "wall_time_s": self._wall_time_s,

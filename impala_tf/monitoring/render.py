@@ -42,9 +42,12 @@ def plain_line(status: Status | None, frames_per_s: float) -> str:
     state = "" if status["state"] == "training" else f"{status['state']}: "
     parts = [f"{state}{_share(status):.0%} {frames:,} of {total:,} frames"]
     parts += _known(row, agent_steps_per_s="{:,.0f} agent steps/s", frames_per_s="{:,.0f} frames/s")
-    parts.append(f"return {mean_return(row)}" if row.get("episodes") else "no episode finished yet")
+    if row:
+        has_return = row.get("episodes")
+        parts.append(f"return {mean_return(row)}" if has_return else "no episode finished yet")
     parts += [f"evaluation {text}" for text in filter(None, [evaluation(status)])]
     parts += _known(row, policy_lag_mean="lag {:.1f}", learner_idle_fraction="learner idle {:.0%}")
+    parts += filter(None, [skipped(row)])
     parts += troubles(status)
     return ", ".join([*parts, *filter(None, [_remaining(status, frames_per_s)])])
 
@@ -212,6 +215,15 @@ def mean_return(row: Mapping[str, Any]) -> str:
     return f"{_mean(row['episode_return_mean'])} ({of})"
 
 
+def skipped(row: Mapping[str, Any]) -> str:
+    """Returns how many updates were skipped, and why; '' if none were."""
+    updates = row.get("updates_skipped")
+    if not updates:
+        return ""
+    what = "1 update" if updates == 1 else f"{updates:,} updates"
+    return f"{what} skipped for gradients that were not finite"
+
+
 def evaluation(status: Status) -> str:
     """Returns the newest result of --eval_every in short; '' if there is none."""
     last = status.get("evaluation")
@@ -281,6 +293,7 @@ def _row_lines(status: Status) -> dict[str, str]:
         "limited by": "{} ({})".format(*limit) if limit else "",
         "learner": f"idle {number('learner_idle_fraction', '.0%')},"
         f" queue {number('queue_size', '.0f')} of {status['queue_capacity']} unrolls",
+        "updates": skipped(row),
     }
 
 

@@ -179,7 +179,7 @@ class LearnerRows(Breakdown):
             {
                 "learner": number,
                 "batches": part["batches"],
-                **_speed(total, part["batches"] / batches),
+                **_speed(total, part["batches"] / batches if batches else None),
                 **self._window(number).row(),
                 **{name: {**part["stats"], **part}.get(name) for name in OF_LEARNER},
             }
@@ -256,7 +256,10 @@ def is_normalized(rows: Sequence[Mapping[str, Any]]) -> bool:
     return all(row.get("normalized_return_mean") not in (None, "") for row in rows)
 
 
-def _speed(total: Row, share: float) -> dict[str, float | None]:
-    """Returns a learner's share of the rates of all."""
+def _speed(total: Row, share: float | None) -> dict[str, float | None]:
+    """Returns a learner's share of the rates of all; None: it is not known."""
     rates = {name: total[name] for name in ("agent_steps_per_s", "frames_per_s")}
-    return {name: None if rate is None else share * rate for name, rate in rates.items()}
+    return {
+        name: None if rate is None or share is None else share * rate
+        for name, rate in rates.items()
+    }

@@ -20,6 +20,7 @@ from impala_tf.machine import certificates, process_logs
 from impala_tf.machine.node import Node, is_learner, run_end_command
 from impala_tf.machine.supervision import Command, ProcessState, SupervisedProcess
 from impala_tf.monitoring import render, status, wandb_writer
+from impala_tf.monitoring.metrics import Row
 from impala_tf.processes import mirroring, run_folder, tensorflow_startup, training_videos
 from impala_tf.processes.common import credentials_dir, logdir_of, resolve
 
@@ -236,13 +237,12 @@ class LocalTraining:
         if last is None:
             return "nothing was trained"
         frames = f"{last['environment_frames']:,} of {last['total_environment_frames']:,} frames"
-        row = last["row"] or {}
-        games = "no episode finished"
-        if row.get("episode_return_mean") is not None:
-            games = f"mean return {render.mean_return(row)}"
-        evaluated = render.evaluation(last)
-        more = f", evaluation {evaluated}" if evaluated else ""
-        return f"{last['state']}: {frames}, {games}{more}"
+        row, evaluated = last["row"], render.evaluation(last)
+        return ", ".join([
+            f"{last['state']}: {frames}",
+            *(_found(row) if row else ()),  # before the first row, nobody knows
+            *([f"evaluation {evaluated}"] if evaluated else ()),
+        ])  # fmt: skip
 
 
 def _commands(config: Config, logdir: Logdir, environment: Mapping[str, str]) -> list[Command]:
@@ -267,6 +267,14 @@ def _commands(config: Config, logdir: Logdir, environment: Mapping[str, str]) ->
     )
     actors = range(config.process.num_actors)
     return [learner, *(command("actor", task) for task in actors)]
+
+
+def _found(row: Row) -> list[str]:
+    """Returns what a run's last row of metrics says about how well it went."""
+    games = "no episode finished"
+    if row.get("episode_return_mean") is not None:
+        games = f"mean return {render.mean_return(row)}"
+    return [games, *filter(None, [render.skipped(row)])]
 
 
 def _learner(node: Node) -> SupervisedProcess:

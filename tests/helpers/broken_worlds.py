@@ -116,6 +116,14 @@ class BrokenOnceCartPole(FaultyCartPole):
         return super().step(action)
 
 
+class HugeRewardsCartPole(CartPoleEnv):
+    """Gives rewards whose squares are infinite in float32."""
+
+    def step(self, action: Any) -> Any:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, 1e30, terminated, truncated, info
+
+
 class Hanging(Pictures):
     """Takes an hour for a step."""
 
@@ -190,6 +198,7 @@ register("FaultyCartPole-v1", FaultyCartPole, max_episode_steps=500)
 register("BrokenSixTimesCartPole-v1", BrokenSixTimesCartPole, max_episode_steps=500)
 register("BrokenAtOnceCartPole-v1", FaultyCartPole, kwargs={"at_step": 3})
 register("BrokenOnceCartPole-v1", BrokenOnceCartPole, max_episode_steps=500)
+register("HugeRewardsCartPole-v1", HugeRewardsCartPole, max_episode_steps=500)
 register("Hanging-v0", Hanging)
 register("Blind-v0", Blind)
 register("NeedsUninstalled-v0", NeedsUninstalled)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from impala_tf.learner.update import MAX_SKIPPED_IN_A_ROW, Learner, NotFiniteError
 from impala_tf.types import Unroll
 from tests.helpers.learners import batch, make
+from tests.learner.test_training_loop import FakeLearner, World
 
 STATISTICS = {
     "observation_normalization": "elementwise",
@@ -55,6 +56,23 @@ def test_training_that_has_broken_down_ends() -> None:
         for _ in range(MAX_SKIPPED_IN_A_ROW):
             learner.update(bad)
     assert learner.not_finite() == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_training_that_has_broken_down_writes_a_row(rank: int) -> None:
+    """It says how many updates were skipped. All learners take part in it."""
+
+    class Breaks(FakeLearner):
+        def update(self, *arrival: Any) -> Any:
+            if self.learner_updates == 2:
+                raise NotFiniteError("20 updates in a row")
+            return super().update(*arrival)
+
+    world = World(Breaks(total=100), rank=rank)
+    with pytest.raises(NotFiniteError):
+        world.run()
+    expected = [("gather", 2), ("row", 2)]
+    assert world.of_kind("gather", "row", "checkpoint") == expected[: 2 - rank]
 
 
 def test_good_updates_between_bad_ones_keep_it_going() -> None:

@@ -26,7 +26,9 @@ def start(folder: Path, size: int, state: dict[str, Any] | None = None) -> list[
     return [first, *(RunRecorder({}, lambda: 7, 10.0) for _ in range(size - 1))]
 
 
-def write(group: list[RunRecorder], clock: Clock, updates: int, batches: list[int]) -> None:
+def write(
+    group: list[RunRecorder], clock: Clock, updates: int, batches: list[int], skipped: int = 0
+) -> None:
     """Writes a row of ten seconds; learner K had batches[K] batches and as many episodes."""
     for rank, (one, count) in enumerate(zip(group, batches, strict=True)):
         for _ in range(count):
@@ -41,7 +43,7 @@ def write(group: list[RunRecorder], clock: Clock, updates: int, batches: list[in
         environment_frames=400 * updates,
         learning_rate=0.1,
         entropy_cost=0.01,
-        updates_skipped=0,
+        updates_skipped=skipped,
     )
     group[0].write_row(parts, progress)
 
@@ -87,6 +89,14 @@ def test_the_row_of_a_learner_without_a_batch_says_so(tmp_path: Path, clock: Clo
     assert (starved["batches"], starved["agent_steps_per_s"]) == ("0", "0")
     assert (starved["episodes"], starved["episode_return_mean"]) == ("0", "")
     assert starved["policy_lag_mean"] == ""
+
+
+def test_where_all_updates_were_skipped_the_rates_of_a_learner_are_not_known(
+    tmp_path: Path, clock: Clock
+) -> None:
+    write(start(tmp_path, 2), clock, 4, [0, 0], skipped=4)
+    assert [row["batches"] for row in rows(tmp_path)] == ["0", "0"]
+    assert [row["agent_steps_per_s"] for row in rows(tmp_path)] == ["", ""]
 
 
 def test_a_single_learner_has_no_such_file(tmp_path: Path, clock: Clock) -> None:

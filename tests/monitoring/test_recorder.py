@@ -57,14 +57,14 @@ def stats(value: float, lag: float = 0.0) -> PolicyStats:
     )
 
 
-def progress(updates: int) -> Progress:
+def progress(updates: int, skipped: int = 0) -> Progress:
     return Progress(
         learner_updates=updates,
         agent_steps=100 * updates,
         environment_frames=400 * updates,
         learning_rate=0.5 / updates,
         entropy_cost=0.01,
-        updates_skipped=0,
+        updates_skipped=skipped,
     )
 
 
@@ -141,6 +141,21 @@ def test_without_an_update_there_is_no_row_and_episodes_are_kept(clock: Clock) -
     clock.now += 10.0
     one.write_row([one.interval()], progress(1))
     assert [(row["episodes"], row["episode_return_mean"]) for row in rows.rows] == [(2, 2.0)]
+
+
+def test_updates_that_were_all_skipped_have_a_row(clock: Clock) -> None:
+    """A run in which all of them are looked as if none of its episodes had finished."""
+    rows = Rows()
+    one = recorder(rows)
+    for skipped in (3, 5, 5):  # nothing happens after the second row
+        one.record_update(None, idle_s=1.0)
+        one.record_episodes([Episode(4.0, 1)])
+        clock.now += 10.0
+        one.write_row([one.interval()], progress(skipped, skipped))
+    assert [row["updates_skipped"] for row in rows.rows] == [3, 5]
+    assert [row["episodes"] for row in rows.rows] == [1, 2]
+    assert rows.rows[0]["episode_return_mean"] == 4.0
+    assert "loss_total" not in rows.rows[0]
 
 
 def test_a_learner_without_an_update_does_not_change_the_means(clock: Clock) -> None:

@@ -182,13 +182,22 @@ def test_a_replay_is_shown_while_it_fills_and_afterwards():
 def test_the_plain_line_leaves_out_missing_values():
     assert plain_line(None, 0.0) == "starting: waiting for the learner"
     assert plain_line(STARTING, 0.0) == "starting: waiting for the first unrolls"
-    assert plain_line(a_status(row=None), 0.0) == (
-        "12% 1,228,800 of 10,000,000 frames, no episode finished yet"
+    assert plain_line(a_status(row=None), 0.0) == ("12% 1,228,800 of 10,000,000 frames"), (
+        "nobody knows how many episodes have finished"
     )
     one = a_status(state="stopping", row={"episodes": 1, "episode_return_mean": 0.5})
     assert plain_line(one, 12049.0) == (
         "stopping: 12% 1,228,800 of 10,000,000 frames, return 0.50 (last 1 episode)"
     )
+
+
+def test_updates_that_were_skipped_are_shown() -> None:
+    """A run that learns nothing looks like any other."""
+    row = {"episodes": 0, "episode_return_mean": None, "updates_skipped": 1200}
+    skipping, once = a_status(row=row), a_status(row={**row, "updates_skipped": 1})
+    assert "no episode finished yet, 1,200 updates skipped for" in plain_line(skipping, 0.0)
+    assert "1,200 updates skipped for gradients that were not finite" in shown(skipping)
+    assert "1 update skipped for" in plain_line(once, 0.0)
 
 
 def test_a_run_is_not_called_complete_before_it_is():

@@ -87,3 +87,25 @@ def test_a_run_whose_environments_broke_once_ends_well(
     assert "the pole is broken; made again in" in log
     assert "the run is over" in log and "Traceback" not in log.partition("made again")[2], log
     assert "actor-0 finished: done" in log, log
+
+
+@pytest.mark.parametrize(("frames", "code"), [(1500, 0), (1_000_000, 1)])
+def test_a_run_whose_updates_were_all_skipped_says_so(
+    start: Callable[..., Run], tmp_path: Path, frames: int, code: int
+) -> None:
+    """It said that no episode had finished, and only its log had the reason."""
+    run = start(
+        "--level_name=tests.helpers.broken_worlds:HugeRewardsCartPole-v1",
+        f"--total_environment_frames={frames}",
+        "--num_actors=1",
+        f"--logdir={tmp_path}",
+    )
+    status, out, err = run.wait()
+    assert status == code, out + err
+    last = rows(tmp_path)[-1]
+    assert int(last["updates_skipped"]) == int(last["learner_updates"]) > 0
+    assert int(last["episodes"]) > 0
+    assert "no episode finished" not in out
+    skipped = f"{last['updates_skipped']} updates skipped for gradients that were not finite"
+    end = r"^(done|failed): [\d,]+ of [\d,]+ frames, mean return [^%]+, "
+    assert re.search(end + skipped, out, re.MULTILINE), out
