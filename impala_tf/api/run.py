@@ -107,6 +107,11 @@ class Run:
             row.get("episode_return_mean"),
         )
 
+    @property
+    def end_reason(self) -> str:
+        """What ended the run before its last frame: a flag or a callback; '' if nothing did."""
+        return self._training.end_reason
+
     def metrics(self) -> Any:
         """Returns the rows of metrics.csv so far; impala_tf/monitoring/metrics.py explains them.
 
@@ -181,7 +186,7 @@ class Run:
                 training.close()
                 try:
                     if display:
-                        display.stop(training.final_line())
+                        display.stop(training.final_lines())
                 finally:
                     training.run_end_command()
             training.raise_if_refused()

@@ -138,7 +138,9 @@ class Monitor:
         node = record.first_learner()
         if ended_well:
             is_done = all(state.state == "finished" for state in learners.values())
-            return 0, f"{'done' if is_done else 'stopped'}; logdir {node.logdir} on {node.name}"
+            why = (self._status or {}).get("end_reason")
+            end = f"done: {why}" if why else "done" if is_done else "stopped"
+            return 0, f"{end}; logdir {node.logdir} on {node.name}"
         failed = {n: each for n, each in learners.items() if each.state not in ENDED_WELL}
         why = "; ".join(f"{n} {each.state}: {each.detail}" for n, each in failed.items())
         first = next(iter(failed), "NAME")
@@ -222,6 +224,8 @@ class Monitor:
             self._notes.append(f"{name}: has rebooted; its processes were started again")
             return
         self._revive(name, runner, seen, seen.state)
+        if 0 in seen.statuses:  # before its states: `_result` says what a run that is over has said
+            self._status = seen.statuses[0]
         for process in seen.state.processes.values():
             before = self._states.get(process.name)
             if process.restarts > (before.restarts if before else 0):
@@ -230,5 +234,3 @@ class Monitor:
             if process.state in _FAILED and (before is None or before.state not in _FAILED):
                 self._notes.append(f"{process.name} on {name} {process.state}: {process.detail}")
             self._states[process.name] = process
-        if 0 in seen.statuses:
-            self._status = seen.statuses[0]

@@ -120,6 +120,12 @@ def steps_per_s(record: Record, answers: Answers) -> float | None:
     return row["agent_steps_per_s"] if row and is_running else None
 
 
+def end_reason(answers: Answers) -> str:
+    """Returns why the run was done before its last frame, as learner 0 says; '' if it was not."""
+    reasons = (status.get("end_reason") for status in _statuses(answers))
+    return next(filter(None, reasons), "")
+
+
 def _contacts(answers: Answers) -> dict[str, str]:
     """Returns how long ago learners and actors were last heard from, in words."""
     found = {}

@@ -25,7 +25,14 @@ from impala_tf.frontend.look import Look, look
 from impala_tf.frontend.node.state import log_path, supervisor_log
 from impala_tf.frontend.parallel import Machines, connected
 from impala_tf.frontend.plan import NodeSpec, Plan
-from impala_tf.frontend.process_rows import COLUMNS, Answers, orphans, rows_of, steps_per_s
+from impala_tf.frontend.process_rows import (
+    COLUMNS,
+    Answers,
+    end_reason,
+    orphans,
+    rows_of,
+    steps_per_s,
+)
 from impala_tf.frontend.record import Record, load
 from impala_tf.frontend.ssh_login import SshConnector
 from impala_tf.machine.supervision import OVER
@@ -84,6 +91,8 @@ def show_status(
         console.print(_table_of(rows))
     else:
         _print_line(console, "no process needs attention")
+    if reason := end_reason(answers):
+        _print_line(console, f"the run is done: {reason}")
     if waiting := orphans(record, answers):
         stop = user_commands.frontend("stop", f"--logdir={logdir}")
         line = f"no learner is left, but {waiting} actor(s) wait for one; stop them with {stop}"

@@ -39,16 +39,32 @@ def mean_return(row: Mapping[str, Any]) -> Score | None:
 
 
 class StopAtReturn(Callback):
-    """--stop_at_return."""
+    """--stop_at_return.
 
-    def __init__(self, wanted: float, score_of: ScoreOf = mean_return) -> None:
-        self._wanted, self._score_of = wanted, score_of
+    Args:
+      wanted: its value.
+      score_of: what is compared.
+      name: of the score, in words.
+
+    Attributes:
+      reason: that it stops the run, with the score; '' before.
+    """
+
+    def __init__(
+        self, wanted: float, score_of: ScoreOf = mean_return, name: str = "mean return"
+    ) -> None:
+        self._wanted, self._score_of, self._name = wanted, score_of, name
+        self.reason = ""
 
     def on_row(self, row: Mapping[str, Any]) -> None:
         """Stops if the score is high enough, and over enough games."""
+        if self.stopping:  # a last row follows
+            return
         score = self._score_of(row)
         if score is not None and score.games >= GAMES and score.mean >= self._wanted:
-            _log.info("the mean return is %.2f: --stop_at_return is reached", score.mean)
+            flag = f"--stop_at_return={self._wanted:.12g}"
+            self.reason = f"{flag} is reached: the {self._name} is {score.mean:.6g}"
+            _log.info("%s", self.reason)
             self.stop()
 
 
@@ -140,6 +156,15 @@ class Callbacks:
     def stopping(self) -> bool:
         """Whether the run should end."""
         return bool(self.failure) or any(each.stopping for each in self._callbacks)
+
+    @property
+    def end_reason(self) -> str:
+        """Which callback has asked to end the run, in words; '' if none has."""
+        for each in self._callbacks:
+            if each.stopping:
+                own = f"--callbacks: {type(each).__qualname__} has called stop()"
+                return each.reason if isinstance(each, StopAtReturn) else own
+        return ""
 
     def on_update(self, statistics: Any) -> None:
         """Tells of an update; `statistics` is a NamedTuple of numbers, or None."""
@@ -239,10 +264,11 @@ def of_run(
       ConfigError: as `load`.
     """
     name = "episode_return_mean" if of_levels is None else "mean_over_levels"
+    in_words = "mean return" if of_levels is None else "mean over the levels"
     score_of = of_levels or mean_return
     others: list[Callback] = [KeepBest(logdir, score_of, name), *more]
     if run.stop_at_return is not None:
-        others.append(StopAtReturn(run.stop_at_return, score_of))
+        others.append(StopAtReturn(run.stop_at_return, score_of, in_words))
     return Callbacks(load(run), others, logdir, tensorboard.add)
 
 

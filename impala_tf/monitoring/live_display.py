@@ -87,12 +87,12 @@ class Display:
         self.say(f"{moment} {text}")
 
     def say(self, line: str) -> None:
-        """Prints a line; it stays above the live panel."""
+        """Prints a line, or several; it stays above the live panel."""
         with self._writing():
             self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
-    def stop(self, final_line: str) -> None:
-        """Ends the display; the last status stays on the screen, with `final_line` below it."""
+    def stop(self, final_lines: str) -> None:
+        """Ends the display; the last status stays on the screen, with `final_lines` below it."""
         status = self._read()
         if self._live is not None:
             live, self._live = self._live, None
@@ -102,7 +102,7 @@ class Display:
                 live.stop()
         elif status is not None and status["row"] is not None:
             self._print_line(status)
-        self.say(final_line)
+        self.say(final_lines)
 
     def _read(self) -> Status | None:
         self._status = status = self._source() or self._status

@@ -96,6 +96,7 @@ class Status(TypedDict):
     refused_actor: NotRequired[str]  # who was refused in the last minute, and why; '': nobody
     replay: NotRequired[ReplayStatus | None]  # None: the algorithm has none
     evaluation: NotRequired[EvaluationStatus | None]  # None: --eval_every has no result yet
+    end_reason: NotRequired[str]  # why it is done before its last frame; '': it is not
     pid: NotRequired[int]  # `write_status` fills in these three
     updated_unix_s: NotRequired[float]
     updated_uptime_s: NotRequired[float]  # on this machine's monotonic clock, which is never set

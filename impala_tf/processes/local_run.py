@@ -76,7 +76,7 @@ def _train(training: LocalTraining) -> int:
     finally:
         training.close()
         try:
-            display.stop(training.final_line())
+            display.stop(training.final_lines())
         finally:
             training.run_end_command()
     training.raise_if_refused()

@@ -79,6 +79,7 @@ class LocalTraining:
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._held = contextlib.ExitStack()
         self._node: Node | None = None
+        self._hours_passed = ""
 
     def claim(self) -> None:
         """Takes the run's folder, so that no other run of this machine can use it until `close`.
@@ -150,7 +151,8 @@ class LocalTraining:
           note: called with a line for each event that a user should see.
         """
         if not self.node.stopping and self.node.is_late:
-            note(f"--max_hours={self.config.cluster.max_hours:g} have passed: stopping")
+            self._hours_passed = f"--max_hours={self.config.cluster.max_hours:g} have passed"
+            note(f"{self._hours_passed}: stopping")
             self.node.stop()
         self.node.tick()
         # While the run stops, processes end as they should.
@@ -229,8 +231,19 @@ class LocalTraining:
             " to start again, --fresh."
         )
 
-    def final_line(self) -> str:
-        """Returns how far the run came, in a line."""
+    @property
+    def end_reason(self) -> str:
+        """Which flag or callback ended the run before its last frame; '' if none has."""
+        last = status.read_status(self.logdir.status(), status.PATIENCE_S)
+        return self._hours_passed or (last.get("end_reason", "") if last else "")
+
+    def final_lines(self) -> str:
+        """Returns why the run ended, if something ended it early, and how far it came."""
+        # That --max_hours have passed was noted when it stopped.
+        reason = "" if self._hours_passed else self.end_reason
+        return "\n".join(filter(None, [reason, self._how_far()]))
+
+    def _how_far(self) -> str:
         last = status.read_status(self.logdir.status(), status.PATIENCE_S)
         if last is None and self.frames:
             return f"stopped: nothing was added to the run's {self.frames:,} frames"

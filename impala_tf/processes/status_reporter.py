@@ -144,7 +144,14 @@ class StatusReporter:
             else status.CheckpointStatus(
                 path=checkpoint, environment_frames=parts.run_state.saved_frames
             ),
+            end_reason=self._end_reason(state),
         )
+
+    def _end_reason(self, state: status.State) -> str:
+        """Returns why the run is done before its last frame; '': it is not."""
+        frames = self._parts.learner.environment_frames
+        is_early = frames < self._parts.config.run.total_environment_frames
+        return self._parts.callbacks.end_reason if state == "done" and is_early else ""
 
     def _evaluation(self, state: status.State) -> status.EvaluationStatus | None:
         """Returns the newest result of --eval_every, and whether the run's end awaits another."""

@@ -165,7 +165,7 @@ def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, cap
 
     total = stopped.frames + 100_000
     resumed = impala.train(CARTPOLE, total_environment_frames=total, **flags)
-    assert resumed.progress.state == "done"
+    assert (resumed.progress.state, resumed.end_reason) == ("done", "")
     assert "done: 100%" in capfd.readouterr().out
     table = resumed.metrics()
     frames = np.asarray(table["environment_frames"])
@@ -202,6 +202,11 @@ def test_a_run_can_be_watched_stopped_resumed_loaded_and_evaluated(tmp_path, cap
     # The same policy in the same level: an agent that acts at random has 22.
     assert np.mean(lengths) > 30
     assert played.mean > 30
+
+    ended = impala.train(CARTPOLE, total_environment_frames=10 * total, stop_at_return=1.0, **flags)
+    reason = "--stop_at_return=1 is reached: the mean return is "
+    assert ended.end_reason.startswith(reason)
+    assert f"\n{reason}" in capfd.readouterr().out
 
 
 SCRIPT = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
 import shutil
 
@@ -57,7 +58,9 @@ def test_a_torso_an_algorithm_and_a_callback_of_ones_own(start, folder):
 @pytest.mark.long
 def test_a_run_ends_at_a_return_and_keeps_its_best_checkpoint(start, folder):
     out, _ = train(start, folder, "--stop_at_return=50", frames=1_000_000)
-    assert "done: " in out
+    end = r"^--stop_at_return=50 is reached: the mean return is ([\d.]+)\ndone: [\d,]+ of 1,000,000"
+    (mean,) = re.findall(end, out, re.MULTILINE)
+    assert float(mean) >= 50
     (best,) = (folder / "run" / "best").glob("ckpt-*")
     note = json.loads((folder / "run" / "best" / "best.json").read_text())
     assert note["episode_return_mean"] >= 45
@@ -82,6 +85,7 @@ def test_a_callback_ends_a_run_which_plays_without_it(start, folder):
     """So the command that evaluates it need not trust the callback's module."""
     (folder / "stops.py").write_text(STOPS)
     out, _ = train(start, folder, "--callbacks=stops:Stops", frames=1_000_000)
+    assert "\n--callbacks: Stops has called stop()\ndone: " in out
     (line,) = [line for line in out.splitlines() if line.startswith("to evaluate:")]
     assert "--trust_level_module" not in line
     (folder / "stops.py").unlink()

@@ -187,3 +187,18 @@ def test_ctrl_c_ends_a_command_on_the_machines(launched):
     front_end.send_signal(signal.SIGINT)
     assert front_end.wait(30) == 130
     wait_until(lambda: start_ticks(int(pid_file.read_text())) is None)
+
+
+def test_the_launcher_and_status_say_what_ended_a_run_early(run, capfd):
+    """Its frames are not why, and its log is on another machine."""
+    reason = "--stop_at_return=40 is reached: the mean return is 53.6"
+    (run.project / "reached").write_text(reason)
+
+    def finish(status):
+        if status is not None:
+            (run.project / "finish").touch()
+
+    assert run.launch(finish) == 0
+    assert run.display.final == f"done: {reason}; logdir {run.logdir} on this machine"
+    assert run.command("status") == 0
+    assert f"the run is done: {reason}\n" in capfd.readouterr().out

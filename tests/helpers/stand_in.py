@@ -37,6 +37,8 @@ while not stopping:
                   "logdir": logdir, "agent_steps": 1, "environment_frames": 1,
                   "total_environment_frames": 9, "frames_per_step": 1, "queue_capacity": 1,
                   "checkpoint": None, "pid": os.getpid(), "updated_uptime_s": time.monotonic()}
+        if os.path.exists("reached"):
+            status |= {"state": "done", "end_reason": open("reached").read()}
         with open(f"{logdir}/.{name}", "w") as file:
             json.dump(status, file)
         os.rename(f"{logdir}/.{name}", f"{logdir}/{name}")

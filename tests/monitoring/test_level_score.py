@@ -71,7 +71,7 @@ def test_the_best_checkpoint_and_an_early_end_follow_the_mean_over_the_levels(
     """A level gets worse while its games get longer, so that they are fewer."""
     levels = levels_of(tmp_path)
     best = KeepBest(Logdir(tmp_path), lambda row: levels.score(), "mean_over_levels")
-    end = StopAtReturn(0.7, lambda row: levels.score())
+    end = StopAtReturn(0.7, lambda row: levels.score(), "mean over the levels")
     ends: list[bool] = []
     end.stop = lambda: ends.append(True)  # type: ignore[method-assign]
     told = Told(best, end)
@@ -82,6 +82,7 @@ def test_the_best_checkpoint_and_an_early_end_follow_the_mean_over_the_levels(
         kept = {path.name for path in (tmp_path / "best").iterdir() if path.is_dir()}
         assert kept == {"ckpt-3" if name == "ckpt-3" else "ckpt-1"}
         assert bool(ends) == (name == "ckpt-3")
+    assert end.reason == "--stop_at_return=0.7 is reached: the mean over the levels is 0.7"
 
 
 def test_a_level_of_few_games_leaves_the_run_a_best_checkpoint(tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ def test_a_run_ends_after_its_hours_and_runs_the_end_command(start, tmp_path):
     )  # fmt: skip
     code, out, err = run.wait()
     assert code == 0, err
-    assert "--max_hours=0.004 have passed: stopping" in out
+    assert out.count("--max_hours=0.004 have passed: stopping") == 1
     assert told.read_text() == f"{logdir}\n"
     assert checkpointed_frames(logdir) == status(logdir).get("environment_frames", 0)
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from impala_tf.callbacks import Callback
+from impala_tf.learner.callbacks import Callbacks
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.peers import Peers
 from impala_tf.machine.process_lifetime import StopRequest
@@ -40,6 +42,34 @@ def test_a_run_that_ends_is_stopped_or_done(build: Build, frames_left: int, expe
             {"learner_updates": 1, "agent_steps": frames, "environment_frames": frames}
         )
     assert state(parts) == expected
+
+
+def test_a_run_that_a_callback_ended_says_so(build: Build) -> None:
+    """A mean return below --stop_at_return, which compares the levels, looked like a fault."""
+
+    class Ends(Callback):
+        stopping = True
+
+    def reason(end_early: bool, frames_left: int = 100) -> str:
+        parts = build()
+        parts = parts._replace(callbacks=Callbacks([Ends()], [], parts.logdir))
+        frames = parts.config.run.total_environment_frames - frames_left
+        counters: dict[str, float] = {
+            "learner_updates": 1,
+            "agent_steps": frames,
+            "environment_frames": frames,
+        }
+        with reporter(parts):
+            parts.learner.restore_counters(counters)
+            if end_early:
+                parts.learner.finish()
+        found = read_status(parts.logdir.status())
+        assert found is not None
+        return found["end_reason"]
+
+    assert reason(end_early=True).endswith("Ends has called stop()")
+    assert reason(end_early=False) == "", "it was stopped, and its callback too late"
+    assert reason(end_early=True, frames_left=0) == ""
 
 
 def test_a_run_whose_callback_raised_has_failed(build: Build) -> None:
