@@ -61,8 +61,8 @@ class ObservationNormalizer(snt.Module):
 def _compiled(shape: tuple[int, ...]) -> Callable[..., tf.Tensor]:
     """Returns `_normalized`, in one pass over the observations instead of four.
 
-    One for each shape: where one is traced for the shapes of several agents, TensorFlow warns. It
-    counts by code, which a partial function has not.
+    There is one for each shape: TensorFlow warns if a function is traced for the shapes of several
+    agents. It recognises a function by its code, and a partial function has none.
 
     Args:
       shape: an observation's.
