@@ -33,6 +33,8 @@ class ReportConfig:
     Default: the --logdir; if there are several, runs/report."""
     report_return: float | None = None
     """The report says how many frames and minutes the agents needed for this mean return.
+    Of several levels, it is in the unit of the report's returns: normalised, if each level has
+    such returns.
     Default: 80 % of the way from the first return to the best agent's final one."""
     report_videos: bool = True
     """Whether to play with each agent's newest checkpoint, and to show the first seconds."""

@@ -31,7 +31,8 @@ _GROUPS: dict[str, dict[str, str]] = {
         "loss_baseline": "half the squared error of the baseline, likewise",
         "entropy": "entropy of the policy in nats, mean over the steps",
         "entropy_cost": "weight of the entropy in the next update",
-        "explained_variance": "of the value targets: 1 is a perfect baseline, 0 a constant",
+        "explained_variance": "of the value targets: 1 is a perfect baseline, 0 a constant"
+        " of each level",
         "advantage_rms": "root mean square of the advantages, before scaling",
     },
     "q": {

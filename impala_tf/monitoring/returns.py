@@ -82,7 +82,7 @@ def of_rows(rows: Sequence[Row], metrics: Path) -> dict[Kind, list[Point]]:
     pairs = [(row, moments[_moment(row)]) for row in games if _moment(row) in moments]
     pairs = [(row, levels) for row, levels in pairs if mean_over_levels(levels) is not None]
     found = {Kind.LEVELS: list(_points(pairs, "episode_return_mean")), **found}
-    if all(is_normalized(levels) for _, levels in pairs):
+    if pairs and all(is_normalized(levels) for _, levels in pairs):
         found = {Kind.NORMALIZED: list(_points(pairs, "normalized_return_mean")), **found}
     return found
 
@@ -97,12 +97,13 @@ def _points(pairs: Sequence[tuple[Row, Sequence[Row]]], column: str) -> Iterator
 def _levels_of(path: Path) -> dict[tuple[str, str], list[Row]]:
     """Returns the levels' rows at each moment at which all have one; {} if there is no file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
         return {}
     moments: dict[tuple[str, str], list[Row]] = {}
     # A last line that is cut may look whole: its last cell, the normalised return, may be empty.
-    for row in csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])):
+    text = data[: data.rfind(b"\n") + 1].decode("utf-8")
+    for row in csv.DictReader(io.StringIO(text)):
         moments.setdefault(_moment(row), []).append(row)
     count = max((len(levels) for levels in moments.values()), default=0)
     return {moment: levels for moment, levels in moments.items() if len(levels) == count}

@@ -77,7 +77,8 @@ def headline(summary: LevelSummary) -> str:
     """Returns the result of a level in a sentence or two; only chance-proof winners are named."""
     rows = [row for row in summary.rows if row.final_return is not None]
     if not rows:
-        several = summary.level.has_several
+        runs = summary.level.runs
+        several = summary.level.has_several and any(len(r.curves[Kind.GAMES].returns) for r in runs)
         return "No game has finished yet" + (" on some of the levels." if several else ".")
     if len(rows) == 1:
         verb = "ended with" if summary.level.is_finished else "has so far"

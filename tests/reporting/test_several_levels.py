@@ -168,3 +168,10 @@ def test_levels_whose_row_is_not_whole_yet_are_left_out(tmp_path: Path) -> None:
     assert run.curve.returns.tolist() == [6]
     run = read(tmp_path, rows((0, 0, 6), (4000, 4, 7)), *first, second[0])
     assert run.curve.returns.tolist() == [6]
+
+
+def test_levels_without_a_range_are_not_called_normalised_before_all_have_finished_a_game(
+    tmp_path: Path,
+) -> None:
+    run = read(tmp_path, rows((4000, 4, 7)), *level_rows(4000, 4, 7, None))
+    assert (run.kind, run.final_return) == (Kind.LEVELS, None)
