@@ -83,12 +83,14 @@ def level_of(level: str | Callable[..., Any]) -> Level:
     if file is None or not Path(file).is_file():  # a notebook, python -c, or standard input
         return _written(level)
     path = Path(file).resolve()
-    return _written(level) if _is_guarded(path, name) else _of_script(path, name)
+    # Modules beside the script are imported by name, also by what is written.
+    return _written(level, path.parent) if _is_guarded(path, name) else _of_script(path, name)
 
 
 def _of_script(path: Path, name: str) -> Level:
     if path.suffix != ".py" or not path.stem.isidentifier():
         as_module = re.sub(r"\W", "_", path.stem)
+        as_module = as_module if as_module.isidentifier() else f"level_{as_module}"
         problem = f"its name is not that of a module; rename it, such as to {as_module}.py"
     elif other := _other_module(path):
         problem = f"another module has its name ({other}); rename the file"
@@ -110,28 +112,29 @@ def _other_module(path: Path) -> str | None:
 
 
 def _is_guarded(path: Path, name: str) -> bool:
-    """Tells whether a script defines a name only under: if __name__ == "__main__":.
+    """Tells whether a script's last definition of a name is under: if __name__ == "__main__":.
 
-    There, processes that import the script do not find it.
+    Processes that import the script do not find it, or find another one.
     """
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):  # it has changed since it was started
         return False
-    guards = [each for each in tree.body if isinstance(each, ast.If) and _is_guard(each.test)]
-    guarded = sum(_definitions(each, name) for guard in guards for each in guard.body)
-    return 0 < guarded == _definitions(tree, name)
+    definitions = [each for each in tree.body if _defines(each, name)]
+    return bool(definitions) and _is_guard(definitions[-1])
 
 
-def _is_guard(test: ast.expr) -> bool:
-    return ast.unparse(test) in (f"__name__ == '{_MAIN}'", f"'{_MAIN}' == __name__")
+def _is_guard(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test)
 
 
-def _definitions(node: ast.AST, name: str) -> int:
-    """Returns how often a name is defined at the level of the module, in a part of it."""
+def _defines(node: ast.AST, name: str) -> bool:
+    """Tells whether a part of a module defines a name of the module, or assigns to it."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return node.name == name
-    return sum(_definitions(each, name) for each in ast.iter_child_nodes(node))
+    if isinstance(node, ast.Name):
+        return node.id == name and isinstance(node.ctx, ast.Store)
+    return any(_defines(each, name) for each in ast.iter_child_nodes(node))
 
 
 def _folder(module: types.ModuleType) -> Path | None:
@@ -147,7 +150,7 @@ def _folder(module: types.ModuleType) -> Path | None:
     return None if "site-packages" in folder.parts else folder
 
 
-def _written(level: Callable[..., Any]) -> Level:
+def _written(level: Callable[..., Any], folder: Path | None = None) -> Level:
     import base64
 
     # Only writes: nothing in this package reads what it has written. Gymnasium depends on it.
@@ -167,7 +170,7 @@ def _written(level: Callable[..., Any]) -> Level:
     sys.modules[module.__name__] = module  # so that this process needs no file
     text = _MODULE.format(name=name, data=data)
     return Level(
-        f"{module.__name__}:{name}", None, (f"{module.__name__}.py", text), identity(level)
+        f"{module.__name__}:{name}", folder, (f"{module.__name__}.py", text), identity(level)
     )
 
 

@@ -71,6 +71,7 @@ class Run:
         self._stop = threading.Event()
         self._kill = threading.Event()
         self._failure: BaseException | None = None
+        self._end_reason = ""
         self._last: status.Status | None = None  # it stays while none can be read
         if training.is_complete:
             print(training.complete_lines())
@@ -110,7 +111,7 @@ class Run:
     @property
     def end_reason(self) -> str:
         """What ended the run before its last frame: a flag or a callback; '' if nothing did."""
-        return self._training.end_reason
+        return self._end_reason
 
     def metrics(self) -> Any:
         """Returns the rows of metrics.csv so far; impala_tf/monitoring/metrics.py explains them.
@@ -184,6 +185,7 @@ class Run:
                 self._tick(display, display.note if display else lambda text: None)
             finally:
                 training.close()
+                self._end_reason = training.end_reason
                 try:
                     if display:
                         display.stop(training.final_lines())

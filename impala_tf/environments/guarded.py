@@ -113,7 +113,7 @@ class GuardedEnvironment:
 
         Raises:
           BrokenTooOftenError: the environments have broken too often.
-          ConfigError: it is the first step, or one of its first results does not fit the level.
+          ConfigError: a result of the first reset or step does not fit the level.
         """
         self._last_actions = actions
         output = self._guarded(lambda: self._environment.step(actions))

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Space
+from gymnasium.spaces import Box, Dict, Space, Tuple
 
 _NAMES = {
     "reset": ("observation", "info"),
     "step": ("observation", "reward", "terminated", "truncated", "info"),
 }
-_WRAPPERS = (str(Path(gymnasium.__file__).parent), str(Path(__file__).parent))
+_GYMNASIUM = Path(gymnasium.__file__).parent
+_WRAPPERS = (str(_GYMNASIUM), str(Path(__file__).parent))
 """Folders of code that unpacks what a level has returned, before `check` sees it."""
+_CHECKERS = (str(_GYMNASIUM / "wrappers"), str(_GYMNASIUM / "utils"))
+"""Folders of code that asserts what a level has returned."""
 
 
 class LevelError(Exception):
@@ -35,10 +38,12 @@ def explained(level_name: str, method: str) -> Iterator[None]:
         yield
     except LevelError as error:
         raise LevelError(f"{level_name}: {error}") from None
-    except ValueError as error:
+    except (ValueError, TypeError, AssertionError) as error:
         place = traceback.extract_tb(error.__traceback__)[-1].filename
-        text = f"values to unpack (expected {len(_NAMES[method])}"
-        if text in str(error) and place.startswith(_WRAPPERS):
+        if isinstance(error, AssertionError) and str(error) and place.startswith(_CHECKERS):
+            raise LevelError(f"{level_name}: {error}") from error
+        texts = f"values to unpack (expected {len(_NAMES[method])}", "cannot unpack non-iterable"
+        if any(text in str(error) for text in texts) and place.startswith(_WRAPPERS):
             raise LevelError(f"{level_name}: {_must_return(method)}") from error
         raise
 
@@ -60,8 +65,18 @@ def check(method: str, result: Any, space: Space[Any]) -> None:
         raise LevelError(
             f"{method} must return a dictionary as info, but returned {_kind(result[-1])}"
         )
+    if method == "step" and not _is_number(result[1]):
+        raise LevelError(f"step must return a number as reward, but returned {_kind(result[1])}")
     if problem := _misfit(result[0], space, "an observation"):
         raise LevelError(f"{method} returned {problem}")
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(np.asarray(value).item())  # as `Simplify` does, and vector environments
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _must_return(method: str) -> str:
@@ -76,15 +91,39 @@ def _kind(value: Any) -> str:
 def _misfit(observation: Any, space: Space[Any], what: str) -> str | None:
     """Returns how an observation differs from its space in form; None if it does not."""
     if isinstance(space, Dict):
-        if not isinstance(observation, Mapping):
+        if not _has_names(observation):
             return f"{_kind(observation)} as {what}, but its observation_space is a dictionary"
         for name, part in space.spaces.items():
-            if name not in observation:
+            try:
+                mine = observation[name]
+            except (LookupError, ValueError):
                 return f"{what} without '{name}', which its observation_space has"
-            if found := _misfit(observation[name], part, f"'{name}' of {what}"):
+            if found := _misfit(mine, part, f"'{name}' of {what}"):
                 return found
-    if isinstance(space, Box) and observation is None:
+        return None
+    if observation is None:
         return f"None as {what}"
-    if isinstance(space, Box) and (shape := np.shape(observation)) != space.shape:
-        return f"{what} of shape {shape}, but its observation_space has the shape {space.shape}"
-    return None
+    if isinstance(space, Tuple):
+        if not hasattr(observation, "__len__") or len(observation) != len(space.spaces):
+            return f"{what} that is not a tuple of {len(space.spaces)}, as its observation_space is"
+        for index, part in enumerate(space.spaces):
+            if found := _misfit(observation[index], part, f"part {index} of {what}"):
+                return found
+        return None
+    return _misshaped(observation, space, what) if isinstance(space, Box) else None
+
+
+def _misshaped(observation: Any, space: Box, what: str) -> str | None:
+    try:
+        shape = np.shape(observation)
+    except ValueError:  # [1, [2, 3]]
+        return f"{what} that is not an array, but its observation_space is {space}"
+    if shape == space.shape:
+        return None
+    return f"{what} of shape {shape}, but its observation_space has the shape {space.shape}"
+
+
+def _has_names(observation: Any) -> bool:
+    """Tells whether an observation may have named parts, as dictionaries and NumPy's records do."""
+    is_other = isinstance(observation, (np.ndarray, np.number, list, tuple, str))
+    return hasattr(observation, "__getitem__") and not is_other

@@ -139,7 +139,7 @@ class Monitor:
         if ended_well:
             is_done = all(state.state == "finished" for state in learners.values())
             why = (self._status or {}).get("end_reason")
-            end = f"done: {why}" if why else "done" if is_done else "stopped"
+            end = "stopped" if not is_done else f"done: {why}" if why else "done"
             return 0, f"{end}; logdir {node.logdir} on {node.name}"
         failed = {n: each for n, each in learners.items() if each.state not in ENDED_WELL}
         why = "; ".join(f"{n} {each.state}: {each.detail}" for n, each in failed.items())

@@ -110,9 +110,8 @@ def _rates(answers: Answers) -> dict[str, tuple[str, str]]:
 
 def steps_per_s(record: Record, answers: Answers) -> float | None:
     """Returns the agent steps a second of all learners, as learner 0 says; None: it does not."""
-    node = next(p.node for p in record.plan.processes if p.name == "learner-0")
-    seen = answers[node]
-    if not isinstance(seen, Look) or seen.state is None or seen.is_silent:
+    seen = _of_learner_0(record, answers)
+    if seen is None or seen.state is None or seen.is_silent:
         return None
     row = seen.statuses.get(0, {}).get("row")
     learner = seen.state.processes.get("learner-0")  # None after a restart of others
@@ -120,10 +119,19 @@ def steps_per_s(record: Record, answers: Answers) -> float | None:
     return row["agent_steps_per_s"] if row and is_running else None
 
 
-def end_reason(answers: Answers) -> str:
+def end_reason(record: Record, answers: Answers) -> str:
     """Returns why the run was done before its last frame, as learner 0 says; '' if it was not."""
-    reasons = (status.get("end_reason") for status in _statuses(answers))
-    return next(filter(None, reasons), "")
+    seen = _of_learner_0(record, answers)
+    learner = seen.state.processes.get("learner-0") if seen and seen.state else None
+    if seen is None or learner is None or learner.state != "finished":
+        return ""
+    return str(seen.statuses.get(0, {}).get("end_reason", ""))
+
+
+def _of_learner_0(record: Record, answers: Answers) -> Look | None:
+    node = next(p.node for p in record.plan.processes if p.name == "learner-0")
+    seen = answers[node]
+    return seen if isinstance(seen, Look) else None
 
 
 def _contacts(answers: Answers) -> dict[str, str]:

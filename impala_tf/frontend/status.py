@@ -91,7 +91,7 @@ def show_status(
         console.print(_table_of(rows))
     else:
         _print_line(console, "no process needs attention")
-    if reason := end_reason(answers):
+    if reason := end_reason(record, answers):
         _print_line(console, f"the run is done: {reason}")
     if waiting := orphans(record, answers):
         stop = user_commands.frontend("stop", f"--logdir={logdir}")

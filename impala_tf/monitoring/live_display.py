@@ -87,7 +87,7 @@ class Display:
         self.say(f"{moment} {text}")
 
     def say(self, line: str) -> None:
-        """Prints a line, or several; it stays above the live panel."""
+        """Prints a line, or several; they stay above the live panel."""
         with self._writing():
             self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 

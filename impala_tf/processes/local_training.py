@@ -235,13 +235,15 @@ class LocalTraining:
     def end_reason(self) -> str:
         """Which flag or callback ended the run before its last frame; '' if none has."""
         last = status.read_status(self.logdir.status(), status.PATIENCE_S)
-        return self._hours_passed or (last.get("end_reason", "") if last else "")
+        is_done = last is not None and last["state"] == "done"
+        return last.get("end_reason", "") if last and is_done else self._hours_passed
 
     def final_lines(self) -> str:
         """Returns why the run ended, if something ended it early, and how far it came."""
         # That --max_hours have passed was noted when it stopped.
-        reason = "" if self._hours_passed else self.end_reason
-        return "\n".join(filter(None, [reason, self._how_far()]))
+        reason = self.end_reason
+        noted = reason == self._hours_passed
+        return "\n".join(filter(None, ["" if noted else reason, self._how_far()]))
 
     def _how_far(self) -> str:
         last = status.read_status(self.logdir.status(), status.PATIENCE_S)

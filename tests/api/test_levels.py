@@ -41,13 +41,27 @@ def named(path: Path | None, text: str) -> str:
 
 @pytest.mark.parametrize(
     ("text", "name"), [(TOP, "lam:make"), (GUARDED, "notebook_make:make"),
-                       (f"{TOP}{GUARDED}", "lam:make")],
+                       (f"{TOP}{GUARDED}", "notebook_make:make"),
+                       (f"{GUARDED.replace('def make(): pass', 'pass')}{TOP}", "lam:make"),
+                       (GUARDED.replace('"__main__":', '"__main__" and True:'), "notebook_make:make"),
+                       (GUARDED.replace("def make(): pass", "make = type('make', (), {})"),
+                        "notebook_make:make")],
 )  # fmt: skip
 def test_what_processes_cannot_import_from_a_script_is_written(
     tmp_path: Path, text: str, name: str
 ) -> None:
     """They import it under its own name, so what is under its guard is not there."""
     assert named(tmp_path / "lam.py", text) == name
+
+
+def test_what_is_written_finds_the_modules_beside_the_script(tmp_path: Path) -> None:
+    text = GUARDED + PRINTS.replace(".name)", ".folder)")
+    (tmp_path / "lam.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "lam.py"], capture_output=True, text=True,
+        cwd=PROJECT, env={"PYTHONPATH": str(PROJECT)}, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(tmp_path), done.stderr
 
 
 def test_a_function_of_standard_input_is_written() -> None:
@@ -58,6 +72,7 @@ def test_a_function_of_standard_input_is_written() -> None:
     ("file", "problem"),
     [
         ("my-script.py", "its name is not that of a module; rename it, such as to my_script.py"),
+        ("1st.py", "its name is not that of a module; rename it, such as to level_1st.py"),
         ("script", "its name is not that of a module; rename it, such as to script.py"),
         ("random.py", "another module has its name (/"),
         ("sys.py", "another module has its name (built-in); rename the file"),

@@ -63,9 +63,10 @@ def test_a_level_that_never_fits_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("processes", ["always", "never"])
-def test_a_wrapper_of_the_level_s_may_be_the_first_to_see_it(processes: str) -> None:
+@pytest.mark.parametrize("fault", ["values", "nothing"])
+def test_a_wrapper_of_the_level_s_may_be_the_first_to_see_it(processes: str, fault: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        play(LIMITED, processes, 1, fault="values")
+        play(LIMITED, processes, 1, fault=fault)
     assert caught.value.problems == [f"--level_name={LIMITED}: {STEP}"]
 
 
@@ -77,7 +78,7 @@ def test_one_that_has_fitted_is_made_again() -> None:
 
 
 def test_parts_of_observations_are_named() -> None:
-    from gymnasium.spaces import Box, Dict
+    from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
     space = Dict({"far": Dict({"eye": Box(0, 1, (2,))}), "near": Box(0, 1, (3,))})
     near, far = np.zeros(3), {"eye": np.zeros(2)}
@@ -90,3 +91,24 @@ def test_parts_of_observations_are_named() -> None:
         with pytest.raises(results.LevelError) as caught:
             results.check("reset", (observation, {}), space)
         assert problem in str(caught.value)
+    both = Tuple([Box(0, 1, (2,)), Discrete(3)])
+    results.check("reset", ((np.zeros(2), 1), {}), both)
+    record = np.zeros((), [("near", np.float32, 3)])[()]  # has names, and is no dictionary
+    results.check("reset", (record, {}), Dict({"near": Box(0, 1, (3,))}))
+    for misfit, space_of_it, problem in (
+        ((np.zeros(3), 1), both, "part 0 of an observation of shape (3,)"),
+        ((np.zeros(2),), both, "is not a tuple of 2"),
+        ([1, [2, 3]], Box(0, 1, (2,)), "an observation that is not an array"),
+        (None, Discrete(3), "None as an observation"),
+    ):
+        with pytest.raises(results.LevelError) as caught:
+            results.check("reset", (misfit, {}), space_of_it)
+        assert problem in str(caught.value)
+
+
+def test_a_reward_must_be_a_number() -> None:
+    from gymnasium.spaces import Discrete
+
+    results.check("step", (1, np.ones(1), False, False, {}), Discrete(3))
+    with pytest.raises(results.LevelError, match="a number as reward, but returned None"):
+        results.check("step", (1, None, False, False, {}), Discrete(3))

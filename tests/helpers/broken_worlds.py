@@ -53,7 +53,8 @@ class MisfitCartPole(CartPoleEnv):
     """CartPole that returns something else than it must.
 
     Args:
-      fault: "shape", "none" (no observation), "values" (too few), "info" (none, or no dictionary).
+      fault: "shape", "none" (no observation), "values" (too few), "nothing" (None), "info" (no
+        dictionary).
       method: "reset" or "step".
       at_step: when.
     """
@@ -75,6 +76,8 @@ class MisfitCartPole(CartPoleEnv):
     def _changed(self, observation: Any, *others: Any) -> Any:
         if self._fault == "values":
             return (observation, *others[1:])
+        if self._fault == "nothing":
+            return None
         if self._fault == "info":
             return (observation, *others[:-1], "nothing")
         return (observation[:3] if self._fault == "shape" else None, *others)
