@@ -43,7 +43,8 @@ def named(path: Path | None, text: str) -> str:
     ("text", "name"), [(TOP, "lam:make"), (GUARDED, "notebook_make:make"),
                        (f"{TOP}{GUARDED}", "notebook_make:make"),
                        (f"{GUARDED.replace('def make(): pass', 'pass')}{TOP}", "lam:make"),
-                       (GUARDED.replace('"__main__":', '"__main__" and True:'), "notebook_make:make"),
+                       (GUARDED.replace('"__main__":', '"__main__" and True:'),
+                        "notebook_make:make"),
                        (GUARDED.replace("def make(): pass", "make = type('make', (), {})"),
                         "notebook_make:make")],
 )  # fmt: skip
