@@ -270,7 +270,6 @@ def test_every_problem_is_one_line_on_standard_error() -> None:
     ]
 
 
-@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full, as Linux has it")
 def test_help_that_cannot_be_written_is_one_line() -> None:
     with FULL.open("w") as full:
         done = subprocess.run(
