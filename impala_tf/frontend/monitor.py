@@ -16,7 +16,7 @@ from impala_tf.frontend.look import Look, Status, look
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.parallel import Machines, good, problems
 from impala_tf.frontend.record import NAME, Record, load
-from impala_tf.machine.supervision import ENDED_WELL, OVER, ProcessState
+from impala_tf.machine.supervision import ENDED_WELL, OVER, TOLD_TO_STOP, ProcessState
 
 if TYPE_CHECKING:
     from impala_tf.monitoring.live_display import Display
@@ -138,8 +138,11 @@ class Monitor:
         node = record.first_learner()
         if ended_well:
             is_done = all(state.state == "finished" for state in learners.values())
-            why = (self._status or {}).get("end_reason")
-            end = "stopped" if not is_done else f"done: {why}" if why else "done"
+            end, why = "done", (self._status or {}).get("end_reason")
+            if not is_done:
+                said = next(each.detail for each in learners.values() if each.state != "finished")
+                end, why = "stopped", "" if said == TOLD_TO_STOP else said
+            end = f"{end}: {why}" if why else end
             return 0, f"{end}; logdir {node.logdir} on {node.name}"
         failed = {n: each for n, each in learners.items() if each.state not in ENDED_WELL}
         why = "; ".join(f"{n} {each.state}: {each.detail}" for n, each in failed.items())

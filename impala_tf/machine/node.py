@@ -13,7 +13,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import IO, Any
 
-from impala_tf.machine.supervision import Command, ProcessState, SupervisedProcess
+from impala_tf.machine.supervision import (
+    TOLD_TO_STOP,
+    Command,
+    ProcessState,
+    SupervisedProcess,
+)
 
 TICK_S = 0.25
 """How often to call `Node.tick`."""
@@ -33,6 +38,7 @@ class Node:
       processes: all that were added, by name.
       stopping: whether all of them are to stop.
       leaving: whether they are to start again when their machine is back.
+      hours_passed: what to say if `is_late`.
     """
 
     def __init__(
@@ -45,6 +51,7 @@ class Node:
         self.stopping = self.leaving = False
         self._on_event = on_event
         hours = float("inf") if max_hours is None else max_hours
+        self.hours_passed = f"--max_hours={hours:g} have passed"
         # The time of day may be set while this runs, and --max_hours should not notice.
         self._end_s = time.monotonic() - ran_s + 3600 * hours
 
@@ -81,10 +88,12 @@ class Node:
             is_learner(name) and not process.over for name, process in self.processes.items()
         )
         for name, process in self.processes.items():
-            told = name in stopped or late_s > (0 if is_learner(name) else _ACTOR_GRACE_S)
+            late = late_s > (0 if is_learner(name) else _ACTOR_GRACE_S)
+            told = late or name in stopped
             # A learner has to be stopped first, so that no unroll is on its way to it.
             if told or (self.stopping and (is_learner(name) or not learner_runs)):
-                process.stop(leaving=self.leaving and not told)
+                reason = self.hours_passed if late else TOLD_TO_STOP
+                process.stop(leaving=self.leaving and not told, reason=reason)
 
     def close(self) -> None:
         """Stops all processes and waits for them."""

@@ -53,6 +53,8 @@ State = Literal[
 when that is back."""
 OVER: tuple[State, ...] = ("finished", "stopped", "refused", "failed")
 ENDED_WELL: tuple[State, ...] = ("finished", "stopped")
+TOLD_TO_STOP = "told to stop"
+"""The detail of a process that stopped as told, if nobody said why."""
 
 
 class GiveUpError(Exception):
@@ -164,15 +166,19 @@ class SupervisedProcess(threading.Thread):
         self._environment = environment
         self._in_group = in_group
         self._stopping = self._leaving = False
+        self._stop_reason = TOLD_TO_STOP
         self._restarting = self._regrouping = self._killing = False
         self._proven = False
 
-    def stop(self, leaving: bool = False) -> None:
+    def stop(self, leaving: bool = False, reason: str = TOLD_TO_STOP) -> None:
         """Asks the process to stop; the thread ends when it has. Returns at once.
 
         Args:
           leaving: whether it is to be started again when its machine is back.
+          reason: for its state's detail; the first call's counts.
         """
+        if not self._stopping:
+            self._stop_reason = reason
         self._leaving = leaving or (self._leaving and self._stopping)
         self._stopping = True
 
@@ -291,14 +297,16 @@ class SupervisedProcess(threading.Thread):
     def _ended(self, status: int, ran_s: float) -> bool:
         """Tells whether the process is over for good; if it is, records how."""
         self._proven = self._proven or ran_s >= self.command.proven_after_s
-        if status == 0:
-            self._end("stopped" if self._stopping else "finished", "done")
+        if status == 0 and self._stopping:
+            self._end("stopped", self._stop_reason)
+        elif status == 0:
+            self._end("finished", "done")
         elif status == UNUSABLE_INPUT:  # also of a callback that raises at the end
             self._end(
                 "refused", f"unusable flags, files or callbacks ({describe(status)}){self._cause()}"
             )
         elif self._stopping:
-            self._end("stopped", f"told to stop; {describe(status)}")
+            self._end("stopped", f"{self._stop_reason}; {describe(status)}")
         elif status == USELESS or (status > 0 and not self._proven):
             self._end("failed", f"{describe(status)} after {ran_s:.0f} s{self._cause()}")
         else:

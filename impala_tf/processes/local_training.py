@@ -151,7 +151,7 @@ class LocalTraining:
           note: called with a line for each event that a user should see.
         """
         if not self.node.stopping and self.node.is_late:
-            self._hours_passed = f"--max_hours={self.config.cluster.max_hours:g} have passed"
+            self._hours_passed = self.node.hours_passed
             note(f"{self._hours_passed}: stopping")
             self.node.stop()
         self.node.tick()

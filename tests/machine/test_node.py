@@ -70,6 +70,7 @@ def test_max_hours_end_the_learner_and_leave_its_actors_time_to_exit(started):
     tick_until(node, lambda: node.processes["learner-0"].over)
     node.tick()
     assert states(node) == ["running", "stopped"]
+    assert node.states["learner-0"].detail == "--max_hours=1 have passed"
     later = started(make_node(1.0, ran_s=3600.0 + 121.0), actor_0=STOPS)
     tick_until(later, lambda: later.over)
     assert not make_node(1.0, ran_s=3590.0).is_late
