@@ -1,6 +1,7 @@
 """An algorithm of one's own: advantage-weighted regression (Peng et al., 2019, arXiv 1910.00177).
 
-impala train --level_name=CartPole-v1 --algorithm=own_algorithm:ALGORITHM
+    cd examples    # Python finds the module in the current folder
+    impala train --level_name=CartPole-v1 --algorithm=own_algorithm:ALGORITHM
 
 It imitates its own actions, weighted by exp(advantage / temperature). Targets are IMPALA's V-trace.
 """
@@ -27,5 +28,5 @@ ALGORITHM = Algorithm(
     uses=lambda step, spec, config: Repeated(config.optimizer.updates_per_batch),
     estimate=estimate,
     objective=objective,
-    defaults={"ring_batches": 1, "entropy_cost": 0.0, "entropy_cost_end": 0.0},
+    defaults={"entropy_cost": 0.0, "entropy_cost_end": 0.0},
 )

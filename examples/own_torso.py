@@ -1,6 +1,7 @@
 """A network of one's own: a layer with a skip connection, for levels with vectors.
 
-impala train --level_name=CartPole-v1 --agent_name=own_torso:SkipTorso
+    cd examples    # Python finds the module in the current folder
+    impala train --level_name=CartPole-v1 --agent_name=own_torso:SkipTorso
 
 A torso is a Sonnet module that is made without arguments. It takes float32 [B, D], or images
 [B, H, W, C] scaled to [0, 1], and returns float32 [B, features]. --core=lstm puts an LSTM on it.

@@ -20,9 +20,9 @@ class SlurmConfig:
     slurm_options: str = ""
     """--engine=slurm: options of sbatch for all nodes, such as "--partition=x --account=y"."""
     slurm_learner_options: str = ""
-    """--engine=slurm: more of them for learners, such as --gpus-per-node=1."""
+    """--engine=slurm: more options for the nodes of learners, such as --gpus-per-node=1."""
     slurm_actor_options: str = ""
-    """--engine=slurm: more of them for actors, such as --cpus-per-task=16."""
+    """--engine=slurm: more options for the nodes of actors, such as --cpus-per-task=16."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class RayConfig:
     """--engine=ray: the cluster, such as 10.0.0.1:6379. This machine must be a node of it.
     auto: what RAY_ADDRESS says, or the cluster that runs here."""
     ray_learners: int = 1
-    """--engine=ray: learners. All of them and one actor get their room together."""
+    """--engine=ray: learners. All of them and one actor start together, once there is room."""
     ray_actors: int = 1
     """--engine=ray: actors. Those without room start when a node with room joins the cluster."""
     ray_learner_resources: str = "CPU=1"

@@ -139,7 +139,8 @@ class EnvironmentConfig:
     max_episode_frames: int = 108_000
     """Atari, retro: a game is truncated after this many emulator frames; 108,000 are 30 minutes."""
     repeat_action_probability: float = 0.0
-    """Atari, retro: how often the last action is done in place of the new one; see --protocol."""
+    """Atari, retro: the probability that the last action is repeated in place of the new one; see
+    --protocol."""
     full_action_space: bool = False
     """Atari: all 18 actions instead of the game's minimal set."""
     terminal_on_life_loss: bool = True
@@ -185,7 +186,7 @@ class AgentConfig:
     """LayerNorm (arXiv 1607.06450) before each activation of the torso; of residual networks, only
     after their linear layer. Default: on for pqn, else off."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What the torso computes in on images; everything else is float32.
+    """Number format of the torso on images; everything else is float32.
     auto: bfloat16 on processors that have it (AVX512_BF16) if a test shows that it is faster, and
     for residual networks on NVIDIA's GPUs since Ampere. bfloat16: processors without it still use
     float32."""
@@ -211,8 +212,8 @@ class ProcessConfig:
     converted. Actors then start in half the time and need half of the memory.
     tensorflow: a3c, dqn and pqn need it. Default: litert, except for these."""
     acting_precision: Literal["float32", "int8"] = "float32"
-    """What --acting=litert multiplies in. int8: weights are rounded to int8, with a separate scale
-    for each output of a layer. Learners send a quarter of the bytes, and large networks compute
+    """Number format in which --acting=litert multiplies. int8: weights are rounded to int8, with a
+    separate scale for each output of a layer. Learners send a quarter of the bytes, and large networks compute
     faster. The policy that acts differs a little; its own logits are sent along, and V-trace
     corrects for it."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
@@ -225,8 +226,8 @@ class ProcessConfig:
     later episodes do not all end together (arXiv 2511.21011). It does not count as an episode.
     Gymnasium's levels only, without those that have a vector environment of their own."""
     environment_timeout_s: float = 120.0
-    """If a step of an actor's environments, or making them, takes longer than this, they hang, and
-    the actor is restarted."""
+    """Seconds after which a step of an actor's environments, or making them, counts as hanging. The
+    actor is then restarted."""
     parameter_lag: int = 1
     """An actor fetches parameters once its copy is this many learner updates behind. Each gradient
     step counts, of which a batch has several (--updates_per_batch, --minibatches; 8 on robots).

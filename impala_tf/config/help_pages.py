@@ -44,12 +44,13 @@ COMMANDS = {
         "train on this machine, or on the machines of a CSV file",
         ("level_name", "algorithm", "agent_name", "core", "preset", "total_environment_frames",
          "seed", "logdir", "fresh", "num_actors", "envs_per_actor", "batch_size", "unroll_length",
-         "learning_rate", "entropy_cost", "discounting", "reward_clipping", "device",
-         "workers_csv_path", "track", "dry_run"),
+         "learning_rate", "entropy_cost", "discounting", "reward_clipping", "stop_at_return",
+         "eval_every", "device", "workers_csv_path", "track", "dry_run"),
     ),
     "test": Command(
         "play whole games with the newest checkpoint of a run",
-        ("logdir", "test_num_episodes", "test_policy", "video", "seed", "trust_level_module"),
+        ("logdir", "checkpoint", "test_num_episodes", "test_policy", "video", "seed",
+         "trust_level_module"),
     ),
     "report": Command(
         "write a page that compares runs",

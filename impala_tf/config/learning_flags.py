@@ -48,8 +48,8 @@ class LossConfig:
     """dqn: learner updates after which the target network becomes a copy of the network.
     Default: preset."""
     n_step: Derived[int] = DERIVED
-    """dqn: rewards in a target, before the value of the state that follows; fewer at the end of an
-    unroll, which has --unroll_length. Default: preset; at most --unroll_length."""
+    """dqn: number of rewards in a target, to which the value of the next state is added. At the end
+    of an unroll there are fewer. Default: preset; at most --unroll_length."""
     q_lambda: Derived[float] = DERIVED
     """pqn: lambda of the targets. 0: one reward and the value of the state that follows; 1: all
     rewards up to the unroll's end. Default: preset."""
