@@ -1,7 +1,7 @@
 """A callback of one's own: adds two metrics, prints the best return, and ends the run in time.
 
-    cd examples    # Python finds the module in the current folder
-    impala train --level_name=CartPole-v1 --callbacks=own_callback:Watch
+cd examples    # Python finds the module in the current folder
+impala train --level_name=CartPole-v1 --callbacks=own_callback:Watch
 """
 
 from __future__ import annotations

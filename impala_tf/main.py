@@ -64,8 +64,7 @@ def run(given: Given) -> int:
     if what == "train" and given["engine"] not in configs.FAR_ENGINES:
         _refuse_folder_alone(given)
     if what == "train":
-        for note in _notes(given):
-            print(f"note: {note}", file=sys.stderr)
+        _print_notes(given)
     if given["engine"] or (what == "train" and given.cluster.workers_csv_path):
         return submit(given)
     if what not in ("train", "actor", "test", "export"):
@@ -98,16 +97,12 @@ def _refuse_folder_alone(given: Given) -> None:
         )
 
 
-def _notes(given: Given) -> list[str]:
-    """Returns a line for each given flag that does nothing in a run."""
-    from impala_tf.environments import atari, procgen, retro, suites
+def _print_notes(given: Given) -> None:
+    """Prints a line for each given flag that does nothing in a run."""
+    from impala_tf.environments import suites
 
-    names: dict[int, unused_flags.SuiteName] = {
-        id(atari.SUITE): "Atari", id(retro.SUITE): "retro", id(procgen.SUITE): "Procgen",
-    }  # fmt: skip
-    levels = suites.levels(given.environment)
-    used = {names.get(id(suites.suite_of(level)), "Gymnasium") for level in levels}
-    return unused_flags.notes(given, used)
+    for note in unused_flags.notes(given, suites.names(given.environment)):
+        print(f"note: {note}", file=sys.stderr)
 
 
 def submit(given: Given) -> int:

@@ -44,8 +44,8 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
         found.append("--inference=learner: a3c's actors have the network anyway; leave it out")
     if config.cluster.speed_json is not None:
         found.append(
-            f"--speed_json={config.cluster.speed_json}: the model does not know that a3c's actors"
-            " compute gradients; leave it out"
+            f"--speed_json={config.cluster.speed_json}: predictions do not cover a3c, whose actors"
+            " compute the gradients; leave the flag out"
         )
     found += [
         f"--{name}={flags[name]}: a3c's actors compute gradients alone, and once; {right}"
@@ -66,9 +66,8 @@ def _problems(config: Config, spec: EnvironmentSpec) -> list[str]:
         )
     if config.optimizer.batch_size != process.envs_per_actor:
         found.append(
-            f"--batch_size={config.optimizer.batch_size}: a gradient of a3c is that of one actor's"
-            f" {process.envs_per_actor} environments; leave the flag out, or change"
-            " --envs_per_actor"
+            f"--batch_size={config.optimizer.batch_size}: a batch of a3c is one actor's unrolls, so"
+            f" it must equal --envs_per_actor={process.envs_per_actor}; leave --batch_size out"
         )
     return found
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from impala_tf.api import levels
-from impala_tf.config import ConfigError, python_values
+from impala_tf.config import ConfigError, python_values, unused_flags
+from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.machine.node import TICK_S
 from impala_tf.monitoring import status
@@ -74,7 +75,8 @@ class Run:
         self._end_reason = ""
         self._last: status.Status | None = None  # it stays while none can be read
         if training.is_complete:
-            print(training.complete_lines())
+            if show:
+                print(training.complete_lines())
             training.close()
             self._over.set()
             return
@@ -240,7 +242,8 @@ def train(
             "train: the processes of a run import the file that calls train, for its level; put the"
             " call under: if __name__ == '__main__':"
         )
-    run = Run(_training(level, flags), wait if show is None else show)
+    show = wait if show is None else show
+    run = Run(_training(level, flags, show), show)
     if wait and not run.over:
         try:
             run.wait()
@@ -251,8 +254,8 @@ def train(
     return run
 
 
-def _training(level: str | Callable[..., Any], flags: dict[str, Any]) -> LocalTraining:
-    """Returns a run that has its folder, ready to start."""
+def _training(level: str | Callable[..., Any], flags: dict[str, Any], show: bool) -> LocalTraining:
+    """Returns a run that has its folder, ready to start; with `show`, prints what to know of it."""
     if wrong := [name for name in _OF_COMMANDS if name in flags]:
         raise ConfigError([f"--{name}: train does not take it" for name in wrong])
     named = levels.level_of(level)
@@ -261,6 +264,9 @@ def _training(level: str | Callable[..., Any], flags: dict[str, Any]) -> LocalTr
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
     training = LocalTraining(given)
+    if show:
+        for note in unused_flags.notes(given, suites.names(given.environment)):
+            print(f"note: {note}")
     training.claim()
     try:
         levels.write(named, training.logdir.path)
@@ -284,6 +290,7 @@ def _table(path: Path) -> Any:
 def _records(path: Path) -> np.ndarray:
     """Returns the rows of a CSV file as a record array; columns that hold text are objects."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""  # a run that just begins
+    text = text[: text.rfind("\n") + 1]  # its last line may not be whole
     names, *rows = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
     columns = [_column(cells) for cells in zip(*rows, strict=True)] or [np.zeros(0)] * len(names)
     types = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]

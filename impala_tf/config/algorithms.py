@@ -85,7 +85,8 @@ class Algorithm:
       about: one line for --help, with the source.
       uses: takes (GradientStep, EnvironmentSpec, Config); returns the `BatchUses`.
       step: takes (Agent, ObservationLayout, Config, LearnerGroup); returns the `GradientStep`.
-        None: that of a policy, from the next three.
+        Its statistics are columns of `monitoring.metrics.METRICS`; gradient_norm, policy_lag_mean
+        and policy_lag_max are among them. None: that of a policy, from the next three.
       estimate: takes (Transitions, LossConfig); returns the `Estimates` of a policy's losses, or
         of Q-values that are learned from unrolls.
       objective: takes (Transitions, advantages, LossConfig); returns a policy's `Objective`.

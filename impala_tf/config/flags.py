@@ -155,6 +155,11 @@ class EnvironmentConfig:
     """Procgen: the first level, a seed. The levels are --start_level to
     --start_level + --num_levels - 1; --mode=test also plays on the levels after these."""
 
+    def __post_init__(self) -> None:
+        # A name that was read from a file may end with a newline.
+        if isinstance(self.level_name, str):
+            object.__setattr__(self, "level_name", self.level_name.strip())
+
 
 @dataclasses.dataclass(frozen=True)
 class AgentConfig:
@@ -213,9 +218,9 @@ class ProcessConfig:
     tensorflow: a3c, dqn and pqn need it. Default: litert, except for these."""
     acting_precision: Literal["float32", "int8"] = "float32"
     """Number format in which --acting=litert multiplies. int8: weights are rounded to int8, with a
-    separate scale for each output of a layer. Learners send a quarter of the bytes, and large networks compute
-    faster. The policy that acts differs a little; its own logits are sent along, and V-trace
-    corrects for it."""
+    separate scale for each output of a layer. Learners send a quarter of the bytes, and large
+    networks compute faster. The policy that acts differs a little; its own logits are sent along,
+    and V-trace corrects for it."""
     synchronization: Literal["none", "trajectory", "step"] = "none"
     """What actors wait for. none: only for room in the queue (IMPALA); trajectory: after every
     unroll, for the update that uses it (batched A2C); step: in addition, all environments

@@ -125,7 +125,7 @@ def actors_change(saved: Mapping[str, Any], config: Config) -> str:
     now = ", ".join(f"{to_flag(name, value)}, not {old}" for name, (old, value) in changed.items())
     # Where actors wait, another batch than theirs may never be complete.
     keeping = (
-        "as many environments for each learner as before keep the old values"
+        "to keep the old values, give each learner as many environments as before"
         if waits_for_updates(config) and "batch_size" in changed
         else f"{' '.join(to_flag(name, old) for name, (old, _) in changed.items())} keeps the old"
         " values"

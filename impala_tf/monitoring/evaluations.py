@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf.monitoring.metrics import EVALUATION_METRICS, Row
+from impala_tf.monitoring.rows import is_normalized
 from impala_tf.monitoring.status import EvaluationStatus
 from impala_tf.monitoring.wandb_writer import WandbWriter
 from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
@@ -148,9 +149,11 @@ def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 
 def _status(rows: Sequence[Mapping[str, Any]]) -> EvaluationStatus:
+    normalized = len(rows) > 1 and is_normalized(rows)
     return EvaluationStatus(
         environment_frames=int(rows[0]["environment_frames"]),
-        return_mean=_mean(rows, "return_mean"),
+        return_mean=_mean(rows, "normalized_return_mean" if normalized else "return_mean"),
+        normalized=normalized,
         episodes=int(sum(row["episodes"] for row in rows)),
         played=str(rows[0]["played"]),
         awaited=False,

@@ -26,14 +26,17 @@ _GROUPS: dict[str, dict[str, str]] = {
         "episode_length_mean": "mean length of the last 100 whole games, in agent steps",
     },
     "loss": {
-        "loss_total": "the minimised sum of the losses below, weighted by their costs",
+        "loss_total": "what is minimised: the losses below, weighted by their costs"
+        " (dqn, pqn: half the squared TD errors)",
         "loss_policy_gradient": "minus the policy's objective: a sum or mean, see --loss_reduction",
-        "loss_baseline": "half the squared error of the baseline, likewise",
+        "loss_baseline": "half the squared error of the baseline, likewise; in units of the"
+        " values' deviation with --value_normalization=running",
         "entropy": "entropy of the policy in nats, mean over the steps",
         "entropy_cost": "weight of the entropy in the next update",
         "explained_variance": "of the value targets: 1 is a perfect baseline, 0 a constant"
         " of each level",
-        "advantage_rms": "root mean square of the advantages, before scaling",
+        "advantage_rms": "root mean square of the advantages, before scaling; of several"
+        " levels, each in units of its values' deviation",
     },
     "q": {
         "q_mean": "dqn, pqn: mean Q-value of the actions that were taken",
@@ -49,7 +52,7 @@ _GROUPS: dict[str, dict[str, str]] = {
         "policy_lag_max": "maximum age of the parameters that acted, in learner updates",
         "rho_clip_fraction": "fraction of the importance weights above rho-bar, 1",
         "c_clip_fraction": "fraction of the importance weights above c-bar, 1",
-        "kl": "mean KL divergence of the policy from the one that acted, in nats",
+        "kl": "mean KL(mu || pi) in nats; mu acted, and pi is the policy before the update",
         "surrogate_clip_fraction": "fraction of the steps that appo's or ppo's clip left out",
     },
     "learner": {
@@ -106,7 +109,7 @@ OF_LEARNER = (
 LEARNER_METRICS: dict[str, str] = {
     "wall_time_s": METRICS["wall_time_s"],
     "environment_frames": METRICS["environment_frames"] + ", over all learners",
-    "learner": "rank of the learner that the rest of the row describes",
+    "learner": "number of the learner that the rest of the row describes",
     "batches": "batches that it learned from since the last row",
     "agent_steps_per_s": "agent steps per second in these batches",
     "frames_per_s": "environment frames per second in these batches",

@@ -123,7 +123,7 @@ def troubles(status: Status) -> list[str]:
     if trouble := status.get("storage_trouble"):
         lines.append(f"{trouble['text']} (since {_clock(trouble['since_unix_s'])})")
     if refused := status.get("refused_actor"):
-        lines.append(f"{refused}; it ends, and needs other flags")
+        lines.append(f"{refused}; start it again with the learner's flags")
     lines += _info_troubles(status.get("row") or {})
     return lines + _actors_troubles(status["actors"])
 
@@ -232,7 +232,8 @@ def evaluation(status: Status) -> str:
     parts = []
     if (mean := last["return_mean"]) is not None:
         games = f"{last['episodes']} games, {last['played']}"
-        parts.append(f"{_mean(mean)} ({games}, at {last['environment_frames']:,} frames)")
+        scale = "normalised, " if last.get("normalized") else ""
+        parts.append(f"{_mean(mean)} ({scale}{games}, at {last['environment_frames']:,} frames)")
     if last["awaited"]:
         parts.append("now with the last checkpoint (Ctrl-C skips that)")
     return "; ".join(parts)

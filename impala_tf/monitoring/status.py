@@ -50,6 +50,7 @@ class EvaluationStatus(TypedDict):
 
     environment_frames: int  # of its checkpoint
     return_mean: float | None  # over all levels; None: no checkpoint was evaluated yet
+    normalized: NotRequired[bool]  # whether it is of several levels' normalised returns
     episodes: int
     played: str  # unseen levels, or other seeds
     awaited: bool  # the run has had all its frames, and its last checkpoint is evaluated

@@ -25,8 +25,6 @@ def main(given: Given) -> int:
       ConfigError: flags, level or logdir that cannot be used; nothing was started then.
     """
     training = LocalTraining(given)
-    if training.needs:
-        print(training.needs)
     if training.config.cluster.dry_run:
         _print_plan(training)
         return 0
@@ -50,6 +48,8 @@ def display_of(training: LocalTraining, may_lose: Callable[[], bool] = lambda: F
     path = training.logdir.status()
     interval_s = training.config.run.metrics_interval_s
     display = Display(lambda: status.read_status(path), interval_s=interval_s, may_lose=may_lose)
+    if training.needs:
+        display.say(training.needs)
     display.say(f"{training.spec.level_name}: {training.spec.protocol}")
     display.say(configs.schedule_line(training.config))
     if few := configs.few_batches(training.config, training.spec):
@@ -97,6 +97,8 @@ def _print_plan(training: LocalTraining) -> None:
     each = config.process.envs_per_actor
     total = config.run.total_environment_frames
     optimizer = config.optimizer
+    if training.needs:
+        print(training.needs)
     print(f"{spec.level_name}: {spec.protocol}")
     print(f"one learner and {actors} actors with {each} environments each, on this machine")
     print(

@@ -124,7 +124,7 @@ class StatusReporter:
             environment_frames=learner.environment_frames,
             total_environment_frames=config.run.total_environment_frames,
             frames_per_step=parts.spec.frames_per_step,
-            queue_capacity=config.process.queue_capacity,
+            queue_capacity=config.process.queue_capacity * parts.group.size,
             row=self._row(starving_since is not None),
             last_update_unix_s=None if updated_at is None else _unix_s(updated_at),
             starving_since_unix_s=starving_since,

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _ENVS, _STEPS = 4, 250
 # Of the largest logit. Rounding the weights is no error; a wrong model is off by more.
 _TOLERANCES = {"float32": 1e-3, "float16": 2e-2, "int8": 0.25}
+_CURES = {
+    "float32": "nothing was rounded, so this is a fault: please report it",
+    "float16": "give float32",
+    "int8": "give float16 or float32",
+}
 
 
 class Difference(NamedTuple):
@@ -75,6 +80,6 @@ def difference(trained: TrainedAgent, exported: ExportedAgent, precision: str) -
     )
     if not result.largest <= _TOLERANCES[precision] * max(1.0, result.largest_logit):
         raise ConfigError(
-            f"--export_precision={precision}: {result}, which is too far; give a higher precision"
+            f"--export_precision={precision}: {result}, which is too far; {_CURES[precision]}"
         )
     return result

@@ -48,6 +48,12 @@ def max_environments(sent_specs: Nest, envs_per_actor: int) -> int:
     """
     unroll_bytes = NestCodec(sent_specs).nbytes
     most = MAX_UNROLL_BYTES // unroll_bytes
+    if most == 0:
+        raise ConfigError(
+            f"--unroll_length: an unroll of one environment has {unroll_bytes / 2**20:,.0f} MB, and"
+            f" {MAX_UNROLL_BYTES // 2**20} MB can be sent; give a smaller --unroll_length, or"
+            " smaller observations"
+        )
     if most < envs_per_actor:
         raise ConfigError(
             f"--envs_per_actor={envs_per_actor}: an unroll would have"
@@ -77,7 +83,7 @@ def check_fits(
     if not 1 <= request.num_environments <= terms.max_environments:
         problems.append(
             f"--envs_per_actor: the actor has {request.num_environments}, the learner takes 1 to"
-            f" {terms.max_environments}: 4 times its own flag, but at most 240 MB an unroll"
+            f" {terms.max_environments} (four times its own flag, or what fits into 240 MB)"
         )
     if problems:
         raise HandshakeRefused("; ".join(problems)[:_LONGEST_REFUSAL])

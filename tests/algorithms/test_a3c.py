@@ -193,7 +193,7 @@ def test_several_learners_step_along_the_mean_of_those_that_have_a_gradient(
         ({"updates_per_batch": 2}, "--updates_per_batch=2: .* give 1"),
         ({"learning_rate_schedule": "kl"}, "--learning_rate_schedule=kl: .* linear or constant"),
         ({"entropy_cost_end": 0.5}, "--entropy_cost_end=0.5: .* give 0.01, which is --entropy"),
-        ({"batch_size": 5}, "--batch_size=5: a gradient of a3c is that of one actor's 3"),
+        ({"batch_size": 5}, "--batch_size=5: a batch of a3c is one actor's unrolls, so it must "),
     ],
 )
 def test_what_actors_cannot_do_alone_is_refused(flags: dict[str, Any], problem: str) -> None:

@@ -308,7 +308,7 @@ DISCRETE, CONTINUOUS = ActionSpec("discrete", (4,)), ActionSpec("continuous", (2
         (
             {"algorithm": "a3c", "speed_json": "a.json"},
             DISCRETE,
-            "--speed_json=a.json: the model does not know",
+            "--speed_json=a.json: predictions do not cover a3c",
         ),
         ({"algorithm": "dqn", "heads": "policy"}, DISCRETE, "--heads=policy: dqn learns Q-values"),
         ({"algorithm": "pqn"}, CONTINUOUS, "--algorithm=pqn: .*Level-v0 has 2 continuous actions"),

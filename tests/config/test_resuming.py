@@ -125,7 +125,7 @@ def test_a_resume_says_what_another_number_of_actors_changes_and_how_to_keep_it(
     line = configs.actors_change(
         configs.to_dict(waits), resolved(algorithm="ppo", num_actors=4, minibatches=4)
     )
-    assert "--batch_size=64, not 32; as many environments for each learner as" in line
+    assert "--batch_size=64, not 32; to keep the old values, give each" in line
     older = {**configs.to_dict(waits), "minibatches": 8}
     line = configs.actors_change(older, waits)
     assert line.endswith("--minibatches=4, not 8; --minibatches=8 keeps the old values")

@@ -104,6 +104,14 @@ def test_a_module_that_is_not_found_says_where_to_start(module: str, advice: str
         suites.spec(level(f"{module}:Level"))
 
 
+def test_blanks_around_a_name_do_not_matter() -> None:
+    """It may have been read from a file; Gymnasium's Pong has another shape than ours."""
+    environment = suites.make(level("PongNoFrameskip-v4\n"), 1, 1)
+    shape = environment.observation_space.shape
+    environment.close()
+    assert shape is not None and shape[-2:] == (84, 84)
+
+
 def test_what_is_installed_is_listed_and_adapters_are_not() -> None:
     names = registered.installed()
     assert {"MinAtar/Breakout-v1", "MiniGrid-Empty-5x5-v0", "CartPole-v1"} <= set(names)

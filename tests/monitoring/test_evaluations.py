@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from impala_tf.config import ConfigError
+from impala_tf.monitoring import render
 from impala_tf.monitoring.evaluations import EvaluationRows
+from tests.helpers.statuses import a_status
 
 
 class TensorBoard:
@@ -91,3 +93,19 @@ def test_several_levels_have_a_point_each_and_a_mean(tmp_path: Path) -> None:
     ]
     assert rows.newest is not None
     assert (rows.newest["return_mean"], rows.newest["episodes"]) == (2.0, 4)
+    assert not rows.newest["normalized"]
+
+
+def test_levels_with_published_scores_are_judged_by_normalised_returns(tmp_path: Path) -> None:
+    """Else the level with the largest returns decides alone."""
+    rows, _ = opened(tmp_path / "evaluation.csv")
+    rows.rewind(None)
+    pong = row(100, "Pong", 18.0) | {"normalized_return_mean": 1.1}
+    breakout = row(100, "Breakout", 400.0) | {"normalized_return_mean": 13.9}
+    rows.add([pong, breakout])
+    rows.close()
+    newest = rows.newest
+    assert newest is not None
+    assert (newest["return_mean"], newest["normalized"]) == (7.5, True)
+    shown = render.evaluation(a_status(evaluation=newest))
+    assert shown == "7.50 (normalised, 4 games, other seeds, at 100 frames)"
