@@ -14,6 +14,7 @@ from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import losses
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.losses import Losses, Scales
+from impala_tf.learner.preparation import Preparation
 from impala_tf.learner.statistics import FORMAT, RunningMoments
 from impala_tf.learner.step import GradientStep, Learned, dense_gradients
 from impala_tf.learner.transitions import Estimates, Minibatch, Transitions
@@ -104,11 +105,14 @@ class PolicyGradients:
         gradients = [tf.zeros_like(variable) for variable in self._agent.trainable_variables]
         return gradients, zeros._replace(value_sums=sums, target_sums=sums)
 
-    def prepare(self, batch: Unroll) -> Nest:
-        """Returns the estimates and values of a whole batch, float32 [B, T] each."""
-        unroll = time_major(batch, self._layout)
+    def steps_of(self, unrolls: Unroll) -> Transitions:
+        """Returns the transitions of unrolls [b, ...], as the policy is now."""
+        unroll = time_major(unrolls, self._layout)
         outputs, _ = self._agent.unroll(unroll.env_outputs, unroll.core_state)
-        steps = self._transitions(outputs, unroll)
+        return self._transitions(outputs, unroll)
+
+    def estimates(self, steps: Transitions) -> Nest:
+        """Returns the estimates and values of a whole batch, float32 [B, T] each."""
         estimate = algorithm(self._config.loss.algorithm).estimate
         assert estimate is not None
         found = estimate(steps, self._config.loss)
@@ -182,7 +186,8 @@ class PolicyStep(GradientStep):
         self._gradients = PolicyGradients(
             agent, layout, config, self.entropy_cost, self._advantages
         )
-        self.prepare = tf.function(self._gradients.prepare, autograph=False)
+        of_batch = self._gradients
+        self.prepare = Preparation(of_batch.steps_of, of_batch.estimates, config.optimizer)
 
     def trackables(self) -> dict[str, snt.Module]:
         """Returns what a checkpoint holds, by name."""

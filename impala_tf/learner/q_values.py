@@ -13,6 +13,7 @@ from impala_tf.environments.observations import ObservationLayout
 from impala_tf.learner import losses
 from impala_tf.learner.group import LearnerGroup
 from impala_tf.learner.policy import of_resets, time_major
+from impala_tf.learner.preparation import Preparation
 from impala_tf.learner.statistics import RunningMoments
 from impala_tf.learner.step import GradientStep, Learned, dense_gradients
 from impala_tf.learner.transitions import Minibatch, Transitions
@@ -88,7 +89,9 @@ class UnrollQStep(QValueStep):
         self, agent: Agent, layout: ObservationLayout, config: Config, group: LearnerGroup
     ) -> None:
         super().__init__(agent, layout, config, group)
-        self.prepare = tf.function(self._prepare, autograph=False)
+        self.prepare = Preparation(
+            lambda unrolls: self._steps_of(unrolls)[1], self._targets, config.optimizer
+        )
 
     def compile(self, spec: EnvironmentSpec) -> None:
         """Makes no graph: minibatches have no fixed size."""
@@ -104,8 +107,7 @@ class UnrollQStep(QValueStep):
         """Returns a minibatch of resets, from which nothing is learned."""
         return of_resets(super().masked(spec))
 
-    def _prepare(self, batch: Unroll) -> Nest:
-        _, steps = self._steps_of(batch)
+    def _targets(self, steps: Transitions) -> Nest:
         estimate = algorithm(self._config.loss.algorithm).estimate
         assert estimate is not None
         return (tf.transpose(estimate(steps, self._config.loss).value_targets),)
