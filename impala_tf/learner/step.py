@@ -200,7 +200,9 @@ class GradientStep(abc.ABC):
         # All learners see the same sums, so they decide alike and stay equal.
         finite = _all_finite([norm, *sums.values()])
         taken = tf.cond(finite, apply, lambda: tf.constant(False))
-        lag = tf.cast(parameter_version - learned.parameter_version, tf.float32)
+        # A kept replay may hold unrolls from after the checkpoint that the run resumed from.
+        lag = tf.maximum(parameter_version - learned.parameter_version, 0)
+        lag = tf.cast(lag, tf.float32)
         stats = learned.stats._replace(
             gradient_norm=norm,
             policy_lag_mean=tf.reduce_mean(lag),
