@@ -120,6 +120,9 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
     def stop_requested() -> bool:
         return stop() or callbacks.stopping
 
+    def goes_on_with_others() -> bool:
+        return loop.regroups and not learner.done  # a callback may have ended the run meanwhile
+
     def learn() -> None:
         parts.server.start()
         learner.compile()
@@ -132,7 +135,8 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
         if any(group.gather(callbacks.stopping)):
             learner.finish()
         peers.ends()
-        callbacks.on_end()
+        if not goes_on_with_others():
+            callbacks.on_end()
         if group.size > 1:  # for comparison: all learners must end with the same parameters
             number = config.process.task
             _log.info("learner-%d: final parameters %s", number, _digest(learner))
@@ -165,7 +169,7 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
         f"{learner.environment_frames:,}",
         f"; checkpoint {parts.run_state.latest_checkpoint}" if group.rank == 0 else "",
     )
-    return loop.regroups and not learner.done  # a callback may have ended the run meanwhile
+    return goes_on_with_others()
 
 
 @contextlib.contextmanager
