@@ -238,8 +238,10 @@ class Callbacks:
 
     def _fail(self, callback: Callback, method: str, error: BaseException) -> None:
         _log.exception("a callback raised")
+        # Of those that the run has of itself, the user knows no flag.
+        whose = "--callbacks: " if callback in self._own else "the run's own "
         self.failure = (
-            f"--callbacks: {type(callback).__qualname__}.{method} raised {plug_ins.raised(error)};"
+            f"{whose}{type(callback).__qualname__}.{method} raised {plug_ins.raised(error)};"
             " the traceback is in the learner's log"
         )
 

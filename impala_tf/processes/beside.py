@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,14 +183,12 @@ class Beside(Callback, abc.ABC):
         status, self.process = self.process.returncode, None
         try:
             lines = self.work.log.read_text(errors="replace").strip().splitlines()
-            beginning = _beginning(self.work.name)
-            results = [line for line in lines if line.startswith(beginning)] if status == 0 else []
+            results = _results(self.work.name, lines) if status == 0 else []
             if not results:
                 self._complain(lines[-1] if lines else f"its process ended with status {status}")
                 return
-            result = json.loads(results[-1].removeprefix(beginning))
-            self._result_frames = result["environment_frames"]
-            self.publish(result, self._frames)
+            self._result_frames = results[-1]["environment_frames"]
+            self.publish(results[-1], self._frames)
         except OSError as error:
             self._complain(str(error))
 
@@ -228,6 +226,16 @@ def result_line(name: str, result: Mapping[str, Any]) -> str:
     It has a line of its own: what the level has printed may lack a line's end, as progress bars do.
     """
     return f"\n{_beginning(name)}{json.dumps(result)}"
+
+
+def _results(name: str, lines: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Returns what `result_line` has written; a level may print lines that begin as these do."""
+    found = []
+    for line in lines:
+        if line.startswith(_beginning(name)):
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line.removeprefix(_beginning(name))))
+    return [each for each in found if isinstance(each, dict) and "environment_frames" in each]
 
 
 def _beginning(name: str) -> str:

@@ -48,6 +48,18 @@ def test_one_that_ends_its_process_ends_the_run_with_its_name(tmp_path: Path) ->
     assert f"({Path(__file__).name}, line " in callbacks.failure
 
 
+def test_a_fault_of_the_run_is_not_said_to_be_the_users(tmp_path: Path) -> None:
+    class Fails(Callback):
+        def on_row(self, row: Any) -> Any:
+            raise KeyError("frames")
+
+    callbacks = Callbacks([Returns(None)], [Fails()], Logdir(tmp_path))
+    callbacks.write({"environment_frames": 100})
+    assert callbacks.stopping
+    assert callbacks.failure.startswith("the run's own ")
+    assert "--callbacks" not in callbacks.failure
+
+
 def test_rows_stay_while_a_run_has_no_callbacks(tmp_path: Path) -> None:
     def of(*own: Callback) -> Callbacks:
         return Callbacks(own, [], Logdir(tmp_path))

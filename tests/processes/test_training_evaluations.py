@@ -26,6 +26,8 @@ frames = int(pathlib.Path(sys.argv[1]).read_text())
 row = dict(level_name="L", return_mean=7.0, episodes=3, played="other seeds", protocol="P")
 print("evaluation: " + json.dumps(dict(environment_frames=frames, rows=[row])))
 """
+# Its level prints at exit what looks like a result.
+PRINTS = f"{PLAYS}print('evaluation: finished'); print('evaluation: 3')"
 # Its level has a fault.
 FAILS = """
 from impala_tf.config import ConfigError
@@ -106,6 +108,15 @@ def test_the_log_says_where_a_level_raised_and_ends_with_the_line() -> None:
     assert (done.returncode, last.partition(": ")[2]) == (2, "--level_name=L: raised IndexError")
     assert before[0].startswith("Traceback ")
     assert before[-1] == "IndexError: list index out of range"
+
+
+def test_what_a_level_prints_last_is_not_taken_for_a_result(train: Callable[..., Training]) -> None:
+    """It would end the run, which an evaluation never does."""
+    training = train(PRINTS)
+    for frames in (500, 1100):
+        training.reach(frames)
+    training.find(1)
+    assert training.found[0][0]["return_mean"] == 7.0
 
 
 def test_it_is_not_evaluated_twice(train: Callable[..., Training]) -> None:
