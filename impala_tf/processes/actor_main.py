@@ -36,6 +36,7 @@ from impala_tf.transport import (
     NoNetwork,
     Route,
     RunOver,
+    kind_of,
     max_environments,
     preferred,
 )
@@ -175,7 +176,7 @@ class _Patience:
 
 
 class _Refusals:
-    """Logs why the learner does not train on unrolls: each reason once, and how often."""
+    """Logs why the learner does not train on unrolls: each kind of reason once, and how often."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -184,8 +185,8 @@ class _Refusals:
     def log(self, reason: str) -> None:
         """Takes a refusal."""
         self._count += 1
-        if reason != self._last:
-            self._last = reason
+        if kind_of(reason) != self._last:
+            self._last = kind_of(reason)
             _log.warning("the learner refused unroll %d: %s", self._count, reason)
 
 

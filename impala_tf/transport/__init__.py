@@ -33,6 +33,7 @@ from impala_tf.transport.errors import (
     RunOver,
     StaleUnroll,
     TransportError,
+    kind_of,
 )
 from impala_tf.transport.grants import GrantLimit, Grants
 from impala_tf.transport.handshake import PROTOCOL_VERSION, RunTerms, max_environments

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 import grpc
 
 
@@ -53,3 +55,8 @@ class CallError(Exception):
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def kind_of(reason: str) -> str:
+    """Returns a reason without its numbers: one that names a lag is another at each refusal."""
+    return re.sub(r"\d+", "N", reason)

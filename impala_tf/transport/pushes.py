@@ -20,6 +20,7 @@ from impala_tf.transport.errors import (
     DecodeError,
     RefusedUnroll,
     StaleUnroll,
+    kind_of,
 )
 from impala_tf.transport.grants import Grants
 from impala_tf.transport.handshake import RunTerms
@@ -194,8 +195,8 @@ class Pushes:
         session.last_sequence = request.sequence
         self.sessions.update(session, trouble=f"its unrolls are refused: {reason}")
         self._on_refused(request.num_environments)
-        if session.last_refusal != reason:
-            session.last_refusal = reason
+        if session.last_refusal != kind_of(reason):
+            session.last_refusal = kind_of(reason)
             logger.warning("%s: an unroll was refused: %s", request.actor_id, reason)
 
 

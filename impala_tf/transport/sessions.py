@@ -41,7 +41,7 @@ class Session:
       view: what is shown of it.
       restarts: how many other processes had the name before.
       last_sequence: the number of the last push that was accepted, refused or stale; -1: none.
-      last_refusal: why an unroll was last refused; '': none was.
+      last_refusal: why an unroll was last refused, without numbers; '': none was.
       pushing: the push that is being put into the queue.
     """
 

@@ -49,7 +49,8 @@ def test_an_actor_whose_unroll_is_refused_is_told_why_and_continues(
     wait_until(lambda: server.service.actors()[0].trouble == "")
     assert reasons[:3] == ["made with version 1"] * 2 + ["made with version 2"]
     assert refused == [2, 2, 2]
-    assert caplog.text.count("an unroll was refused") == 2  # once for each reason
+    # Once: with a lag in it, every refusal would have a reason of its own.
+    assert caplog.text.count("an unroll was refused") == 1
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
