@@ -162,6 +162,8 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
             reporter.write_end()  # with their results
         parts.recorder.close()
         if parts.uploads is not None:
+            if parts.beside and learner.done:
+                parts.uploads.send_again()  # with their results
             parts.uploads.close(stop, may_wait=learner.done or stop())
     _log.info(
         "%s at %s frames%s",

@@ -146,6 +146,7 @@ class MirrorUploads(Callback):
         self._waiting: Snapshot | None = None
         self._sending = False
         self._over = False
+        self._last: Path | None = None
         self._sent_frames: int | None = None
         self._failure: Exception | None = None
         mirrors.remove_leftovers(logdir)
@@ -160,6 +161,7 @@ class MirrorUploads(Callback):
             raise self._failure
         if self._over:
             return
+        self._last = path
         with self._storage.attempt(self._links):
             taken = mirrors.snapshot(self._logdir, path)
             with self._changed:
@@ -167,6 +169,11 @@ class MirrorUploads(Callback):
                 self._changed.notify_all()
             if old is not None:
                 old.discard()
+
+    def send_again(self) -> None:
+        """Sends what the files beside the last checkpoint have got since, such as evaluations."""
+        if self._last is not None and not self._over:
+            self.on_checkpoint(self._last)
 
     @property
     def busy(self) -> bool:

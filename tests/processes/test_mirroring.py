@@ -83,6 +83,19 @@ def test_training_does_not_wait_and_the_newest_checkpoint_is_next(copied: Copied
     assert copied.share.notes() == [1, 3]
 
 
+def test_an_evaluation_after_the_last_checkpoint_arrives_too(copied: Copied) -> None:
+    """Its games are played when training is over, and are the ones that people quote."""
+    copied.checkpoint(1)
+    wait_until(lambda: not copied.uploads.busy)
+    copied.run.logdir.evaluations.write_text("environment_frames,return_mean\n9,7.0\n")
+    copied.uploads.send_again()
+    copied.uploads.close(lambda: False)
+    assert (copied.share.path / "evaluation.csv").read_text().endswith("9,7.0\n")
+    assert copied.share.notes() == [1]
+    (manifest,) = Mirror("SHARE", copied.share).manifests()
+    assert "evaluation.csv" in manifest.files
+
+
 def test_a_share_that_is_gone_is_named_once_and_gets_what_it_missed(
     copied: Copied, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
