@@ -86,7 +86,7 @@ class ActorGradient(NamedTuple):
 
     parameter_version: Array  # int64 [1]: of the parameters that acted
     gradients: Nest  # float32 [1, ...] of each trainable variable of the agent, a tuple
-    stats: Array  # float32 [1, S]: the fields of learner.policy_gradients.PolicyStats
+    stats: Array  # float32 [1, S]: the fields of learner.policy.PolicyStats
 
 
 Sent = Unroll | ActorGradient

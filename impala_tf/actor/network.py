@@ -19,8 +19,6 @@ from impala_tf.machine.silence import silenced_stderr
 from impala_tf.transport import Parameter, quantize
 from impala_tf.types import AgentOutput, EnvOutput, Nest
 
-# A network without its weights has a few KB.
-_LONGEST = 64 * 2**20
 _LENGTH_BYTES = 4
 _is_announced = False
 
@@ -56,7 +54,7 @@ class ActingModel(NamedTuple):
     @classmethod
     def from_bytes(cls, data: bytes) -> ActingModel:
         """Returns the model that `to_bytes` returned."""
-        text = zstandard.ZstdDecompressor().decompress(data, max_output_size=_LONGEST)
+        text = zstandard.decompress(data)
         start = _LENGTH_BYTES + int.from_bytes(text[:_LENGTH_BYTES], "big")
         weights = json.loads(text[_LENGTH_BYTES:start])
         return cls(

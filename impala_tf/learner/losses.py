@@ -37,7 +37,7 @@ class Losses(NamedTuple):
     policy_gradient: tf.Tensor  # minus the policy's objective
     baseline: tf.Tensor  # half the squared error of V(x), divided by the scale's value_std
     entropy: tf.Tensor  # mean entropy of pi, in nats, over the valid steps
-    kl: tf.Tensor  # mean KL divergence of pi from the policy that acted, in nats
+    kl: tf.Tensor  # mean KL(mu || pi) in nats, mu being the policy that acted
     rho_clip_fraction: tf.Tensor  # fraction of the steps with pi/mu above rho-bar
     c_clip_fraction: tf.Tensor  # fraction of the steps with pi/mu above c-bar
     surrogate_clip_fraction: tf.Tensor  # fraction of the steps without a policy gradient

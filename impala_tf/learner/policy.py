@@ -31,7 +31,7 @@ class PolicyStats(NamedTuple):
     loss_policy_gradient: tf.Tensor
     loss_baseline: tf.Tensor
     entropy: tf.Tensor  # nats, mean over steps
-    kl: tf.Tensor  # nats, mean over steps: from the policy that acted
+    kl: tf.Tensor  # nats, mean over steps: KL(mu || pi), mu being the policy that acted
     explained_variance: tf.Tensor  # of the value targets
     advantage_rms: tf.Tensor  # before scaling; of several levels, in their values' std
     rho_clip_fraction: tf.Tensor

@@ -37,9 +37,10 @@ class StepResult(NamedTuple):
     """What a compiled step returns."""
 
     stats: Any  # a NamedTuple of float32 scalars, see `monitoring.metrics`
-    taken: tf.Tensor  # bool: not if a gradient or statistic of any learner was not finite
     sums: dict[str, tf.Tensor]  # over all learners
-    numbers: tf.Tensor  # float32 [3 + len(stats)]: taken, sums of "kl" and "steps" (or 0), stats
+    # float32 [3 + len(stats)]: whether it was taken, which it is not if a gradient or statistic of
+    # any learner was not finite; the sums of "kl" and "steps" (or 0); stats
+    numbers: tf.Tensor
     all_reduce_s: tf.Tensor  # seconds in the all-reduce, float64; waiting for other learners, too
     td_errors: Nest = ()
 
@@ -210,7 +211,7 @@ class GradientStep(abc.ABC):
         )
         numbers = [tf.cast(taken, tf.float32), *(sums.get(name, 0.0) for name in ("kl", "steps"))]
         return StepResult(
-            stats, taken, sums, tf.stack([*numbers, *stats]), all_reduce_s, learned.td_errors
+            stats, sums, tf.stack([*numbers, *stats]), all_reduce_s, learned.td_errors
         )
 
     def _summed(

@@ -17,7 +17,7 @@ class Transitions(NamedTuple):
     discounts: tf.Tensor  # float32 [T, B]: gamma, or 0 where the episode ended
     valid: tf.Tensor  # bool [T, B]: False where the environment was reset instead
     entropy: tf.Tensor  # float32 [T, B]: of pi in nats, gradients flow
-    kl: tf.Tensor  # float32 [T, B]: of pi from mu, the policy that acted, in nats
+    kl: tf.Tensor  # float32 [T, B]: KL(mu || pi) in nats, mu being the policy that acted
     log_probs: tf.Tensor  # float32 [T, B]: log pi(a|x), gradients flow
     behaviour_log_probs: tf.Tensor  # float32 [T, B]: log mu(a|x)
     values: tf.Tensor  # float32 [T, B]: V(x_t) in units of the rewards, gradients flow
