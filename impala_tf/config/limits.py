@@ -181,11 +181,12 @@ def check_batches(config: Config) -> None:
     """
     batch_size, parts = config.optimizer.batch_size, config.optimizer.minibatches or 1
     micro = config.optimizer.micro_batches
-    if batch_size % micro:
-        raise ConfigError(
-            f"--micro_batches={micro}: does not divide the {batch_size} unrolls of a batch; give a"
-            " divisor, or leave the flag out"
-        )
+    for size, whole in _split_sizes(config):
+        if size % micro:
+            raise ConfigError(
+                f"--micro_batches={micro}: does not divide the {size} unrolls of a {whole}; give a"
+                " divisor, or leave the flag out"
+            )
     if micro > 1 and config.loss.advantage_scaling == "batch":
         raise ConfigError(
             f"--micro_batches={micro}: --advantage_scaling=batch needs whole batches; leave one of"
@@ -206,6 +207,16 @@ def check_batches(config: Config) -> None:
             " (--algorithm=ppo, --synchronization), so a batch is one unroll of each of their"
             f" {environments} environments; leave the flag out"
         )
+
+
+def _split_sizes(config: Config) -> list[tuple[int, str]]:
+    """Returns how many unrolls that has what --micro_batches splits, and what it is."""
+    record, batch_size = algorithm(config.loss.algorithm), config.optimizer.batch_size
+    if record.step is not None or not record.estimates_once:
+        return [(batch_size, "batch")]
+    parts = config.optimizer.minibatches or 1
+    # Minibatches are of at most two sizes.
+    return [(size, "minibatch") for size in {batch_size // parts, -(-batch_size // parts)}]
 
 
 def check_windows(config: Config) -> None:

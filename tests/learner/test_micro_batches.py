@@ -85,6 +85,16 @@ def test_only_networks_with_large_activations_learn_in_parts_by_default() -> Non
     [
         ({"batch_size": 16}, "--micro_batches=3: does not divide the 16 unrolls of a batch"),
         ({"batch_size": 6, "advantage_scaling": "batch"}, "--micro_batches=3: .* whole batches"),
+        (
+            {
+                "algorithm": "ppo",
+                "advantage_scaling": "none",
+                "num_actors": 2,
+                "envs_per_actor": 9,
+                "minibatches": 9,
+            },
+            "--micro_batches=3: does not divide the 2 unrolls of a minibatch",
+        ),
     ],
 )
 def test_parts_that_would_change_the_update_are_refused(
