@@ -57,6 +57,7 @@ from impala_tf.transport import (
     RefusedVersion,
     RunTerms,
     StaleUnroll,
+    check_parameters,
     max_environments,
 )
 from impala_tf.types import EnvironmentSpec, Sent
@@ -360,11 +361,15 @@ def _most_episodes(config: Config) -> int:
 def _terms(
     config: Config, spec: EnvironmentSpec, specs: Sent, agent: Agent, run_id: str
 ) -> RunTerms:
+    parameters = parameter_specs(agent, config)
+    # Sent as int8, most parameters are a quarter of their size.
+    if config.process.inference == "actor" and config.process.acting_precision != "int8":
+        check_parameters(parameters, config.agent.agent_name)
     return RunTerms(
         run_id=run_id,
         config_digest=configs.wire_digest(config),
         sent_specs=specs,
-        parameter_specs=parameter_specs(agent, config),
+        parameter_specs=parameters,
         max_environments=max_environments(specs, configs.sent_per_push(config)),
         most_episodes=_most_episodes(config),
         num_levels=len(spec.levels),

@@ -36,7 +36,12 @@ from impala_tf.transport.errors import (
     kind_of,
 )
 from impala_tf.transport.grants import GrantLimit, Grants
-from impala_tf.transport.handshake import PROTOCOL_VERSION, RunTerms, max_environments
+from impala_tf.transport.handshake import (
+    PROTOCOL_VERSION,
+    RunTerms,
+    check_parameters,
+    max_environments,
+)
 from impala_tf.transport.inference import Infer
 from impala_tf.transport.parameter_store import ParameterStore, Snapshot
 from impala_tf.transport.pushes import Pushes, PushReport

@@ -11,7 +11,7 @@ from impala_tf.transport import impala_pb2
 from impala_tf.transport.calls import shown
 from impala_tf.transport.codec import NamedSpec, NestCodec
 from impala_tf.transport.errors import HandshakeRefused
-from impala_tf.transport.wire import MAX_UNROLL_BYTES
+from impala_tf.transport.wire import MAX_PARAMETER_BYTES, MAX_UNROLL_BYTES
 from impala_tf.types import Nest
 
 PROTOCOL_VERSION = 17
@@ -61,6 +61,25 @@ def max_environments(sent_specs: Nest, envs_per_actor: int) -> int:
             f" can be sent; give {most} at most, or a smaller --unroll_length"
         )
     return min(most, 4 * envs_per_actor)
+
+
+def check_parameters(specs: Sequence[tuple[str, tuple[int, ...], str]], agent_name: str) -> None:
+    """Checks that actors can fetch an agent's parameters.
+
+    Args:
+      specs: as in `RunTerms`.
+      agent_name: the value of --agent_name.
+
+    Raises:
+      ConfigError: they are too large to be sent.
+    """
+    size = sum(NamedSpec.of(*spec).nbytes for spec in specs)
+    if size > MAX_PARAMETER_BYTES:
+        raise ConfigError(
+            f"--agent_name={agent_name}: its parameters have {size / 2**20:,.0f} MB, and"
+            f" {MAX_PARAMETER_BYTES // 2**20} MB can be sent to actors; give a smaller"
+            " --width_scale or another agent, or --parameter_compression=bf16, which halves them"
+        )
 
 
 def spec_messages(specs: Sequence[NamedSpec]) -> list[impala_pb2.TensorSpec]:

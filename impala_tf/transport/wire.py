@@ -31,6 +31,7 @@ DEADLINES_S = {  # but for Attend, which is open as long as the actor lives
 # 64 Atari environments of unroll length 100 send 45 MB; gRPC's own limit is 4 MB.
 MAX_MESSAGE_BYTES = 256 * 2**20
 MAX_UNROLL_BYTES = 240 * 2**20  # the rest is for episodes
+MAX_PARAMETER_BYTES = 255 * 2**20  # the rest is for the lengths of many small tensors
 # All messages but unrolls and parameters: names, and the specs of a few dozen tensors.
 MAX_HANDSHAKE_BYTES = 256 * 2**10
 

@@ -7,7 +7,13 @@ from typing import Any
 import grpc
 import pytest
 
-from impala_tf.transport import PROTOCOL_VERSION, HandshakeRefused, impala_pb2
+from impala_tf.config import ConfigError
+from impala_tf.transport import (
+    PROTOCOL_VERSION,
+    HandshakeRefused,
+    check_parameters,
+    impala_pb2,
+)
 from tests.helpers.wire import (
     SPECS,
     Connect,
@@ -94,3 +100,14 @@ def test_tensors_in_another_order_are_refused(
     reply = stub_of(serve(learner)).Handshake(backwards)
     assert reply.outcome == impala_pb2.REFUSED
     assert reply.message.startswith("order of tensors")
+
+
+def test_parameters_that_cannot_be_sent_are_refused_before_training() -> None:
+    """Every actor would end with a traceback, and be restarted for ever."""
+    check_parameters([("w", (8192, 8000), "float32")], "Wide")
+    check_parameters([("w", (8192, 16000), "bfloat16")], "Wide")
+    with pytest.raises(ConfigError) as refused:
+        check_parameters([("w", (8192, 8192), "float32"), ("b", (8192,), "float32")], "Wide")
+    (line,) = refused.value.problems
+    assert line.startswith("--agent_name=Wide: its parameters have 256 MB, and 255 MB can be sent")
+    assert "--width_scale" in line and "--parameter_compression=bf16" in line
