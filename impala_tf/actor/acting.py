@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
+import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -16,6 +18,7 @@ from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, 
 
 # How often an actor of a synchronous run asks for new parameters.
 _POLL_S = 0.01
+_WAITS = 5  # from which it knows how long updates take
 
 FetchParameters = Callable[[int], tuple[int, list[Any]] | None]
 """Takes the version at hand, -1 if there is none. Returns the newest version and its arrays in the
@@ -65,7 +68,8 @@ class OwnActing(Acting):
       network: gets the learner's parameters.
       fetch_parameters: gets them from the learner.
       waits: whether every unroll is made with newer parameters than the last one.
-      patience_s: how long it waits for them. Then the batch lacks the unrolls of a lost actor, and
+      patience_s: how long it waits for them, unless updates take half as long or longer: then twice
+        as long as they usually take. After that, the batch lacks the unrolls of a lost actor, and
         the other actors have to fill it.
     """
 
@@ -80,15 +84,23 @@ class OwnActing(Acting):
         self._fetch_parameters = fetch_parameters
         self._waits = waits
         self._patience_s = patience_s
+        # A wait for a lost actor is longer than others, but it is one among several.
+        self._waits_s: deque[float] = deque(maxlen=_WAITS)
+        self._began: float | None = None  # to wait for the next parameters, maybe unrolls ago
 
     def begin_unroll(self, should_stop: Callable[[], bool]) -> None:
         """Fetches newer parameters; in a synchronous run, waits until there are some."""
+        self._began = self._began or time.monotonic()
         fetched = self._fetch_parameters(self.parameter_version)
-        deadline = time.monotonic() + self._patience_s
+        usual_s = statistics.median(self._waits_s) if self._waits_s else 0.0
+        deadline = time.monotonic() + max(self._patience_s, 2.0 * usual_s)
         while fetched is None and self._waits and time.monotonic() < deadline and not should_stop():
             time.sleep(_POLL_S)
             fetched = self._fetch_parameters(self.parameter_version)
         if fetched is not None:
+            if self.parameter_version >= 0:  # before, it waited for the learner to start
+                self._waits_s.append(time.monotonic() - self._began)
+            self._began = None
             self.parameter_version, arrays = fetched
             self._network.set_parameters(arrays)
 

@@ -6,7 +6,7 @@ import copy
 import itertools
 import time
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -294,6 +294,35 @@ def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
     environment.close()
     assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 4, 4]
     assert learner.asked == [-1, 0, 0, 0, 4]
+
+
+class SlowLearner:
+    """Begins an update when parameters are first asked for, and needs 0.3 s for it."""
+
+    version, ready_at = 0, 0.0
+
+    def fetch_parameters(self, known_version: int) -> tuple[int, list[Any]] | None:
+        now = time.monotonic()
+        if known_version == self.version:
+            self.version, self.ready_at = self.version + 1, now + 0.3
+        return (self.version, []) if now >= self.ready_at else None
+
+    def set_parameters(self, arrays: list[Any]) -> None:
+        """As a network."""
+
+    def answer(self, env_output: EnvOutput, core_state: Any) -> Any:
+        """As a network."""
+
+
+def test_an_actor_is_as_patient_as_updates_take_long() -> None:
+    """What it played with the old parameters would be dropped, at every update."""
+    learner = SlowLearner()
+    acting = OwnActing(learner, learner.fetch_parameters, waits=True, patience_s=0.2)
+    versions = []
+    for _ in range(5):
+        acting.begin_unroll(lambda: False)
+        versions.append(acting.parameter_version)
+    assert versions == [0, 0, 1, 2, 3]
 
 
 def test_an_actor_that_has_waited_long_acts_again() -> None:
