@@ -168,7 +168,12 @@ class Actor:
         # The step after the last decision: it bootstraps here and is step 0 of the next unroll.
         self._buffer.record_env(self._unroll_length, env_output)
         unroll = self._buffer.unroll(self._acting.parameter_version, core_state_before)
-        if self._q_learning is not None:
-            last_q_values = self._acting.answer(env_output, core_state)[0].policy_logits
-            unroll = self._q_learning.with_td_errors(unroll, last_q_values)
-        return unroll, env_output, core_state
+        return self._with_td_errors(unroll, env_output, core_state), env_output, core_state
+
+    def _with_td_errors(self, unroll: Unroll, env_output: EnvOutput, core_state: Nest) -> Unroll:
+        if self._q_learning is None:
+            return unroll
+        if not self._q_learning.sends_errors:  # this saves a step of the network
+            return self._q_learning.without_td_errors(unroll)
+        last_q_values = self._acting.answer(env_output, core_state)[0].policy_logits
+        return self._q_learning.with_td_errors(unroll, last_q_values)

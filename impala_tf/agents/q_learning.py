@@ -7,7 +7,7 @@ import numpy as np
 from impala_tf.agents import exploration
 from impala_tf.agents.interface import AgentInterface
 from impala_tf.agents.returns import n_step_returns
-from impala_tf.config import Config
+from impala_tf.config import Config, algorithm
 from impala_tf.types import EnvironmentSpec, Episode, Unroll
 
 
@@ -18,10 +18,14 @@ class QLearning:
       config: the run's.
       epsilons: how often each environment explores, float32 [N].
       levels: which level each environment plays, int [N].
+
+    Attributes:
+      sends_errors: whether the algorithm uses the errors: it has a replay.
     """
 
     def __init__(self, config: Config, epsilons: np.ndarray, levels: np.ndarray) -> None:
         self._loss = config.loss
+        self.sends_errors = algorithm(config.loss.algorithm).replays
         self.epsilons = epsilons
         self._reported = exploration.reported(epsilons, levels)
 
@@ -53,6 +57,11 @@ class QLearning:
     def reported(self, episodes: list[Episode]) -> list[Episode]:
         """Returns the games of environments that explore little."""
         return [each for each in episodes if self._reported[each.environment]]
+
+    def without_td_errors(self, unroll: Unroll) -> Unroll:
+        """Returns an unroll with zeros in place of errors, arrays [N, ...]."""
+        zeros = np.zeros(unroll.agent_outputs.policy_logits.shape[:2], np.float32)
+        return unroll._replace(td_errors=zeros)
 
     def with_td_errors(self, unroll: Unroll, last_q_values: np.ndarray) -> Unroll:
         """Returns an unroll with the errors that are its steps' first priorities.

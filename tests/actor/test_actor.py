@@ -18,6 +18,7 @@ from impala_tf.actor.actor import Actor
 from impala_tf.agents import inputs
 from impala_tf.agents.agent import Agent
 from impala_tf.agents.policy import OwnNetwork
+from impala_tf.agents.q_learning import QLearning
 from impala_tf.config import EnvironmentConfig
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
@@ -25,6 +26,7 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.transport import RunOver
 from impala_tf.types import ActorReport, EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
 from tests.helpers.agents import make_agent
+from tests.helpers.samples import resolved_config
 
 pytestmark = pytest.mark.xdist_group("actor")
 
@@ -294,6 +296,35 @@ def test_an_actor_of_a_synchronous_run_waits_for_newer_parameters() -> None:
     environment.close()
     assert [int(unroll.parameter_version[0]) for unroll in learner.unrolls] == [0, 4, 4]
     assert learner.asked == [-1, 0, 0, 0, 4]
+
+
+class CountedActing(OwnActing):
+    """Counts its answers."""
+
+    answers = 0
+
+    def answer(self, env_output: EnvOutput, core_state: Nest) -> Any:
+        self.answers += 1
+        return super().answer(env_output, core_state)
+
+
+@pytest.mark.parametrize(("algorithm", "answers"), [("dqn", T + 1), ("pqn", T)])
+def test_only_what_a_replay_needs_is_computed(algorithm: str, answers: int) -> None:
+    """The errors of an unroll cost a step of the network more, and only dqn uses them."""
+    env = EnvironmentConfig(level_name=CARTPOLE.level_name)
+    spec = suites.spec(env)
+    agent = make_agent("MLPAgent", spec, heads="q_values")
+    learner = FakeLearner([(0, [each.numpy() for each in agent.variables])])
+    network = OwnNetwork(agent, spec, 1, 0, np.zeros(1, np.float32))
+    acting, environment = CountedActing(network, learner.fetch_parameters), Spy(env, 1)
+    q_learning = QLearning(resolved_config(algorithm=algorithm), np.zeros(1), np.zeros(1, int))
+    actor = Actor(
+        agent.interface, acting, environment, learner.push, spec, 1, T, q_learning=q_learning
+    )
+    actor.run(lambda: len(learner.unrolls) == 1)
+    environment.close()
+    assert acting.answers == answers
+    assert np.asarray(learner.unrolls[0].td_errors).shape == (1, T)
 
 
 class SlowLearner:
