@@ -12,13 +12,13 @@ from typing import Any
 from impala_tf.config import ConfigError, Given, actors_wait, command_line, user_commands
 from impala_tf.frontend import overview, project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
+from impala_tf.frontend.ending import end
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
     Checked,
     Launcher,
     claimed_launch,
     claimed_start,
-    end,
     new_record,
     plan_of,
 )
@@ -48,8 +48,8 @@ def launch(
     Returns:
       0: all learners finished or were stopped, or the run was left running. 1: a machine that is
       needed cannot be used, or the logdir or tmux session is in use (standard error has one line
-      per problem), or a learner failed or another launch took over the logdir (the display's final
-      line says so).
+      per problem), or a learner failed or may not have saved what it has learned, or another launch
+      took over the logdir (the display's final line says so).
 
     Raises:
       ConfigError: if the workers CSV is unusable (no connection has been opened then, unless it
@@ -194,12 +194,12 @@ def _start(given: Given, launcher: Launcher, machines: Machines, logdir: Path) -
     except BaseException:
         print("stopping what has been started ...", file=sys.stderr, flush=True)
         stop = user_commands.frontend("stop", f"--logdir={logdir}")
-        if left := _take_back(launcher, machines):
+        if left := _take_back(launcher, machines, logdir):
             print(*left, f"{stop} stops what still runs there", sep="\n", file=sys.stderr)
         raise
 
 
-def _take_back(launcher: Launcher, machines: Machines) -> list[str]:
+def _take_back(launcher: Launcher, machines: Machines, logdir: Path) -> list[str]:
     """Stops what a launch has started; returns lines about what may still run."""
     lines = []
     try:
@@ -209,7 +209,7 @@ def _take_back(launcher: Launcher, machines: Machines) -> list[str]:
         lines.append("interrupted: machines that did not answer may start their processes later")
     try:
         # Not --end_command, which may switch machines off: the run has hardly begun.
-        return lines + end(launcher.record, machines, is_final=False).lines
+        return lines + end(launcher.record, machines, logdir, is_final=False).lines
     except KeyboardInterrupt:
         return [*lines, "interrupted: some processes may still run"]
 

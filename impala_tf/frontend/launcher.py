@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import signal
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,6 @@ from impala_tf.frontend.errors import ClusterError, NoCodeError, setup_may_mend
 from impala_tf.frontend.inventory import Secret, read_workers
 from impala_tf.frontend.node.plain import to_plain
 from impala_tf.frontend.node.state import Orders
-from impala_tf.frontend.parallel import Machines, good, on_all, problems
 from impala_tf.frontend.plan import (
     LocalNode,
     NodeSpec,
@@ -37,7 +35,6 @@ from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 from impala_tf.machine.claims import claimed, name_of
 
 _LAUNCH_S = 120.0
-STOP_S = 120.0
 
 
 class Checked(NamedTuple):
@@ -299,71 +296,3 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
         code=node.code,
     )
     return to_plain(orders)
-
-
-class Ended(NamedTuple):
-    """What `end` has found."""
-
-    was_running: bool
-    """Whether a process ran and had to be stopped."""
-    lines: list[str]
-    """One for each process that still runs or had to be killed, and for each machine that cannot be
-    asked."""
-
-
-def end(
-    record: Record, machines: Machines, timeout_s: float = STOP_S, is_final: bool = True
-) -> Ended:
-    """Stops the processes of a run, learners first, and closes its windows where none is left.
-
-    Args:
-      record: the run's.
-      machines: the run's.
-      timeout_s: how long to wait for the learners, and then for all.
-      is_final: whether machines then run --end_command.
-    """
-    plan = record.plan
-    with_learners = [r for r in machines.reached() if plan.role(r.node) == "learner"]
-    learners = [process.name for process in plan.processes if process.is_learner]
-    first = end_processes(record, with_learners, learners, timeout_s, False, is_final)
-    then = end_processes(record, machines.reached(), None, timeout_s, True, is_final)
-    answers = [*good(first).values(), *good(then).values()]
-    return Ended(any(answer["stopped"] for answer in answers), left_running(then))
-
-
-def left_running(answers: Mapping[str, dict[str, Any] | ClusterError]) -> list[str]:
-    """Returns one line for each process that `end_processes` could not stop cleanly."""
-    lines = problems(answers)
-    for name, answer in good(answers).items():
-        lines += [f"{name}: {process} is still running (pid {pid})"
-                  for process, pid in answer["left"].items()]  # fmt: skip
-        lines += [
-            f"{name}: {process} did not stop in time and was killed"
-            for process, status in answer["stopped"].items()
-            if status == -signal.SIGKILL
-        ]
-    return lines
-
-
-def end_processes(
-    record: Record,
-    runners: Sequence[CommandRunner],
-    names: Sequence[str] | None,
-    timeout_s: float,
-    close: bool,
-    is_final: bool = True,
-) -> dict[str, dict[str, Any] | ClusterError]:
-    """Stops a run's processes on machines; see `impala_tf.frontend.node.agent.stop`."""
-
-    def end_on(runner: CommandRunner) -> dict[str, Any]:
-        mine = {process.name for process in record.plan.on(runner.node)}
-        question = {
-            "run_id": record.run_id,
-            "names": None if names is None else sorted(mine & set(names)),
-            "timeout_s": timeout_s,
-            "close": close,
-            "is_final": is_final,
-        }
-        return ask_agent(runner, "stop", question, timeout_s + 60.0)
-
-    return on_all(runners, end_on)

@@ -25,9 +25,10 @@ from impala_tf.frontend import (
     project,
     setup,
 )
+from impala_tf.frontend.ending import STOP_S
 from impala_tf.frontend.engines import registry
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.launcher import STOP_S, plan_of
+from impala_tf.frontend.launcher import plan_of
 from impala_tf.frontend.parallel import connected
 from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import load

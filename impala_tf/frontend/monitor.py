@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.frontend.connection import CommandRunner, ask_agent
+from impala_tf.frontend.ending import MAY_BE_LOST, STOP_S, end_processes, lost_work
 from impala_tf.frontend.errors import ClusterError
-from impala_tf.frontend.launcher import STOP_S, Launcher, end_processes
+from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.look import Look, Status, look
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.parallel import Machines, good, problems
 from impala_tf.frontend.record import NAME, Record, load
-from impala_tf.machine.supervision import ENDED_WELL, OVER, TOLD_TO_STOP, ProcessState
+from impala_tf.machine.supervision import (
+    ENDED_AS_TOLD,
+    ENDED_WELL,
+    OVER,
+    TOLD_TO_STOP,
+    ProcessState,
+)
 
 if TYPE_CHECKING:
     from impala_tf.monitoring.live_display import Display
@@ -130,13 +137,14 @@ class Monitor:
     def _result(self, ended_well: bool, learners: Mapping[str, ProcessState]) -> tuple[int, str]:
         record = self._launcher.record
         found = end_processes(record, self._machines.reached(), None, STOP_S, close=False)
-        for line in problems(found):
+        for line in problems(found) + lost_work(found, self._logdir):
             self._display.note(line)
         for name, answer in good(found).items():
             if answer["left"]:
                 self._display.note(f"{name}: still running: {', '.join(answer['left'])}")
         node = record.first_learner()
-        if ended_well:
+        lost = {n: s for n, s in learners.items() if s.exit_status not in ENDED_AS_TOLD}
+        if ended_well and not lost:
             is_done = all(state.state == "finished" for state in learners.values())
             end, why = "done", (self._status or {}).get("end_reason")
             if not is_done:
@@ -144,8 +152,9 @@ class Monitor:
                 end, why = "stopped", "" if said == TOLD_TO_STOP else said
             end = f"{end}: {why}" if why else end
             return 0, f"{end}; logdir {node.logdir} on {node.name}"
-        failed = {n: each for n, each in learners.items() if each.state not in ENDED_WELL}
+        failed = {n: s for n, s in learners.items() if s.state not in ENDED_WELL} or lost
         why = "; ".join(f"{n} {each.state}: {each.detail}" for n, each in failed.items())
+        why = f"{why}; {MAY_BE_LOST}" if ended_well else why
         first = next(iter(failed), "NAME")
         logs = user_commands.frontend("logs", f"--logdir={self._logdir}", first)
         return 1, f"failed: {why}; see {logs}"

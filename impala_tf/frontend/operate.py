@@ -21,15 +21,12 @@ from impala_tf.frontend.connection import (
     lines_of,
     until_input_ends,
 )
+from impala_tf.frontend.ending import STOP_S, end, end_processes, left_running, lost_work
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import (
-    STOP_S,
     Launcher,
     claimed_launch,
     claimed_start,
-    end,
-    end_processes,
-    left_running,
     orders_for,
     plan_of,
     secrets_here,
@@ -63,8 +60,8 @@ def stop(
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
-      1 if a process still runs or had to be killed, a machine is unreachable, or a launch goes on,
-      else 0.
+      1 if a process still runs or had to be killed, a learner may not have saved what it has
+      learned, a machine is unreachable, or a launch goes on, else 0.
     """
     try:
         record = load(logdir)
@@ -77,10 +74,11 @@ def stop(
     with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
         if names is not None:
             again = user_commands.frontend("restart", f"--logdir={logdir}", str(target))
-            return _stop_some(record, machines, timeout_s, names, f"{again} starts them again")
+            hint = f"{again} starts them again"
+            return _stop_some(record, machines, logdir, timeout_s, names, hint)
         cancelled = _cancel_launch(record, machines, logdir)
-        ended = end(record, machines, timeout_s)
-        lines = problems(machines.found) + problems(cancelled) + ended.lines
+        ended = end(record, machines, logdir, timeout_s)
+        lines = problems(machines.found) + problems(cancelled) + ended.lines + ended.lost
     if not cancelled and (early := _early_launch(logdir)):
         lines.append(early)
     was_there = cancelled or ended.was_running
@@ -114,10 +112,15 @@ def _early_launch(logdir: Path) -> str:
 
 
 def _stop_some(
-    record: Record, machines: Machines, timeout_s: float, names: set[str], hint: str
+    record: Record,
+    machines: Machines,
+    logdir: Path,
+    timeout_s: float,
+    names: set[str],
+    hint: str,
 ) -> int:
     found = end_processes(record, machines.reached(), sorted(names), timeout_s, close=True)
-    lines = problems(machines.found) + left_running(found)
+    lines = problems(machines.found) + left_running(found) + lost_work(found, logdir)
     return report(lines, f"stopped {', '.join(sorted(names))}; {hint}")
 
 
@@ -317,7 +320,8 @@ def watch(logdir: Path, make_display: MakeDisplay, accept_new_host_keys: bool = 
       accept_new_host_keys: whether to trust machines that SSH does not know yet.
 
     Returns:
-      0: all learners finished or were stopped, or the run was left running; 1: one failed.
+      0: all learners finished or were stopped, or the run was left running; 1: one failed, or may
+      not have saved what it has learned.
     """
     record = load(logdir)
     with connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines:

@@ -31,6 +31,11 @@ REGROUP = 4
 has returned. That is no failure of its own."""
 REGROUP_SIGNAL = signal.SIGUSR2
 """Lets a learner end its group so, with a checkpoint. SIGTERM would end the run of all."""
+_TOLD = (signal.SIGINT, signal.SIGTERM)
+ENDED_AS_TOLD = (
+    None, 0, REGROUP, *(-number for number in _TOLD), *(128 + number for number in _TOLD),
+)  # fmt: skip
+"""Exit statuses of a learner that was told to stop, has, and lost nothing."""
 _QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
 _REGROUP_PAUSE_S = 1.0
 _TICK_S = 0.2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -18,7 +17,12 @@ from impala_tf.learner import callbacks
 from impala_tf.logdir import Logdir
 from impala_tf.machine import certificates, process_logs
 from impala_tf.machine.node import Node, is_learner, run_end_command
-from impala_tf.machine.supervision import Command, ProcessState, SupervisedProcess
+from impala_tf.machine.supervision import (
+    ENDED_AS_TOLD,
+    Command,
+    ProcessState,
+    SupervisedProcess,
+)
 from impala_tf.monitoring import render, status, wandb_writer
 from impala_tf.monitoring.metrics import Row
 from impala_tf.processes import mirroring, run_folder, tensorflow_startup, training_videos
@@ -29,9 +33,6 @@ _STOP_S = 60.0
 _ACTOR_STOP_S = 10.0
 # A learner that fails earlier than this will most likely fail again.
 _PROVEN_S = 60.0
-# Exit statuses of a learner that was told to stop, has, and lost nothing.
-_TOLD = (signal.SIGINT, signal.SIGTERM)
-_ENDED_AS_TOLD = (None, 0, *(-number for number in _TOLD), *(128 + number for number in _TOLD))
 
 
 class LocalTraining:
@@ -213,7 +214,7 @@ class LocalTraining:
             return f"no actor is left; the last one said:\n{last.detail}"
         learner = _learner(self.node)
         # Of one that was told to stop: it could not save its work, or it did not stop.
-        lost_work = learner.state.exit_status not in _ENDED_AS_TOLD
+        lost_work = learner.state.exit_status not in ENDED_AS_TOLD
         if learner.state.state != "failed" and not lost_work:
             return ""
         return "\n".join([

@@ -78,6 +78,35 @@ def test_a_run_can_be_looked_at_and_stopped_while_its_csv_is_edited(launched, ca
     assert not living_pids(launched.node())
 
 
+def test_a_learner_that_cannot_save_is_named_when_its_run_is_stopped(launched, capfd):
+    """`stop` said that no process was left, and nobody knew that hours of training were lost."""
+    (launched.project / "full").touch()
+    wait_until(lambda: "learner 0 is up" in launched.log("learner-0"))
+    capfd.readouterr()
+    assert launched.command("stop") == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    lost = "what was learned since the last checkpoint may be lost; see "
+    assert line.startswith(f"this machine: learner-0: exit status 1; {lost}")
+    assert line.endswith(f" logs --logdir={launched.logdir} learner-0")
+    assert launched.command("restart", "learner-0") == 0
+    wait_until(lambda: launched.log("learner-0").count("learner 0 is up") == 2)
+    assert launched.command("stop", "learner-0") == 1
+    assert f"learner-0: exit status 1; {lost}" in capfd.readouterr().err
+
+
+def test_an_attached_launcher_names_a_learner_that_cannot_save(run):
+    (run.project / "full").touch()
+    statuses: list[int] = []
+
+    def stop(status):
+        if status is not None and not statuses:
+            statuses.append(run.command("stop"))
+
+    assert run.launch(stop) == 1
+    stopped = "learner-0 stopped: told to stop; exit status 1; what was learned since the last"
+    assert run.display.final.startswith(f"failed: {stopped} checkpoint may be lost; see ")
+
+
 @pytest.mark.faults
 def test_a_run_on_a_full_disk_can_be_stopped(small_disk, launched, capfd):
     pids = living_pids(launched.node())
@@ -85,5 +114,7 @@ def test_a_run_on_a_full_disk_can_be_stopped(small_disk, launched, capfd):
     assert launched.command("stop", "actor-0") == 1
     said = capfd.readouterr().err
     assert "No space left on device; until that is repaired, only the whole run can be" in said
-    assert launched.command("stop", "--timeout_s=20") == 0
+    assert launched.command("stop", "--timeout_s=20") == 1
+    said = capfd.readouterr().err
+    assert said.startswith("this machine: learner-0: how it ended is not known; what was learned ")
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.values())

@@ -12,7 +12,7 @@ import faulthandler, json, os, signal, sys, time
 faulthandler.register(signal.SIGUSR1)
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
 job, task, logdir = flags["job_name"], int(flags.get("task", 0)), flags["logdir"]
-stopping = []
+stopping, is_full = [], False
 signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
 signal.signal(signal.SIGUSR2, lambda *_: sys.exit(4))
 print(job, task, "is up with", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
@@ -39,10 +39,16 @@ while not stopping:
                   "checkpoint": None, "pid": os.getpid(), "updated_uptime_s": time.monotonic()}
         if os.path.exists("reached"):
             status |= {"state": "done", "end_reason": open("reached").read()}
-        with open(f"{logdir}/.{name}", "w") as file:
-            json.dump(status, file)
-        os.rename(f"{logdir}/.{name}", f"{logdir}/{name}")
+        try:
+            with open(f"{logdir}/.{name}", "w") as file:
+                json.dump(status, file)
+            os.rename(f"{logdir}/.{name}", f"{logdir}/{name}")
+            is_full = False
+        except OSError:
+            is_full = True
     time.sleep(0.05)
+if job == "learner" and (is_full or os.path.exists("full")):
+    sys.exit(1)
 print("stopped cleanly", flush=True)
 """
 

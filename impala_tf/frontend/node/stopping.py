@@ -28,8 +28,8 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
         follows.
 
     Returns:
-      "stopped" {name: exit status}, "left" {name: pid} of those that are still alive. Processes
-      that were not running are in neither.
+      "stopped" {name: exit status, or null if nobody knows it}, "left" {name: pid} of those that
+      are still alive. Processes that were not running are in neither.
     """
     path = files.orders_path(asked["logdir"], asked["node"])
     state_file = files.state_path(asked["logdir"], asked["node"])
@@ -62,6 +62,8 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
         if _have_ended(state, alive, names) or time.monotonic() > until_s:
             break
         time.sleep(0.1)
+    if "supervisor" not in alive:  # it wrote the exit statuses before it ended
+        state = files.read_state(state_file) or state
     if "supervisor" not in alive and not left and names >= {*state.processes}:
         remove_secrets(orders)
     if orders.start_at_boot and names >= {*state.processes}:
