@@ -109,6 +109,7 @@ def end_processes(
         mine = {process.name for process in record.plan.on(runner.node)}
         question = {
             "run_id": record.run_id,
+            "tmux_sess": record.plan.tmux_sess,
             "names": None if names is None else sorted(mine & set(names)),
             "timeout_s": timeout_s,
             "close": close,

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -120,7 +121,10 @@ def test_stopping_ends_the_run_and_nothing_else(node):
     subprocess.run(["tmux", "new-window", "-d", "-t", "=impala:", "-n", "mine"], check=True)
     try:
         another = node.ask(
-            "stop", **node.about(run_id="x", names=None, timeout_s=5, close=True, is_final=True)
+            "stop",
+            **node.about(
+                run_id="x", tmux_sess="impala", names=None, timeout_s=5, close=True, is_final=True
+            ),
         )
         assert another == {"stopped": {}, "left": {}}
         assert node.stop("learner-0") == {"stopped": {"learner-0": 0}, "left": {}}
@@ -208,14 +212,37 @@ def test_a_launch_that_comes_after_its_interruption_is_refused(node):
     assert isinstance(node.launch("actor-0", run_id="another"), NodeState)
 
 
+def copy_package(node):
+    """Lets the node's project have its own package, to change; returns its frontend/node."""
+    package = node.project / "impala_tf"
+    package.unlink()
+    shutil.copytree(Path(agent.__file__).parents[2], package)
+    return package / "frontend" / "node"
+
+
 def test_a_supervisor_that_cannot_start_is_reported(node):
-    package = Path(agent.__file__).parents[2]
-    (node.project / "impala_tf").unlink()
-    shutil.copytree(package, node.project / "impala_tf")
-    supervisor = node.project / "impala_tf" / "frontend" / "node" / "supervisor.py"
+    supervisor = copy_package(node) / "supervisor.py"
     supervisor.unlink()
     supervisor.write_text("raise SystemExit('cannot allocate memory')")
     assert node.launch("actor-0") == "the supervisor did not start: cannot allocate memory"
+
+
+def test_a_supervisor_that_is_too_slow_starts_nothing_after_the_launch_has_failed(
+    node, session, tmp_path
+):
+    folder, begun = copy_package(node), tmp_path / "begun"
+    for name, before, after in (
+        ("agent.py", "_START_TIMEOUT_S = 60.0", "_START_TIMEOUT_S = 0.5"),
+        ("supervisor.py", "import sys\n", "import sys\nimport time\ntime.sleep(2)\n"),
+    ):
+        text = (folder / name).read_text()
+        assert text.count(before) == 1
+        (folder / name).write_text(text.replace(before, after))
+    assert node.launch("actor-0", end_command=f"touch '{begun}'").startswith("the supervisor did n")
+    assert session.windows() == []
+    time.sleep(3)
+    assert node.state() is None
+    assert not begun.exists(), "it runs --end_command, which may switch the machine off"
 
 
 def test_stacks_show_where_a_process_is(node):

@@ -1,5 +1,6 @@
 """A launched run is looked at and stopped while something is wrong with it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,18 @@ def test_an_attached_launcher_names_a_learner_that_cannot_save(run):
     assert run.launch(stop) == 1
     stopped = "learner-0 stopped: told to stop; exit status 1; what was learned since the last"
     assert run.display.final.startswith(f"failed: {stopped} checkpoint may be lost; see ")
+
+
+def test_a_run_whose_files_were_deleted_can_be_stopped(launched, capfd):
+    """`stop` said that nothing was running, and a launch was refused because that still ran."""
+    state = launched.node()
+    assert len(living_pids(state)) == 4
+    shutil.rmtree(launched.logdir / "processes")
+    capfd.readouterr()
+    assert launched.command("stop") == 0
+    assert capfd.readouterr().out == "stopped: no process of the run is left on 1 machine(s)\n"
+    assert living_pids(state) == {}
+    assert launched.launch(detach=True) == 0
 
 
 @pytest.mark.faults

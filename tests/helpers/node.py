@@ -57,8 +57,8 @@ class Node:
 
     def stop(self, *names, timeout_s=20.0):
         return self.ask("stop", **self.about(
-            run_id="run", names=list(names) or None, timeout_s=timeout_s, close=True,
-            is_final=True,
+            run_id="run", tmux_sess="impala", names=list(names) or None, timeout_s=timeout_s,
+            close=True, is_final=True,
         ))  # fmt: skip
 
     def state(self):

@@ -166,9 +166,16 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
             return to_plain(_start(orders))
         except BaseException:
             remove_secrets(orders)
-            with contextlib.suppress(AgentError):  # the first error says what to mend
+            with contextlib.suppress(AgentError, OSError):  # the first error says what to mend
                 boot.remove(orders)
+                _give_up(orders)
             raise
+
+
+def _give_up(orders: Orders) -> None:
+    """Keeps a supervisor that is slow to start from starting processes after all."""
+    files.write(files.orders_path(orders.logdir, orders.node), orders._replace(end_command=None))
+    RunSession(orders.tmux_sess).close(orders.run_id)
 
 
 def cancel(asked: Mapping[str, Any]) -> dict[str, Any]:

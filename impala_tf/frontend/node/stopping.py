@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from impala_tf.frontend.node import boot
@@ -14,6 +15,7 @@ from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.private import remove_secrets
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.node.tmux import RunSession
+from impala_tf.frontend.node.windows import SUPERVISOR
 from impala_tf.machine.supervision import OVER
 
 _SUPERVISOR_ENDS_S = 20.0
@@ -23,9 +25,9 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Stops processes of a run, and no others, and waits until they have exited.
 
     Args:
-      asked: "logdir", "node", "run_id", "names" or null for all, "timeout_s", "close": whether to
-        close the windows of a run of which nothing is left, "is_final": whether --end_command
-        follows.
+      asked: "logdir", "node", "run_id", "tmux_sess", "names" or null for all, "timeout_s", "close":
+        whether to close the windows of a run of which nothing is left, "is_final": whether
+        --end_command follows.
 
     Returns:
       "stopped" {name: exit status, or null if nobody knows it}, "left" {name: pid} of those that
@@ -35,7 +37,7 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
     state_file = files.state_path(asked["logdir"], asked["node"])
     state = files.read_state(state_file)
     if state is None or state.run_id != asked["run_id"]:
-        return {"stopped": {}, "left": {}}
+        return _stop_without_state(asked) if asked["names"] is None else {"stopped": {}, "left": {}}
     names = set(state.processes if asked["names"] is None else asked["names"])
     running = [name for name in files.living_pids(state) if name in names]
     with files.changed_orders(path) as (orders, change):
@@ -72,6 +74,38 @@ def stop(asked: Mapping[str, Any]) -> dict[str, Any]:
         RunSession(orders.tmux_sess).close(asked["run_id"])
     ended = [name for name in running if name not in left]
     return {"stopped": {name: state.processes[name].exit_status for name in ended}, "left": left}
+
+
+def _stop_without_state(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Stops a supervisor whose files were deleted, or that has not written any yet.
+
+    When its window is closed, it stops its processes, learners first, and ends.
+    """
+    session = RunSession(asked["tmux_sess"])
+    windows = [each for each in session.windows() if each.run_id == asked["run_id"]]
+    alive = _started_by([each.pid for each in windows if each.name == SUPERVISOR and not each.dead])
+    session.close(asked["run_id"])
+    if not alive:
+        return {"stopped": {}, "left": {}}
+    until_s = time.monotonic() + asked["timeout_s"]
+    while alive and time.monotonic() < until_s:
+        time.sleep(0.1)
+        alive = {pid: ticks for pid, ticks in alive.items() if files.start_ticks(pid) == ticks}
+    if alive:
+        return {"stopped": {}, "left": {SUPERVISOR: min(alive)}}
+    return {"stopped": {SUPERVISOR: None}, "left": {}}
+
+
+def _started_by(pids: Sequence[int]) -> dict[int, int]:
+    """Returns {pid: start} of processes that are alive, and of all that they have started."""
+    found: dict[int, int] = {}
+    for pid in pids:
+        if (ticks := files.start_ticks(pid)) is not None:
+            found[pid] = ticks
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # it has ended
+                found |= _started_by([int(each) for each in path.read_text().split()])
+    return found
 
 
 def _have_ended(state: NodeState, alive: Mapping[str, int], names: set[str]) -> bool:

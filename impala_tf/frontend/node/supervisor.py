@@ -110,6 +110,7 @@ class NodeSupervisor:
             self._alive.close()
         if not self.node.leaving:
             remove_secrets(self._orders)
+            self._read_orders()  # a launch that has failed takes the command back
             if command := self._orders.end_command:
                 self._say(f"runs --end_command: {command}")
                 # Its output goes to the supervisor's log, which is standard error.

@@ -13,7 +13,7 @@ from libtmux.exc import LibTmuxException, TmuxCommandNotFound
 from impala_tf.frontend.node.shells import command_line
 from impala_tf.frontend.node.state import AgentError, boot_id
 
-_FORMAT = "#{window_id}:#{pane_dead}:#{@impala_run}:#{window_name}"
+_FORMAT = "#{window_id}:#{pane_pid}:#{pane_dead}:#{@impala_run}:#{window_name}"
 _WIDTH, _HEIGHT = 160, 48  # until somebody attaches to the session
 # A window sets its own options before it runs its command. tmux would notice the end of a short
 # command before it is told from outside that the window is to stay.
@@ -32,6 +32,8 @@ class Window(NamedTuple):
     """Its command has exited."""
     run_id: str
     """The run that opened it; '' for a window that no run opened."""
+    pid: int
+    """Of its command."""
 
 
 class RunSession:
@@ -59,8 +61,11 @@ class RunSession:
     def windows(self) -> list[Window]:
         """Returns the session's windows; [] if the session does not exist."""
         listed = self._server.cmd("list-panes", "-s", "-t", f"={self._name}", "-F", _FORMAT)
-        cells = [line.split(":", 3) for line in listed.stdout] if not listed.stderr else []
-        return [Window(each, name, dead == "1", run_id) for each, dead, run_id, name in cells]
+        cells = [line.split(":", 4) for line in listed.stdout] if not listed.stderr else []
+        return [
+            Window(each, name, dead == "1", run_id, int(pid))
+            for each, pid, dead, run_id, name in cells
+        ]
 
     def open(self, window: str, argv: Sequence[str], run_id: str) -> None:
         """Opens a window, which stays when its command exits. Creates the session if necessary.
