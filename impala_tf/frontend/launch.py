@@ -21,6 +21,7 @@ from impala_tf.frontend.launcher import (
     claimed_start,
     new_record,
     plan_of,
+    refuse_to_begin_again,
 )
 from impala_tf.frontend.monitor import MakeDisplay, Monitor, where_it_runs
 from impala_tf.frontend.node.state import CANCELLED
@@ -101,11 +102,12 @@ def _check_and_start(
         _set_aside(machines, checked, logdir)
     else:
         _refuse_another_run(launcher, checked, differences)
-        _refuse_other_learner_0(given, launcher, checked, logdir)
+        _refuse_lost_checkpoints(given, launcher, checked, logdir)
     certificates.renew(launcher.credentials, keep_authority=True)
     with claimed_start(launcher.record):
         launcher.remember(checked)
         _start(given.without("fresh"), launcher, machines, logdir)
+        launcher.note_start()
 
 
 def check_secrets(given: Given) -> None:
@@ -124,22 +126,25 @@ def _refuse_another_run(
         raise ConfigError(lines)
 
 
-def _refuse_other_learner_0(
+def _refuse_lost_checkpoints(
     given: Given, launcher: Launcher, checked: Mapping[str, Checked], logdir: Path
 ) -> None:
-    """Raises ConfigError if the run's checkpoints may be on a machine that learner 0 has left."""
+    """Raises ConfigError if an earlier launch may have made checkpoints that learner 0 lacks."""
     try:
         written = load(logdir)
     except ConfigError:  # nothing was launched there, or by another version
         return
+    launcher.record = launcher.record._replace(has_started=written.has_started)
     before, now = written.first_learner(), launcher.record.first_learner()
     found = checked.get(now.name)
-    if found is None or found.run or now.name == before.name:
-        return
-    if found.machine_id == before.machine_id:  # it is only called by another name
+    if found is None or found.run:
         return
     if given["mirror"] and command_line.parse(written.flags)["mirror"] == given["mirror"]:
         return  # it brings the checkpoints
+    # With another name, it may still be the same machine.
+    if now.name == before.name or found.machine_id == before.machine_id:
+        refuse_to_begin_again(launcher.record, found)
+        return
     raise ConfigError(
         f"--workers_csv_path={launcher.record.workers_csv_path}: learner-0 was on {before.name},"
         f" which may have the run's checkpoints, and now is on {now.name}; make {before.name} the"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config import ConfigError, Given, command_line, user_commands
 from impala_tf.config.addresses import host_port
 from impala_tf.frontend import project, snapshot
 from impala_tf.frontend.connection import CommandRunner, ask_agent
@@ -46,6 +46,8 @@ class Checked(NamedTuple):
     machine_id: str
     run: Mapping[str, Any]
     """"flags" and "sources" of the run in the logdir; {}: there is none."""
+    has_files: bool
+    """Whether the logdir has anything of a run."""
 
 
 def plan_of(
@@ -196,7 +198,10 @@ class Launcher:
             )
         if lines:
             raise ClusterError(lines)
-        return Checked(answer["workdir"], answer["logdir"], answer["machine_id"], answer["run"])
+        return Checked(
+            answer["workdir"], answer["logdir"], answer["machine_id"], answer["run"],
+            answer.get("has_files", True),  # An earlier version of the project does not say it.
+        )  # fmt: skip
 
     def _ask(self, runner: CommandRunner, question: Mapping[str, Any]) -> Any:
         try:
@@ -238,10 +243,18 @@ class Launcher:
         return {path.name: path.read_text() for path in paths if path.exists()}
 
     def bring_in(self, runner: CommandRunner) -> None:
-        """Checks a machine and starts its processes. Raises ClusterError if that fails."""
+        """Checks a machine and starts its processes.
+
+        Raises:
+          ClusterError: that fails.
+          ConfigError: the run would begin again at frame 0.
+        """
         checked = {runner.node.name: self.check(runner)}
         if lines := self.named_twice(checked):
             raise ClusterError(lines)
+        is_mirrored = bool(command_line.parse(self.record.flags)["mirror"])
+        if runner.node.name == self.record.first_learner().name and not is_mirrored:
+            refuse_to_begin_again(self.record, checked[runner.node.name])
         self.remember(checked)
         self.start(runner)
 
@@ -263,6 +276,27 @@ class Launcher:
         self.record = self.record._replace(plan=self.record.plan._replace(nodes=nodes))
         snapshot.save(self._code, self._logdir)
         save(self.record, self._logdir)
+
+    def note_start(self) -> None:
+        """Writes to cluster.json that the run has been started."""
+        self.record = self.record._replace(has_started=True)
+        save(self.record, self._logdir)
+
+
+def refuse_to_begin_again(record: Record, found: Checked) -> None:
+    """Raises ConfigError if learner 0's machine has lost the run, which would begin at frame 0.
+
+    Args:
+      record: of the launch that has started the run there.
+      found: what is there now.
+    """
+    if record.has_started and not found.has_files:
+        name = record.first_learner().name
+        raise ConfigError(
+            f"{name}: the run was started there, but {found.logdir} has nothing of it (a disk that"
+            f" is not mounted, or a new machine?); mount the disk or copy the run's logdir to"
+            f" {name}, or launch the run with --fresh to start from frame 0"
+        )
 
 
 def _with(nodes: Sequence[NodeSpec], checked: Mapping[str, Checked]) -> tuple[NodeSpec, ...]:

@@ -40,6 +40,8 @@ class Record(NamedTuple):
     machine."""
     credentials: str = ""
     """Folder of the run's certificates on this machine, if it is not in the logdir."""
+    has_started: bool = False
+    """Whether learner 0's machine has started it, by this launch or an earlier one."""
 
     def passwords(self) -> dict[str, Secret]:
         """Returns {name of the node: password}, from the workers CSV if that still can be read.

@@ -40,6 +40,7 @@ from impala_tf.machine.supervision import OVER, STOP_TIMEOUT_S
 
 _START_TIMEOUT_S = 60.0
 _WINDOWS_END_S = 5.0
+_OF_A_RUN = ("config.json", "checkpoints", "processes")  # in its logdir, since it was started
 _KEPT = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMPDIR", "TZ", "USER",
          "XDG_RUNTIME_DIR")  # fmt: skip
 _KEPT_BEGINNINGS = ("CUDA_", "HOROVOD_", "IMPALA_TF_", "KMP_", "LC_", "LD_LIBRARY_", "NCCL_",
@@ -72,7 +73,8 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
       logdir's processes that run, "foreign": addresses that are not this machine's, "loopback":
       those of "names" by which no other machine finds this one, "taken": those of "ports" where
       another process listens, "machine_id": equal for two nodes that are the same user of the same
-      machine, "run": "flags" and "sources" of the run whose config.json is in the logdir, or {}.
+      machine, "run": "flags" and "sources" of the run whose config.json is in the logdir, or {},
+      "has_files": whether the logdir has anything of a run.
     """
     logdir = Path(asked["logdir"]).expanduser().absolute()
     check_owner(logdir)
@@ -98,6 +100,7 @@ def check(asked: Mapping[str, Any]) -> dict[str, Any]:
         "taken": [address for address in asked.get("ports", ()) if is_taken(*address)],
         "machine_id": session.server(),
         "run": _run_in(logdir),
+        "has_files": any((logdir / name).exists() for name in _OF_A_RUN),
     }
 
 
