@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -118,6 +119,7 @@ class Launcher:
         self.record = record
         self.credentials = Path(record.credentials or logdir / "credentials")
         self._logdir = logdir
+        self._writing = threading.Lock()  # machines may join at the same time
         self._code = code or snapshot.load(logdir, record.level_name)
 
     def _of_session(self, run_ids: Collection[str]) -> str:
@@ -268,14 +270,15 @@ class Launcher:
 
     def remember(self, checked: Mapping[str, Checked]) -> None:
         """Writes cluster.json, with the absolute folders of the machines."""
-        with contextlib.suppress(ConfigError):
-            written = load(self._logdir)
-            if written.run_id == self.record.run_id:
-                self.record = written  # `frontend add` may have added actors meanwhile
-        nodes = _with(self.record.plan.nodes, checked)
-        self.record = self.record._replace(plan=self.record.plan._replace(nodes=nodes))
-        snapshot.save(self._code, self._logdir)
-        save(self.record, self._logdir)
+        with self._writing:
+            with contextlib.suppress(ConfigError):
+                written = load(self._logdir)
+                if written.run_id == self.record.run_id:
+                    self.record = written  # `frontend add` may have added actors meanwhile
+            nodes = _with(self.record.plan.nodes, checked)
+            self.record = self.record._replace(plan=self.record.plan._replace(nodes=nodes))
+            snapshot.save(self._code, self._logdir)
+            save(self.record, self._logdir)
 
     def note_start(self) -> None:
         """Writes to cluster.json that the run has been started."""

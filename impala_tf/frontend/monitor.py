@@ -77,6 +77,10 @@ class Monitor:
         self._logdir = logdir
         self._status: Status | None = None
         self._states: dict[str, ProcessState] = {}
+        # Those that have no part in the run yet, or not any more.
+        self._absent = {
+            name for name, each in machines.found.items() if isinstance(each, ClusterError)
+        }
         self._silent: dict[str, tuple[int, float]] = {}
         self._record_changed_ns = 0
         self._failure: BaseException | None = None
@@ -173,44 +177,79 @@ class Monitor:
     def _watch(self, name: str) -> None:
         """Looks at a machine again and again; each machine has a thread of its own."""
         first = self._launcher.record.first_learner().name
+        # The launch has named those that are not connected.
+        said = {str(each) for each in [self._machines.found[name]] if name in self._absent}
         is_lost = False
         while not self._closing.is_set():
             pause_s = FIRST_LEARNER_S if name == first else LOOK_S
             try:
-                runner = self._machines.found[name]
-                if isinstance(runner, ClusterError):
-                    self._take_in(name)
-                else:
-                    self._take_note(name, runner, look(runner, self._launcher.record))
-                if is_lost:
+                has_joined = self._look_at(name)
+                if is_lost and not has_joined and name not in self._absent:
                     self._notes.append(f"{name}: reachable again")
                 is_lost = False
             except ClusterError as error:
-                # The launch has named those that are not connected.
-                if not is_lost and not isinstance(self._machines.found[name], ClusterError):
+                if name not in self._absent and not is_lost:
                     self._notes.append(f"{error}; its processes may still run, but are not shown")
+                if name in self._absent and str(error) not in said:
+                    said.add(str(error))
+                    again = f"it is tried again every {RETRY_S:g} s"
+                    self._notes.append(f"{'; '.join(error.problems)}; {again}")
                 is_lost, pause_s = True, LOOK_S
             except BaseException as failure:
                 self._failure = failure  # _until_over raises it in the main thread.
                 return
-            if isinstance(self._machines.found[name], ClusterError):
-                pause_s = RETRY_S
-            self._closing.wait(pause_s)
+            self._closing.wait(RETRY_S if name in self._absent else pause_s)
 
-    def _take_in(self, name: str) -> None:
-        """Starts the processes of a machine that could not be used when the run was launched."""
-        node = self._launcher.record.plan.node(name)
-        found = self._machines.connect([node])[name]
-        if isinstance(found, ClusterError):
-            raise found
+    def _look_at(self, name: str) -> bool:
+        """Looks at a machine; returns whether it has just joined the run. Raises ClusterError."""
+        runner = self._machines.found[name]
+        if isinstance(runner, ClusterError):
+            node = self._launcher.record.plan.node(name)
+            runner = self._machines.connect([node])[name]
+            if isinstance(runner, ClusterError):
+                raise runner
+        seen = look(runner, self._launcher.record)
+        if seen.state is None:
+            return self._take_in(name, runner)
+        self._absent.discard(name)
+        self._take_note(name, runner, seen, seen.state)
+        return False
+
+    def _take_in(self, name: str, runner: CommandRunner) -> bool:
+        """Starts the processes of a machine that has no part in the run, or not any more."""
+        record = self._launcher.record
+        if name == record.first_learner().name:
+            self._miss_run(runner)
+            return False
+        leader = self._states.get(_LEADER)
+        if leader is None or leader.state in OVER:
+            return False  # Nobody knows yet whether there is a run to join, or there is none.
+        lost = {each.name for each in record.plan.on(runner.node)} & self._states.keys()
+        if lost:
+            self._notes.append(f"{name}: has nothing of the run any more; starting it there again")
+        for each in lost:
+            del self._states[each]
+        self._absent.add(name)
         try:
-            if look(found, self._launcher.record).state is not None:
-                return  # It is part of the run already, as `frontend watch` finds it.
-            self._launcher.bring_in(found)
+            self._launcher.bring_in(runner)
         except ClusterError as error:
             self._machines.found[name] = error
             raise
+        self._absent.discard(name)
         self._notes.append(f"{name}: joined the run")
+        return True
+
+    def _miss_run(self, runner: CommandRunner) -> None:
+        """Raises ClusterError if learner 0's machine has lost the run; it must not begin again."""
+        if not self._launcher.record.has_started:  # another launcher is about to start it
+            return
+        self._absent.add(runner.node.name)
+        restart = user_commands.frontend("restart", f"--logdir={self._logdir}", _LEADER)
+        raise ClusterError(
+            f"{runner.node.name}: {runner.node.logdir} has nothing of the run any more (a disk that"
+            f" is not mounted?), so learner-0 does not train; when its files are there, {restart}"
+            " starts it again"
+        )
 
     def _revive(self, name: str, runner: CommandRunner, seen: Look, state: NodeState) -> None:
         """Starts a supervisor again that is silent, unless the machine itself does."""
@@ -228,17 +267,15 @@ class Monitor:
             self._silent[name] = state.pid, time.monotonic()
             ask_agent(runner, "rejoin", {}, STOP_S)
 
-    def _take_note(self, name: str, runner: CommandRunner, seen: Look) -> None:
-        if seen.state is None:
-            return
-        if seen.has_rebooted and any(p.state not in OVER for p in seen.state.processes.values()):
+    def _take_note(self, name: str, runner: CommandRunner, seen: Look, state: NodeState) -> None:
+        if seen.has_rebooted and any(p.state not in OVER for p in state.processes.values()):
             ask_agent(runner, "rejoin", {}, STOP_S)
             self._notes.append(f"{name}: has rebooted; its processes were started again")
             return
-        self._revive(name, runner, seen, seen.state)
+        self._revive(name, runner, seen, state)
         if 0 in seen.statuses:  # before its states: `_result` says what a run that is over has said
             self._status = seen.statuses[0]
-        for process in seen.state.processes.values():
+        for process in state.processes.values():
             before = self._states.get(process.name)
             if process.restarts > (before.restarts if before else 0):
                 how = f"exited: {process.detail}" if process.detail else "was restarted"

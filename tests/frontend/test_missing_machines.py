@@ -3,6 +3,7 @@
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ from impala_tf.frontend import project
 from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Launcher
-from impala_tf.frontend.node.state import living_pids
+from impala_tf.frontend.node.state import living_pids, read_state, state_path
 from impala_tf.frontend.record import load
 from impala_tf.machine import certificates
 from tests.helpers.stand_in import hasten
@@ -251,3 +252,71 @@ def test_a_learner_that_was_missing_is_taken_in_and_no_machine_is_switched_off(
     assert names == {"learner-0", "learner-1", "actor-0", "actor-1", "actor-2"}
     ended = tmp_path / "ended"
     wait_until(lambda: ended.exists() and ended.read_text() == "\n" * 2)  # once on each machine
+
+
+def test_a_machine_that_answers_but_cannot_join_is_named_once(run, one_is_missing, monkeypatch):
+    """It was booting at the launch, lacks tmux, and was tried in silence for ever."""
+    check = Launcher.check
+    refused: list[str] = []
+
+    def check_in_vain(launcher, runner):
+        if one_is_missing.exists() and len(refused) < 3:
+            refused.append(runner.node.name)
+            raise ClusterError(f"{NOBODY}: tmux is missing")
+        return check(launcher, runner)
+
+    def finish(status):
+        if status is not None:
+            one_is_missing.touch()
+        if "actor 2 is up" in run.log("actor-2"):
+            (run.project / "finish").touch()
+
+    monkeypatch.setattr(Launcher, "check", check_in_vain)
+    assert run.launch(finish, min_actors=2) == 0
+    assert run.display.notes == [
+        f"{NOBODY}: tmux is missing; it is tried again every 0.2 s",
+        f"{NOBODY}: joined the run",
+    ]
+
+
+def test_a_machine_that_had_booted_before_somebody_watches_joins(run, one_is_missing):
+    """The launch is detached: `watch` saw that it has no part in the run, and left it so."""
+    assert run.launch(detach=True, min_actors=2) == 0
+    one_is_missing.touch()
+
+    def finish(status):
+        if "actor 2 is up" in run.log("actor-2"):
+            (run.project / "finish").touch()
+
+    assert run.watch(finish) == 0
+    assert f"{NOBODY}: joined the run" in run.display.notes
+
+
+def test_a_machine_that_comes_back_with_an_empty_disk_joins_again(run, one_is_missing, tmp_path):
+    """It was called reachable, and its actors running."""
+    one_is_missing.touch()
+    there = run.project / "there"
+    killed: list[str] = []
+
+    def kill(name):
+        state = read_state(state_path(there, "node-0"))
+        assert state is not None
+        killed.append(name)
+        os.kill(living_pids(state)[name], signal.SIGKILL)
+        return state
+
+    def lose_its_disk(status):
+        if not killed and "actor 2 is up" in run.log("actor-2"):
+            kill("actor-2")
+        if len(killed) == 1 and run.display.notes:  # so the launcher has looked at it
+            state = kill("supervisor")
+            (socket,) = tmp_path.glob("tmux/*/default")
+            subprocess.run(["tmux", "-S", str(socket), "kill-server"], check=True)
+            wait_until(lambda: not living_pids(state))
+            shutil.rmtree(there)
+        if f"{NOBODY}: joined the run" in run.display.notes:
+            (run.project / "finish").touch()
+
+    assert run.launch(lose_its_disk) == 0
+    lost = f"{NOBODY}: has nothing of the run any more; starting it there again"
+    assert run.display.notes[1:] == [lost, f"{NOBODY}: joined the run"]

@@ -1,10 +1,11 @@
 """A launched run of the stand-in project on this machine, as its launcher sees it."""
 
+import contextlib
 import subprocess
 from unittest import mock
 
 from impala_tf.config import Given
-from impala_tf.frontend import monitor
+from impala_tf.frontend import monitor, operate
 from impala_tf.frontend.launch import launch
 from impala_tf.frontend.main import main
 from impala_tf.frontend.node.state import read_state, state_path
@@ -47,12 +48,21 @@ class Run:
         own = {"logdir": str(self.logdir), "rendezvous_port": self.rendezvous_port}
         config = Given().replace(workers_csv_path=str(self.csv), **own, **flags)
 
+        with self._shown(on_update) as make_display:
+            return launch(config, make_display=make_display)
+
+    def watch(self, on_update):
+        with self._shown(on_update) as make_display:
+            return operate.watch(self.logdir, make_display)
+
+    @contextlib.contextmanager
+    def _shown(self, on_update):
         def make_display(source):
             self.display = RecordedDisplay(source, on_update)
             return self.display
 
         with mock.patch.multiple(monitor, FIRST_LEARNER_S=0.1, LOOK_S=0.2, RETRY_S=0.2):
-            return launch(config, make_display=make_display)
+            yield make_display
 
     def node(self):
         return read_state(state_path(self.logdir, "node-here"))
