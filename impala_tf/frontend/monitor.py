@@ -15,7 +15,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Launcher
 from impala_tf.frontend.look import Look, Status, look
 from impala_tf.frontend.node.state import NodeState
-from impala_tf.frontend.parallel import Machines, good, problems
+from impala_tf.frontend.parallel import Machines, good, on_all, problems
 from impala_tf.frontend.record import NAME, Record, load
 from impala_tf.machine.supervision import (
     ENDED_AS_TOLD,
@@ -81,6 +81,8 @@ class Monitor:
         self._absent = {
             name for name, each in machines.found.items() if isinstance(each, ClusterError)
         }
+        self._joining: dict[str, CommandRunner] = {}
+        self._is_over = threading.Event()
         self._silent: dict[str, tuple[int, float]] = {}
         self._record_changed_ns = 0
         self._failure: BaseException | None = None
@@ -140,6 +142,8 @@ class Monitor:
 
     def _result(self, ended_well: bool, learners: Mapping[str, ProcessState]) -> tuple[int, str]:
         record = self._launcher.record
+        self._is_over.set()
+        on_all(dict(self._joining).values(), self._launcher.cancel)
         found = end_processes(record, self._machines.reached(), None, STOP_S, close=False)
         for line in problems(found) + lost_work(found, self._logdir):
             self._display.note(line)
@@ -230,11 +234,16 @@ class Monitor:
         for each in lost:
             del self._states[each]
         self._absent.add(name)
+        self._joining[name] = runner
         try:
+            if self._is_over.is_set():  # `_result` does not know that this machine is joining
+                return False
             self._launcher.bring_in(runner)
         except ClusterError as error:
             self._machines.found[name] = error
             raise
+        finally:
+            del self._joining[name]
         self._absent.discard(name)
         self._notes.append(f"{name}: joined the run")
         return True

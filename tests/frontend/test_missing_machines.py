@@ -14,7 +14,7 @@ from impala_tf.frontend import project
 from impala_tf.frontend.connection import LocalRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launcher import Launcher
-from impala_tf.frontend.node.state import living_pids, read_state, state_path
+from impala_tf.frontend.node.state import cancelled_path, living_pids, read_state, state_path
 from impala_tf.frontend.record import load
 from impala_tf.machine import certificates
 from tests.helpers.stand_in import hasten
@@ -320,3 +320,28 @@ def test_a_machine_that_comes_back_with_an_empty_disk_joins_again(run, one_is_mi
     assert run.launch(lose_its_disk) == 0
     lost = f"{NOBODY}: has nothing of the run any more; starting it there again"
     assert run.display.notes[1:] == [lost, f"{NOBODY}: joined the run"]
+
+
+def test_a_machine_that_is_joining_when_the_run_ends_starts_nothing(
+    run, one_is_missing, monkeypatch
+):
+    """Its actors looked for a learner that had ended."""
+    start = Launcher.start
+    late: list[str] = []
+
+    def start_late(launcher, runner):
+        if runner.node.name != NOBODY:
+            return start(launcher, runner)
+        (run.project / "fail").touch()
+        cancelled = cancelled_path(run.project / "there", "node-0")
+        wait_until(lambda: run.display.final or cancelled.exists())
+        try:
+            late.append(f"started: {start(launcher, runner)}")
+        except ClusterError as error:
+            late.append(str(error))
+            raise
+
+    monkeypatch.setattr(Launcher, "start", start_late)
+    assert run.launch(lambda _: one_is_missing.touch(), min_actors=2, max_restarts=0) == 1
+    wait_until(lambda: late)
+    assert f"{NOBODY}: the launch was interrupted" in late[0]
