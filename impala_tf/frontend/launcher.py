@@ -149,12 +149,14 @@ class Launcher:
         plan, node = self.record.plan, runner.node
         self.refuse_revoked(runner)
         learners = [process for process in plan.on(node) if process.is_learner]
+        leaders = [each.group for each in learners if each.group and each.group.number == 0]
+        rendezvous = [(group.hosts[0], group.rendezvous_port) for group in leaders]
         question = {
             "manifest": {},
             "tmux_sess": plan.tmux_sess,
             "code": node.code,
             "addresses": [node.address] if learners and node.address else [],
-            "ports": [plan.address_of(each) for each in learners],
+            "ports": [*map(plan.address_of, learners), *rendezvous],
             "names": sorted({plan.address_of(each)[0] for each in learners}),
             "start_at_boot": self.record.start_at_boot,
         }
@@ -181,9 +183,12 @@ class Launcher:
             )
         # Those of a run in that session or folder are its learners' own.
         for host, port in [] if lines else answer["taken"]:
+            other = "the learner another tf_port"
+            if (host, port) in rendezvous:
+                other = "another --rendezvous_port, where learners find each other"
             lines.append(
                 f"{node.name}: another process listens on {host_port(host, port)}; end it, or give"
-                " the learner another tf_port"
+                f" {other}"
             )
         if answer["loopback"] and len({each.node for each in plan.processes}) > 1:
             lines.append(

@@ -112,20 +112,6 @@ def test_a_run_does_not_begin_again_because_its_first_learner_has_another_machin
     assert run.command("stop") == 0
 
 
-def test_a_port_that_another_program_holds_is_named_before_anything_starts(run, capfd):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        write_csv(run.csv, run.project, learners=(str(port),))
-        assert run.launch(detach=True) == 1
-        said = capfd.readouterr().err
-        assert (
-            f"another process listens on localhost:{port}; end it, or give the learner another"
-            " tf_port" in said
-        )
-        assert windows() == []
-    assert run.launch(detach=True) == 0, "the port is free again"
-
-
 def test_a_session_that_the_user_opened_is_left_alone(run, capfd):
     subprocess.run(["tmux", "new-session", "-d", "-s", "impala", "-n", "mine"], check=True)
     assert run.launch(detach=True) == 1
