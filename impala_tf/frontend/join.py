@@ -57,9 +57,9 @@ def run_node(given: Given, config: Config) -> int:
         logdir=str(logdir),
         credentials=str(credentials),
         processes=tuple(_processes(given, config, logdir, credentials, learners)),
-        started_unix_s=time.time(),
         max_hours=given.cluster.max_hours,
         end_command=given.cluster.end_command,
+        **files.start_of_run(),
     )
     path = files.orders_path(logdir, node)
     files.write(path, orders)

@@ -74,6 +74,8 @@ def _current(state: NodeState, name: str, text: str) -> Status | None:
         status: Status = json.loads(text)
     except ValueError:
         return None  # It is being written over: the disk is full.
+    if process.pid is not None and status.get("pid") == process.pid:
+        return status  # whatever its clock says
     # A restarted learner says nothing until it trains again; what it said before is still true.
     first_s = process.started_unix_s if process.restarts == 0 else 0.0
     return status if status["updated_unix_s"] >= first_s else None

@@ -174,6 +174,7 @@ class SupervisedProcess(threading.Thread):
         self._stop_reason = TOLD_TO_STOP
         self._restarting = self._regrouping = self._killing = False
         self._proven = False
+        self._started_s = time.monotonic()
 
     def stop(self, leaving: bool = False, reason: str = TOLD_TO_STOP) -> None:
         """Asks the process to stop; the thread ends when it has. Returns at once.
@@ -202,6 +203,11 @@ class SupervisedProcess(threading.Thread):
         """
         is_first, self._regrouping = not self._regrouping, True
         return is_first
+
+    @property
+    def runs_s(self) -> float:
+        """For how many seconds it has been running, if it runs, whatever sets the clock."""
+        return time.monotonic() - self._started_s
 
     @property
     def over(self) -> bool:
@@ -264,6 +270,7 @@ class SupervisedProcess(threading.Thread):
         }
         with path.open("ab") as log:
             pid = _start(command, environment, log)
+        self._started_s = time.monotonic()
         self._update(
             state="running",
             pid=pid,

@@ -79,8 +79,9 @@ def test_what_had_ended_stays_so_and_what_still_runs_is_ended_first(supervise, t
     }
     path = files.state_path(tmp_path, "node-0")
     path.parent.mkdir(parents=True)
+    # As if the clock had been set back meanwhile.
     state = files.NodeState(
-        "run", "node-0", 1, 1, files.boot_id(), files.uptime_s(), 2e10, processes
+        "run", "node-0", 1, 1, files.boot_id(), files.uptime_s(), 0.0, processes
     )
     files.write(path, state)
     node = supervise(shell("learner-0", "exit 3"), shell("actor-0", ACTOR), shell("actor-1", ACTOR))

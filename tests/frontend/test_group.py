@@ -207,7 +207,7 @@ def test_a_learner_that_is_cut_off_waits_for_as_long_as_that_lasts(key_folder, m
 class Asked:
     """Stands for the process of learner 0, which runs; it notes that it is to regroup."""
 
-    over = False
+    over, runs_s = False, 0.0
 
     def __init__(self):
         self.state = ProcessState("learner-0", "running", started_unix_s=time.time())

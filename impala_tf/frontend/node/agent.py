@@ -147,8 +147,8 @@ def launch(asked: Mapping[str, Any]) -> dict[str, Any]:
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     orders: Orders = from_plain(Orders, {
         **asked["orders"], "logdir": str(logdir), "credentials": str(logdir / "credentials"),
-        "started_unix_s": time.time(), "environment": clean_environment(),
-        "workdir": str(Path.cwd()), "code": str(Path(asked["orders"]["code"]).absolute()),
+        "environment": clean_environment(), "workdir": str(Path.cwd()),
+        "code": str(Path(asked["orders"]["code"]).absolute()), **files.start_of_run(),
     })  # fmt: skip
     with files.locked(folder, orders.node):
         cancelled = files.cancelled_path(logdir, orders.node)

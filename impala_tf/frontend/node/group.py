@@ -132,7 +132,7 @@ class Membership:
                 answer = self._ask("/watch", attempt)
             except (OSError, http.client.HTTPException):
                 continue
-            runs_s = time.time() - (process.state.started_unix_s or time.time())
+            runs_s = process.runs_s
             if process.state.state != "running" or attempt != self._attempt:
                 continue
             name = _names([self._group.number])

@@ -24,8 +24,8 @@ def before(orders: Orders) -> dict[str, ProcessState]:
         state = files.read_state(files.state_path(orders.logdir, orders.node))
     except ValueError:
         return {}
-    # A container that starts again has a new run with the same name.
-    if state is None or state.run_id != orders.run_id or state.now_unix_s < orders.started_unix_s:
+    # A container that starts again has a new run with the same run_id.
+    if state is None or (state.run_id, state.start) != (orders.run_id, orders.start):
         return {}
     alive = files.living_pids(state)
     return {

@@ -14,9 +14,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from impala_tf.frontend.node.plain import from_plain, to_plain
 from impala_tf.logdir import lock, replace_file
@@ -105,6 +107,12 @@ class Orders(NamedTuple):
     """The processes' current folder; absolute. '': the supervisor's own."""
     code: str = ""
     """Folder of the run's code; absolute. '': the workdir."""
+    start: str = ""
+    """Random: tells this start of the run here from another one with the same run_id."""
+    started_boot_id: str = ""
+    started_uptime_s: float = 0.0
+    """The machine's when the run was launched: they say how long ago that was, whatever clocks
+    do."""
 
 
 class NodeState(NamedTuple):
@@ -120,6 +128,8 @@ class NodeState(NamedTuple):
     """The machine's, when this was written: it says how old this is, whatever clocks do."""
     now_unix_s: float
     processes: Mapping[str, ProcessState]
+    start: str = ""
+    """That of the orders."""
 
 
 def processes_folder(logdir: str | Path) -> Path:
@@ -225,6 +235,26 @@ def boot_id() -> str:
 def uptime_s() -> float:
     """Returns how long this machine has been up, in seconds."""
     return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def start_of_run() -> dict[str, Any]:
+    """Returns what `Orders` say about the start of a run that begins now."""
+    return {
+        "start": secrets.token_hex(8),
+        "started_unix_s": time.time(),
+        "started_boot_id": boot_id(),
+        "started_uptime_s": uptime_s(),
+    }
+
+
+def ran_s(orders: Orders) -> float:
+    """Returns how long ago a run was launched, in seconds.
+
+    Only if the machine has booted since then, this depends on its clock.
+    """
+    if orders.started_boot_id == boot_id():
+        return uptime_s() - orders.started_uptime_s
+    return time.time() - orders.started_unix_s
 
 
 def is_silent(state: NodeState, machine_boot_id: str, machine_uptime_s: float) -> bool:

@@ -66,7 +66,7 @@ class NodeSupervisor:
         self.node = Node(
             lambda command, event: self._say(f"{command.name} {event}"),
             self._orders.max_hours,
-            time.time() - self._orders.started_unix_s,
+            files.ran_s(self._orders),
         )
         self._members: dict[str, Membership] = {}
         self._restarts = dict(self._orders.restarts)
@@ -225,7 +225,7 @@ class NodeSupervisor:
         orders = self._orders
         state = NodeState(
             orders.run_id, orders.node, self._pid, self._pid_ticks, self._boot_id,
-            files.uptime_s(), time.time(), states,
+            files.uptime_s(), time.time(), states, orders.start,
         )  # fmt: skip
         try:
             files.write(files.state_path(orders.logdir, orders.node), state)
