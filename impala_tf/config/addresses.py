@@ -20,7 +20,18 @@ def split_host_port(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def valid_host(text: str) -> bool:
+    """Tells whether `text` may be a host name or an IPv4 address.
+
+    The names between its dots have 1 to 63 characters: Python looks up no others.
+    """
+    labels = text.removesuffix(".").split(".")
+    return len(text) <= 253 and all(re.fullmatch("[A-Za-z0-9_-]{1,63}", each) for each in labels)
+
+
 def valid_host_port(text: str) -> bool:
     """Tells whether `text` is host:port or [IPv6]:port with a port of 1 to 65535."""
-    match = re.fullmatch(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", text)
-    return match is not None and 1 <= int(match.group(1)) <= 65535
+    match = re.fullmatch(r"(?:([A-Za-z0-9_.-]+)|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", text)
+    if match is None or not 1 <= int(match[2]) <= 65535:
+        return False
+    return match[1] is None or valid_host(match[1])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from impala_tf.config import ConfigError
+from impala_tf.config.addresses import valid_host
 
 SSH_PORT = 22
 Machine = tuple[str, int, str | None]
@@ -264,7 +265,7 @@ def _host(text: str) -> str:
     try:
         address = ipaddress.ip_address(bare)
     except ValueError:
-        if re.fullmatch(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252})", text) is None:
+        if text.startswith("-") or not valid_host(text):
             raise ValueError(f"{text!r}: must be an address or a host name") from None
         return text
     if address.is_unspecified or address.is_multicast:

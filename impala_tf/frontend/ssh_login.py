@@ -114,7 +114,8 @@ class SshConnector:
             raise ClusterError(
                 f"{name}: login of {settings.username} refused; tried {login.tried()} ({error})"
             ) from None
-        except (paramiko.SSHException, OSError, EOFError) as error:
+        # The last: ~/.ssh/config has a HostName that is none, such as a..b.
+        except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
             raise ClusterError(f"{name}: {_why_not(settings, error)}") from None
 
     def close(self) -> None:

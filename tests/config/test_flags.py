@@ -326,6 +326,9 @@ def test_hosts_are_comma_separated(text: str, expected: tuple[str, ...]) -> None
         ("[::1]", False),
         ("user@host:22", False),
         ("host:80\n", False),
+        ("host.example.:8000", True),
+        ("a..b:1", False),
+        (f"{'a' * 64}:1", False),
     ],
 )
 def test_a_host_and_port_are_checked(text: str, valid: bool) -> None:

@@ -85,6 +85,8 @@ def test_all_problems_of_a_file_are_reported_together(tmp_path):
         ("key_filename", "~/.ssh/id_ed25519.pub"),
         ("ip", "-oProxyCommand=x"),
         ("ip", '"10.0.0.1\n"'),
+        ("ip", "10.0..1"),
+        ("ssh_host", "a" * 64),
         ("ssh_username", '"root\n"'),
         ("cuda_visible_devices", "$(id)"),
         ("envs", "0"),
