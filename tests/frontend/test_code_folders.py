@@ -1,6 +1,7 @@
 """The code of a run on another machine: no later launch changes it, and nothing old is left."""
 
 import os
+import shutil
 import time
 
 import pytest
@@ -127,6 +128,25 @@ def test_a_launch_keeps_its_own_code_where_files_have_an_old_time(tmp_path):
     assert own.exists(), "a launch has removed the code of its own run"
     assert recent.exists(), "another launch may be about to use it"
     assert not old.exists()
+
+
+def test_machines_that_share_a_home_may_remove_old_code_at_the_same_time(tmp_path, monkeypatch):
+    """All but one of their launches failed: what they were looking at was gone."""
+    parent = tmp_path / code_folders.PARENT
+    old = [parent / name for name in ("one", "two", "three")]
+    for folder in old:
+        folder.mkdir(parents=True)
+        os.utime(folder, (0, 0))
+    remove = shutil.rmtree
+
+    def as_the_other_machine(folder, ignore_errors=False):
+        for each in old:
+            remove(each, ignore_errors=True)
+
+    monkeypatch.setattr(shutil, "rmtree", as_the_other_machine)
+    code_folders.remove_unused(Orders("run", "node-0", "impala", str(tmp_path), "", (), 0.0,
+                                      workdir=str(tmp_path), code="elsewhere"))  # fmt: skip
+    assert not list(parent.iterdir())
 
 
 @pytest.mark.parametrize("has_run", [False, True])

@@ -5,6 +5,7 @@ Every run leaves a mark in the folder that it uses. The next launch removes fold
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -55,9 +56,11 @@ def remove_unused(orders: Orders) -> None:
     own = _mark_of(orders)
     now_s = own.stat().st_mtime if own.exists() else time.time()
     for folder in parent.iterdir() if parent.is_dir() else ():
-        marks = folder.glob(f"{_MARK}*")
-        if not _is_fresh(folder, now_s) and not any(_is_used(note, now_s) for note in marks):
-            shutil.rmtree(folder, ignore_errors=True)  # Another machine may share the folder.
+        # Another machine may share the folder, and remove it at the same time.
+        with contextlib.suppress(FileNotFoundError):
+            marks = folder.glob(f"{_MARK}*")
+            if not _is_fresh(folder, now_s) and not any(_is_used(note, now_s) for note in marks):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _mark_of(orders: Orders) -> Path:
