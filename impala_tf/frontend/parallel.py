@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from impala_tf.config import ConfigError, user_commands
 from impala_tf.frontend.connection import CommandRunner, LocalRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
 from impala_tf.frontend.plan import NodeSpec
-from impala_tf.frontend.ssh import SshRunner
-from impala_tf.frontend.ssh_login import SshConnector, ask_on_terminal, give_up_asking
+from impala_tf.frontend.questions import Ask, ask_on_terminal, give_up_asking
+
+if TYPE_CHECKING:
+    from impala_tf.frontend.ssh_login import SshConnector
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -108,7 +112,11 @@ class Machines:
         """Connects to machines; those that fail may be tried again later; see `try_all`."""
 
         def open_one(node: NodeSpec) -> CommandRunner:
-            return LocalRunner(node) if node.is_local else SshRunner(node, self._connector)
+            if node.is_local:
+                return LocalRunner(node)
+            from impala_tf.frontend.ssh import SshRunner  # needs paramiko
+
+            return SshRunner(node, self._connector)
 
         found = try_all(nodes, lambda node: node.name, open_one, doing)
         self.found.update(found)
@@ -125,6 +133,25 @@ class Machines:
         self._connector.close()
 
 
+def connector(
+    passwords: Mapping[str, Secret],
+    accept_new_host_keys: bool,
+    known_hosts: Path | None = None,
+    ask: Ask = ask_on_terminal,
+) -> SshConnector:
+    """Returns what logs in to machines; see `SshConnector`.
+
+    Raises:
+      ConfigError: its package is not installed here: not every installation launches runs.
+    """
+    if importlib.util.find_spec("paramiko") is None:
+        extra = user_commands.install_extra("learner")
+        raise ConfigError(f"SSH needs the package paramiko, of the extra learner: {extra}")
+    from impala_tf.frontend.ssh_login import SshConnector
+
+    return SshConnector(passwords, accept_new_host_keys, known_hosts, ask)
+
+
 @contextlib.contextmanager
 def connected(
     nodes: Iterable[NodeSpec],
@@ -138,7 +165,7 @@ def connected(
         with _asking:  # Nothing is printed beside the question.
             return ask_on_terminal(prompt)
 
-    machines = Machines(SshConnector(passwords, accept_new_host_keys, known_hosts, ask))
+    machines = Machines(connector(passwords, accept_new_host_keys, known_hosts, ask))
     try:
         machines.connect(nodes, "logging in")
         yield machines

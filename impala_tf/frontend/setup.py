@@ -18,9 +18,9 @@ from impala_tf.frontend.bootstrap import Installer, Needs, Report, SetupOptions
 from impala_tf.frontend.connection import CommandRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.inventory import Secret
-from impala_tf.frontend.parallel import Machines, on_all, try_all
+from impala_tf.frontend.parallel import Machines, connector, on_all, try_all
 from impala_tf.frontend.plan import NodeSpec, Plan
-from impala_tf.frontend.ssh_login import SshConnector, ask_on_terminal
+from impala_tf.frontend.questions import ask_on_terminal
 
 _WAITING = "waiting"
 
@@ -40,8 +40,8 @@ def set_up(
     """
     installer = Installer(plan, project.files(level_name, root), root, options)
     with _Display(console, [node.name for node in plan.nodes]) as display:
-        connector = SshConnector(known, accept_new_host_keys, ask=display.ask)
-        with contextlib.closing(Machines(connector)) as machines:
+        login = connector(known, accept_new_host_keys, ask=display.ask)
+        with contextlib.closing(Machines(login)) as machines:
             folders = _Folders(installer)
 
             def work(node: NodeSpec) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import paramiko
 
 from impala_tf.frontend.host_keys import HostKeys
 from impala_tf.frontend.inventory import Secret
+from impala_tf.frontend.questions import Ask
 from impala_tf.frontend.ssh_keys import UserKeys
 from impala_tf.frontend.ssh_settings import SshSettings
 
-Ask = Callable[[str], Secret | None]
 _ANSWER_S = 120.0
 """How long a person may take to answer a machine's question; sshd's own limit."""
 _MAX_FACTORS = 8

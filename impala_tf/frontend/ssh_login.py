@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import getpass
-import queue
 import socket
-import sys
-import termios
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,45 +14,14 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.host_keys import HostKeyError, HostKeys
 from impala_tf.frontend.inventory import SSH_PORT, Secret
 from impala_tf.frontend.plan import NodeSpec
-from impala_tf.frontend.ssh_authentication import Ask, Login, MoreIsWantedError, TooManyKeysError
-from impala_tf.frontend.ssh_proxy import JumpHosts, ProxySocket, is_terminal
+from impala_tf.frontend.questions import Ask, ask_on_terminal
+from impala_tf.frontend.ssh_authentication import Login, MoreIsWantedError, TooManyKeysError
+from impala_tf.frontend.ssh_proxy import JumpHosts, ProxySocket
 from impala_tf.frontend.ssh_settings import SshSettings, settings_of
 
 CONNECT_TIMEOUT_S = 15.0
 _KEEPALIVE_S = 15
 _DEAD_PEER_MS = 30_000
-
-
-_given_up = threading.Event()
-
-
-def ask_on_terminal(prompt: str) -> Secret | None:
-    """Asks for a secret, if somebody can answer; None after `give_up_asking`."""
-    if not is_terminal():
-        return None
-    answers: queue.SimpleQueue[str | BaseException] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answers.put(getpass.getpass(f"{prompt}: ", stream=sys.stderr))
-        except BaseException as error:
-            answers.put(error)
-
-    # A thread that reads cannot be interrupted; a process ends without those that are daemons.
-    atexit.register(termios.tcsetattr, sys.stdin, termios.TCSANOW, termios.tcgetattr(sys.stdin))
-    threading.Thread(target=ask, daemon=True).start()
-    while not _given_up.is_set():
-        with contextlib.suppress(queue.Empty):
-            answer = answers.get(timeout=0.1)
-            if isinstance(answer, BaseException):
-                raise answer
-            return Secret(answer)
-    return None
-
-
-def give_up_asking() -> None:
-    """Ends all questions, without answers: the user has pressed Ctrl-C."""
-    _given_up.set()
 
 
 class SshConnector:

@@ -23,7 +23,7 @@ from impala_tf.frontend.connection import CommandRunner, until_input_ends
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.look import Look, look
 from impala_tf.frontend.node.state import log_path, supervisor_log
-from impala_tf.frontend.parallel import Machines, connected
+from impala_tf.frontend.parallel import Machines, connected, connector
 from impala_tf.frontend.plan import NodeSpec, Plan
 from impala_tf.frontend.process_rows import (
     COLUMNS,
@@ -33,8 +33,8 @@ from impala_tf.frontend.process_rows import (
     rows_of,
     steps_per_s,
 )
+from impala_tf.frontend.questions import give_up_asking
 from impala_tf.frontend.record import Record, load
-from impala_tf.frontend.ssh_login import SshConnector
 from impala_tf.machine.supervision import OVER
 
 _SUPERVISOR = "supervisor"
@@ -76,7 +76,7 @@ def show_status(
     """
     record, console, shown = load(logdir), overview.wide_console(), Shown(targets, problems)
     _names(record.plan, shown.targets)
-    machines = Machines(SshConnector(record.passwords(), accept_new_host_keys))
+    machines = Machines(connector(record.passwords(), accept_new_host_keys))
     with Live(console=console, auto_refresh=False, transient=True) as live:
         answers = _ask_all(record, machines, console, live, shown)
         while follow:
@@ -127,11 +127,15 @@ def _ask_all(
 
     with ThreadPoolExecutor(max(1, len(record.plan.nodes))) as pool:
         asked = {node.name: pool.submit(ask, node) for node in record.plan.nodes}
-        while not all(each.done() for each in asked.values()):
-            if console.is_terminal:
-                known = _answers(asked, before)
-                live.update(_what_fits(record, known, console, shown), refresh=True)
-            time.sleep(0.05)
+        try:
+            while not all(each.done() for each in asked.values()):
+                if console.is_terminal:
+                    known = _answers(asked, before)
+                    live.update(_what_fits(record, known, console, shown), refresh=True)
+                time.sleep(0.05)
+        except KeyboardInterrupt:
+            give_up_asking()  # the pool waits for its threads
+            raise
     return _answers(asked, before)
 
 

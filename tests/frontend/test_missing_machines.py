@@ -59,7 +59,7 @@ def one_is_missing(run, monkeypatch, tmp_path):
 
     files_of = functools.partial(project.files, root=run.project)
     monkeypatch.setattr(project, "files", files_of)
-    monkeypatch.setattr("impala_tf.frontend.parallel.SshRunner", open_runner)
+    monkeypatch.setattr("impala_tf.frontend.ssh.SshRunner", open_runner)
     yield door
     subprocess.run(["tmux", "kill-server"], env={**os.environ, "TMUX_TMPDIR": str(tmux)})
 

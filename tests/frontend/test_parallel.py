@@ -1,11 +1,14 @@
 """Work on many machines at once, behind a real sshd."""
 
 import socket
+import subprocess
+import sys
 import threading
 
 from impala_tf.frontend import parallel, ssh_login
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.parallel import connected
+from tests.helpers.runs import PROJECT
 from tests.helpers.waiting import wait_until
 
 
@@ -34,3 +37,20 @@ def test_machines_that_take_long_are_named_meanwhile(sshd, capfd, monkeypatch):
     assert isinstance(found["slow"], ClusterError)
     assert not isinstance(found["node1"], ClusterError)
     assert sum(line.endswith(": slow") for line in said) == 1, "it was repeated"
+
+
+def test_an_installation_without_paramiko_has_all_that_needs_no_ssh(tmp_path):
+    """It is in the extra learner: on an actor's machine, completion ended with a traceback."""
+    csv = tmp_path / "w.csv"
+    csv.write_text("job,ip,tf_port\nlearner,10.0.0.1,8001\nactor,10.0.0.2,\n")
+    program = (
+        "import sys; sys.modules['paramiko'] = None; from impala_tf.frontend import main;"
+        " sys.exit(main.main(sys.argv[1:]))"
+    )
+    words = ["exec", f"--workers_csv_path={csv}", "--", "true"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=PROJECT, capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("SSH needs the package paramiko, of the extra learner: ")

@@ -11,9 +11,12 @@ from typing import Any
 import paramiko
 import pytest
 
+from impala_tf.config import Given
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.host_keys import HostKeys
 from impala_tf.frontend.inventory import Secret
+from impala_tf.frontend.launcher import new_record, plan_of
+from impala_tf.frontend.record import save
 from impala_tf.frontend.ssh import SshRunner
 from impala_tf.frontend.ssh_authentication import Login
 from impala_tf.frontend.ssh_login import SshConnector
@@ -130,7 +133,11 @@ def test_a_person_is_asked_for_the_second_factor_of_a_jump_host_once(
     assert {b"in1: reached", b"in2: reached"} <= set(shown.splitlines())
 
 
-def test_ctrl_c_ends_the_question_for_a_password_and_the_echo_comes_back(strict, home, tmp_path):
+@pytest.mark.parametrize("word", ["exec", "status"])
+def test_ctrl_c_ends_the_question_for_a_password_and_the_echo_comes_back(
+    strict, home, tmp_path, word
+):
+    """The process waits for its threads, one of which asks."""
     (home / "known_hosts").write_text(strict.known_hosts.read_text())
     csv = tmp_path / "w.csv"
     csv.write_text(
@@ -138,9 +145,12 @@ def test_ctrl_c_ends_the_question_for_a_password_and_the_echo_comes_back(strict,
         f"learner,10.0.0.1,8001,127.0.0.1,{strict.port},root\n"
         "actor,127.0.0.1,,,,\n"
     )
+    given = Given({"workers_csv_path": str(csv), "logdir": str(tmp_path)})
+    save(new_record(plan_of(given, sys.executable)[0], given), tmp_path)
+    of_a_csv = [f"--workers_csv_path={csv}", "--", "true"]
+    words = of_a_csv if word == "exec" else [f"--logdir={tmp_path}"]
     ours, terminal = pty.openpty()
-    command = ["setsid", "--ctty", sys.executable, "-m", "frontend", "exec",
-               f"--workers_csv_path={csv}", "--", "true"]  # fmt: skip
+    command = ["setsid", "--ctty", sys.executable, "-m", "frontend", word, *words]
     process = subprocess.Popen(command, cwd=PROJECT, stdin=terminal, stdout=terminal,
                                stderr=terminal)  # fmt: skip
     shown = b""
