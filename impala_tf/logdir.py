@@ -166,16 +166,29 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replaces a file atomically, by one whose name nobody could guess before."""
+    """Replaces a file atomically, by one whose name nobody could guess before.
+
+    Raises:
+      OSError: with this file's name, if it cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
+        descriptor = os.open(temporary, how, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
         temporary.replace(path)
+    except OSError as error:
+        _forget(temporary)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        _forget(temporary)
         raise
+
+
+def _forget(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def os_error(message: str, path: Path) -> OSError:

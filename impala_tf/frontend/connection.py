@@ -243,11 +243,13 @@ class _LocalStream:
 
     def write(self, data: bytes) -> None:
         stdin = cast(IO[bytes], self._process.stdin)
-        stdin.write(data)
-        stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has exited: its output says why
+            stdin.write(data)
+            stdin.flush()
 
     def close_input(self) -> None:
-        cast(IO[bytes], self._process.stdin).close()
+        with contextlib.suppress(BrokenPipeError):
+            cast(IO[bytes], self._process.stdin).close()
 
     def finish(self) -> int:
         self.close_input()

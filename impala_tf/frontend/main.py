@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -77,7 +78,15 @@ def main(arguments: Sequence[str], prog: str = "", predict: Predict | None = Non
         print(*error.problems, sep="\n", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # as in `logs actor-0 -f | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed at the end
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
 
 
 def parser(prog: str = "") -> argparse.ArgumentParser:

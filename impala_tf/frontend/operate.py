@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -342,6 +343,8 @@ def attach(logdir: Path, host: str) -> int:
         ssh += ["-i", str(Path(node.key_filename).expanduser())] if node.key_filename else []
         # As one word: zsh takes =impala for a program.
         command = [*ssh, node.ssh_host, " ".join(f"'{word}'" for word in command)]
+    if shutil.which(command[0]) is None:
+        raise ConfigError(f"attach: needs the command {command[0]}, and there is none here")
     environment = {name: value for name, value in os.environ.items() if name != "TMUX"}
     return subprocess.run(command, env=environment).returncode
 

@@ -23,6 +23,7 @@ _PROXY = re.compile(r"^\s*(ProxyJump|ProxyCommand)\b", re.IGNORECASE | re.MULTIL
 # OpenSSH's "no" also lets in machines whose key has changed, which is never done here.
 _ACCEPT_NEW = ("accept-new", "no", "off", "false")
 _NOWHERE = (Path(os.devnull),)
+_RESOLVE_S = 30.0
 _SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts"
 
 
@@ -174,7 +175,13 @@ def _ask_openssh(
     command = [*openssh(), "-G"]
     command += ["-p", str(port)] if port else []
     command += ["-l", username] if username else []
-    done = subprocess.run([*command, "--", host], capture_output=True, text=True, timeout=30)
+    try:
+        done = subprocess.run(
+            [*command, "--", host], capture_output=True, text=True, timeout=_RESOLVE_S
+        )
+    except subprocess.TimeoutExpired as error:
+        slow = f"ssh -G {host} takes longer than {_RESOLVE_S:g} s; is a Match exec slow?"
+        raise ClusterError(f"{name}: ~/.ssh/config: {slow}") from error
     if done.returncode != 0:
         said = (done.stderr.strip() or f"ssh -G {host} failed").splitlines()[-1]
         raise ClusterError(f"{name}: ~/.ssh/config: {said}")

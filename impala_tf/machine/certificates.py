@@ -140,7 +140,7 @@ def revoke(directory: Path, machine: str) -> str:
     Returns:
       the text of the file `REVOKED`, which learners need in their folders, too.
 
-    Raises: ConfigError if the machine has no certificate of its own.
+    Raises: ConfigError if the machine has no certificate of its own, or the file cannot be written.
     """
     folder = _folder_of(directory, machine)
     try:
@@ -151,12 +151,15 @@ def revoke(directory: Path, machine: str) -> str:
             f"{directory} and start it again: then all machines get new certificates"
         ) from error
     path = directory / REVOKED
-    names = set(path.read_text().splitlines()) if path.exists() else set()
-    text = "".join(f"{name}\n" for name in sorted({*names, _common_name(certificate)}))
-    aside = path.with_name(f".{REVOKED}")
-    aside.write_text(text)
-    aside.rename(path)
-    (folder / REVOKED).touch()
+    try:
+        names = set(path.read_text().splitlines()) if path.exists() else set()
+        text = "".join(f"{name}\n" for name in sorted({*names, _common_name(certificate)}))
+        aside = path.with_name(f".{REVOKED}")
+        aside.write_text(text)
+        aside.rename(path)
+        (folder / REVOKED).touch()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}, so {machine} is not revoked") from error
     return text
 
 
