@@ -34,7 +34,7 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         Args:
           known_hosts: files as OpenSSH writes them; new keys are added to the first.
           name: of the machine in those files: HOST, or [HOST]:PORT.
-          from_csv: 'TYPE BASE64' or 'SHA256:...'; then the files do not count.
+          from_csv: 'TYPE BASE64' or 'SHA256:...'; then only what the files revoke counts.
           accept_new: whether to trust and remember a machine that no file names.
         """
         self._known_hosts = known_hosts
@@ -52,15 +52,16 @@ class HostKeys(paramiko.MissingHostKeyPolicy):
         paramiko.BadHostKeyException.
         """  # noqa: D205
         client.set_missing_host_key_policy(self)
+        for path in self._known_hosts:
+            self._load(path)
         if self._from_csv is not None:
+            for found in (self._authorities, self._known, self._known_on_any_port):
+                found.clear()
             if not self._from_csv.startswith("SHA256:"):
                 entry = paramiko.hostkeys.HostKeyEntry.from_line(f"{self.name} {self._from_csv}")
                 if entry is None or entry.key is None:
                     raise HostKeyError("host_key: a key of a type that is not supported")
                 client.get_host_keys().add(self.name, entry.key.get_name(), entry.key)
-            return
-        for path in self._known_hosts:
-            self._load(path)
 
     def transport(self, *arguments: Any, **settings: Any) -> paramiko.Transport:
         """Returns a new connection; it asks for a kind of key that can be checked."""

@@ -250,6 +250,7 @@ def test_a_revoked_host_key_is_refused(sshd, tmp_path, known):
     host, key = f"[127.0.0.1]:{sshd.port}", public_key(sshd.host_key)
     path.write_text(f"@revoked * {key}\n" + (f"{host} {key}\n" if known else ""))
     assert "is @revoked" in refusal(sshd, accept=True, known_hosts=path)
+    assert "is @revoked" in refusal(sshd, known_hosts=path, host_key=key), "the CSV has it"
 
 
 # --- logins ---
