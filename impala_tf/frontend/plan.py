@@ -278,12 +278,25 @@ def _nodes(
             csv_line=row.line,
         )
         number += 1
+    _refuse_one_name(nodes.values(), given)
     if len({node for node in nodes.values() if node.is_local}) > 1:
         raise ConfigError(
             f"--workers_csv_path={given.cluster.workers_csv_path}: rows on this machine differ in "
             "python or workdir; give all of them the same"
         )
     return nodes
+
+
+def _refuse_one_name(nodes: Iterable[NodeSpec], given: Given) -> None:
+    """Raises ConfigError if two machines have one name: a user is named in only one of them."""
+    known: dict[str, NodeSpec] = {}
+    for node in nodes:
+        other = node if node.is_local else known.setdefault(node.name, node)
+        if other != node:
+            raise ConfigError(
+                f"{given.cluster.workers_csv_path}:{node.csv_line}: ssh_username: differs from line"
+                f" {other.csv_line}, which also means {node.name}: give both rows the same"
+            )
 
 
 def _absolute(path: str | None) -> str | None:

@@ -211,3 +211,17 @@ def test_the_record_grows_only_linearly_with_the_machines(tmp_path):
         return (tmp_path / "cluster.json").stat().st_size
 
     assert size(400) < 4.2 * size(100)
+
+
+def test_a_machine_whose_user_only_some_rows_name_is_refused(tmp_path, monkeypatch):
+    """Both had the same name: setup ended with a traceback, attach asked for one of two."""
+    monkeypatch.setattr("getpass.getuser", lambda: "me")
+    two = [Row(2, "learner", "h", 8001, ssh_username="me"), Row(3, "actor", "h")]
+    with pytest.raises(ConfigError) as caught:
+        make_plan(GIVEN, two, here(tmp_path))
+    said = "w.csv:3: ssh_username: differs from line 2, which also means me@h:22"
+    assert str(caught.value) == f"{said}: give both rows the same"
+    others = [dataclasses.replace(two[0], ssh_username="you"), two[1]]
+    assert [node.name for node in make_plan(GIVEN, others, here(tmp_path)).nodes] == [
+        "you@h:22", "me@h:22",
+    ]  # fmt: skip
