@@ -157,8 +157,9 @@ def test_what_skypilot_needs_is_written_and_its_commands_are_named(
     assert skypilot.submit(flags) == 0
     assert "sky jobs launch -n pong" in capsys.readouterr().out
     assert (tmp_path / "pong" / "skypilot.yaml").read_text() == skypilot.render(flags)
-    mounted = task(flags)["file_mounts"]["~/impala_tf-credentials"]
-    assert (Path(mounted) / "learner.key").stat().st_mode & 0o077 == 0
+    for there, here in task(flags)["file_mounts"].items():
+        assert Path(there).parent == Path("~/impala_tf-credentials")
+        assert Path(here).stat().st_mode & 0o077 == 0 and Path(here).name == Path(there).name
     for words, said in (
         (["status"], "sky jobs queue"),
         (["logs", "learner-0"], "sky jobs logs -n pong"),

@@ -22,6 +22,8 @@ from impala_tf.machine import certificates
 
 _NAME, _TEXT = "skypilot", "skypilot.yaml"
 _CREDENTIALS = "impala_tf-credentials"  # in the home folder, as the runs
+_FILES = sorted({*certificates.LEARNER_FILES, *certificates.ACTOR_FILES})
+"""Of the credentials: if the run was over SSH before, they have the authority's key, too."""
 _RUNS = "impala_tf-runs"
 _HEAD = """\
 # A run of impala_tf: {command}
@@ -130,14 +132,17 @@ def _task(given: Given) -> dict[str, Any]:
     if given["mirror"]:
         # A node that was told to leave says so; SkyPilot then starts all of them again.
         resources["job_recovery"] = {"max_restarts_on_errors": 3, "recover_on_exit_codes": [LEFT]}
-    name, credentials = _name(given), user_commands.in_current_folder(credentials_of(given))
+    name, credentials = _name(given), credentials_of(given)
     extras = "learner,mirror" if "://" in given["mirror"] else "learner"
     return {
         "name": name,
         "num_nodes": learners + actors,
         **({"resources": resources} if resources else {}),
         "workdir": ".",
-        "file_mounts": {f"~/{_CREDENTIALS}": credentials},
+        "file_mounts": {
+            f"~/{_CREDENTIALS}/{file}": user_commands.in_current_folder(credentials / file)
+            for file in _FILES
+        },
         "setup": _SETUP.format(extras=extras) + (_HOROVOD if learners > 1 else ""),
         "run": _RUN.format(
             credentials=_CREDENTIALS,
