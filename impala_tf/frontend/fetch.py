@@ -16,11 +16,14 @@ from typing import IO
 from rich.console import Console
 
 from impala_tf.config import ConfigError
-from impala_tf.frontend.connection import CommandRunner
+from impala_tf.frontend import record, snapshot
+from impala_tf.frontend.connection import NO_WORKDIR, CommandRunner
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.operate import report
 from impala_tf.frontend.parallel import connected, good, on_all, problems
-from impala_tf.frontend.record import load
+
+# Those there are of an earlier launch, from that machine; `stop` would act on its run.
+_OF_LAUNCHER = (record.NAME, snapshot.NAME)
 
 
 class _LocalError(ClusterError):
@@ -38,11 +41,11 @@ def fetch(logdir: Path, to: Path | None, accept_new_host_keys: bool = False) -> 
     Returns:
       2 if a file cannot be written here, 1 if a machine cannot be asked, else 0.
     """
-    record, target = load(logdir), to or logdir
-    first = record.first_learner()
+    run, target = record.load(logdir), to or logdir
+    first = run.first_learner()
     with (
         _folder_in(target, "--logdir" if to is None else "--to") as aside,
-        connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines,
+        connected(run.plan.nodes, run.passwords(), accept_new_host_keys) as machines,
     ):
         # A machine that sees this folder in its logdir shares the target: nothing is to be copied,
         # and what its processes write to must not be replaced.
@@ -81,7 +84,8 @@ def _folder_in(target: Path, flag: str) -> Iterator[Path]:
 def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, aside: Path) -> int:
     """Copies files to a folder aside, and moves each to the target once it is whole."""
     command = ["tar", "-c", "-f", "-", "--exclude=./credentials", "--exclude=*.lock",
-               "--exclude=./.mirror-*", "--hard-dereference",
+               "--exclude=./.mirror-*", *(f"--exclude=./{name}" for name in _OF_LAUNCHER),
+               "--hard-dereference",
                "--ignore-failed-read", "--warning=no-file-changed", "-C", logdir, what]  # fmt: skip
     stream = runner.stream(["sh", "-c", 'exec "$@" 2>/dev/null', "sh", *command])
     count = 0
@@ -95,6 +99,9 @@ def _copy_folder(runner: CommandRunner, logdir: str, what: str, target: Path, as
                 except OSError as error:  # those of other machines are ClusterErrors
                     raise _LocalError(f"{target / member.name}: {error.strerror}") from error
     except tarfile.TarError as error:
+        if (status := runner.run(["test", "-d", logdir]).status) != 0:
+            missing = runner.node.workdir if status == NO_WORKDIR else logdir
+            raise ClusterError(f"{runner.node.name}: {missing}: no such folder there") from error
         raise ClusterError(f"{runner.node.name}: {logdir}: {error}") from error
     if (status := stream.finish()) > 1:  # 1: a log grew while it was read
         raise ClusterError(f"{runner.node.name}: {logdir}: tar ended with status {status}")

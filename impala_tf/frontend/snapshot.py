@@ -19,7 +19,7 @@ from impala_tf.frontend.node.code_folders import PARENT
 from impala_tf.frontend.plan import Plan
 from impala_tf.logdir import replace_file
 
-_NAME = "code.tar.gz"
+NAME = "code.tar.gz"
 _DIGITS = 16
 # Unpacks aside, and renames: a folder is complete or absent, also if machines share it.
 _UNPACK = (
@@ -53,13 +53,13 @@ def take(level_name: str, paths: Mapping[str, Path] | None = None) -> Snapshot:
 def save(snapshot: Snapshot, logdir: Path) -> None:
     """Keeps a run's code, for machines that join the run later."""
     logdir.mkdir(parents=True, exist_ok=True)
-    replace_file(logdir / _NAME, snapshot.archive, 0o644)
+    replace_file(logdir / NAME, snapshot.archive, 0o644)
 
 
 def load(logdir: Path, level_name: str) -> Snapshot:
     """Returns the code of a launched run; that of today if an older version launched it."""
     try:
-        archive = (logdir / _NAME).read_bytes()
+        archive = (logdir / NAME).read_bytes()
     except FileNotFoundError:
         return take(level_name)
     digest = hashlib.sha256(gzip.decompress(archive)).hexdigest()[:_DIGITS]
