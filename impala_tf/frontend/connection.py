@@ -24,6 +24,7 @@ from impala_tf.frontend.plan import NodeSpec
 
 TIMEOUT_S = 60.0
 """How long a command may take by default."""
+_QUOTED = 80  # characters
 _FULL, _ERRORS_BEFORE = "No space left on device", "due to previous errors"
 _SHELL = re.compile(r"^[0-9a-f]{16}: (\d+: )?")  # which names itself by the mark of `_wrapped`
 NO_WORKDIR = 125
@@ -198,7 +199,21 @@ def ask_agent(
         raise NoCodeError(f"{node.name}: {node.code}: no such folder")
     if done.status != 0:
         raise ClusterError(f"{node.name}: {done.last_line}")
-    return json.loads(done.stdout)
+    return answer_of(node, done)
+
+
+def answer_of(node: NodeSpec, done: Completed) -> Any:
+    """Returns what a Python program of this project answered.
+
+    Raises:
+      ClusterError: it printed something else: `python` may be a script that says what it does.
+    """
+    try:
+        return json.loads(done.stdout)
+    except ValueError as error:
+        first = done.text.strip().partition("\n")[0][:_QUOTED]
+        said = f"{node.python} printed {first!r} where an answer was expected"
+        raise ClusterError(f"{node.name}: {said}") from error
 
 
 class LocalRunner(CommandRunner):

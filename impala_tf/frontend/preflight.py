@@ -22,6 +22,7 @@ from impala_tf.frontend.connection import (
     PYTHONS_OWN_FIRST,
     CommandRunner,
     Stream,
+    answer_of,
     ask_agent,
     python_of,
 )
@@ -103,7 +104,8 @@ def run_probe(runner: CommandRunner, task: str, question: Any) -> dict[str, Any]
     if done.status != 0:
         python = python_of(runner.node)
         raise ClusterError(f"{runner.node.name}: cannot run {python}: {done.last_line}")
-    return json.loads(done.stdout)
+    found: dict[str, Any] = answer_of(runner.node, done)
+    return found
 
 
 def _probe_command(runner: CommandRunner, task: str, question: Any) -> list[str]:
@@ -311,18 +313,32 @@ def _addresses(
 @contextlib.contextmanager
 def _listening(runner: CommandRunner, question: Any) -> Iterator[list[tuple[str, int, str]]]:
     """Listens on a machine until the block ends; yields (host, port, what is wrong, or '')."""
-    stream: Stream = runner.stream(_probe_command(runner, "listen", question), in_workdir=False)
-    try:
-        stream.write(_SOURCE)
-        printed = b""
-        for chunk in stream.chunks():
-            printed += chunk
-            if b"\n" in printed:
-                break
-        if not printed.startswith(b"["):
-            said = printed.decode(errors="replace").strip() or "no answer"
-            yield [(host, port, said) for host, port in question["addresses"]]
-        else:
-            yield [tuple(each) for each in json.loads(printed)]
-    finally:
+    node, asked = runner.node, question["addresses"]
+    with contextlib.ExitStack() as listening:
+        try:
+            command = _probe_command(runner, "listen", question)
+            stream = runner.stream(command, in_workdir=False)
+            listening.callback(_end, stream)
+            answers = _answers(stream, asked)
+        except ClusterError as error:
+            answers = [(*each, str(error).removeprefix(f"{node.name}: ")) for each in asked]
+        yield answers
+
+
+def _answers(stream: Stream, asked: list[tuple[str, int]]) -> list[tuple[str, int, str]]:
+    stream.write(_SOURCE)
+    printed = b""
+    for chunk in stream.chunks():
+        printed += chunk
+        if b"\n" in printed:
+            break
+    with contextlib.suppress(ValueError):
+        if printed.startswith(b"["):
+            return [tuple(each) for each in json.loads(printed)]
+    said = printed.decode(errors="replace").strip() or "no answer"
+    return [(host, port, said) for host, port in asked]
+
+
+def _end(stream: Stream) -> None:
+    with contextlib.suppress(ClusterError):  # the machines that were to reach it say so
         stream.finish()
