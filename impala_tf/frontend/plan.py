@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import getpass
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,6 +23,7 @@ REMOTE_WORKDIR = "impala_tf"
 """Folder of the project on other machines if the CSV names none; relative to the home folder."""
 REMOTE_PYTHON = ".venv/bin/python"
 """Interpreter on other machines if the CSV names none; relative to the workdir."""
+_LOOKED_UP_AT_ONCE = 64
 
 
 class NodeSpec(NamedTuple):
@@ -240,6 +242,7 @@ def _nodes(
     given: Given, rows: list[Row], local: LocalNode, names: Mapping[Machine, str]
 ) -> dict[Machine, NodeSpec]:
     nodes: dict[Machine, NodeSpec] = {}
+    here = _here(rows, local)
     number = 0
     for row in rows:
         if row.machine in nodes:
@@ -250,7 +253,7 @@ def _nodes(
         name = (
             host if len(same_host) == 1 else f"{user}@{host_port(host, row.ssh_port or SSH_PORT)}"
         )
-        if _is_local(row, local):
+        if row.machine in here:
             # All rows of this machine are one node, whatever addresses and users they name.
             workdir = local.workdir / Path(row.workdir or "").expanduser()
             python = row.python or local.python
@@ -327,11 +330,18 @@ def named_twice(nodes: Iterable[NodeSpec], csv: str) -> list[str]:
     return lines
 
 
-def _is_local(row: Row, local: LocalNode) -> bool:
-    host = row.ssh_host or row.ip
-    if is_loopback(host) and row.ssh_port not in (None, SSH_PORT):
-        return False  # A forwarded port: behind it is another machine.
-    return local.is_here(host)
+def _here(rows: Iterable[Row], local: LocalNode) -> set[Machine]:
+    """Returns those that are this machine. Names are looked up at once: one may take seconds."""
+    machines = dict.fromkeys(row.machine for row in rows if not _is_forwarded(row))
+    hosts = list(dict.fromkeys(host for host, *_ in machines))
+    with ThreadPoolExecutor(min(len(hosts), _LOOKED_UP_AT_ONCE) or 1) as pool:
+        found = dict(zip(hosts, pool.map(local.is_here, hosts), strict=True))
+    return {machine for machine in machines if found[machine[0]]}
+
+
+def _is_forwarded(row: Row) -> bool:
+    """Tells whether a row names a forwarded port of this machine: behind it is another one."""
+    return is_loopback(row.ssh_host or row.ip) and row.ssh_port not in (None, SSH_PORT)
 
 
 # Flags that only the launcher uses: its processes get the defaults.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import threading
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -225,3 +226,17 @@ def test_a_machine_whose_user_only_some_rows_name_is_refused(tmp_path, monkeypat
     assert [node.name for node in make_plan(GIVEN, others, here(tmp_path)).nodes] == [
         "you@h:22", "me@h:22",
     ]  # fmt: skip
+
+
+def test_names_are_looked_up_at_once(tmp_path):
+    """Without an answer of the DNS, each takes seconds, and a launch said nothing for minutes."""
+    together = threading.Barrier(4)
+
+    def is_here(host):
+        together.wait(10)
+        return host == "c"
+
+    local = dataclasses.replace(here(tmp_path), is_here=is_here)
+    four = [Row(2, "learner", "a", 8001), *(Row(3, "actor", host) for host in "bcda")]
+    plan = make_plan(GIVEN, four, local)
+    assert [node.name for node in plan.nodes] == ["a", "b", "this machine", "d"]
