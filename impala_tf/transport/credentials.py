@@ -21,7 +21,8 @@ _log = logging.getLogger("impala_tf.learner")
 def server_credentials(directory: Path) -> grpc.ServerCredentials:
     """Returns the learner's credentials, which refuse clients without a certificate of this run.
 
-    Raises: ConfigError naming a file that is missing, unreadable, expired or readable by others.
+    Raises: ConfigError naming a file that is missing, unreadable, expired or readable by others,
+      or a clock by which the certificates are not valid yet.
     """
     ca, certificate, key = _read(directory, LEARNER_FILES)
     return grpc.ssl_server_credentials(
@@ -87,15 +88,21 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
             " On another machine, copy them there, or point --credentials at them"
         )
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(list(dict.fromkeys(problems)))
     return contents
 
 
 def _certificate_problems(path: Path, content: bytes) -> list[str]:
     try:
-        until = x509.load_pem_x509_certificate(content).not_valid_after_utc
+        certificate = x509.load_pem_x509_certificate(content)
     except ValueError:
         return [f"{path}: not a certificate; copy the run's credentials again"]
-    if until < datetime.datetime.now(datetime.UTC):
+    now, until = datetime.datetime.now(datetime.UTC), certificate.not_valid_after_utc
+    if now < (since := certificate.not_valid_before_utc):
+        return [
+            f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC, but the run's certificates are"
+            f" valid from {since:%Y-%m-%d %H:%M} UTC on: set the clock"
+        ]
+    if until < now:
         return [f"{path}: expired on {until:%Y-%m-%d}; delete {path.parent} and restart the run"]
     return []

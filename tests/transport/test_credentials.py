@@ -274,18 +274,32 @@ def test_a_file_that_is_not_a_certificate_is_named(copy: Path) -> None:
         credentials.server_credentials(copy)
 
 
-def let_end(path: Path, left: datetime.timedelta) -> None:
+def let_end(
+    path: Path, left: datetime.timedelta, begins: datetime.timedelta = datetime.timedelta(days=-9)
+) -> None:
     """Replaces a certificate by one that ends `left` from now."""
     old = x509.load_pem_x509_certificate(path.read_bytes())
+    now = datetime.datetime.now(datetime.UTC)
     new = x509.CertificateBuilder(
         old.issuer,
         old.subject,
         old.public_key(),
         old.serial_number,
-        old.not_valid_before_utc,
-        datetime.datetime.now(datetime.UTC) + left,
+        now + begins,
+        now + left,
     ).sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
     path.write_bytes(new.public_bytes(serialization.Encoding.PEM))
+
+
+def test_a_clock_that_is_far_behind_is_named_once(copy: Path) -> None:
+    """Such an actor tried again for ever, and its learner said only that TLS had failed."""
+    for file in ("ca.pem", "actor.pem"):
+        path = copy / file
+        let_end(path, datetime.timedelta(days=9), begins=datetime.timedelta(days=1))
+    with pytest.raises(ConfigError) as caught:
+        credentials.channel_credentials(copy)
+    (line,) = caught.value.problems
+    assert line.startswith("this machine's clock says 20") and line.endswith(": set the clock")
 
 
 @pytest.mark.parametrize("file", ["ca.pem", "learner.pem"])
