@@ -8,7 +8,7 @@ import os
 _NOT_OF_SETUP = (
     "the connection was lost", "tmux is missing", "cron is missing", "belongs to another user",
     "no answer within", "crontab: ",
-    "where an answer was expected",
+    "does not answer any more", "where an answer was expected",
     *map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)),
 )  # fmt: skip
 
@@ -19,6 +19,11 @@ class ClusterError(Exception):
     def __init__(self, problems: list[str] | str) -> None:
         self.problems = [problems] if isinstance(problems, str) else list(problems)
         super().__init__("\n".join(self.problems))
+
+
+def said_by(error: Exception) -> str:
+    """Returns what an error says, without the number that the system has for it."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 class NoCodeError(ClusterError):

@@ -218,7 +218,8 @@ def _clock(before_s: float, there_s: float, after_s: float) -> _Verdict:
     """A time between the question and the answer counts as right."""
     skew_s = max(0.0, before_s - there_s, there_s - after_s)
     if skew_s > 60:
-        return "clock", "bad", f"off by at least {skew_s:,.0f} s"
+        mend = "set it (timedatectl set-ntp true)"
+        return "clock", "bad", f"wrong by at least {skew_s:,.0f} s; {mend}"
     return "clock", "warning" if skew_s > 2 else "ok", f"off by at least {skew_s:.1f} s"
 
 
@@ -251,7 +252,7 @@ def _reach(plan: Plan, runners: list[CommandRunner], checked: _Checked) -> list[
             question = {"addresses": served[name], "token": token}
             answers = listeners.enter_context(_listening(usable[name], question))
             for (host, asked_port), (_, port, trouble) in zip(served[name], answers, strict=True):
-                what = "any port" if asked_port == 0 else f"port {host_port(host, port)}"
+                what = "a port for Gloo" if asked_port == 0 else f"port {host_port(host, port)}"
                 level: _Level = "bad" if trouble else "ok"
                 findings.append(Finding(name, what, level, trouble or "free"))
                 open_ports += [] if trouble else [(host, asked_port, port)]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import paramiko
 
 from impala_tf.frontend.connection import CommandRunner, Completed, Stream, without_mark
-from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.errors import ClusterError, said_by
 from impala_tf.frontend.node.shells import command_line
 from impala_tf.frontend.plan import NodeSpec
 from impala_tf.frontend.ssh_login import CONNECT_TIMEOUT_S, SshConnector
@@ -18,6 +18,7 @@ from impala_tf.frontend.ssh_login import CONNECT_TIMEOUT_S, SshConnector
 _CHUNK = 32768
 _PIECE = 1 << 17
 _LOST = "the connection was lost"
+_NO_CHANNEL = "Timeout opening channel"  # as paramiko says it
 
 # The caller gets every error as an exception. paramiko would also log it, with a traceback.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
@@ -103,8 +104,14 @@ class SshRunner(CommandRunner):
             raise ClusterError(f"{self.node.name}: no answer within {timeout_s:g} s") from error
         except (paramiko.SSHException, OSError, EOFError) as error:
             self.close()
-            reason = str(error).rstrip(".") or _LOST
-            raise ClusterError(f"{self.node.name}: {reason}") from error
+            raise ClusterError(f"{self.node.name}: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    text = said_by(error).rstrip(".")
+    if text == _NO_CHANNEL:
+        return f"does not answer any more ({CONNECT_TIMEOUT_S:g} s)"
+    return text or _LOST
 
 
 class _SshStream:
@@ -117,13 +124,13 @@ class _SshStream:
         try:
             yield from without_mark(iter(lambda: self._channel.recv(_CHUNK), b""), self._mark)
         except (paramiko.SSHException, OSError, EOFError) as error:
-            raise ClusterError(f"{self._name}: {error or _LOST}") from error
+            raise ClusterError(f"{self._name}: {_why(error)}") from error
 
     def write(self, data: bytes) -> None:
         try:
             _send_all(self._channel, data)
         except OSError as error:
-            raise ClusterError(f"{self._name}: {error or _LOST}") from error
+            raise ClusterError(f"{self._name}: {_why(error)}") from error
 
     def close_input(self) -> None:
         with contextlib.suppress(OSError):
@@ -134,7 +141,7 @@ class _SshStream:
             self._channel.shutdown_write()
             return _status(self._channel)
         except (paramiko.SSHException, OSError, EOFError) as error:
-            raise ClusterError(f"{self._name}: {error or _LOST}") from error
+            raise ClusterError(f"{self._name}: {_why(error)}") from error
         finally:
             self._channel.close()
 

@@ -93,7 +93,8 @@ class Login:
                 break
             wanted = self._with_another_factor(transport, wanted)
         if not transport.is_authenticated():
-            raise paramiko.AuthenticationException("the machine never said that it is enough")
+            said = f"after {_MAX_FACTORS} answers the machine still wants more"
+            raise paramiko.AuthenticationException(said)
 
     def _with_keys(self, transport: paramiko.Transport) -> Sequence[str] | None:
         """Returns what the machine wants besides a key, or None if it accepts none."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
 
+from impala_tf.frontend.errors import said_by
 from impala_tf.frontend.inventory import Secret
 
 _MAGIC = b"openssh-key-v1\0"
@@ -132,7 +133,7 @@ class UserKeys:
         try:
             agent = stack.enter_context(contextlib.closing(Agent(self._agent)))
         except (OSError, paramiko.SSHException) as error:
-            self.agent_problem = f"no SSH agent answers at {self._agent} ({error})"
+            self.agent_problem = f"no SSH agent answers at {self._agent} ({said_by(error)})"
             return {}
         return {
             key.blob: AgentKey(key) for key in agent.get_keys()

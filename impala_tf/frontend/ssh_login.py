@@ -10,7 +10,7 @@ from pathlib import Path
 import paramiko
 
 from impala_tf.config.addresses import host_port
-from impala_tf.frontend.errors import ClusterError
+from impala_tf.frontend.errors import ClusterError, said_by
 from impala_tf.frontend.host_keys import HostKeyError, HostKeys
 from impala_tf.frontend.inventory import SSH_PORT, Secret
 from impala_tf.frontend.plan import NodeSpec
@@ -21,6 +21,7 @@ from impala_tf.frontend.ssh_settings import SshSettings, settings_of
 
 CONNECT_TIMEOUT_S = 15.0
 _KEEPALIVE_S = 15
+_UNKNOWN = (socket.EAI_NONAME, socket.EAI_NODATA)
 _DEAD_PEER_MS = 30_000
 
 
@@ -79,7 +80,7 @@ class SshConnector:
             ) from None
         # The last: ~/.ssh/config has a HostName that is none, such as a..b.
         except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
-            raise ClusterError(f"{name}: {_why_not(settings, error)}") from None
+            raise ClusterError(f"{name}: {_why_not(node, settings, error)}") from None
 
     def close(self) -> None:
         """Closes the connections to jump hosts."""
@@ -139,7 +140,7 @@ class SshConnector:
         return connection
 
 
-def _why_not(settings: SshSettings, error: Exception) -> str:
+def _why_not(node: NodeSpec, settings: SshSettings, error: Exception) -> str:
     address = host_port(settings.hostname, settings.port)
     if isinstance(error, paramiko.BadHostKeyException):
         return (
@@ -153,5 +154,10 @@ def _why_not(settings: SshSettings, error: Exception) -> str:
         return f"nothing answers SSH at {address}"
     if isinstance(error, TimeoutError):
         return f"no answer from SSH at {address} within {CONNECT_TIMEOUT_S:g} s"
+    unknown = isinstance(error, socket.gaierror) and error.errno in _UNKNOWN
+    if unknown or isinstance(error, UnicodeError):
+        if settings.hostname.lower() == node.ssh_host.lower():
+            return "no machine of this name is known (ip or ssh_host in the CSV)"
+        return f"no machine called {settings.hostname} is known (HostName in ~/.ssh/config)"
     way = f" by way of {settings.proxy_jump}" if settings.proxy_jump else ""
-    return f"SSH at {address}{way}: {error or 'the connection was closed'}"
+    return f"SSH at {address}{way}: {said_by(error) or 'the connection was closed'}"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import paramiko
 import pytest
 
 from impala_tf.frontend.connection import Completed, until_input_ends
@@ -172,6 +173,28 @@ def test_a_machine_that_hangs_is_named(sshd, monkeypatch):
         started = time.monotonic()
         assert f"SSH at 127.0.0.1:{port}" in refusal(sshd, ssh_port=port)
         assert time.monotonic() - started < 20
+
+
+def test_a_name_that_no_machine_has_is_said_to_be_unknown(sshd, home, monkeypatch):
+    def look_up(host, *_, **settings):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    said = "no machine of this name is known (ip or ssh_host in the CSV)"
+    assert refusal(sshd, ssh_host="gpu7") == f"node1: {said}"
+    (home / "config").write_text("Host gpu7\n  HostName a..b\n")
+    said = "no machine called a..b is known (HostName in ~/.ssh/config)"
+    assert refusal(sshd, ssh_host="gpu7") == f"node1: {said}"
+
+
+def test_a_machine_that_opens_no_channel_any_more_is_named(runner, monkeypatch):
+    def open_session(transport, timeout):
+        raise paramiko.SSHException("Timeout opening channel.")
+
+    monkeypatch.setattr(paramiko.Transport, "open_session", open_session)
+    with pytest.raises(ClusterError) as caught:
+        runner.run(["true"])
+    assert str(caught.value) == "node1: does not answer any more (15 s)"
 
 
 # --- host keys ---
