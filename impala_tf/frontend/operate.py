@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -142,13 +143,17 @@ def restart(logdir: Path, target: str, accept_new_host_keys: bool = False) -> in
     with connected(nodes, record.passwords(), accept_new_host_keys) as machines:
 
         def restart_on(runner: CommandRunner) -> None:
-            if look(runner, record).state is None:
+            state = look(runner, record).state
+            if state is None:
                 launcher.bring_in(runner)
                 return
             launcher.refuse_revoked(runner)
-            mine = [p.name for p in record.plan.on(runner.node) if p.name in names]
-            question = {"names": mine, "secrets": secrets_here(record)}
-            ask_agent(runner, "restart", question, 120.0)
+            mine = {p.name for p in record.plan.on(runner.node) if p.name in names}
+            if new := mine - state.processes.keys():  # `add` was interrupted, or did not reach it
+                ask_agent(runner, "add", {"orders": orders_for(record, runner.node)}, 120.0)
+            if known := sorted(mine - new):
+                question = {"names": known, "secrets": secrets_here(record)}
+                ask_agent(runner, "restart", question, 120.0)
 
         found = on_all(machines.reached(), restart_on)
         lines = problems(machines.found) + problems(found)
@@ -185,7 +190,10 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
     launcher = Launcher(record._replace(plan=plan), logdir)
     save(launcher.record, logdir)
     nodes_of_new = plan.nodes_of([process.name for process in new])
-    with connected(nodes_of_new, passwords, accept_new_host_keys) as machines:
+    again = user_commands.frontend("restart", f"--logdir={logdir}", "HOST")
+    names = ", ".join(process.name for process in new)
+    left = f"in the run now: {names}; {again} starts those of a machine"
+    with _saying(left), connected(nodes_of_new, passwords, accept_new_host_keys) as machines:
         found = on_all(machines.reached(), lambda runner: _add_on(launcher, runner))
         lines = problems(machines.found) + problems(found)
         unreached = set(machines.found) - set(good(machines.found))
@@ -197,9 +205,18 @@ def add(logdir: Path, accept_new_host_keys: bool = False) -> int:
             f" {user_commands.frontend('add', f'--logdir={logdir}')} tries again"
         )
     if problems(found) or unreached - lost:
-        again = user_commands.frontend("restart", f"--logdir={logdir}", "HOST")
         lines.append(f"{again} tries a machine again")
-    return report(lines, f"added {', '.join(process.name for process in new)}")
+    return report(lines, f"added {names}")
+
+
+@contextlib.contextmanager
+def _saying(line: str) -> Iterator[None]:
+    """Prints a line if Ctrl-C ends the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(line, file=sys.stderr)
+        raise
 
 
 def _without(plan: Plan, machines: Collection[str]) -> Plan:

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from impala_tf.frontend import parallel
 from impala_tf.frontend.record import load
 from tests.helpers.launched_run import windows
 from tests.helpers.runs import PROJECT
@@ -26,6 +27,22 @@ def test_rows_can_be_added_while_it_trains(launched, capfd):
     assert [p.name for p in load(launched.logdir).plan.processes][-1] == "actor-2"
     assert launched.command("add") == 0
     assert "no new rows" in capfd.readouterr().out
+
+
+def test_an_actor_of_an_interrupted_add_can_be_started(launched, capfd, monkeypatch):
+    """Its machine did not know it, so `restart` did nothing, and `add` found no new rows."""
+    with launched.csv.open("a") as file:
+        file.write(f"actor,localhost,,-1,{launched.project},{sys.executable}\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(parallel.Machines, "reached", interrupt)
+        assert launched.command("add") == 130
+    assert "in the run now: actor-2; " in capfd.readouterr().err
+    assert launched.command("restart", "actor-2") == 0
+    wait_until(lambda: "actor 2 is up" in launched.log("actor-2"))
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 def test_rows_can_be_added_from_another_folder(run, tmp_path, monkeypatch):

@@ -46,6 +46,20 @@ def test_add_names_the_file_that_it_cannot_write(recorded, capsys):
     assert capsys.readouterr().err == f"{recorded}/code.tar.gz: Is a directory\n"
 
 
+def test_ctrl_c_in_add_says_how_to_start_the_actors(recorded, capsys, monkeypatch):
+    """The next `add` said that there are no new rows."""
+
+    def connect(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("impala_tf.frontend.parallel.Machines.connect", connect)
+    (recorded / "w.csv").write_text(f"{ROWS}actor,10.0.0.3,\n")
+    assert main(["add", f"--logdir={recorded}"]) == 130
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("in the run now: actor-1; ")
+    assert line.endswith(f"restart --logdir={recorded} HOST starts those of a machine")
+
+
 def test_a_machine_is_not_said_to_be_revoked_if_that_cannot_be_written(tmp_path):
     folder = tmp_path / "credentials"
     certificates.create(folder, keep_authority=True)
