@@ -17,6 +17,7 @@ from impala_tf import __version__
 from impala_tf.config import ClusterConfig, ConfigError, Given, command_line, user_commands
 from impala_tf.config.slurm_nodes import slurm_hosts
 from impala_tf.frontend import (
+    attaching,
     bootstrap,
     fetch,
     machine_lists,
@@ -306,7 +307,7 @@ def _watch(options: argparse.Namespace) -> int:
 
     logdir = _run_of(options)
     interval_s = command_line.parse(load(logdir).flags)["metrics_interval_s"]
-    return operate.watch(
+    return attaching.watch(
         logdir,
         lambda status: Display(status, interval_s=interval_s),
         options.accept_new_host_keys,
@@ -375,7 +376,7 @@ _OF_A_RUN: tuple[tuple[str, Callable[[argparse.Namespace], int], str], ...] = (
     ("exec", _exec, "run a command in the project's folder on every machine"),
     ("fetch", lambda o: fetch.fetch(_run_of(o), o.to, o.accept_new_host_keys),
      "copy the run's files from its machines to this one"),
-    ("attach", lambda o: operate.attach(_run_of(o), o.host),
+    ("attach", lambda o: attaching.attach(_run_of(o), o.host),
      "attach this terminal to the tmux session on a machine"),
     ("stacks", lambda o: operate.stacks(_run_of(o), o.names, o.accept_new_host_keys),
      "print the Python stacks of the processes: where do they hang?"),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -34,7 +31,6 @@ from impala_tf.frontend.launcher import (
     secrets_here,
 )
 from impala_tf.frontend.look import look
-from impala_tf.frontend.monitor import MakeDisplay, Monitor
 from impala_tf.frontend.parallel import Machines, connected, good, on_all, problems
 from impala_tf.frontend.plan import Plan
 from impala_tf.frontend.record import Record, load, save
@@ -327,43 +323,6 @@ def execute(
         lines = problems(machines.found) + problems(found)
     lines += [f"{name}: exit status {code}" for name, code in good(found).items() if code]
     return report(lines)
-
-
-def watch(logdir: Path, make_display: MakeDisplay, accept_new_host_keys: bool = False) -> int:
-    """Shows a run until it ends, as the launcher does; Ctrl-C leaves it running.
-
-    Args:
-      logdir: the run's, on this machine.
-      make_display: as for `impala_tf.frontend.launch.launch`.
-      accept_new_host_keys: whether to trust machines that SSH does not know yet.
-
-    Returns:
-      0: all learners finished or were stopped, or the run was left running; 1: one failed, or may
-      not have saved what it has learned.
-    """
-    record = load(logdir)
-    with connected(record.plan.nodes, record.passwords(), accept_new_host_keys) as machines:
-        for line in problems(machines.found):
-            print(line, file=sys.stderr)
-        return Monitor(Launcher(record, logdir), machines, logdir.resolve(), make_display).run()
-
-
-def attach(logdir: Path, host: str) -> int:
-    """Attaches this terminal to the run's tmux session on a machine, with OpenSSH."""
-    record = load(logdir)
-    node = overview.machine_called(record.plan, host)
-    command = ["tmux", "attach", "-t", f"={record.plan.tmux_sess}"]
-    if not node.is_local:
-        ssh = ["ssh", "-t"]
-        ssh += ["-p", str(node.ssh_port)] if node.ssh_port else []
-        ssh += ["-l", node.ssh_username] if node.ssh_username else []
-        ssh += ["-i", str(Path(node.key_filename).expanduser())] if node.key_filename else []
-        # As one word: zsh takes =impala for a program.
-        command = [*ssh, node.ssh_host, " ".join(f"'{word}'" for word in command)]
-    if shutil.which(command[0]) is None:
-        raise ConfigError(f"attach: needs the command {command[0]}, and there is none here")
-    environment = {name: value for name, value in os.environ.items() if name != "TMUX"}
-    return subprocess.run(command, env=environment).returncode
 
 
 def stacks(logdir: Path, names: Sequence[str], accept_new_host_keys: bool = False) -> int:
