@@ -16,6 +16,8 @@ from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 READ_AGAIN_S = 2.0
 """How often a learner looks which certificates were revoked."""
 _log = logging.getLogger("impala_tf.learner")
+CLOCK_S = 120.0
+"""How long to wait until certificates are valid: after a boot, the clock is set after a while."""
 
 
 def server_credentials(directory: Path) -> grpc.ServerCredentials:
@@ -65,6 +67,7 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
     contents: list[bytes] = []
     problems: list[str] = []
     lacking: list[str] = []
+    until_s = time.monotonic() + CLOCK_S
     for name in names:
         path = directory / name
         try:
@@ -76,7 +79,7 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
                     " keeps permissions"
                 )
             elif name.endswith(".pem"):
-                problems += _certificate_problems(path, content)
+                problems += _certificate_problems(path, content, until_s)
             contents.append(content)
         except FileNotFoundError:
             lacking.append(name)
@@ -92,13 +95,15 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
     return contents
 
 
-def _certificate_problems(path: Path, content: bytes) -> list[str]:
+def _certificate_problems(path: Path, content: bytes, until_s: float) -> list[str]:
     try:
         certificate = x509.load_pem_x509_certificate(content)
     except ValueError:
         return [f"{path}: not a certificate; copy the run's credentials again"]
-    now, until = datetime.datetime.now(datetime.UTC), certificate.not_valid_after_utc
-    if now < (since := certificate.not_valid_before_utc):
+    since, until = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    while (now := datetime.datetime.now(datetime.UTC)) < since and time.monotonic() < until_s:
+        time.sleep(1.0)
+    if now < since:
         return [
             f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC, but the run's certificates are"
             f" valid from {since:%Y-%m-%d %H:%M} UTC on: set the clock"

@@ -291,8 +291,11 @@ def let_end(
     path.write_bytes(new.public_bytes(serialization.Encoding.PEM))
 
 
-def test_a_clock_that_is_far_behind_is_named_once(copy: Path) -> None:
+def test_a_clock_that_is_far_behind_is_named_once(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Such an actor tried again for ever, and its learner said only that TLS had failed."""
+    monkeypatch.setattr(credentials, "CLOCK_S", 0.1)
     for file in ("ca.pem", "actor.pem"):
         path = copy / file
         let_end(path, datetime.timedelta(days=9), begins=datetime.timedelta(days=1))
@@ -300,6 +303,13 @@ def test_a_clock_that_is_far_behind_is_named_once(copy: Path) -> None:
         credentials.channel_credentials(copy)
     (line,) = caught.value.problems
     assert line.startswith("this machine's clock says 20") and line.endswith(": set the clock")
+
+
+def test_a_clock_that_is_set_a_moment_after_the_boot_is_waited_for(copy: Path) -> None:
+    """Else a machine that starts its processes at boot has no part in the run any more."""
+    path = copy / "actor.pem"
+    let_end(path, datetime.timedelta(days=9), begins=datetime.timedelta(seconds=2))
+    credentials.channel_credentials(copy)
 
 
 @pytest.mark.parametrize("file", ["ca.pem", "learner.pem"])
