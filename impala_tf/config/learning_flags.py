@@ -79,8 +79,8 @@ class OptimizerConfig:
     gradient_compression: Literal["none", "fp16"] = "none"
     """How learners send each other gradients: as float32, or as float16 in half the bytes."""
     micro_batches: Derived[int] = DERIVED
-    """Parts of a batch whose gradients are computed one after another and added up: the same
-    update, but the activations of one part in memory. dqn, pqn: no effect.
+    """Parts of a batch (ppo: of a minibatch) whose gradients are computed one after another and
+    added up: the same update, but the activations of one part in memory. dqn, pqn: no effect.
     Default: at most 4 for the residual networks, of 128 steps or more each; else 1."""
     optimizer: Derived[Literal["rmsprop", "adam"]] = DERIVED
     """The optimizer. Default: preset."""
