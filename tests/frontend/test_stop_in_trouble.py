@@ -117,7 +117,7 @@ def test_a_run_whose_files_were_deleted_can_be_stopped(launched, capfd):
     assert launched.command("stop") == 0
     assert capfd.readouterr().out == "stopped: no process of the run is left on 1 machine(s)\n"
     assert living_pids(state) == {}
-    assert launched.launch(detach=True) == 0
+    assert launched.launch(detach=True, fresh=True) == 0
 
 
 @pytest.mark.faults
