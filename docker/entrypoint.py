@@ -13,7 +13,6 @@ import os
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -153,7 +152,7 @@ def _in_a_group(command: list[str], given: Given, hosts: Sequence[str]) -> list[
                 group=groups[number],
             ),
         ),
-        started_unix_s=time.time(),
+        **state.start_of_run(),
     )
     path = WORK / "impala_tf-learner.orders.json"
     state.write(path, orders)
