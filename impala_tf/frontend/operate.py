@@ -146,7 +146,9 @@ def restart(logdir: Path, target: str, accept_new_host_keys: bool = False) -> in
             launcher.refuse_revoked(runner)
             mine = {p.name for p in record.plan.on(runner.node) if p.name in names}
             if new := mine - state.processes.keys():  # `add` was interrupted, or did not reach it
-                ask_agent(runner, "add", {"orders": orders_for(record, runner.node)}, 120.0)
+                orders = orders_for(record, runner.node)
+                question = {"orders": orders, "names": sorted(new), "secrets": secrets_here(record)}
+                ask_agent(runner, "add", question, 120.0)
             if known := sorted(mine - new):
                 question = {"names": known, "secrets": secrets_here(record)}
                 ask_agent(runner, "restart", question, 120.0)

@@ -29,6 +29,15 @@ def test_a_process_can_be_restarted(launched, capfd):
     assert capfd.readouterr().err.startswith("actor-9: no such process or machine; this run has ")
 
 
+def test_processes_of_a_stopped_machine_can_be_restarted_one_by_one(launched):
+    """The second one was said to be restarted, but nothing was started."""
+    assert launched.command("stop", "this machine") == 0
+    assert launched.command("restart", "actor-0") == 0
+    wait_until(lambda: launched.state("actor-0").state == "running")
+    assert launched.command("restart", "actor-1") == 0
+    wait_until(lambda: launched.state("actor-1").state == "running")
+
+
 def test_a_command_runs_in_the_projects_folder_on_every_machine(launched, capfd):
     capfd.readouterr()
     assert launched.command("exec", "--", "sh", "-c", "pwd; exit 3") == 1

@@ -200,13 +200,16 @@ def add(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Replaces the orders of a node that runs; its supervisor starts what is new.
 
     Args:
-      asked: "orders" as for `launch`.
+      asked: "orders" as for `launch`; "names" of processes that are to run although they were
+        stopped, and "secrets" as for `restart`, both optional.
     """
-    fields = asked["orders"]
+    fields, names = asked["orders"], asked.get("names", ())
     path = files.orders_path(Path(fields["logdir"]).expanduser().absolute(), fields["node"])
     with files.changed_orders(path) as (orders, change):
         more: Orders = from_plain(Orders, {**to_plain(orders), "processes": fields["processes"]})
-        change(orders._replace(processes=more.processes))
+        renew_secrets(orders, asked.get("secrets", {}))
+        stopped = tuple(name for name in orders.stopped if name not in names)
+        change(orders._replace(processes=more.processes, stopped=stopped))
     return to_plain(_start(files.read_orders(path)))
 
 
