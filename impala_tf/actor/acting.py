@@ -18,6 +18,7 @@ from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, 
 
 # How often an actor of a synchronous run asks for new parameters.
 _POLL_S = 0.01
+_MOST = 10.0  # times the patience
 _WAITS = 5  # from which it knows how long updates take
 
 FetchParameters = Callable[[int], tuple[int, list[Any]] | None]
@@ -93,7 +94,9 @@ class OwnActing(Acting):
         self._began = self._began or time.monotonic()
         fetched = self._fetch_parameters(self.parameter_version)
         usual_s = statistics.median(self._waits_s) if self._waits_s else 0.0
-        deadline = time.monotonic() + max(self._patience_s, 2.0 * usual_s)
+        # While an actor is lost, every update waits for its unrolls. Waits must not grow with that.
+        most_s = _MOST * self._patience_s
+        deadline = time.monotonic() + min(max(self._patience_s, 2.0 * usual_s), most_s)
         while fetched is None and self._waits and time.monotonic() < deadline and not should_stop():
             time.sleep(_POLL_S)
             fetched = self._fetch_parameters(self.parameter_version)

@@ -356,6 +356,33 @@ def test_an_actor_is_as_patient_as_updates_take_long() -> None:
     assert versions == [0, 0, 1, 2, 3]
 
 
+class WithALostActor(SlowLearner):
+    """Its batches are complete only when an actor has filled in for the lost one."""
+
+    filled = False
+
+    def fetch_parameters(self, known_version: int) -> tuple[int, list[Any]] | None:
+        if known_version == self.version and not self.filled:
+            return None
+        self.version, self.filled = known_version + 1, False
+        return self.version, []
+
+
+def test_patience_does_not_grow_with_what_is_waited_for_a_lost_actor() -> None:
+    """It doubled with every third update."""
+    learner = WithALostActor()
+    acting = OwnActing(learner, learner.fetch_parameters, waits=True, patience_s=0.02)
+    acting.begin_unroll(lambda: False)
+    waited_s = 0.0
+    for _ in range(18):
+        begin_s = time.monotonic()
+        acting.begin_unroll(lambda: False)
+        waited_s = time.monotonic() - begin_s
+        learner.filled = True
+        acting.begin_unroll(lambda: False)
+    assert waited_s < 0.5
+
+
 def test_an_actor_that_has_waited_long_acts_again() -> None:
     """The batch may lack the unrolls of a lost actor, and would never be complete."""
     env = EnvironmentConfig(level_name=CARTPOLE.level_name)
