@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from impala_tf.frontend.connection import CommandRunner
+from impala_tf.frontend.connection import NO_WORKDIR, CommandRunner
+from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import NodeState
 from impala_tf.frontend.record import Record
@@ -45,7 +46,10 @@ def look(runner: CommandRunner, record: Record) -> Look:
         "/proc/uptime",
         *(str(Logdir(Path(node.logdir)).status(rank)) for rank in ranks),
     ]
-    said = runner.run(["sh", "-c", _CAT, "sh", *paths], timeout_s=_TIMEOUT_S).text
+    done = runner.run(["sh", "-c", _CAT, "sh", *paths], timeout_s=_TIMEOUT_S)
+    said = done.text
+    if "\0" not in said and done.status != NO_WORKDIR:
+        raise ClusterError(f"{node.name}: {done.last_line}")
     texts = said.split("\0")[:-1] if "\0" in said else [""] * len(paths)
     state_text, boot_id, uptime, *statuses = texts
     state = files.parse_state(state_text) if state_text else None

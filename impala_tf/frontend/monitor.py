@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 FIRST_LEARNER_S, LOOK_S, RETRY_S = 1.0, 5.0, 30.0
 """How often a launcher looks at the machine of learner 0, at others, and at those that are lost."""
+GONE_S = 60.0
+"""How long a machine may have no state: a launch or `restart` may be starting its supervisor."""
 _UPDATE_S = 0.25
 _REVIVE_S = 60.0
 """How often a launcher tries to start a supervisor that is silent."""
@@ -82,6 +84,7 @@ class Monitor:
         self._absent = {
             name for name, each in machines.found.items() if isinstance(each, ClusterError)
         }
+        self._gone_since_s: dict[str, float] = {}
         self._joining: dict[str, CommandRunner] = {}
         self._is_over = threading.Event()
         self._silent: dict[str, tuple[int, float]] = {}
@@ -159,7 +162,7 @@ class Monitor:
             end, why = "done", (self._status or {}).get("end_reason")
             if not is_done:
                 said = next(each.detail for each in learners.values() if each.state != "finished")
-                end, why = "stopped", "" if said == TOLD_TO_STOP else said
+                end, why = "stopped", "" if said in (TOLD_TO_STOP, "done") else said
             end = f"{end}: {why}" if why else end
             return 0, f"{end}; logdir {node.logdir} on {node.name}"
         failed = {n: s for n, s in learners.items() if s.state not in ENDED_WELL} or lost
@@ -216,7 +219,11 @@ class Monitor:
                 raise runner
         seen = look(runner, self._launcher.record)
         if seen.state is None:
+            since_s = self._gone_since_s.setdefault(name, time.monotonic())
+            if name not in self._absent and time.monotonic() - since_s < GONE_S:
+                return False
             return self._take_in(name, runner)
+        self._gone_since_s.pop(name, None)
         self._absent.discard(name)
         self._take_note(name, runner, seen, seen.state)
         return False

@@ -61,7 +61,7 @@ class Run:
             self.display = RecordedDisplay(source, on_update)
             return self.display
 
-        with mock.patch.multiple(monitor, FIRST_LEARNER_S=0.1, LOOK_S=0.2, RETRY_S=0.2):
+        with mock.patch.multiple(monitor, FIRST_LEARNER_S=0.1, LOOK_S=0.2, RETRY_S=0.2, GONE_S=1.0):
             yield make_display
 
     def node(self):
