@@ -276,19 +276,24 @@ class Launcher:
     def remember(self, checked: Mapping[str, Checked]) -> None:
         """Writes cluster.json, with the absolute folders of the machines."""
         with self._writing:
-            with contextlib.suppress(ConfigError):
-                written = load(self._logdir)
-                if written.run_id == self.record.run_id:
-                    self.record = written  # `frontend add` may have added actors meanwhile
+            self._read_again()
             nodes = _with(self.record.plan.nodes, checked)
             self.record = self.record._replace(plan=self.record.plan._replace(nodes=nodes))
             snapshot.save(self._code, self._logdir)
             save(self.record, self._logdir)
 
+    def _read_again(self) -> None:
+        with contextlib.suppress(ConfigError):
+            written = load(self._logdir)
+            if written.run_id == self.record.run_id:
+                self.record = written  # `frontend add` may have added actors meanwhile
+
     def note_start(self) -> None:
         """Writes to cluster.json that the run has been started."""
-        self.record = self.record._replace(has_started=True)
-        save(self.record, self._logdir)
+        with self._writing:
+            self._read_again()
+            self.record = self.record._replace(has_started=True)
+            save(self.record, self._logdir)
 
 
 def refuse_to_begin_again(record: Record, found: Checked) -> None:
@@ -337,4 +342,8 @@ def orders_for(record: Record, node: NodeSpec) -> dict[str, Any]:
         secrets=record.secrets,
         code=node.code,
     )
-    return to_plain(orders)
+    plain: dict[str, Any] = to_plain(orders)
+    # Only that machine knows them, and the code of a run of an earlier version has no such fields.
+    for name in ("start", "started_boot_id", "started_uptime_s"):
+        del plain[name]
+    return plain
