@@ -42,6 +42,8 @@ def _usable(learner: Path, actor: Path) -> bool:
     try:
         credentials.server_credentials(learner)
         credentials.channel_credentials(actor)
+    except credentials.ClockError:  # others would be as wrong as the clock
+        raise
     except ConfigError:  # missing, damaged or expired
         return False
     if min(map(certificates.days_left, (learner, actor))) < certificates.RENEW_DAYS:

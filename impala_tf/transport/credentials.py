@@ -16,8 +16,12 @@ from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 READ_AGAIN_S = 2.0
 """How often a learner looks which certificates were revoked."""
 _log = logging.getLogger("impala_tf.learner")
-CLOCK_S = 120.0
+CLOCK_S = 60.0  # less than a supervisor waits for a process that is told to stop
 """How long to wait until certificates are valid: after a boot, the clock is set after a while."""
+
+
+class ClockError(ConfigError):
+    """By this machine's clock, certificates are not valid yet. They may be good."""
 
 
 def server_credentials(directory: Path) -> grpc.ServerCredentials:
@@ -91,8 +95,12 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
             " On another machine, copy them there, or point --credentials at them"
         )
     if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))
+        raise ConfigError(problems)
     return contents
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
 def _certificate_problems(path: Path, content: bytes, until_s: float) -> list[str]:
@@ -101,13 +109,16 @@ def _certificate_problems(path: Path, content: bytes, until_s: float) -> list[st
     except ValueError:
         return [f"{path}: not a certificate; copy the run's credentials again"]
     since, until = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    while (now := datetime.datetime.now(datetime.UTC)) < since and time.monotonic() < until_s:
+    if (now := _now()) < since and time.monotonic() < until_s:
+        _log.warning("%s: not valid yet; waiting for this machine's clock to be set", path)
+    while now < since and time.monotonic() < until_s:
         time.sleep(1.0)
+        now = _now()
     if now < since:
-        return [
+        raise ClockError(
             f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC, but the run's certificates are"
             f" valid from {since:%Y-%m-%d %H:%M} UTC on: set the clock"
-        ]
+        )
     if until < now:
         return [f"{path}: expired on {until:%Y-%m-%d}; delete {path.parent} and restart the run"]
     return []
