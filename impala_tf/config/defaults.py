@@ -176,7 +176,8 @@ def _micro_batches(flags: Mapping[str, Any]) -> int:
     A part has at least so many steps that its operations are longer than what starts them.
     """
     is_deep = composition(flags["agent_name"]).torso.is_residual
-    splits = algorithm(flags["algorithm"]).splits_batches
+    record = algorithm(flags["algorithm"])
+    splits = record.splits_batches and not record.estimates_once
     # Where advantages are scaled by those of the batch, a part would be scaled by its own.
     if not is_deep or not splits or flags["advantage_scaling"] == "batch":
         return 1

@@ -86,6 +86,8 @@ def differences(
       may one that is the preset's for some of their values only, such as ppo's minibatches.
     """
     values = {name: value for name, value in to_dict(config).items() if name not in MAY_CHANGE}
+    if isinstance(level := saved.get("level_name"), str):
+        saved = {**saved, "level_name": level.strip()}  # earlier versions kept blanks around it
     found = {
         name: (saved[name], value)
         for name, value in values.items()

@@ -81,7 +81,12 @@ def _stop_without_state(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     When its window is closed, it stops its processes, learners first, and ends.
     """
-    session = RunSession(asked["tmux_sess"])
+    try:
+        session = RunSession(asked["tmux_sess"])
+    except files.AgentError:  # without tmux, nothing was started here
+        return {"stopped": {}, "left": {}}
+    if not asked["is_final"]:
+        _forget_end_command(asked)
     windows = [each for each in session.windows() if each.run_id == asked["run_id"]]
     alive = _started_by([each.pid for each in windows if each.name == SUPERVISOR and not each.dead])
     session.close(asked["run_id"])
@@ -94,6 +99,16 @@ def _stop_without_state(asked: Mapping[str, Any]) -> dict[str, Any]:
     if alive:
         return {"stopped": {}, "left": {SUPERVISOR: min(alive)}}
     return {"stopped": {SUPERVISOR: None}, "left": {}}
+
+
+def _forget_end_command(asked: Mapping[str, Any]) -> None:
+    path = files.orders_path(asked["logdir"], asked["node"])
+    with (
+        contextlib.suppress(files.AgentError, OSError, ValueError),
+        files.changed_orders(path) as (orders, change),
+    ):
+        if orders.run_id == asked["run_id"]:
+            change(orders._replace(end_command=None))
 
 
 def _started_by(pids: Sequence[int]) -> dict[int, int]:
