@@ -29,6 +29,7 @@ def test_rows_can_be_added_while_it_trains(launched, capfd):
     assert "no new rows" in capfd.readouterr().out
 
 
+@pytest.mark.faults
 def test_an_actor_of_an_interrupted_add_can_be_started(launched, capfd, monkeypatch):
     """Its machine did not know it, so `restart` did nothing, and `add` found no new rows."""
     with launched.csv.open("a") as file:

@@ -10,6 +10,7 @@ from tests.helpers.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.faults
 def test_a_run_does_not_begin_again_because_a_disk_is_not_mounted(remote, capfd):
     """Days of training went on from frame 0 without a word."""
     assert remote.launch() == 0, capfd.readouterr().err
@@ -30,6 +31,7 @@ def test_a_run_does_not_begin_again_because_a_disk_is_not_mounted(remote, capfd)
     assert remote.launch(fresh=True) == 0
 
 
+@pytest.mark.faults
 def test_a_launcher_says_that_learner_0s_machine_has_lost_the_run(run):
     """It called the machine reachable, and waited for ever."""
     folder, away = run.logdir / "processes", run.logdir / "away"

@@ -254,6 +254,7 @@ def test_a_learner_that_was_missing_is_taken_in_and_no_machine_is_switched_off(
     wait_until(lambda: ended.exists() and ended.read_text() == "\n" * 2)  # once on each machine
 
 
+@pytest.mark.faults
 def test_a_machine_that_answers_but_cannot_join_is_named_once(run, one_is_missing, monkeypatch):
     """It was booting at the launch, lacks tmux, and was tried in silence for ever."""
     check = Launcher.check
@@ -279,6 +280,7 @@ def test_a_machine_that_answers_but_cannot_join_is_named_once(run, one_is_missin
     ]
 
 
+@pytest.mark.faults
 def test_a_machine_that_had_booted_before_somebody_watches_joins(run, one_is_missing):
     """The launch is detached: `watch` saw that it has no part in the run, and left it so."""
     assert run.launch(detach=True, min_actors=2) == 0
@@ -292,6 +294,7 @@ def test_a_machine_that_had_booted_before_somebody_watches_joins(run, one_is_mis
     assert f"{NOBODY}: joined the run" in run.display.notes
 
 
+@pytest.mark.faults
 def test_a_machine_that_comes_back_with_an_empty_disk_joins_again(run, one_is_missing, tmp_path):
     """It was called reachable, and its actors running."""
     one_is_missing.touch()
@@ -322,6 +325,7 @@ def test_a_machine_that_comes_back_with_an_empty_disk_joins_again(run, one_is_mi
     assert run.display.notes[1:] == [lost, f"{NOBODY}: joined the run"]
 
 
+@pytest.mark.faults
 def test_a_machine_that_is_joining_when_the_run_ends_starts_nothing(
     run, one_is_missing, monkeypatch
 ):

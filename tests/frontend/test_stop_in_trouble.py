@@ -79,6 +79,7 @@ def test_a_run_can_be_looked_at_and_stopped_while_its_csv_is_edited(launched, ca
     assert not living_pids(launched.node())
 
 
+@pytest.mark.faults
 def test_a_learner_that_cannot_save_is_named_when_its_run_is_stopped(launched, capfd):
     """`stop` said that no process was left, and nobody knew that hours of training were lost."""
     (launched.project / "full").touch()
@@ -95,6 +96,7 @@ def test_a_learner_that_cannot_save_is_named_when_its_run_is_stopped(launched, c
     assert f"learner-0: exit status 1; {lost}" in capfd.readouterr().err
 
 
+@pytest.mark.faults
 def test_an_attached_launcher_names_a_learner_that_cannot_save(run):
     (run.project / "full").touch()
     statuses: list[int] = []
@@ -108,6 +110,7 @@ def test_an_attached_launcher_names_a_learner_that_cannot_save(run):
     assert run.display.final.startswith(f"failed: {stopped} checkpoint may be lost; see ")
 
 
+@pytest.mark.faults
 def test_a_run_whose_files_were_deleted_can_be_stopped(launched, capfd):
     """`stop` said that nothing was running, and a launch was refused because that still ran."""
     state = launched.node()
