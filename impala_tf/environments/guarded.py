@@ -18,7 +18,7 @@ import tree
 from impala_tf.config import ConfigError
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.results import LevelError
-from impala_tf.machine.supervision import RestartBudget
+from impala_tf.machine.restart_budget import RestartBudget
 from impala_tf.types import EnvOutput, Episode
 
 MAX_RESTARTS = 5

@@ -17,6 +17,7 @@ from typing import IO, Any, Literal, NamedTuple
 
 from impala_tf.machine import process_logs
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
+from impala_tf.machine.restart_budget import RestartBudget
 
 STOP_TIMEOUT_S = 90.0
 """A learner takes about 20 s to stop and write its checkpoint, up to a minute on a busy machine. A
@@ -36,7 +37,6 @@ ENDED_AS_TOLD = (
     None, 0, REGROUP, *(-number for number in _TOLD), *(128 + number for number in _TOLD),
 )  # fmt: skip
 """Exit statuses of a learner that was told to stop, has, and lost nothing."""
-_QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
 _REGROUP_PAUSE_S = 1.0
 _TICK_S = 0.2
 _LOG_CHECK_S = 5.0
@@ -101,35 +101,6 @@ class ProcessState(NamedTuple):
     """-N: killed by signal N."""
     detail: str = ""
     """One line for people."""
-
-
-class RestartBudget:
-    """Limits how often a process is restarted in an hour, and says how long to wait before."""
-
-    def __init__(self, per_hour: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_hour = per_hour
-        self._clock = clock
-        self._spent: list[float] = []
-        self._quick_failures = 0
-
-    def pause_s(self, ran_s: float) -> float | None:
-        """Returns how long to wait before the next restart; None if none is left in this hour.
-
-        The pauses grow from 2 s to 2 minutes while every run fails within a minute. After ten good
-        minutes, the whole budget is there again.
-        """
-        now = self._clock()
-        if ran_s >= _GOOD_S:
-            self._spent.clear()
-        self._spent = [moment for moment in self._spent if now - moment < _HOUR_S]
-        if self._per_hour is not None and len(self._spent) >= self._per_hour:
-            return None
-        self._spent.append(now)
-        if ran_s >= _QUICK_S:
-            self._quick_failures = 0
-            return 1.0
-        self._quick_failures += 1
-        return float(min(2 * 3 ** min(self._quick_failures - 1, 9), 120))
 
 
 class SupervisedProcess(threading.Thread):

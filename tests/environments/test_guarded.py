@@ -18,7 +18,7 @@ from gymnasium.wrappers import TimeLimit
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
-from impala_tf.machine.supervision import RestartBudget
+from impala_tf.machine.restart_budget import RestartBudget
 from tests.helpers.broken_worlds import FaultyCartPole
 from tests.helpers.games import level
 

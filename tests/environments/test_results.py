@@ -12,7 +12,7 @@ from impala_tf.config import ConfigError
 from impala_tf.environments import results, suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.guarded import BrokenTooOftenError, GuardedEnvironment
-from impala_tf.machine.supervision import RestartBudget
+from impala_tf.machine.restart_budget import RestartBudget
 from tests.helpers.games import BROKEN_WORLDS, level
 
 MISFIT, LIMITED = f"{BROKEN_WORLDS}:MisfitCartPole", f"{BROKEN_WORLDS}:limited"

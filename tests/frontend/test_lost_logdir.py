@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.faults
 def test_a_run_does_not_begin_again_because_a_disk_is_not_mounted(remote, capfd):
-    """Days of training went on from frame 0 without a word."""
+    """The run started again at frame 0, and nothing said that days of training were missing."""
     assert remote.launch() == 0, capfd.readouterr().err
     wait_until(lambda: "is up with" in remote.log())
     assert remote.command("stop") == 0

@@ -8,10 +8,10 @@ import signal
 import pytest
 
 from impala_tf.machine import process_logs, supervision
+from impala_tf.machine.restart_budget import RestartBudget
 from impala_tf.machine.supervision import (
     Command,
     GiveUpError,
-    RestartBudget,
     SupervisedProcess,
     start_ticks,
 )

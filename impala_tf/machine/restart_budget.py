@@ -1,0 +1,40 @@
+"""How often something that fails may be started again, and after which pause.
+
+Standard library only, as `supervision`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_QUICK_S, _GOOD_S, _HOUR_S = 60.0, 600.0, 3600.0
+
+
+class RestartBudget:
+    """Limits how often a process is restarted in an hour, and says how long to wait before."""
+
+    def __init__(self, per_hour: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_hour = per_hour
+        self._clock = clock
+        self._spent: list[float] = []
+        self._quick_failures = 0
+
+    def pause_s(self, ran_s: float) -> float | None:
+        """Returns how long to wait before the next restart; None if none is left in this hour.
+
+        The pauses grow from 2 s to 2 minutes while every run fails within a minute. After ten good
+        minutes, the whole budget is there again.
+        """
+        now = self._clock()
+        if ran_s >= _GOOD_S:
+            self._spent.clear()
+        self._spent = [moment for moment in self._spent if now - moment < _HOUR_S]
+        if self._per_hour is not None and len(self._spent) >= self._per_hour:
+            return None
+        self._spent.append(now)
+        if ran_s >= _QUICK_S:
+            self._quick_failures = 0
+            return 1.0
+        self._quick_failures += 1
+        return float(min(2 * 3 ** min(self._quick_failures - 1, 9), 120))
