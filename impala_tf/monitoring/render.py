@@ -194,7 +194,8 @@ def _remaining(status: Status, frames_per_s: float) -> str:
         return "" if _is_saved(status) else "writing the last checkpoint"
     if frames_per_s <= 0 or status.get("starving_since_unix_s"):
         return ""
-    return f"{duration(left / frames_per_s)} left"
+    # "0 s left" would look like a run that hangs, if the next update takes a while.
+    return f"{duration(max(1.0, left / frames_per_s))} left"
 
 
 def _is_saved(status: Status) -> bool:

@@ -68,6 +68,11 @@ def test_the_time_left_is_that_of_the_learner_that_runs():
     assert last_line(failed, restarted, at(510.0, 2_000_000, pid=4712)).endswith(", 80 s left")
 
 
+def test_the_last_moment_before_the_end_is_not_zero_seconds():
+    """A run whose next update takes a while would look as if it hangs."""
+    assert last_line(at(10.0, 9_000_000), at(20.0, 9_999_999)).endswith(", 1 s left")
+
+
 def test_without_a_terminal_one_plain_line_is_printed_per_interval():
     clock, output, statuses = Clock(NOW_S), io.StringIO(), [STARTING]
     display = Display(
