@@ -47,15 +47,14 @@ def _row(
         return [*row, "", "", "", "the machine has rebooted" if seen.has_rebooted
                 else "its supervisor is silent"]  # fmt: skip
     if word != "running":
-        return [*row, "", "", "", state.detail]
+        return [*row, "", "", "", "; ".join(filter(None, [state.detail, *_notes(seen, name)]))]
     detail = _trouble(seen, name) or state.detail
     return [*row, *rates.get(name, ("", "")), contacts.get(name, ""), detail]
 
 
 def _trouble(seen: Look, name: str) -> str:
     """Returns what a learner says is wrong."""
-    statuses = {f"learner-{rank}": status for rank, status in seen.statuses.items()}
-    status = statuses.get(name, {})
+    status = _status_of(seen, name)
     found = _away(status, seen.now_unix_s)
     if since_s := status.get("starving_since_unix_s"):
         found.append(f"starving for {_duration(seen.now_unix_s - since_s)}: no unrolls")
@@ -65,7 +64,18 @@ def _trouble(seen: Look, name: str) -> str:
         found.append(
             f"{trouble['text']} (for {_duration(seen.now_unix_s - trouble['since_unix_s'])})"
         )
-    return "; ".join(found)
+    return "; ".join(found + _notes(seen, name))
+
+
+def _notes(seen: Look, name: str) -> list[str]:
+    """Returns what a learner's user must know."""
+    return list(_status_of(seen, name).get("notes", []))
+
+
+def _status_of(seen: Look, name: str) -> Status:
+    """Returns what a process that is a learner says; {} of others."""
+    statuses = {f"learner-{rank}": status for rank, status in seen.statuses.items()}
+    return statuses.get(name, {})
 
 
 def _away(status: Status, now_unix_s: float) -> list[str]:

@@ -10,7 +10,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -55,6 +55,7 @@ class Display:
         self._next_line_s = 0.0
         self._last_line = ""
         self._troubles: list[str] = []
+        self._noted: list[str] = []
         self._written_unix_s, self._written_at_s = 0.0, clock()  # of the last new status
         self._live: Live | None = None
         self._loses = False  # whether the last lines could not be written
@@ -110,7 +111,16 @@ class Display:
             self._written_unix_s, self._written_at_s = status["updated_unix_s"], self._clock()
         if status is not None and status["state"] == "training":
             self._measure(status)
+        if status is not None:
+            self._note_new(status.get("notes", []))
         return status
+
+    def _note_new(self, lines: Sequence[str]) -> None:
+        """Prints what the learner has to say once; a restarted learner may say it again."""
+        for line in lines:
+            if line not in self._noted:
+                self._noted.append(line)
+                self.note(line)
 
     def _measure(self, status: Status) -> None:
         if status.get("pid") != self._learner_pid:  # of another learner, or a restarted one

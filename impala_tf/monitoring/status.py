@@ -98,6 +98,7 @@ class Status(TypedDict):
     replay: NotRequired[ReplayStatus | None]  # None: the algorithm has none
     evaluation: NotRequired[EvaluationStatus | None]  # None: --eval_every has no result yet
     end_reason: NotRequired[str]  # why it is done before its last frame; '': it is not
+    notes: NotRequired[list[str]]  # what its user must know, the oldest first (see `notes.Notes`)
     pid: NotRequired[int]  # `write_status` fills in these three
     updated_unix_s: NotRequired[float]
     updated_uptime_s: NotRequired[float]  # on this machine's monotonic clock, which is never set

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.logdir import write_atomically
 from impala_tf.monitoring.metrics import Row, tag
+from impala_tf.monitoring.notes import FOR_USER
 
 _log = logging.getLogger("impala_tf.monitoring")
 
@@ -76,7 +77,8 @@ class WandbWriter:
         except ConfigError as error:
             if position is None:
                 raise
-            _log.warning("%s; until the next restart, `wandb sync` uploads what is kept", error)
+            what = "%s; until the next restart, `wandb sync` uploads what is kept"
+            _log.warning(what, error, extra=FOR_USER)
             self._run = _start(self._logdir, self._flags, "offline")
 
     def close(self) -> None:

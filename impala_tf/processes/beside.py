@@ -24,6 +24,7 @@ from impala_tf import config as configs
 from impala_tf.callbacks import Callback
 from impala_tf.config import Config, Given, user_commands
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE
+from impala_tf.monitoring.notes import FOR_USER
 
 _NICER = 10  # a tenth of a core if all are busy: with 19, a video takes ten times as long
 _LONGEST_S = 3600.0  # of one: a game may never end
@@ -197,7 +198,8 @@ class Beside(Callback, abc.ABC):
         if not self._failed:
             self._failed = True
             work = self.work
-            _log.warning("--%s: no %s: %s; see %s", work.flag, work.name, reason, work.log)
+            _log.warning("--%s: no %s: %s; see %s", work.flag, work.name, reason, work.log,
+                         extra=FOR_USER)  # fmt: skip
 
     def _stop(self) -> None:
         process, self.process = self.process, None

@@ -9,7 +9,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
@@ -28,6 +28,7 @@ from impala_tf.machine.process_lifetime import (
     run_interruptibly,
 )
 from impala_tf.machine.supervision import REGROUP, REGROUP_SIGNAL, UNUSABLE_INPUT, USELESS
+from impala_tf.monitoring.notes import FOR_USER, Notes
 from impala_tf.processes import learner_parts, provenance, run_folder
 from impala_tf.processes.common import begin, credentials_dir, resume_message
 from impala_tf.processes.learner_parts import LearnerParts
@@ -53,12 +54,14 @@ def main(given: Given) -> int:
       ConfigError: flags, a device, a logdir, a checkpoint or a port that cannot be used.
     """
     config, spec, logdir, stop = begin(given)
+    notes = Notes()
+    logging.getLogger("impala_tf").addHandler(notes)
     run_folder.check_not_exported(logdir)
     raise_descriptor_limit()
     process_memory.use_one_arena()  # its large tensors are not allocated from arenas anyway
     process_memory.give_back_after_start()
     use_threads(configs.learner_threads(config))
-    select_device(config.process.device)
+    device = select_device(config.process.device)
     start_xla()
     told, regroup = group_members.from_environment(), threading.Event()
     if told is not None:
@@ -68,7 +71,7 @@ def main(given: Given) -> int:
     try:
         with _naming_lost_peers(group, lambda: "another learner"):
             parts = learner_parts.build(config, spec, logdir, group)
-            regroups = _learn(parts, stop, regroup.is_set)
+            regroups = _learn(parts, stop, regroup.is_set, device, notes.lines)
     except NotFiniteError as error:
         _log.error("%s; %s", error, _newest(logdir))
         return 1
@@ -92,7 +95,13 @@ def _newest(logdir: Logdir) -> str:
     return f"the last good checkpoint is {found[-1]}" if found else "there is no good checkpoint"
 
 
-def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[], bool]) -> bool:
+def _learn(
+    parts: LearnerParts,
+    stop: StopRequest,
+    regroup_requested: Callable[[], bool],
+    device: str,
+    notes: Sequence[str],
+) -> bool:
     """Learns until the end; returns whether that is for another group of learners to go on."""
     config, group, learner, callbacks = parts.config, parts.group, parts.learner, parts.callbacks
 
@@ -101,7 +110,7 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
         callbacks.on_checkpoint(parts.run_state.latest_checkpoint)
 
     if group.rank == 0:
-        _announce(parts)
+        _announce(parts, device)
         with parts.storage.attempt("a checkpoint"):
             parts.run_state.save()  # from now on, there is always something to resume from
     hosts = configs.split(config.process.learner_hosts)
@@ -149,7 +158,7 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
 
     if parts.inference is not None:
         stop.on_request(parts.inference.close)
-    reporter = StatusReporter(parts, stop, peers)
+    reporter = StatusReporter(parts, stop, peers, notes)
     try:
         with _naming_lost_peers(group, peers.lost), reporter:
             run_interruptibly(learn)
@@ -165,6 +174,7 @@ def _learn(parts: LearnerParts, stop: StopRequest, regroup_requested: Callable[[
             if parts.beside and learner.done:
                 parts.uploads.send_again()  # with their results
             parts.uploads.close(stop, may_wait=learner.done or stop())
+            reporter.write_end()  # with what is not there
     _log.info(
         "%s at %s frames%s",
         "failed" if callbacks.failure else "done" if learner.done else "stopped",
@@ -214,13 +224,14 @@ def _join_group(config: Config, told: Members | None) -> LearnerGroup:
     return group
 
 
-def _announce(parts: LearnerParts) -> None:
+def _announce(parts: LearnerParts, device: str) -> None:
     days = certificates.days_left(credentials_dir(parts.config))
     if days < certificates.RENEW_DAYS:
-        _log.warning("the run's certificates expire in %.0f days; stop and start it before", days)
+        what = "the run's certificates expire in %.0f days; stop and start it before"
+        _log.warning(what, days, extra=FOR_USER)
     before = provenance.read(parts.logdir) if parts.resumed else {}
     frames = parts.learner.environment_frames
-    described = provenance.describe(parts.config, parts.spec, before, frames)
+    described = provenance.describe(parts.config, parts.spec, before, frames, device)
     write_atomically(parts.logdir.config, json.dumps(described, indent=1) + "\n")
     write_atomically(parts.logdir.config_file, config_file.text(provenance.repeating(described)))
     _log.info("%s, protocol: %s", parts.config.agent.agent_name, parts.spec.protocol)

@@ -22,6 +22,7 @@ from impala_tf.checkpoint.targets import Folder, Target
 from impala_tf.config import Config, ConfigError
 from impala_tf.logdir import Logdir, in_use
 from impala_tf.machine.process_lifetime import run_interruptibly
+from impala_tf.monitoring.notes import FOR_USER
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.processes import provenance, run_folder
 from impala_tf.types import EnvironmentSpec
@@ -122,7 +123,8 @@ def for_learner(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> Mirror
     except ConfigError as error:
         if not _was_used(config, logdir) or not isinstance(error.__cause__, OSError):
             raise
-        _log.warning("%s; resuming from the checkpoint in the logdir", error.problems[0])
+        what = "%s; resuming from the checkpoint in the logdir"
+        _log.warning(what, error.problems[0], extra=FOR_USER)
         return Mirror(config.run.mirror, targets.of(config.run.mirror))
     return mirror
 
@@ -202,7 +204,7 @@ class MirrorUploads(Callback):
         there = "nothing" if self._sent_frames is None else f"{self._sent_frames:,} frames"
         if self.busy:
             lacks = "does not have the last checkpoint; it has"
-            _log.warning("%s: %s %s", self._mirror.name, lacks, there)
+            _log.warning("%s: %s %s", self._mirror.name, lacks, there, extra=FOR_USER)
         elif not self._over:
             _log.info("%s: has the last checkpoint, %s", self._mirror.name, there)
         with self._changed:
@@ -216,7 +218,7 @@ class MirrorUploads(Callback):
             self._send_all()
         except StrangerError as error:
             _log.error("%s: %s; is the run also running on another machine? No more checkpoints are"
-                       " copied", self._mirror.name, error)  # fmt: skip
+                       " copied", self._mirror.name, error, extra=FOR_USER)  # fmt: skip
         except Exception as error:  # raised by the next `on_checkpoint`
             self._failure = error
         with self._changed:

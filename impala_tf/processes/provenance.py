@@ -36,22 +36,28 @@ _OF_PROCESS = ("mode", "logdir", "mirror", "config", "fresh", "job_name", "task"
 
 
 def describe(
-    config: Config, spec: EnvironmentSpec, before: Mapping[str, Any], environment_frames: int
+    config: Config,
+    spec: EnvironmentSpec,
+    before: Mapping[str, Any],
+    environment_frames: int,
+    device: str,
 ) -> dict[str, Any]:
     """Returns what config.json holds, JSON-able.
 
     These are the resolved flags and where each has its value from (see `config.sources`), the
     level, package versions, the git commit, this machine, and a history. It has an entry for each
-    time that the run was started: the time, the frames so far, the commit, the command, and the
-    flags; of later entries, those that changed.
+    time that the run was started: the time, the frames so far, the commit, the machine, the
+    command, and the flags; of later entries, those that changed.
 
     Args:
       config: the run's.
       spec: the level's specification.
       before: what `describe` returned when the run was last started; {} for a fresh run.
       environment_frames: so far.
+      device: what the learner computes on: "CPU", or the names of GPUs.
     """
     flags, commit = configs.to_dict(config), _git_commit()
+    here = machine() if device == "CPU" else f"{machine()}, {device}"
     history = list(before.get("history", []))
     if before and not history:  # of a version that kept none
         history = [{"git_commit": before.get("git_commit"), "flags": before.get("flags", {})}]
@@ -61,6 +67,7 @@ def describe(
         "time": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "environment_frames": environment_frames,
         "git_commit": commit,
+        "machine": here,
         "command": sys.argv,
         "flags": changed,
     }
@@ -71,7 +78,7 @@ def describe(
         "protocol": spec.protocol,
         "versions": {"python": platform.python_version(), **_versions()},
         "git_commit": commit,
-        "machine": machine(),
+        "machine": here,
         "command": sys.argv,
         "history": [*history, entry],
     }

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 from impala_tf.learner.peers import Peers
@@ -29,16 +30,23 @@ class StatusReporter:
       parts: the learner's parts.
       stop: whether the process was asked to stop.
       peers: asked whether this learner waits or hangs.
+      notes: what this learner's user must know; it may grow.
       interval_s: seconds between two looks.
     """
 
     def __init__(
-        self, parts: LearnerParts, stop: StopRequest, peers: Peers, interval_s: float = 1.0
+        self,
+        parts: LearnerParts,
+        stop: StopRequest,
+        peers: Peers,
+        notes: Sequence[str] = (),
+        interval_s: float = 1.0,
     ) -> None:
         self._parts = parts
         self._updates_before = parts.learner.learner_updates
         self._stop = stop
         self._peers = peers
+        self._notes = notes
         self._interval_s = interval_s
         self._path = parts.logdir.status(parts.config.process.task)
         self._updates = parts.learner.learner_updates
@@ -145,6 +153,7 @@ class StatusReporter:
                 path=checkpoint, environment_frames=parts.run_state.saved_frames
             ),
             end_reason=self._end_reason(state),
+            notes=list(self._notes),
         )
 
     def _end_reason(self, state: status.State) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from impala_tf.config import ConfigError, cores_here, user_commands
 from impala_tf.machine.silence import silenced_stderr
+from impala_tf.monitoring.notes import FOR_USER
 
 _log = logging.getLogger("impala_tf.device")
 _NVIDIA = Path("/dev/nvidiactl")
@@ -83,8 +84,8 @@ def start_xla() -> None:
         tf.function(lambda: tf.zeros([]), jit_compile=True, autograph=False)()
 
 
-def select_device(device: str) -> None:
-    """Makes TensorFlow compute on --device, and logs what that is.
+def select_device(device: str) -> str:
+    """Makes TensorFlow compute on --device; logs and returns what that is: names of GPUs, or "CPU".
 
     A GPU's memory is taken as it is needed, so that several processes can share it, unless this
     process has used it before.
@@ -102,7 +103,8 @@ def select_device(device: str) -> None:
     elif not gpus and device == "gpu":
         raise ConfigError(f"--device=gpu: TensorFlow finds no GPU; {_gpu_hint(tf)}")
     elif not gpus and _gpu_expected():
-        _log.warning("expected a GPU, but TensorFlow finds none; %s", _gpu_hint(tf))
+        what = "expected a GPU, but TensorFlow finds none, so the CPU computes; %s"
+        _log.warning(what, _gpu_hint(tf), extra=FOR_USER)
     if gpus:
         for gpu in gpus:
             # Otherwise a process takes all of a GPU's memory, and nothing else can use it: neither
@@ -111,11 +113,13 @@ def select_device(device: str) -> None:
             with contextlib.suppress(RuntimeError, ValueError):
                 tf.config.experimental.set_memory_growth(gpu, True)
         names = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
-        _log.info("computing on GPU: %s", ", ".join(map(str, names)))
-    else:
-        threads = tf.config.threading.get_intra_op_parallelism_threads()  # 0: not set
-        each = f", {threads} for each operation" if threads else ""
-        _log.info("computing on CPU, %d cores%s", cores_here(), each)
+        found = ", ".join(map(str, names))
+        _log.info("computing on GPU: %s", found)
+        return found
+    threads = tf.config.threading.get_intra_op_parallelism_threads()  # 0: not set
+    each = f", {threads} for each operation" if threads else ""
+    _log.info("computing on CPU, %d cores%s", cores_here(), each)
+    return "CPU"
 
 
 def use_threads(count: int) -> None:

@@ -73,6 +73,18 @@ def test_the_last_moment_before_the_end_is_not_zero_seconds():
     assert last_line(at(10.0, 9_000_000), at(20.0, 9_999_999)).endswith(", 1 s left")
 
 
+def test_what_a_learner_says_to_its_user_is_printed_once():
+    """It was only in the learner's log: a run on the CPU of a machine with a GPU looked right."""
+    output = io.StringIO()
+    noted = a_status(notes=["computing on CPU: expected a GPU"])
+    statuses = [a_status(), noted, noted, a_status(notes=[]), noted]
+    display = Display(lambda: statuses.pop(0), Console(file=output, width=400))
+    display.start()
+    while statuses:
+        display.update()
+    assert output.getvalue().count(" computing on CPU: expected a GPU\n") == 1
+
+
 def test_without_a_terminal_one_plain_line_is_printed_per_interval():
     clock, output, statuses = Clock(NOW_S), io.StringIO(), [STARTING]
     display = Display(

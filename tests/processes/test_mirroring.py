@@ -16,6 +16,7 @@ import pytest
 from impala_tf.checkpoint.mirror import Mirror
 from impala_tf.checkpoint.targets import Folder
 from impala_tf.logdir import Logdir
+from impala_tf.monitoring.notes import Notes
 from impala_tf.monitoring.storage import StorageWatch
 from impala_tf.processes import mirroring
 from impala_tf.processes.mirroring import MirrorUploads
@@ -56,6 +57,7 @@ class Copied:
         self.storage = StorageWatch()
         mirror = Mirror("SHARE", self.share)
         self.uploads = MirrorUploads(mirror, self.run.logdir, self.storage)
+        self.notes = Notes()
 
     def checkpoint(self, updates: int) -> None:
         self.uploads.on_checkpoint(self.run.checkpoint(updates))
@@ -65,7 +67,9 @@ class Copied:
 def copied(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Copied]:
     caplog.set_level(logging.INFO, "impala_tf.learner")
     made = Copied(tmp_path)
+    logging.getLogger("impala_tf").addHandler(made.notes)
     yield made
+    logging.getLogger("impala_tf").removeHandler(made.notes)
     made.share.answers.set()
     made.uploads.close(lambda: True, may_wait=False)
 
@@ -137,6 +141,8 @@ def test_the_end_waits_for_the_last_checkpoint_but_not_for_ever(
     assert "waiting for the last checkpoint to reach SHARE" in caplog.text
     assert ("does not have the last checkpoint" in last) == stopped
     assert copied.storage.trouble() is None, "it would look like a run that failed"
+    lacking = "SHARE: does not have the last checkpoint; it has nothing"
+    assert copied.notes.lines == ([lacking] if stopped else []), "--end_command may switch it off"
 
 
 def test_a_mirror_that_another_process_writes_is_left_alone(
@@ -149,6 +155,8 @@ def test_a_mirror_that_another_process_writes_is_left_alone(
     wait_until(lambda: "No more checkpoints are copied" in caplog.text)
     copied.checkpoint(4)
     assert copied.share.notes() == [1, 2]
+    (line,) = copied.notes.lines
+    assert line.endswith("No more checkpoints are copied"), "it is for days, and in no other place"
 
 
 def test_an_unusable_mirror_is_refused_before_anything_starts(
