@@ -94,7 +94,9 @@ def headline(summary: LevelSummary) -> str:
         text = _undecided(found, rows)
     timed = [row for row in rows if row.agent_steps_per_s is not None]
     fastest = leaders(timed, agent_steps_per_s)
-    if len(timed) > 1 and len(fastest) == 1:
+    # Otherwise, the machine may be what is faster.
+    is_one_machine = len({run.machine for run in summary.level.runs}) == 1
+    if len(timed) > 1 and len(fastest) == 1 and is_one_machine:
         speed = numbers.spread(fastest[0].agent_steps_per_s, numbers.whole)
         text += f" {fastest[0].setting.label} was the fastest: {speed} agent steps/s."
     return text

@@ -185,7 +185,7 @@ def read(path: Path) -> Run:
             level_name=flags["level_name"],
             protocol=described.get("protocol", UNKNOWN),
             commit=described.get("git_commit") or UNKNOWN,
-            machine=described.get("machine") or UNKNOWN,
+            machine=_machines(described),
             state=status.get("state", "unknown"),
             ended_unix_s=status.get("updated_unix_s"),
             frames=int(rows[-1]["environment_frames"]) if rows else 0,
@@ -204,6 +204,13 @@ def read(path: Path) -> Run:
             f"{path}: config.json, metrics.csv, metrics-levels.csv or evaluation.csv is not a"
             f" run's: {error!r}"
         ) from None
+
+
+def _machines(described: Mapping[str, Any]) -> str:
+    """Returns where a run has trained: a run that is resumed may move to another machine."""
+    starts = [*described.get("history", []), described]
+    found = dict.fromkeys(each["machine"] for each in starts if each.get("machine"))
+    return ", then ".join(found) or UNKNOWN
 
 
 def read_csv(path: Path, seed: int) -> Run:

@@ -51,6 +51,17 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     assert run.frames == 4000
 
 
+def test_a_run_that_moved_names_all_its_machines(tmp_path: Path) -> None:
+    """Its minutes and agent steps/s are of both."""
+    write_run(tmp_path)
+    path = tmp_path / "config.json"
+    described = json.loads(path.read_text())
+    starts = [{"git_commit": "of a version without it"}, {"machine": "A"}, {"machine": "B, GPU"}]
+    path.write_text(json.dumps({**described, "machine": "B, GPU", "history": starts}))
+    (run,) = runs.find(str(tmp_path))
+    assert run.machine == "A, then B, GPU"
+
+
 def test_an_old_run_without_memory_machine_and_sources_can_be_read(tmp_path: Path) -> None:
     """Its other flags are what they are by default today."""
     metrics = [{k: v for k, v in row.items() if not k.endswith("_mb")} for row in LEARNING]
