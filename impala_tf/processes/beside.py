@@ -27,7 +27,6 @@ from impala_tf.machine.process_lifetime import PARENT_VARIABLE
 from impala_tf.monitoring.notes import FOR_USER
 
 _NICER = 10  # a tenth of a core if all are busy: with 19, a video takes ten times as long
-_LONGEST_S = 3600.0  # of one: a game may never end
 _STOP_S = 5.0
 _POLL_S = 0.2
 
@@ -47,6 +46,8 @@ class Work(NamedTuple):
     """What the newest process has printed."""
     command: tuple[str, ...]
     """Starts the process; `Beside.arguments` follow."""
+    longest_s: float
+    """How long it may take: a game may never end."""
     longest_end_s: float
     """How long the end of a run waits for it."""
     last: bool = False
@@ -104,9 +105,9 @@ class Beside(Callback, abc.ABC):
         if self._next is None:
             self._schedule()
         self._collect()
-        if self.process is not None and time.monotonic() - self._began_at > _LONGEST_S:
+        if self.process is not None and time.monotonic() - self._began_at > self.work.longest_s:
             self._stop()
-            self._complain(f"it took longer than {_LONGEST_S / 60:.0f} minutes")
+            self._complain(f"it took longer than {self.work.longest_s / 60:.0f} minutes")
 
     def on_checkpoint(self, path: Path) -> None:
         """Starts a process if it is time for one and none is at work."""

@@ -170,8 +170,9 @@ def _check_trusted(typed: Given, given: Given) -> None:
     logdir = given["logdir"]
     if sys.stdin.isatty():
         question = f"{logdir} imports {', '.join(modules)}, whose code runs here. Import? [y/N] "
-        if input(question).strip().lower() in ("y", "yes"):
-            return
+        with contextlib.suppress(EOFError):  # Ctrl-D
+            if input(question).strip().lower() in ("y", "yes"):
+                return
     raise ConfigError(
         f"--logdir={logdir}: it imports the Python module {modules[0]}, whose code would run"
         " here; if you trust it, add --trust_level_module (in Python: trust_level_module=True)"

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from impala_tf.config import Config
+from impala_tf.environments import suites
 from impala_tf.logdir import Logdir
 from impala_tf.processes import beside
 from impala_tf.processes.beside import Beside, Work
 
 MODULE = "impala_tf.processes.eval_every_main"
 NAME = "evaluation"
+_LONGEST_S = 3600.0  # for each level
 _LONGEST_END_S = 900.0  # 50 games of Atari with a residual network take five minutes
 
 _log = logging.getLogger("impala_tf.learner")
@@ -53,6 +55,7 @@ class TrainingEvaluations(Beside):
                 every=config.run.eval_every,
                 log=logdir.processes / "evaluation.log",
                 command=command or beside.command(MODULE, config),
+                longest_s=_LONGEST_S * len(suites.levels(config.environment)),
                 longest_end_s=_LONGEST_END_S,
                 last=True,
             )

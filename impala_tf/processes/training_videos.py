@@ -18,6 +18,7 @@ from impala_tf.processes.common import same_folder
 
 MODULE = "impala_tf.processes.video_main"
 NAME = "video"
+_LONGEST_S = 3600.0
 _LONGEST_END_S = 60.0
 
 _log = logging.getLogger("impala_tf.learner")
@@ -88,6 +89,7 @@ class TrainingVideos(Beside):
                 every=config.run.video_every,
                 log=self._folder / "video.log",
                 command=command or beside.command(MODULE, config),
+                longest_s=_LONGEST_S,
                 longest_end_s=_LONGEST_END_S,
             )
         )

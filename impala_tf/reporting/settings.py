@@ -95,7 +95,7 @@ def group(runs: Sequence[Run]) -> list[Level]:
 
 
 def command(run: Run) -> list[str]:
-    """Returns the command that repeats a run, with the flags that were given.
+    """Returns the command that trains as a run did, on one machine, with the flags that were given.
 
     Level, agent and seed are named in any case.
     """

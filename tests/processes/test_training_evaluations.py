@@ -15,7 +15,6 @@ import pytest
 from impala_tf import config as configs
 from impala_tf.config import Config
 from impala_tf.logdir import Logdir
-from impala_tf.processes import beside
 from impala_tf.processes.training_evaluations import TrainingEvaluations
 from tests.helpers.waiting import wait_until
 
@@ -164,7 +163,8 @@ def test_a_game_without_end_does_not_keep_later_checkpoints_from_being_evaluated
     for frames in (500, 1100):
         training.reach(frames)
     first = training.evaluations.process
-    monkeypatch.setattr(beside, "_LONGEST_S", 0.0)
+    work = training.evaluations.work._replace(longest_s=0.0)
+    monkeypatch.setattr(training.evaluations, "work", work)
     training.reach(2100)
     assert first is not None and first.returncode is not None
     assert training.evaluations.process is not first

@@ -88,7 +88,7 @@ def test_a_given_flag_counts_even_if_it_is_the_default(foreign: Path) -> None:
     assert printed.strip().endswith("holds no checkpoint to test")
 
 
-@pytest.mark.parametrize(("answer", "expected"), [(b"y\n", True), (b"\n", False)])
+@pytest.mark.parametrize(("answer", "expected"), [(b"y\n", True), (b"\n", False), (b"\x04", False)])
 def test_on_a_terminal_the_user_is_asked(foreign: Path, answer: bytes, expected: bool) -> None:
     ours, theirs = pty.openpty()
     os.write(ours, answer)
