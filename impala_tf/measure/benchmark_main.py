@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import statistics
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, Given, user_commands
+from impala_tf.config import ClusterConfig, Config, ConfigError, Given, tf_config, user_commands
 from impala_tf.logdir import Logdir
 from impala_tf.measure import in_processes
 from impala_tf.measure.acting import Measured
@@ -42,10 +43,15 @@ _LABELS: dict[What, str] = {
 
 
 _OF_A_REAL_RUN = (
-    "mirror", "end_command", "track", "callbacks", "stop_at_return", "max_hours", "eval_every",
-    "video_every", "fresh", "save_replay", "heartbeat_path",
+    "mirror", "track", "callbacks", "stop_at_return", "eval_every", "video_every", "fresh",
+    "save_replay", "heartbeat_path",
 )  # fmt: skip
 """Flags that do something besides training, to others or to files, or end a run."""
+_OF_OTHER_MACHINES = (
+    "job_name", "task", "learner_hosts", "actor_hosts", "credentials",
+    *(field.name for field in dataclasses.fields(ClusterConfig)),
+)  # fmt: skip
+"""Flags of runs on several machines: with these, a run for the whole would train there."""
 
 
 def main(given: Given) -> int:
@@ -54,6 +60,7 @@ def main(given: Given) -> int:
     Raises:
       ConfigError: flags or a level that a run could not use either.
     """
+    given = given.without(*_OF_OTHER_MACHINES)
     flags = configs.to_flags(given.without("mode", "json", *_OF_A_REAL_RUN))
     config, spec = resolve(given)
     configs.check_batches(config)
@@ -162,7 +169,9 @@ def _whole(flags: list[str], seconds: float) -> float:
                    f"--metrics_interval_s={_ROW_S:g}",
                    "--total_environment_frames=1000000000000"]  # fmt: skip
         with tempfile.TemporaryFile("w+") as output:
-            run = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            run = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env=_without_role(os.environ)
+            )
             try:
                 deadline = time.monotonic() + _START_S + seconds
                 while len(rates := _rates(Path(folder, "run"))) * _ROW_S < seconds:
@@ -174,6 +183,11 @@ def _whole(flags: list[str], seconds: float) -> float:
                 run.terminate()
                 run.wait()
     return statistics.median(rates)
+
+
+def _without_role(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns a process's variables without the one that gives a run a part in a cluster."""
+    return {name: value for name, value in environment.items() if name != tf_config.VARIABLE}
 
 
 def _rates(logdir: Path) -> list[float]:

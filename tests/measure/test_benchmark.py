@@ -98,6 +98,34 @@ def test_what_keeps_a_run_from_starting_is_shown(
     assert "--logdir: no space is left" in err
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--workers_csv_path=machines.csv", "--env=NAME=VALUE", "--max_hours=2", "--detach"),
+        ("--job_name=actor", "--task=1", "--learner_hosts=10.0.0.1:8001", "--actor_hosts=a,b"),
+        ("--credentials=credentials-of-a-run",),
+    ],
+)
+def test_the_whole_run_stays_on_this_machine(
+    flags: tuple[str, ...], run_here: RunHere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Flags of a run.yaml, or a variable, would start endless training on other machines."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\n"
+        "raise SystemExit(f'started with {sys.argv[1:]}, {os.environ.get(\"TF_CONFIG\")}')"
+    )
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"learner": ["10.0.0.1:8001"]}}')
+    monkeypatch.setattr(in_processes, "measure", lambda what, *_: MEASURED[what])
+    monkeypatch.setattr(benchmark_main.user_commands, "program", lambda: (str(script),))
+    code, _, err = run_here(*FLAGS, *flags)
+    assert code == 2
+    started = err[err.index("started with") :]
+    assert started.endswith(", None\n")
+    assert "'--level_name=CartPole-v1'" in started
+    assert not [flag for flag in flags if flag.partition("=")[0] in started], started
+
+
 @pytest.mark.long
 def test_every_part_is_measured(run_here: RunHere) -> None:
     code, out, err = run_here(*FLAGS, "--json", "--benchmark_seconds=3")
