@@ -81,9 +81,17 @@ def ceiling(parts: Mapping[str, Measured], cores: int) -> float:
 
     Everything that computes on the cores shares them; a GPU works beside them.
     """
-    on_cores = 1e6 * cores / _core_us(parts)
-    beside = [part.steps_per_s for part in parts.values() if part.device == "GPU"]
-    return min([on_cores, *beside])
+    gpu = slower_gpu(parts, cores)
+    return _cores_rate(parts, cores) if gpu is None else parts[gpu].steps_per_s
+
+
+def slower_gpu(parts: Mapping[str, Measured], cores: int) -> str | None:
+    """Returns the name of the slowest part on the GPU; None if the cores allow fewer steps/s."""
+    on_gpu = [name for name, part in parts.items() if part.device == "GPU"]
+    slowest = min(on_gpu, key=lambda name: parts[name].steps_per_s, default=None)
+    if slowest is None or parts[slowest].steps_per_s >= _cores_rate(parts, cores):
+        return None
+    return slowest
 
 
 def uses_measured(config: Config) -> int:
@@ -107,7 +115,8 @@ def _measure(
     with telling("measuring a whole run", console):
         whole = _whole(flags, config.benchmark.benchmark_seconds)
     cores = len(os.sched_getaffinity(0))
-    limit = max(parts, key=lambda name: parts[name].core_us_per_step)
+    gpu = slower_gpu(parts, cores)
+    limit = gpu or max(parts, key=lambda name: parts[name].core_us_per_step)
     return parts, {
         "level_name": spec.level_name,
         "agent_name": config.agent.agent_name,
@@ -123,7 +132,8 @@ def _measure(
         "ceiling": ceiling(parts, cores),
         "whole": whole,
         "limit": limit,
-        "limit_share": parts[limit].core_us_per_step / _core_us(parts),
+        # Of the cores' time. None: the GPU is the limit, whatever the cores do.
+        "limit_share": None if gpu else parts[limit].core_us_per_step / _core_us(parts),
     }
 
 
@@ -140,6 +150,11 @@ def _fixed_s(
     one_s = optimizer.unroll_length / of_one.steps_per_s
     all_s = size * optimizer.unroll_length / updates.steps_per_s
     return max(0.0, one_s - (all_s - one_s) / (size - 1))
+
+
+def _cores_rate(parts: Mapping[str, Measured], cores: int) -> float:
+    """Returns the agent steps/s that the cores allow, which all parts share."""
+    return 1e6 * cores / _core_us(parts)
 
 
 def _core_us(parts: Mapping[str, Measured]) -> float:
@@ -228,9 +243,13 @@ def _lines(totals: Mapping[str, Any]) -> list[str]:
         "On the wire, an agent step is {bytes_up:,.0f} bytes up and at most {bytes_down:,.0f} down."
         " A checkpoint takes {checkpoint_s:.2f} s.".format_map(totals),
         *_fixed_line(totals["fixed_update_s"]),
-        "limited by: {limit} ({limit_share:.0%} of the cores' time)".format_map(totals),
+        f"limited by: {totals['limit']} ({_share(totals['limit_share'])})",
         f"faster with: {ADVICE[totals['limit']]}",
     ]
+
+
+def _share(limit_share: float | None) -> str:
+    return "the GPU" if limit_share is None else f"{limit_share:.0%} of the cores' time"
 
 
 def _fixed_line(fixed_s: float | None) -> list[str]:

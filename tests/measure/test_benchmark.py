@@ -98,6 +98,31 @@ def test_what_keeps_a_run_from_starting_is_shown(
     assert "--logdir: no space is left" in err
 
 
+def test_a_gpu_that_is_slower_than_the_cores_is_the_limit(
+    run_here: RunHere, measured: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More actors, which the cores have room for, would only wait for the GPU."""
+    parts = {
+        **MEASURED,
+        "environment": Measured(3_000.0, "CPU", 1.0, 1.0),
+        "inference": Measured(9_600.0, "CPU, 1 thread", 1.0, 1.0),
+        "transport": Measured(32_000.0, "CPU", 1.0, 1.0),
+        "update": Measured(7_000.0, "GPU", 1.0, 1.0),
+    }
+    monkeypatch.setattr(in_processes, "measure", lambda what, *_: parts[what])
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    found = json.loads(run_here(*FLAGS, "--json")[1])
+    assert (found["limit"], found["limit_share"]) == ("updates", None)
+    assert (found["ceiling"], found["advice"]) == (3_500.0, ADVICE["updates"])
+    text = " ".join(run_here(*FLAGS)[1].split())
+    assert f"limited by: updates (the GPU) faster with: {ADVICE['updates']}" in text
+    # With two cores, these allow fewer steps.
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    found = json.loads(run_here(*FLAGS, "--json")[1])
+    assert found["limit"] == "environments" and found["ceiling"] < 3_500.0
+    assert "limited by: environments (44% of the cores' time)" in run_here(*FLAGS)[1]
+
+
 @pytest.mark.parametrize(
     "flags",
     [
