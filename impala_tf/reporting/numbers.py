@@ -44,8 +44,9 @@ def tenths(value: float) -> str:
 
 
 def plain(value: float) -> str:
-    """Returns a number with the decimals that it needs: 5, 2.5."""
-    return _signed(f"{value:,.4g}")
+    """Returns a number with the decimals that it needs: 5, 2.5, 12,345."""
+    # With four digits, 10,000 is written as 1e+04.
+    return whole(value) if abs(value) >= 1000 else _signed(f"{value:,.4g}")
 
 
 def mean_return(value: float, like: float | None = None) -> str:

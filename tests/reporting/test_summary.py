@@ -102,6 +102,10 @@ def test_a_curve_ends_with_a_seed_that_has_not_finished(tmp_path: Path) -> None:
         (numbers.count(999_600), "1.00 M"),
         (numbers.tick(2_000_000), "2 M"),
         (numbers.tick(0), "0"),
+        (numbers.plain(2.5), "2.5"),
+        (numbers.plain(2_500), "2,500"),
+        (numbers.plain(10_000), "10,000"),
+        (numbers.plain(-12_345.6), "−12,346"),
         (
             numbers.count_spread(Spread(2_680_000, Interval(950_000, 3_171_000), 2)),
             "2.68 M (0.95 to 3.17 M)",
