@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from impala_tf.config import ConfigError
+from impala_tf.environments.atari import rom_of
 from impala_tf.environments.scores import ATARI_SCORES
 from impala_tf.reporting import runs
 
@@ -49,14 +50,29 @@ def _returns(arguments: Sequence[str]) -> dict[str, list[float]]:
         rom, _, name = argument.partition("=")
         if rom not in WEIGHTS or not Path(name).exists():
             raise ConfigError(f"{argument}: give ROM=PATH, with ROM one of {', '.join(WEIGHTS)}")
-        path = Path(name)
-        run = runs.read(path) if path.is_dir() else runs.read_csv(path, len(found[rom]) + 1)
-        if run.final_return is None:
-            raise ConfigError(f"{argument}: no episode has finished")
-        found[rom].append(run.final_return)
+        found[rom].append(_last_return(rom, Path(name)))
     if missing := [rom for rom, values in found.items() if not values]:
         raise ConfigError(f"no runs of {', '.join(missing)}: give ROM=PATH for each game")
     return found
+
+
+def _last_return(rom: str, path: Path) -> float:
+    """Returns the last mean return of a run; says so on stderr if it has not finished.
+
+    Raises:
+      ConfigError: it is no run, or one of another game, or it has no return yet.
+    """
+    # A copied CSV says neither its level nor how long the run was to be.
+    run = runs.read(path) if path.is_dir() else runs.read_csv(path, seed=1)
+    if path.is_dir() and rom_of(run.level_name) != rom:
+        raise ConfigError(f"{rom}={path}: its level is {run.level_name}; give a run of {rom}")
+    if run.final_return is None:
+        raise ConfigError(f"{rom}={path}: no episode has finished")
+    if not run.is_finished:
+        total = run.flags["total_environment_frames"]
+        line = f"{rom}={path}: has not finished: {run.frames:,} of {total:,} frames"
+        print(f"atari5.py: {line}", file=sys.stderr)
+    return run.final_return
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -33,8 +33,11 @@ def level(arguments: Sequence[str]) -> Level:
     labelled = [Setting(name, tuple(_runs(name, given))) for name in _labels(given)]
     logdirs = ",".join(str(path) for label, path in given if not label)
     found = settings.group(runs.find(logdirs)) if logdirs else []
-    if len(found) > 1:
-        raise ConfigError(f"runs of several levels: {', '.join(each.name for each in found)}")
+    read = [run.level_name for setting in labelled for run in setting.runs]
+    names = dict.fromkeys([*read, *(each.name for each in found)])
+    names.pop(runs.UNKNOWN, None)  # of a copied CSV
+    if len(names) > 1:
+        raise ConfigError(f"runs of several levels: {', '.join(names)}")
     name, others = (found[0].name, found[0].settings) if found else ("", ())
     return settings.on_one_scale(Level(name, (*labelled, *others)))
 

@@ -35,8 +35,34 @@ def test_seeds_are_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert shown[-1].startswith("Atari-5 score: ")
 
 
+def test_a_run_of_another_game_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its return would be normalised with scores that are not its game's."""
+    run = write_run(tmp_path / "run", level_name="BoxingNoFrameskip-v4")
+    assert atari5.main([f"qbert={run}"]) == 2
+    refused = f"atari5.py: qbert={run}: its level is BoxingNoFrameskip-v4; give a run of qbert\n"
+    assert capsys.readouterr().err == refused
+
+
+def test_a_run_that_has_not_finished_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its return counts, but more training would change it."""
+    given = []
+    for rom in atari5.WEIGHTS:
+        metrics = rows((0, 0, 1), (1000 if rom == "qbert" else 4000, 1, 10.0))
+        level_name = f"ALE/{rom.title().replace('_', '')}-v5"
+        given.append(f"{rom}={write_run(tmp_path / rom, metrics, level_name=level_name)}")
+    assert atari5.main(given) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-1].startswith("Atari-5 score: ")
+    unfinished = f"qbert={tmp_path / 'qbert'}: has not finished: 1,000 of 4,000 frames"
+    assert shown.err == f"atari5.py: {unfinished}\n"
+
+
 def test_what_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path / "run")
+    run = write_run(tmp_path / "run", level_name="QbertNoFrameskip-v4")
     assert atari5.main([f"qbert={run}"]) == 2
     assert "no runs of battle_zone, double_dunk, name_this_game, phoenix" in capsys.readouterr().err
     assert atari5.main([f"pong={run}"]) == 2

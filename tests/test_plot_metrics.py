@@ -28,3 +28,17 @@ def test_a_copied_file_has_to_be_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert plot_metrics.main([str(tmp_path / "out.svg"), str(path)]) == 2
     assert "say what it is" in capsys.readouterr().err
     assert not (tmp_path / "out.svg").exists()
+
+
+def test_labels_do_not_hide_that_levels_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Returns of two games on one axis, or their mean, would look like a comparison."""
+    pong = write_run(tmp_path / "pong")
+    qbert = write_run(tmp_path / "qbert", level_name="QbertNoFrameskip-v4")
+    out = str(tmp_path / "out.svg")
+    for paths in ([f"a={pong}", f"b={qbert}"], [f"a={pong}", f"a={qbert}"], [f"a={pong}", qbert]):
+        assert plot_metrics.main([out, *map(str, paths)]) == 2
+        expected = "runs of several levels: PongNoFrameskip-v4, QbertNoFrameskip-v4"
+        assert expected in capsys.readouterr().err
+    assert plot_metrics.main([out, f"a={pong}", f"b={qbert / 'metrics.csv'}"]) == 0
