@@ -18,26 +18,24 @@ import tempfile
 import time
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
+import many_runs
+
 TURNS = 2
 AFTERWARDS_S = 35.0
-PATIENCE_S = 120.0
 
 
 def wait_for(path: Path, text: str, process: subprocess.Popen[bytes]) -> None:
-    """Waits until a file has a text."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not path.exists() or text not in path.read_text():
-        if process.poll() is not None or time.monotonic() > deadline:
-            sys.exit(f"{path} never had {text!r}")
-        time.sleep(0.02)
+    """Waits until the log of a process has a text."""
+    many_runs.wait_for(
+        lambda: path.exists() and text in path.read_text(), process, path, poll_s=0.02
+    )
 
 
 def start(folder: Path, log: str, *flags: str) -> subprocess.Popen[bytes]:
     """Starts a process of the run."""
     with (folder / log).open("wb") as file:
         return subprocess.Popen(
-            [sys.executable, str(PROJECT / "run_experiment.py"), *flags],
+            [sys.executable, str(many_runs.SCRIPT), *flags],
             stdout=file,
             stderr=subprocess.STDOUT,
         )

@@ -36,7 +36,7 @@ from impala_tf.logdir import Logdir
 from impala_tf.types import ActorReport
 
 ROW_S = 2.0
-START_S = 120.0
+ALL_S = 600.0
 
 
 class Learner:
@@ -57,7 +57,14 @@ class Learner:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(self._command, stdout=output, stderr=output)
-        wait(lambda: self._logdir.status().exists() and self._logdir.credentials.exists())
+
+    def wait(self, condition: Callable[[], bool], limit_s: float = 120.0) -> float:
+        """Waits until a condition holds; returns the seconds it took; exits if it has ended."""
+        return many_runs.wait_for(condition, self._process, self._log, limit_s)
+
+    def is_ready(self) -> bool:
+        """Whether actors can call it."""
+        return self._logdir.status().exists() and self._logdir.credentials.exists()
 
     def kill(self) -> None:
         """Ends it as a power cut would."""
@@ -94,16 +101,6 @@ class Learner:
 
     def _table(self) -> list[dict[str, str]]:
         return many_runs.rows(self._logdir.path)
-
-
-def wait(condition: Callable[[], bool], limit_s: float = START_S) -> float:
-    """Waits until a condition holds; returns the seconds it took."""
-    began = time.monotonic()
-    while not condition():
-        if time.monotonic() - began > limit_s:
-            raise TimeoutError("nothing happened")
-        time.sleep(0.1)
-    return time.monotonic() - began
 
 
 def stand_ins(
@@ -183,8 +180,9 @@ def main() -> int:
             processes[-1].start()
 
         try:
+            learner.wait(learner.is_ready)
             start(0, options.few)
-            wait(lambda: learner.actors() == options.few)
+            learner.wait(lambda: learner.actors() == options.few)
             learner.rate(10 * ROW_S)
             alone, before_mib = learner.rate(options.seconds), learner.memory_mib()
             print(f"{options.few} actors: {alone:,.0f} agent steps/s, {before_mib:,.0f} MiB,"
@@ -193,7 +191,7 @@ def main() -> int:
             share = -(-left // options.processes)
             for first in range(0, left, share):
                 start(options.few + first, min(share, left - first))
-            seconds = wait(lambda: learner.actors() == options.actors, 600)
+            seconds = learner.wait(lambda: learner.actors() == options.actors, ALL_S)
             print(f"all {options.actors} had called after {seconds:.0f} s", flush=True)
             learner.rate(10 * ROW_S)
             crowded = learner.rate(options.seconds)
@@ -202,7 +200,8 @@ def main() -> int:
                   f" policy lag {learner.policy_lag():.0f}", flush=True)  # fmt: skip
             learner.kill()
             learner.start()
-            seconds = wait(lambda: learner.actors() == options.actors, 600)
+            learner.wait(learner.is_ready)
+            seconds = learner.wait(lambda: learner.actors() == options.actors, ALL_S)
             print(f"learner killed and started again: all back {seconds:.0f} s after it was ready")
         finally:
             stop.set()

@@ -20,6 +20,7 @@ from impala_tf.machine.process_lifetime import PARENT_VARIABLE, StopRequest  # n
 from impala_tf.monitoring.status import read_status  # noqa: E402
 
 _POLL_S = 0.25
+_LAST_LINES = 15
 SCRIPT = PROJECT / "run_experiment.py"
 
 
@@ -53,6 +54,36 @@ def run_experiment(
         while_running()
         time.sleep(_POLL_S)
     return run.returncode
+
+
+def wait_for(
+    condition: Callable[[], bool],
+    process: subprocess.Popen[bytes],
+    log: Path,
+    limit_s: float = 120.0,
+    poll_s: float = 0.1,
+) -> float:
+    """Waits until a condition holds; returns the seconds it took.
+
+    If the process ends before, or nothing happens, exits with 1 and the log's last lines.
+
+    Args:
+      condition: what is waited for.
+      process: without it, the condition never holds.
+      log: where the process prints.
+      limit_s: the longest wait.
+      poll_s: seconds between two looks.
+    """
+    began = time.monotonic()
+    while not condition():
+        waited_s = time.monotonic() - began
+        if process.poll() is not None or waited_s > limit_s:
+            status = process.returncode
+            why = f"no progress in {limit_s:g} s" if status is None else f"ended with {status}"
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+            sys.exit("\n".join([f"{why}; the end of {log.name}:", *lines]))
+        time.sleep(poll_s)
+    return time.monotonic() - began
 
 
 def refuse_wrong_flags(flags: Sequence[str]) -> None:

@@ -23,16 +23,17 @@ import tempfile
 import time
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
+import many_runs
+
 COLUMNS = ("minutes", "memory_mb", "descriptors", "threads", "logdir_mb", "agent_steps",
            "agent_steps_per_s", "restarts")  # fmt: skip
 INTERVAL_S = 5.0
 
 
 class Processes:
-    """A learner and its actors, started by hand."""
+    """A learner and its actors, started by hand; these by `start_actors`."""
 
-    def __init__(self, logdir: Path, num_actors: int) -> None:
+    def __init__(self, logdir: Path) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -43,10 +44,14 @@ class Processes:
                        "--unroll_length=5", "--batch_size=16", "--checkpoint_interval_s=10",
                        "--metrics_interval_s=5"]  # fmt: skip
         self.learner = self._start("learner", 0)
-        while not (logdir / "credentials" / "actor.key").exists():
-            time.sleep(0.5)
-        self.actors = [self._start("actor", task) for task in range(num_actors)]
+        self.actors: list[subprocess.Popen[bytes]] = []
         self.restarts = 0
+
+    def start_actors(self, count: int) -> None:
+        """Starts actors once the learner has written their key; exits if the learner has ended."""
+        key = self._logdir / "credentials" / "actor.key"
+        many_runs.wait_for(key.exists, self.learner, self._log("learner", 0))
+        self.actors = [self._start("actor", task) for task in range(count)]
 
     def kill_one(self) -> None:
         """Kills an actor, wherever it is in its work, and starts it again."""
@@ -63,14 +68,17 @@ class Processes:
             process.wait(60)
 
     def _start(self, job_name: str, task: int) -> subprocess.Popen[bytes]:
-        log = self._logdir / "processes" / f"{job_name}-{task}.log"
+        log = self._log(job_name, task)
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, str(PROJECT / "run_experiment.py"), *self._flags]
+        command = [sys.executable, str(many_runs.SCRIPT), *self._flags]
         with log.open("ab") as output:
             return subprocess.Popen(
                 [*command, f"--job_name={job_name}", f"--task={task}"],
-                cwd=PROJECT, stdout=output, stderr=output,
+                cwd=many_runs.PROJECT, stdout=output, stderr=output,
             )  # fmt: skip
+
+    def _log(self, job_name: str, task: int) -> Path:
+        return self._logdir / "processes" / f"{job_name}-{task}.log"
 
 
 def sample(processes: Processes, logdir: Path, began: float) -> dict[str, float]:
@@ -127,9 +135,10 @@ def main() -> int:
     rows: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="impala_tf-soak-") as folder:
         logdir = Path(folder)
-        processes = Processes(logdir, options.num_actors)
-        began = killed = time.monotonic()
+        processes = Processes(logdir)
         try:
+            processes.start_actors(options.num_actors)
+            began = killed = time.monotonic()
             while time.monotonic() - began < 60 * options.minutes:
                 time.sleep(INTERVAL_S)
                 if processes.learner.poll() is not None:
