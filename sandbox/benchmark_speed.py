@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("seconds", nargs="?", type=float, default=90.0, metavar="SECONDS")
-    options, flags = parser.parse_known_args(arguments)
+    options, flags = parser.parse_known_args(many_runs.joined(arguments))
     before = emulator_steps_per_s()
     training = training_steps_per_s(options.seconds, flags)
     after = emulator_steps_per_s()

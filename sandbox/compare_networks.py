@@ -89,17 +89,6 @@ def plan(options: argparse.Namespace, flags: Sequence[str]) -> Plan:
     return Plan(folder, shared, runs, [*report, *(f for f in flags if _is_of_report(f))])
 
 
-def joined(words: Sequence[str]) -> list[str]:
-    """Returns flags as --flag=value, also those that were given as two words."""
-    flags: list[str] = []
-    for word in words:
-        if flags and not word.startswith("--") and "=" not in flags[-1]:
-            flags[-1] += f"={word}"
-        else:
-            flags.append(word)
-    return flags
-
-
 def _is_of_report(flag: str) -> bool:
     return flag.startswith(("--report_", "--no_report_"))
 
@@ -165,7 +154,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--folder", type=Path, help="default: runs/compare/LEVEL")
     options, flags = parser.parse_known_args(arguments)
     try:
-        planned = plan(options, joined(flags))
+        planned = plan(options, many_runs.joined(flags))
     except ConfigError as error:
         print("\n".join(f"compare_networks.py: {line}" for line in error.problems), file=sys.stderr)
         return 2

@@ -15,6 +15,7 @@ from typing import IO, Any
 PROJECT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
 
+from impala_tf.config import words  # noqa: E402
 from impala_tf.logdir import Logdir  # noqa: E402
 from impala_tf.machine.process_lifetime import PARENT_VARIABLE, StopRequest  # noqa: E402
 from impala_tf.monitoring.status import read_status  # noqa: E402
@@ -22,6 +23,17 @@ from impala_tf.monitoring.status import read_status  # noqa: E402
 _POLL_S = 0.25
 _LAST_LINES = 15
 SCRIPT = PROJECT / "run_experiment.py"
+
+
+def joined(arguments: Sequence[str]) -> list[str]:
+    """Returns a command line with --flag=value for each flag and value that are two words.
+
+    A parser that does not know the flags of a run takes such a value for a word of its own.
+    """
+    return [
+        word.text if word.value is None or "=" in word.text else f"{word.text}={word.value}"
+        for word in words.read(arguments)
+    ]
 
 
 def run_experiment(

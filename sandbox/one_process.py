@@ -27,6 +27,7 @@ tensorflow_startup.import_tensorflow()
 tensorflow_startup.start_xla()
 
 import tensorflow as tf  # noqa: E402
+from many_runs import joined  # noqa: E402
 
 from impala_tf.actor.acting import OwnActing  # noqa: E402
 from impala_tf.actor.actor import Actor  # noqa: E402
@@ -128,7 +129,7 @@ if __name__ == "__main__":
         allow_abbrev=False,
     )
     parser.add_argument("level", nargs="?", default="CartPole-v1", metavar="LEVEL")
-    options, flags = parser.parse_known_args()
+    options, flags = parser.parse_known_args(joined(sys.argv[1:]))
     defaults = ["--total_environment_frames=750000", f"--level_name={options.level}"]
     try:
         mean_return = train(command_line.parse(defaults + flags))

@@ -32,10 +32,12 @@ def test_it_learns_cartpole() -> None:
     ("words", "expected"),
     [
         (["--algorithm=pqn"], "--algorithm=pqn: this script has impala and appo"),
+        (["--seed", "2", "--algorithm", "pqn"], "--algorithm=pqn: this script has impala and appo"),
         (["CartPole-v0,CartPole-v1"], "this script learns one level; name one"),
     ],
 )
 def test_what_it_would_learn_wrongly_is_refused(words: list[str], expected: str) -> None:
+    """Flags may have two words: the 2 of a seed is not the level."""
     done = subprocess.run(
         [sys.executable, "sandbox/one_process.py", *words],
         cwd=PROJECT,
