@@ -12,6 +12,7 @@ from pathlib import Path
 import gymnasium
 
 from impala_tf import config as configs
+from impala_tf.agents.agent import agent_of
 from impala_tf.config import ConfigError, Given, plug_ins, user_commands
 from impala_tf.logdir import write_atomically
 from impala_tf.measure.layers import layers_of
@@ -93,7 +94,8 @@ def _exhibit(given: Given, setting: Setting) -> Exhibit:
         problem = error.problems[0] if isinstance(error, ConfigError) else plug_ins.raised(error)
         print(f"  {problem}", flush=True)
         return Exhibit(caption=f"no video: {problem}" * given["report_videos"])
-    layers = layers_of(trained.agent, trained.spec)
+    # In float32, layers are computed as they are described.
+    layers = layers_of(agent_of(trained.config.agent, trained.spec), trained.spec)
     exhibit = Exhibit(
         parameters=sum(layer.parameters for layer in layers),
         multiply_adds=sum(layer.multiply_adds for layer in layers),
