@@ -129,12 +129,13 @@ def raised(error: BaseException) -> str:
 
 
 def look_in_current_folder() -> None:
-    """Makes modules in the current folder, and in those of FOLDERS_VARIABLE, importable.
+    """Makes modules in the folders of FOLDERS_VARIABLE, and in the current one, importable.
 
     After all others, so that a file there cannot take the place of one of theirs. Only once a flag
     names a module, because the folder may have anything in it, such as one that is called "wandb".
+    The current folder comes last: a script in another one may have the name of a file there.
     """
     folders = os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)
-    for folder in (str(Path.cwd()), *filter(None, folders)):
+    for folder in (*filter(None, folders), str(Path.cwd())):
         if folder not in sys.path:
             sys.path.append(folder)

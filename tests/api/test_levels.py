@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,41 @@ if __name__ == "__main__":
     from impala_tf.api import levels
     print(levels.level_of(make).name)
 """
+
+ASKS = """
+if __name__ == "__main__":
+    import json, pathlib
+    from impala_tf.api import levels
+    level = levels.level_of(make)
+    print(json.dumps([level.name, level.environment(pathlib.Path("run"))]))
+"""
+# What a process of a run does, which `train` starts in the current folder.
+CHILD = """
+import sys
+from impala_tf.environments import own_levels
+module, _, name = sys.argv[1].partition(":")
+print(getattr(own_levels.import_module("--level_name", module), name)())
+"""
+
+
+def told_by_a_process(folder: Path, *script: str) -> str:
+    """Returns what the level of a script returns in a process of a run.
+
+    Args:
+      folder: the current one.
+      script: what Python runs; it ends with ASKS.
+    """
+    name, variables = json.loads(_python(folder, {}, *script))
+    return _python(folder, variables, "-P", "-c", CHILD, name)
+
+
+def _python(folder: Path, variables: dict[str, str], *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, cwd=folder,
+        env={"PYTHONPATH": str(PROJECT), **variables}, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 def named(path: Path | None, text: str) -> str:
@@ -88,3 +124,13 @@ def test_a_script_that_processes_cannot_import_is_refused_with_the_reason(
     assert f"{file}: the processes of a run import this file for make, but {problem}" in str(
         caught.value
     )
+
+
+def test_a_script_trains_its_own_level_though_the_folder_has_a_file_of_its_name(
+    tmp_path: Path,
+) -> None:
+    """Otherwise another level is trained, and nobody is told."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "train.py").write_text("def make(): return 'of the folder'\n")
+    (tmp_path / "sub" / "train.py").write_text(f"def make(): return 'of the script'\n{ASKS}")
+    assert told_by_a_process(tmp_path, "sub/train.py") == "of the script"
