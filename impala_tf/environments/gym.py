@@ -272,12 +272,12 @@ def _unchecked(
     except ConfigError:  # of a wrapper; it is a ValueError, too
         raise
     except Exception as error:
-        if problem := _problem(env, error):
+        if problem := _problem(env, error, mode):
             raise ConfigError(problem) from error
         raise
 
 
-def _problem(env: EnvironmentConfig, error: Exception) -> str | None:
+def _problem(env: EnvironmentConfig, error: Exception, mode: str) -> str | None:
     """Returns the line for the user about a level that cannot be made; None: raise the error."""
     flag, is_own = f"--level_name={env.level_name}", own_levels.is_own(env.level_name)
     if isinstance(error, ValueError) and (is_own or not env.level_kwargs):  # of `spaces`
@@ -286,8 +286,9 @@ def _problem(env: EnvironmentConfig, error: Exception) -> str | None:
         reason = " ".join(str(error).split())
         missing = explained(flag, error)
         return missing or f"{flag}: a package that it needs is not installed: {reason}"
-    if not is_own and env.level_kwargs:  # the level's own error, most likely
-        return f"{flag} with --level_kwargs={env.level_kwargs}: raised {plug_ins.raised(error)}"
+    if not is_own and mode != "async":  # it is the level's own; else the machine's, most likely
+        given = f" with --level_kwargs={env.level_kwargs}" if env.level_kwargs else ""
+        return f"{flag}{given}: raised {plug_ins.raised(error)}"
     return None
 
 

@@ -72,6 +72,7 @@ def test_spec_of_an_image_level(name: str, shape: tuple[int, ...]) -> None:
             f"{BROKEN_WORLDS}:NeedsUninstalled-v0",
             "not installed: Moon .* run `pip install moon`",
         ),
+        (f"{BROKEN_WORLDS}:NeedsFile-v0", "raised FileNotFoundError: .*maze.txt' .broken_worlds"),
     ],
 )
 def test_an_unusable_level_is_one_line_that_says_what_would_work(name: str, problem: str) -> None:

@@ -174,6 +174,13 @@ class NeedsUninstalled(Pictures):
         )
 
 
+class NeedsFile(Pictures):
+    """Needs a file that is not there."""
+
+    def __init__(self) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "maze.txt")
+
+
 class NoAutoreset(CartPoleVectorEnv):
     """Claims an autoreset mode that is not supported."""
 
@@ -205,6 +212,7 @@ register("HugeRewardsCartPole-v1", HugeRewardsCartPole, max_episode_steps=500)
 register("Hanging-v0", Hanging)
 register("Blind-v0", Blind)
 register("NeedsUninstalled-v0", NeedsUninstalled)
+register("NeedsFile-v0", NeedsFile)
 register("NoAutoreset-v0", vector=NoAutoreset)
 register("DictActions-v0", DictActions)
 register("Graph-v0", GraphObservations)
