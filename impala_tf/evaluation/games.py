@@ -55,7 +55,7 @@ def play(
     def after() -> str:
         return f"after {num_episodes - games_left.sum()} of {num_episodes} games"
 
-    with _errors_named(level_name, after):
+    with errors_named(level_name, after):
         env_output, core_state = environment.reset(), initial_state
     while True:
         yield None
@@ -69,13 +69,18 @@ def play(
         if not games_left.any():
             return
         answer, core_state = policy(env_output, core_state)
-        with _errors_named(level_name, after):
+        with errors_named(level_name, after):
             env_output = environment.step(np.asarray(answer.action))
 
 
 @contextlib.contextmanager
-def _errors_named(level_name: str, after: Callable[[], str]) -> Iterator[None]:
-    """Makes what a level's own code raises a ConfigError that says when."""
+def errors_named(level_name: str, after: Callable[[], str]) -> Iterator[None]:
+    """Makes what a level's own code raises a ConfigError that says when.
+
+    Args:
+      level_name: of the level.
+      after: returns when it raised, such as "after 3 of 10 games".
+    """
     try:
         yield
     except ConfigError:

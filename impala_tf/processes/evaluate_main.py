@@ -197,7 +197,8 @@ def play(
     episodes: list[Episode] = []
     printed_at = time.monotonic()
     with same_folder():
-        made = suites.make(env, num_envs, seed, num_threads=num_threads, index=index)
+        with games.errors_named(name, lambda: "before the first game"):  # it is timed when made
+            made = suites.make(env, num_envs, seed, num_threads=num_threads, index=index)
         with contextlib.closing(BatchedEnvironment(made)) as environment:
             for episode in games.play(
                 policy, agent.initial_state(num_envs), environment, num_envs, wanted, name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from impala_tf.config import ConfigError
 from impala_tf.environments import suites
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.observations import layout_of
+from impala_tf.evaluation import games
 from impala_tf.evaluation.exported import ExportedAgent
 from impala_tf.lazy import tf
 
@@ -53,24 +55,32 @@ def difference(trained: TrainedAgent, exported: ExportedAgent, precision: str) -
       precision: --export_precision.
 
     Raises:
-      ConfigError: further than rounding explains.
+      ConfigError: further than rounding explains, or the level raises.
     """
     config, spec, agent = trained.config, trained.spec, trained.agent
     layout, choose = layout_of(spec), greedy_of(spec.actions)
     policy = exported.policy(_ENVS, config.run.seed, "sampled")
-    made = suites.make(config.environment, _ENVS, config.run.seed, num_actors=0)
+    first = suites.levels(config.environment)[0].level_name  # the one that `make` makes
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    named = functools.partial(
+        games.errors_named, first, lambda: f"after {len(found)} steps of play with the model"
+    )
+    with named():
+        made = suites.make(config.environment, _ENVS, config.run.seed, num_actors=0)
     environment = BatchedEnvironment(made)
     step = tf.function(lambda *inputs: agent.step(*inputs), autograph=False)
-    state, found = agent.initial_state(_ENVS), []
+    state = agent.initial_state(_ENVS)
     try:
-        env_output = environment.reset()
+        with named():
+            env_output = environment.reset()
         for _ in range(_STEPS):
             before = tf.nest.map_structure(np.asarray, state)
             answer, _ = policy(env_output, before)
             seen = tf.nest.map_structure(tf.constant, layout.to_network(env_output))
             outputs, state = step(seen, state)
             found.append((answer.policy_logits, outputs.policy_logits.numpy()))
-            env_output = environment.step(answer.action)
+            with named():
+                env_output = environment.step(answer.action)
     finally:
         environment.close()
     got, wanted = (np.concatenate(each) for each in zip(*found, strict=True))

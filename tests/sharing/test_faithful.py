@@ -14,6 +14,7 @@ from impala_tf.learner.conversion import whole_file
 from impala_tf.processes.common import resolve
 from impala_tf.processes.trained_agent import TrainedAgent
 from impala_tf.sharing.faithful import difference
+from tests.helpers.games import BROKEN_WORLDS
 from tests.helpers.samples import randomize
 
 pytestmark = pytest.mark.slow
@@ -56,3 +57,19 @@ def test_a_model_of_other_weights_is_refused(tmp_path: Path) -> None:
         variable.assign(-variable)
     with pytest.raises(ConfigError, match=r"^--export_precision=int8: on 1,000 .* too far"):
         difference(mine, model, "int8")
+
+
+@pytest.mark.parametrize(("processes", "steps"), [("auto", "0"), ("never", r"[1-9]\d*")])
+def test_a_level_that_breaks_is_one_line(tmp_path: Path, processes: str, steps: str) -> None:
+    """Also while its steps are timed, which decides where it runs: an export was a traceback."""
+    faulty = f"{BROKEN_WORLDS}:FaultyCartPole-v1"
+    mine = trained(
+        agent_name="MLPLSTMAgent",
+        level_name=faulty,
+        level_kwargs='{"fault": "raise"}',
+        environment_processes=processes,
+    )
+    model = exported(tmp_path, mine, "float32")
+    broken = f"--level_name={faulty}: raised RuntimeError: the pole is broken at broken_worlds.py"
+    with pytest.raises(ConfigError, match=rf"^{broken}:\d+ after {steps} steps of play with the"):
+        difference(mine, model, "float32")
