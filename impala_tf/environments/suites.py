@@ -14,6 +14,7 @@ from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins, unused_fl
 from impala_tf.environments import atari, gym, own_levels, procgen, retro, spaces
 from impala_tf.environments.batched import BatchedEnvironment, close, same_step
 from impala_tf.environments.many_levels import ManyLevels
+from impala_tf.environments.results import LevelError
 from impala_tf.environments.suite import Suite, explained
 from impala_tf.types import EnvironmentSpec
 
@@ -178,15 +179,29 @@ def check_rendering(env: EnvironmentConfig) -> None:
     """Draws the first step of each level.
 
     Raises:
-      ConfigError: one cannot be made or drawn, or what it draws is no picture.
+      ConfigError: one cannot be made, reset or drawn, or what it draws is no picture.
     """
     for level in levels(env):
         vector = suite_of(level).make_rendered(level)
         try:
-            vector.reset(seed=0)
+            _reset(level.level_name, vector)
             _picture(level.level_name, vector)
         finally:
             close(vector)
+
+
+def _reset(level_name: str, vector: VectorEnv[Any, Any, Any]) -> None:
+    try:
+        vector.reset(seed=0)
+    except LevelError as error:
+        raise ConfigError(f"--level_name={error}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(_raised(level_name, "reset", error)) from error
+
+
+def _raised(level_name: str, method: str, error: BaseException) -> str:
+    flag = f"--level_name={level_name}"
+    return explained(flag, error) or f"{flag}: its {method}() raised {plug_ins.raised(error)}"
 
 
 def _picture(level_name: str, vector: VectorEnv[Any, Any, Any]) -> np.ndarray:
@@ -194,9 +209,7 @@ def _picture(level_name: str, vector: VectorEnv[Any, Any, Any]) -> np.ndarray:
     try:
         (picture,) = vector.render() or ()
     except (Exception, SystemExit) as error:
-        flag = f"--level_name={level_name}"
-        raised = f"{flag}: its render() raised {plug_ins.raised(error)}"
-        raise ConfigError(explained(flag, error) or raised) from error
+        raise ConfigError(_raised(level_name, "render", error)) from error
     drawn = np.asarray(picture)
     if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] != 3:
         got = "None" if picture is None else f"{drawn.dtype} {list(drawn.shape)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 
 from impala_tf.config import Config, ConfigError
 from impala_tf.environments import suites
-from impala_tf.environments.suites import RenderedGame
 from impala_tf.logdir import Logdir
 from impala_tf.processes import beside
 from impala_tf.processes.beside import Beside, Work
@@ -47,18 +45,14 @@ def check(config: Config) -> None:
     """
     if config.run.video_every is None:
         return
-    for index in range(len(suites.levels(config.environment))):
-        try:
-            with same_folder():
-                game = RenderedGame(config.environment, seed=0, index=index)
-                with contextlib.closing(game):
-                    game.environment.reset()
-                    game.frame()
-        except ConfigError as error:
-            reason = error.problems[0].removeprefix("--video: ")
-            raise ConfigError(
-                f"--video_every: {reason}; leave the flag out if there should be no videos"
-            ) from error
+    try:
+        with same_folder():
+            suites.check_rendering(config.environment)
+    except ConfigError as error:
+        reason = error.problems[0].removeprefix("--video: ")
+        raise ConfigError(
+            f"--video_every: {reason}; leave the flag out if there should be no videos"
+        ) from error
 
 
 class TrainingVideos(Beside):

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 import gymnasium
 import pytest
@@ -117,10 +118,33 @@ class Blind(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
 
 
+class WrongReset(gymnasium.Env):
+    """A level whose reset returns no observation."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        return None
+
+
+class Raises(WrongReset):
+    """A level whose reset raises."""
+
+    def reset(self, *, seed=None, options=None):
+        raise FileNotFoundError("maze.txt")
+
+
 @pytest.mark.parametrize(
     ("level", "problem"),
     [
         ("FrozenLake-v1", None),
+        (f"{__name__}:WrongReset", "reset must return 2 values (observation, info), but returned "),
+        (f"{__name__}:Raises", "its reset() raised FileNotFoundError: maze.txt (test_training_vid"),
         (f"{__name__}:Blind", "has no render mode rgb_array, so no video; leave the flag out"),
     ],
 )
