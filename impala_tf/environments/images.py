@@ -16,8 +16,9 @@ def as_image(space: Box) -> tuple[Box, Callable[[np.ndarray], np.ndarray]] | Non
     Args:
       space: observations of three dimensions, or of four: a stack of frames [K, H, W, C], such as
         Gymnasium's FrameStackObservation makes, whose channels are then those of all frames. The
-        shorter one of the first and the last dimension of an image is its channels. Numbers that
-        are not uint8 are scaled from their bounds to 0..255.
+        shorter one of the first and the last dimension of an image is its channels; of an image
+        [N, N, C], it is the last one. Numbers that are not uint8 are scaled from their bounds to
+        0..255.
 
     Returns:
       None if `space` is no image.
@@ -42,7 +43,9 @@ def as_image(space: Box) -> tuple[Box, Callable[[np.ndarray], np.ndarray]] | Non
 def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Returns the order of the axes with which an image is [H, W, C], and a stack [H, W, K, C]."""
     stack, image = tuple(range(len(shape) - 3)), tuple(range(len(shape) - 3, len(shape)))
-    if shape[image[0]] < shape[image[2]]:  # channels first
+    first, second, last = shape[-3:]
+    # A square with more channels than rows is no channels first: MiniGrid's one-hot is [7, 7, 20].
+    if first < last and first != second:  # channels first
         image = (*image[1:], image[0])
     return (*image[:2], *stack, image[2])
 

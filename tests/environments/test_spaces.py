@@ -24,6 +24,9 @@ HUGE = float(np.finfo(np.float32).max)
         (Box(0, 255, (8, 9, 3), np.uint8), ObservationSpec("image", (8, 9, 3))),
         (Box(0, 255, (8, 9), np.uint8), ObservationSpec("image", (8, 9, 1))),
         (Box(0, 255, (4, 12, 9), np.uint8), ObservationSpec("image", (12, 9, 4))),
+        (Box(0, 255, (4, 84, 84), np.uint8), ObservationSpec("image", (84, 84, 4))),
+        (Box(0, 1, (7, 7, 20), np.uint8), ObservationSpec("image", (7, 7, 20))),  # MiniGrid one-hot
+        (Box(0, 1, (2, 7, 7, 20), np.uint8), ObservationSpec("image", (7, 7, 40))),
         (Box(0, 255, (4, 12, 9, 3), np.uint8), ObservationSpec("image", (12, 9, 12))),
         (Box(0, 1, (10, 10, 6), BITS), ObservationSpec("image", (10, 10, 6))),
         (Box(-1, 1, (3, 12, 12), np.float32), ObservationSpec("image", (12, 12, 3))),
