@@ -29,6 +29,8 @@ _OF_COMMANDS = (
     "config", "engine", "join",
 )  # fmt: skip
 
+_FINAL = ("stopped", "done", "failed")
+
 
 class RunFailed(RuntimeError):  # noqa: N818  # a run that failed, in the user's words
     """The processes of a run failed; the message ends with their last lines."""
@@ -97,18 +99,23 @@ class Run:
         self._last = last = status.read_status(Logdir(self.logdir).status()) or self._last
         total = self._training.config.run.total_environment_frames
         if last is None:
-            state = "starting"
-            if self._over.is_set():
-                state = "stopped" if self._failure is None else "failed"
-            return Progress(state, self._training.frames, total, None, None)
+            return Progress(self._state("starting"), self._training.frames, total, None, None)
         row = last["row"] or {}
         return Progress(
-            last["state"],
+            self._state(last["state"]),
             last["environment_frames"],
             last["total_environment_frames"],
             row.get("agent_steps_per_s"),
             row.get("episode_return_mean"),
         )
+
+    def _state(self, told: str) -> str:
+        """Returns the state of a run whose learner told this last; a killed one tells no end."""
+        if not self._over.is_set():
+            return told
+        if self._failure is not None:
+            return "failed"
+        return told if told in _FINAL else "stopped"
 
     @property
     def end_reason(self) -> str:
