@@ -28,7 +28,8 @@ from impala_tf.environments.batched import (
     exits_are_errors,
 )
 from impala_tf.environments.images import as_image
-from impala_tf.environments.registered import OLD_GYM, find, installed, module_of
+from impala_tf.environments.own_levels import OLD_GYM
+from impala_tf.environments.registered import find, installed, module_of
 from impala_tf.environments.suite import Suite, explained
 from impala_tf.types import EnvironmentSpec, ObservationSpec
 

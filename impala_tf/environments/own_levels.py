@@ -22,6 +22,9 @@ from impala_tf.environments.suite import explained
 
 Environment = gymnasium.Env[Any, Any]
 
+OLD_GYM = "gym:"
+"""What the names of levels of gym 0.26 begin with."""
+
 # Gymnasium itself takes these, whatever the level's class takes.
 _OF_GYMNASIUM = ("max_episode_steps", "disable_env_checker")
 
@@ -33,7 +36,7 @@ def is_own(level_name: str) -> bool:
       ConfigError: its module cannot be imported.
     """
     module, _, name = level_name.rpartition(":")
-    if not module:
+    if not module or level_name.startswith(OLD_GYM):
         return False
     found = import_module(f"--level_name={level_name}", module)
     return name not in gymnasium.registry and callable(getattr(found, name, None))

@@ -8,12 +8,10 @@ import importlib.util
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from impala_tf.config import ConfigError, plug_ins
+from impala_tf.config import ConfigError
 from impala_tf.environments import own_levels
+from impala_tf.environments.own_levels import OLD_GYM
 from impala_tf.environments.suite import missing_package, near_matches
-
-OLD_GYM = "gym:"
-"""What the names of levels of gym 0.26 begin with."""
 
 # Gymnasium's ids for levels of the library before it; gym:LEVEL is how to name those.
 _ADAPTERS = ("GymV21Environment-v0", "GymV26Environment-v0")
@@ -69,20 +67,21 @@ def _register(name: str) -> None:
 
 
 def _of_old_gym(level_name: str) -> EnvSpec:
+    flag = f"--level_name={level_name}"
     try:
         import gym
         import shimmy
     except ImportError as error:
-        raise ConfigError(missing_package(f"--level_name={level_name}", "gym")) from error
-    if module_of(level_name):
-        plug_ins.look_in_current_folder()
+        raise ConfigError(missing_package(flag, "gym")) from error
+    if module := module_of(level_name):
+        own_levels.import_module(flag, module)
+    # Its checker needs NumPy 1. The name keeps its module, for processes that have not imported it.
     old = level_name.removeprefix(OLD_GYM)
-    # Its checker needs NumPy 1.
     kwargs = {"env_id": old, "make_kwargs": {"disable_env_checker": True}}
     try:
-        limit = gym.spec(old).max_episode_steps
-    except (gym.error.Error, ImportError) as error:
-        raise ConfigError(f"--level_name={level_name}: {' '.join(str(error).split())}") from error
+        limit = gym.spec(old.rpartition(":")[2]).max_episode_steps
+    except gym.error.Error as error:
+        raise ConfigError(f"{flag}: {' '.join(str(error).split())}") from error
     return EnvSpec(
         "GymV26Environment-v0",
         entry_point=shimmy.GymV26CompatibilityV0,

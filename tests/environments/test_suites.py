@@ -105,6 +105,38 @@ def test_a_module_that_is_not_found_says_where_to_start(module: str, advice: str
         suites.spec(level(f"{module}:Level"))
 
 
+OLD_WORLD = """
+import gym, numpy as np
+
+class Old(gym.Env):
+    observation_space = gym.spaces.Box(0, 1, (3,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        return np.ones(3, np.float32), 1.0, False, False, {}
+
+gym.register("Old-v0", Old, max_episode_steps=7)
+"""
+
+
+def test_a_module_may_register_levels_of_the_gym_before_gymnasium(tmp_path, monkeypatch) -> None:
+    """Worker processes import it, too."""
+    (tmp_path / "old_world.py").write_text(OLD_WORLD)
+    monkeypatch.syspath_prepend(tmp_path)
+    old = level("gym:old_world:Old-v0", environment_processes="always")
+    spec = suites.spec(old)
+    assert (spec.observation, spec.time_limit) == (ObservationSpec("vector", (3,)), 7)
+    made = suites.make(old, 2, seed=1)
+    observations, _ = made.reset()
+    made.close()
+    assert observations.shape == (2, 3)
+    with pytest.raises(ConfigError, match="^--level_name=gym:old_world:New-v0: .*doesn't exist"):
+        suites.spec(level("gym:old_world:New-v0"))
+
+
 def test_blanks_around_a_name_do_not_matter() -> None:
     """It may have been read from a file; Gymnasium's Pong has another shape than ours."""
     environment = suites.make(level("PongNoFrameskip-v4\n"), 1, 1)
