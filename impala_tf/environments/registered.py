@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -70,7 +71,7 @@ def _of_old_gym(level_name: str) -> EnvSpec:
     flag = f"--level_name={level_name}"
     try:
         import gym
-        import shimmy
+        import shimmy  # noqa: F401  # of `old_gym_level`
     except ImportError as error:
         raise ConfigError(missing_package(flag, "gym")) from error
     if module := module_of(level_name):
@@ -84,11 +85,22 @@ def _of_old_gym(level_name: str) -> EnvSpec:
         raise ConfigError(f"{flag}: {' '.join(str(error).split())}") from error
     return EnvSpec(
         "GymV26Environment-v0",
-        entry_point=shimmy.GymV26CompatibilityV0,
+        entry_point=f"{__name__}:{old_gym_level.__name__}",
         max_episode_steps=limit,
         disable_env_checker=True,
         kwargs=kwargs,
     )
+
+
+def old_gym_level(
+    env_id: str, make_kwargs: dict[str, Any], render_mode: str | None = None
+) -> gymnasium.Env[Any, Any]:
+    """Returns a level of gym 0.26 as one of Gymnasium; shimmy itself passes no render mode on."""
+    import shimmy
+
+    mode = {} if render_mode is None else {"render_mode": render_mode}
+    made: gymnasium.Env[Any, Any] = shimmy.GymV26CompatibilityV0(env_id, {**make_kwargs, **mode})
+    return made
 
 
 def installed() -> list[str]:

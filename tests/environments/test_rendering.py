@@ -46,6 +46,13 @@ def test_a_vector_level_is_rendered_at_its_own_speed() -> None:
     game.close()
 
 
+def test_a_level_of_the_gym_before_gymnasium_is_rendered() -> None:
+    game = RenderedGame(level("gym:CartPole-v1"), seed=1)
+    game.environment.reset()
+    assert game.frame().shape == (400, 600, 3)
+    game.close()
+
+
 def test_a_level_that_cannot_be_rendered_refuses_video() -> None:
     """Before the game is played, not after it."""
     with pytest.raises(
