@@ -143,11 +143,18 @@ def _folder(module: types.ModuleType) -> Path | None:
     if module.__name__ == _MAIN and module.__spec__ is not None:
         top = sys.modules.get(module.__spec__.name.partition(".")[0], module)
     file = getattr(top, "__file__", None)
-    if file is None:
+    place = _portion(top, module) if file is None else Path(file).resolve().parent
+    if place is None:
         return None
-    folder = Path(file).resolve().parent
-    folder = folder.parent if hasattr(top, "__path__") else folder
+    folder = place.parent if hasattr(top, "__path__") else place
     return None if "site-packages" in folder.parts else folder
+
+
+def _portion(package: types.ModuleType, module: types.ModuleType) -> Path | None:
+    """Returns the folder of a package without __init__.py, of several the one with a module."""
+    file = Path(getattr(module, "__file__", None) or "").resolve()
+    folders = [Path(each).resolve() for each in getattr(package, "__path__", ())]
+    return next((each for each in folders if file.is_relative_to(each)), None)
 
 
 def _written(level: Callable[..., Any], folder: Path | None = None) -> Level:

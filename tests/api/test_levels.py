@@ -134,3 +134,11 @@ def test_a_script_trains_its_own_level_though_the_folder_has_a_file_of_its_name(
     (tmp_path / "train.py").write_text("def make(): return 'of the folder'\n")
     (tmp_path / "sub" / "train.py").write_text(f"def make(): return 'of the script'\n{ASKS}")
     assert told_by_a_process(tmp_path, "sub/train.py") == "of the script"
+
+
+def test_a_level_in_a_folder_without_init_is_found(tmp_path: Path) -> None:
+    """A script that is started from another folder imports it from beside itself."""
+    (tmp_path / "proj" / "envs").mkdir(parents=True)
+    (tmp_path / "proj" / "envs" / "my.py").write_text("def make(): return 'of envs'\n")
+    (tmp_path / "proj" / "train.py").write_text(f"from envs.my import make\n{ASKS}")
+    assert told_by_a_process(tmp_path, "proj/train.py") == "of envs"
