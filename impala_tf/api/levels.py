@@ -78,13 +78,16 @@ def level_of(level: str | Callable[..., Any]) -> Level:
     if module.__name__ != _MAIN:
         return Level(f"{module.__name__}:{name}", _folder(module))
     spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
-    if spec is not None:  # python -m package.module
-        return Level(f"{spec.name}:{name}", _folder(module))
     if file is None or not Path(file).is_file():  # a notebook, python -c, or standard input
         return _written(level)
     path = Path(file).resolve()
     # Modules beside the script are imported by name, also by what is written.
-    return _written(level, path.parent) if _is_guarded(path, name) else _of_script(path, name)
+    folder = path.parent if spec is None else _folder(module)
+    if _is_guarded(path, name):
+        return _written(level, folder)
+    if spec is not None:  # python -m package.module
+        return Level(f"{spec.name}:{name}", folder)
+    return _of_script(path, name)
 
 
 def _of_script(path: Path, name: str) -> Level:

@@ -30,8 +30,10 @@ ASKS = """
 if __name__ == "__main__":
     import json, pathlib
     from impala_tf.api import levels
-    level = levels.level_of(make)
-    print(json.dumps([level.name, level.environment(pathlib.Path("run"))]))
+    level, logdir = levels.level_of(make), pathlib.Path("run")
+    logdir.mkdir()
+    levels.write(level, logdir)
+    print(json.dumps([level.name, level.environment(logdir)]))
 """
 # What a process of a run does, which `train` starts in the current folder.
 CHILD = """
@@ -142,3 +144,22 @@ def test_a_level_in_a_folder_without_init_is_found(tmp_path: Path) -> None:
     (tmp_path / "proj" / "envs" / "my.py").write_text("def make(): return 'of envs'\n")
     (tmp_path / "proj" / "train.py").write_text(f"from envs.my import make\n{ASKS}")
     assert told_by_a_process(tmp_path, "proj/train.py") == "of envs"
+
+
+@pytest.mark.parametrize("init", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from .beside import answer\ndef make(): return answer\n",
+        'if __name__ == "__main__":\n'
+        "    def make():\n        from .beside import answer\n        return answer\n",
+    ],
+)
+def test_a_level_of_a_module_that_runs_is_found(tmp_path: Path, text: str, init: bool) -> None:
+    """What is under the guard of `python -m pkg.train` was sought in the module, and not found."""
+    (tmp_path / "pkg").mkdir()
+    if init:
+        (tmp_path / "pkg" / "__init__.py").touch()
+    (tmp_path / "pkg" / "beside.py").write_text("answer = 'of pkg'\n")
+    (tmp_path / "pkg" / "train.py").write_text(f"{text}{ASKS}")
+    assert told_by_a_process(tmp_path, "-m", "pkg.train") == "of pkg"
