@@ -256,7 +256,11 @@ def train(
             run.wait()
         except KeyboardInterrupt:
             run.interrupt()
-            print(f"stopped; the same call resumes the run in {run.logdir}")
+            try:
+                run.wait()
+                print(f"stopped; the same call resumes the run in {run.logdir}")
+            except Exception as failure:  # the interrupt is what the caller hears of
+                print(failure)
             raise
     return run
 
