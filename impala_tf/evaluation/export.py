@@ -156,6 +156,7 @@ def export(
     action_space: Any,
     recipe: dict[str, Any] | None,
     folder: Path,
+    flag: str = "--logdir",
 ) -> list[str]:
     """Writes the SavedModel with the signatures "sampled" and "greedy", and its player.
 
@@ -166,9 +167,13 @@ def export(
       recipe: how to make the level's environment without this package (see `suites.recipe`); None:
         this is not possible, and no player is written.
       folder: where to write; what was there is replaced.
+      flag: what names the place where the folder lies.
 
     Returns:
       The names of what was written.
+
+    Raises:
+      ConfigError: the model cannot be written, such as on a full disk.
     """
     policy = Policy(agent, spec, action_space)
     signatures = {choice: policy.signature(choice) for choice in ("sampled", "greedy")}
@@ -177,7 +182,7 @@ def export(
     try:
         tf.saved_model.save(policy, str(aside), signatures=signatures)
     except (tf.errors.PermissionDeniedError, tf.errors.ResourceExhaustedError) as error:
-        raise ConfigError(f"--logdir: cannot write {folder}: {error.message}") from error
+        raise ConfigError(f"{flag}: cannot write {folder}: {error.message}") from error
     written = ["saved_model.pb"]
     if recipe is not None:
         inputs = input_names(spec.observation)

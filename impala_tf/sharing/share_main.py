@@ -137,7 +137,8 @@ def _fill(folder: Path, trained: TrainedAgent, run: Run, given: Given) -> None:
     print(found, flush=True)
     if precision == "float32":
         space, recipe = suites.action_space(config.environment), suites.recipe(config.environment)
-        export(trained.agent, spec, space, recipe, folder / exported.SAVED_MODEL)
+        model, flag = folder / exported.SAVED_MODEL, f"--to={given['to']}"
+        export(trained.agent, spec, space, recipe, model, flag)
     evaluation = _played(folder, given)
     (folder / exported.EVALUATION).write_text(json.dumps(evaluation, indent=1) + "\n")
     flags = _repeating(logdir_of(config))

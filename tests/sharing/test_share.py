@@ -14,6 +14,7 @@ from typing import cast
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from huggingface_hub import ModelCard
 
 import impala_tf as impala
@@ -195,3 +196,17 @@ def test_nothing_is_overwritten(folder: Path, target: str, problem: str) -> None
     (line,) = caught.value.problems
     assert line.startswith(problem)
     assert sorted(folder.rglob("*")) == before
+
+
+def test_a_full_disk_is_that_of_the_folder_to_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the run's: who cleans up there gains nothing."""
+
+    def full(*given: object, **options: object) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    with pytest.raises(impala.ConfigError, match="^--to=full: cannot write .*: No space left"):
+        export(folder, "full")
+    assert not (folder / "full").exists()
