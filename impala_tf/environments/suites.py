@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,11 +46,23 @@ def spec(env: EnvironmentConfig) -> EnvironmentSpec:
 
     Raises:
       ConfigError: there is no such level, a package that it needs is not installed, its spaces or
-        its autoreset mode are not supported, or the levels differ in what agents see.
+        its autoreset mode are not supported, or the levels differ in what agents see, or one is
+        named twice.
     """
+    _check_names(env)
     _check_own(env)
     specs = [suite_of(level).spec(level) for level in levels(env)]
     return specs[0] if len(specs) == 1 else _union(env, specs)
+
+
+def _check_names(env: EnvironmentConfig) -> None:
+    """Raises ConfigError if one of several levels has no name, or if there is a level twice."""
+    flag, names = f"--level_name={env.level_name}", [level.level_name for level in levels(env)]
+    if len(names) > 1 and "" in names:
+        raise ConfigError(f"{flag}: one of its names is empty; leave out the comma")
+    for name, count in collections.Counter(names).items():
+        if count > 1:
+            raise ConfigError(f"{flag}: has {name} {count} times; name each level once")
 
 
 def _check_own(env: EnvironmentConfig) -> None:

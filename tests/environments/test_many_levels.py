@@ -41,7 +41,12 @@ def test_lists_of_levels_have_names() -> None:
         (CARTS, "CartPole-v1 and Acrobot-v1 differ in their observation"),
         ("CartPole-v1,ALE/Pong-v5", "CartPole-v1 and ALE/Pong-v5 differ in their kind"),
         ("CartPole-v1,Nope-v1", "--level_name=Nope-v1: no such level"),
-        ("CartPole-v1,", "--level_name=: no such level"),
+        (
+            "CartPole-v1,",
+            "^--level_name=CartPole-v1,: one of its names is empty; leave out the com",
+        ),
+        ("CartPole-v1, CartPole-v1", "has CartPole-v1 2 times; name each level once"),
+        ("atari57,PongNoFrameskip-v4", "^--level_name=atari57,PongNoFrameskip-v4: has Pong"),
         (f"{WORLDS}:Pictures-v0,{WORLDS}:ContinuousPictures-v0", "has 2 actions and .* has 1 cont"),
     ],
 )
