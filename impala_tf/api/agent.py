@@ -117,7 +117,10 @@ class Agent:
         return self._to_environment(action)[0], State(core, action)
 
     def make_env(self) -> VectorEnv[Any, Any, Any]:
-        """Returns one environment of the level, as agents see it: a vector of length 1."""
+        """Returns one environment of the level, as agents see it: a vector of length 1.
+
+        A console game runs in a process of its own, which ends with the thread that calls this.
+        """
         trained_flags.use_modules_of(self._player.logdir.path, self._player.environment)
         return suites.make(self._player.environment, 1, seed=_seed(self._player))
 
