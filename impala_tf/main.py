@@ -27,7 +27,14 @@ from impala_tf.config import installation, user_commands
 installation.require(user_commands.SCRIPT)  # before the imports that need packages
 
 from impala_tf import config as configs
-from impala_tf.config import Config, ConfigError, Given, command_line, unused_flags
+from impala_tf.config import (
+    Config,
+    ConfigError,
+    Given,
+    LevelRaisedError,
+    command_line,
+    unused_flags,
+)
 from impala_tf.logdir import Logdir
 from impala_tf.machine.process_lifetime import (
     exit_in_time,
@@ -73,7 +80,13 @@ def run(given: Given) -> int:
         tensorflow_startup.import_tensorflow()
     shares = what == "export" and given["to"] is not None
     name = "sharing.share_main" if shares else _MAINS[what]
-    status: int = importlib.import_module(f"impala_tf.{name}").main(given)
+    try:
+        status: int = importlib.import_module(f"impala_tf.{name}").main(given)
+    except LevelRaisedError as error:
+        if not given["job_name"]:
+            raise
+        command_line.fail(error, sys.argv[1:])
+        return 1
     return status
 
 

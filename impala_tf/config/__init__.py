@@ -21,7 +21,7 @@ from impala_tf.config.defaults import (
     sources,
 )
 from impala_tf.config.engine_limits import FAR_ENGINES
-from impala_tf.config.errors import ConfigError
+from impala_tf.config.errors import ConfigError, LevelRaisedError
 from impala_tf.config.flag_values import (
     BUILT_IN,
     ENGINE_FLAGS,

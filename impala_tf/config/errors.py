@@ -19,6 +19,13 @@ class ConfigError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
+class LevelRaisedError(ConfigError):
+    """The level's own code raised while it was made, which may work at another time.
+
+    So a process that a run has started ends with status 1, and is restarted.
+    """
+
+
 def _printable(line: str) -> str:
     """Returns a line that cannot disturb a terminal: it may quote a file of someone else."""
     text = " ".join(line.split())

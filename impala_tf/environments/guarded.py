@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tree
 
-from impala_tf.config import ConfigError
+from impala_tf.config import ConfigError, LevelRaisedError
 from impala_tf.environments.batched import BatchedEnvironment
 from impala_tf.environments.results import LevelError
 from impala_tf.machine.restart_budget import RestartBudget
@@ -151,6 +151,8 @@ class GuardedEnvironment:
             try:
                 with self._watchdog.expects(self._being_made):
                     return self._make(self.restarts)
+            except LevelRaisedError as error:
+                self._pause(str(error), error)
             except ConfigError:
                 raise
             except LevelError as error:

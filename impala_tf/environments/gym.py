@@ -18,7 +18,7 @@ from gymnasium.spaces import Box, Dict
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
+from impala_tf.config import ConfigError, EnvironmentConfig, LevelRaisedError, plug_ins
 from impala_tf.config.own_levels import level_kwargs
 from impala_tf.environments import own_levels, spaces
 from impala_tf.environments.batched import (
@@ -274,22 +274,22 @@ def _unchecked(
         raise
     except Exception as error:
         if problem := _problem(env, error, mode):
-            raise ConfigError(problem) from error
+            raise problem from error
         raise
 
 
-def _problem(env: EnvironmentConfig, error: Exception, mode: str) -> str | None:
-    """Returns the line for the user about a level that cannot be made; None: raise the error."""
+def _problem(env: EnvironmentConfig, error: Exception, mode: str) -> ConfigError | None:
+    """Returns what to raise about a level that cannot be made; None: the error itself."""
     flag, is_own = f"--level_name={env.level_name}", own_levels.is_own(env.level_name)
     if isinstance(error, ValueError) and (is_own or not env.level_kwargs):  # of `spaces`
-        return f"{flag}: {error}"
+        return ConfigError(f"{flag}: {error}")
     if not is_own and isinstance(error, (gymnasium.error.DependencyNotInstalled, ImportError)):
         reason = " ".join(str(error).split())
-        missing = explained(flag, error)
-        return missing or f"{flag}: a package that it needs is not installed: {reason}"
+        missing = f"{flag}: a package that it needs is not installed: {reason}"
+        return ConfigError(explained(flag, error) or missing)
     if not is_own and mode != "async":  # it is the level's own; else the machine's, most likely
         given = f" with --level_kwargs={env.level_kwargs}" if env.level_kwargs else ""
-        return f"{flag}{given}: raised {plug_ins.raised(error)}"
+        return LevelRaisedError(f"{flag}{given}: raised {plug_ins.raised(error)}")
     return None
 
 

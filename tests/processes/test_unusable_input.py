@@ -189,3 +189,16 @@ def test_a_stop_request_during_the_exit_does_not_change_the_status():
     """
     done = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True)
     assert done.returncode == 2, done.stderr
+
+
+@pytest.mark.parametrize(("process", "code"), [((), 2), (("--job_name=actor",), 1)])
+def test_a_level_that_raises_now_may_work_after_an_actors_restart(
+    run_here, tmp_path, process, code
+):
+    """What it needs, such as a simulator, may be away for a moment: the whole run would end."""
+    level, hosts = "tests.helpers.broken_worlds:NeedsFile-v0", "--learner_hosts=127.0.0.1:1"
+    flags = (*process, hosts) if process else ()
+    status, _, err = run_here(f"--level_name={level}", f"--logdir={tmp_path}", *flags)
+    assert status == code, err
+    assert err.startswith(f"run_experiment.py: --level_name={level}: raised FileNotFoundError: ")
+    assert err.count("\n") == 1, err
