@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.transport import RunOver
 from impala_tf.types import ActorReport, EnvironmentSpec, EnvOutput, Episode, Nest, Unroll
 from tests.helpers.agents import make_agent
+from tests.helpers.clock import Clock
 from tests.helpers.samples import resolved_config
 
 pytestmark = pytest.mark.xdist_group("actor")
@@ -332,8 +334,11 @@ class SlowLearner:
 
     version, ready_at = 0, 0.0
 
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+
     def fetch_parameters(self, known_version: int) -> tuple[int, list[Any]] | None:
-        now = time.monotonic()
+        now = self.clock()
         if known_version == self.version:
             self.version, self.ready_at = self.version + 1, now + 0.3
         return (self.version, []) if now >= self.ready_at else None
@@ -345,9 +350,16 @@ class SlowLearner:
         """As a network."""
 
 
-def test_an_actor_is_as_patient_as_updates_take_long() -> None:
+def test_an_actor_is_as_patient_as_updates_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it played with the old parameters would be dropped, at every update."""
-    learner = SlowLearner()
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    ours = SimpleNamespace(monotonic=clock, sleep=sleep)  # a busy machine has stalls of its own
+    monkeypatch.setattr("impala_tf.actor.acting.time", ours)
+    learner = SlowLearner(clock)
     acting = OwnActing(learner, learner.fetch_parameters, waits=True, patience_s=0.2)
     versions = []
     for _ in range(5):

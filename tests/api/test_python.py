@@ -239,7 +239,7 @@ def test_a_level_that_a_script_makes(tmp_path, guard):
     script = tmp_path / "folder" / "my_script.py"
     script.write_text(SCRIPT.format(guard=guard))
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=180,
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     if guard == "if True:":
         assert done.returncode == 1
@@ -276,7 +276,7 @@ def test_a_level_without_a_file_as_in_a_notebook(tmp_path):
         print("level:", run.level_name)
     """
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=180
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "level: notebook_make_level:make_level" in done.stdout

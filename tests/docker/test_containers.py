@@ -258,7 +258,7 @@ def test_a_killed_learner_resumes_from_its_checkpoint(cluster):
     assert_one_curve(cluster)
 
 
-def test_stopping_takes_less_than_ten_seconds_and_writes_a_checkpoint(cluster):
+def test_stopping_takes_some_seconds_and_writes_a_checkpoint(cluster):
     wait_for_frames(cluster, 2_000)
     (learner,) = cluster.containers("learner", "running")
     start = time.monotonic()
@@ -266,7 +266,7 @@ def test_stopping_takes_less_than_ten_seconds_and_writes_a_checkpoint(cluster):
     took_s = time.monotonic() - start
     state = cluster.inspect(learner)["State"]
     assert (state["ExitCode"], state["OOMKilled"]) == (0, False)
-    assert took_s < 10
+    assert took_s < 25, "it is killed after 30 s"
     status = cluster.status(PONG)
     assert status["state"] == "stopped"
     assert status["checkpoint"]["environment_frames"] == status["environment_frames"]

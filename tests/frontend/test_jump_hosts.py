@@ -100,11 +100,12 @@ def test_a_jump_host_that_refuses_is_named_and_asked_once(sshd, home):
     assert log.read_text().count("by authenticating user nobody") == before + 1
 
 
-def test_a_machine_that_a_jump_host_does_not_reach_is_named(sshd, jump):
+def test_a_machine_that_a_jump_host_does_not_reach_is_named(sshd, jump, monkeypatch):
+    monkeypatch.setattr("impala_tf.frontend.ssh_login.CONNECT_TIMEOUT_S", 120.0)
     started = time.monotonic()
     text = refusal(sshd, ssh_host="inner", ssh_port=1, known_hosts=jump.known_hosts)
     assert text.startswith("node1: SSH at 127.0.0.1:1 by way of jump: Stdio forwarding request fai")
-    assert time.monotonic() - started < 10, "it waited for a command that had ended"
+    assert time.monotonic() - started < 60, "it waited for a command that had ended"
 
 
 def test_a_jump_host_that_is_lost_is_logged_in_to_again(sshd, jump, tmp_path):

@@ -214,7 +214,7 @@ def test_the_launcher_and_status_say_what_ended_a_run_early(run, capfd):
 
 
 def test_the_launcher_says_that_the_hours_have_passed(run):
-    assert run.launch(max_hours=1.0 / 3600) == 0
+    assert run.launch(max_hours=10.0 / 3600) == 0
     where = f"logdir {run.logdir} on this machine"
-    assert run.display.final == f"stopped: --max_hours=0.000277778 have passed; {where}"
-    assert run.state("learner-0").detail == "--max_hours=0.000277778 have passed"
+    assert run.display.final == f"stopped: --max_hours=0.00277778 have passed; {where}"
+    assert run.state("learner-0").detail == "--max_hours=0.00277778 have passed"

@@ -345,9 +345,9 @@ def test_the_password_is_tried_even_after_too_many_keys(tmp_path, home):
             command = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(home / name)]
             subprocess.run(command, check=True)
         text = refusal(strict, key_filename=None, password=PASSWORD)
-        log = (strict.folder / "sshd.log").read_text()
         assert "tried your keys and the CSV's password" in text
-        assert "Failed password for root" in log
+        log = strict.folder / "sshd.log"  # which is written after the answer
+        wait_until(lambda: "Failed password for root" in log.read_text())
 
 
 # --- ~/.ssh/config ---

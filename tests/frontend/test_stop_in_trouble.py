@@ -133,4 +133,5 @@ def test_a_run_on_a_full_disk_can_be_stopped(small_disk, launched, capfd):
     assert launched.command("stop", "--timeout_s=20") == 1
     said = capfd.readouterr().err
     assert said.startswith("this machine: learner-0: how it ended is not known; what was learned ")
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids.values())
+    # Of a process that has ended, the shell of its window takes note a moment later.
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids.values()))

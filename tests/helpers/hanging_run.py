@@ -27,7 +27,7 @@ def main() -> int:
         save(self)
 
     RunState.save = save_or_hang  # type: ignore[method-assign]
-    learner_main.Peers = functools.partial(Peers, limits=Limits(hung_s=15.0))  # type: ignore
+    learner_main.Peers = functools.partial(Peers, limits=Limits(hung_s=40.0))  # type: ignore
     return run_experiment.main()
 
 

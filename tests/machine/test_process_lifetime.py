@@ -103,8 +103,9 @@ def test_a_thread_keeps_no_process_whose_output_is_gone(lost: str) -> None:
         "threading.Thread(target=time.sleep, args=(900,)).start(); time.sleep(1)\n"
         "exit_in_time(0, patience_s=0.1)"
     )
-    command = ["bash", "-c", f'"$0" -c "$1" {lost}', sys.executable, program]
-    subprocess.run(command, capture_output=True, timeout=240, cwd=PROJECT)
+    words = ["bash", "-o", "pipefail", "-c", f'"$0" -c "$1" {lost}', sys.executable, program]
+    done = subprocess.run(words, capture_output=True, timeout=240, cwd=PROJECT)
+    assert done.returncode == 0
 
 
 def test_a_process_that_ends_at_once_shows_the_cursor_of_its_terminal() -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -135,10 +136,18 @@ def test_machines_that_are_cut_off_or_reboot(network, home, launched):
 
     trained = frames(first)
     assert trained > 0
+    before_unix_s = time.time()
     first.reboot()
     run.wait_for(f"{first.address}: has rebooted; its processes were started again")
-    run.wait_until(lambda: trains_with(first, "actor-0", "actor-1"))
-    assert frames(first) >= trained, "the learner did not resume from its checkpoint"
+    run.wait_until(
+        lambda: (
+            status(first)["updated_unix_s"] > before_unix_s  # else it is from before
+            and trains_with(first, "actor-0", "actor-1")
+        )
+    )
+    log = first.workdir / "runs" / "processes" / "learner-0.log"
+    assert "resuming from" in log.read_text(), "the learner began again"
+    run.wait_until(lambda: frames(first) > trained)
     shown = run.frontend("status")
     assert shown.count(" running ") == 3, shown
 

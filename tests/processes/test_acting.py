@@ -56,7 +56,7 @@ def test_actors_act_with_int8_weights_where_that_can_be(
     """The words of a mission cannot be rounded so; the run trains all the same."""
     flags = (f"--level_name={level}", "--num_actors=1", f"--logdir={tmp_path}")
     run = start(*flags, "--acting_precision=int8", "--total_environment_frames=6000")
-    code, _, err = run.wait(120)
+    code, _, err = run.wait()
     assert code == 0, err
     assert status(tmp_path)["state"] == "done"
     said = (tmp_path / "processes" / "actor-0.log").read_text()
@@ -93,7 +93,7 @@ def test_an_actor_that_needs_tensorflow_says_where_it_is_missing(
     """Machines that only have actors are set up without it."""
     without = "import sys; sys.modules['tensorflow'] = None; import run_experiment as run"
     script = ["-c", f"{without}; sys.exit(run.main())"]
-    code, _, err = start(*by_hand, f"--acting={acting}", script=script).wait(60)
+    code, _, err = start(*by_hand, f"--acting={acting}", script=script).wait()
     assert code == 2
     assert "needs TensorFlow, but this machine has none" in err.splitlines()[-1]
     assert "Traceback" not in err

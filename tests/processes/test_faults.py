@@ -88,7 +88,9 @@ def test_a_run_whose_actors_are_stopped_starves_and_then_goes_on(
     run.wait_until(lambda: status(tmp_path)["starving_since_unix_s"] is not None)
     row = status(tmp_path)["row"]
     assert row["agent_steps_per_s"] == row["frames_per_s"] == 0
-    before = status(tmp_path)["agent_steps"]
+    before, written_s = status(tmp_path)["agent_steps"], status(tmp_path)["updated_unix_s"]
+    # The launcher looks each quarter of a second, and may be late.
+    run.wait_until(lambda: status(tmp_path)["updated_unix_s"] > written_s + 2)
     for pid in actors:
         os.kill(pid, signal.SIGCONT)
     run.wait_until(lambda: status(tmp_path)["agent_steps"] > before)

@@ -50,10 +50,10 @@ def test_a_learner_whose_thread_hangs_ends_the_group_and_is_named(start, tmp_pat
     learners[0].wait_until(lambda: checkpointed_frames(logdir) > 0)
     before = checkpointed_frames(logdir)
     hang.touch()
-    (code_0, out_0, err_0), (code_1, out_1, err_1) = [each.wait(120) for each in learners]
+    (code_0, out_0, err_0), (code_1, out_1, err_1) = [each.wait(240) for each in learners]
     assert (code_0, code_1) == (1, 1), out_0 + err_0 + out_1 + err_1
     (hung_s,) = re.findall(r"learner-0: has hung for (\d+) s after an update; exiting", out_0)
-    assert 15 <= int(hung_s) < 45
+    assert 40 <= int(hung_s) < 90
     assert "save_or_hang" in err_0, "the stacks say where it hangs"
     assert re.search(r"learner-1: (has waited \d+ s for|lost) learner-0", out_1), out_1
     assert checkpointed_frames(logdir) >= before > 0

@@ -300,7 +300,7 @@ def test_malformed_pushes_are_refused_and_the_learner_continues(
 def test_an_actor_without_contact_is_hidden_until_it_reconnects(
     serve: Serve, stub_of: StubOf, learner: FakeLearner
 ) -> None:
-    one = serve(learner, sessions=Sessions(shown_s=1.0))
+    one = serve(learner, sessions=Sessions(shown_s=5.0))
     stub = stub_of(one)
     stub.Handshake(handshake_request())
     stub.PushUnroll(push_request(0))

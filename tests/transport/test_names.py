@@ -212,7 +212,7 @@ def test_actors_killed_at_random_moments_leave_whole_unrolls_each_trained_on_onc
         process.wait()
     unrolls = list(learner.unrolls.queue)
     versions = [int(unroll.parameter_version[0]) for unroll in unrolls]
-    assert len(set(versions)) == len(versions) > 100
+    assert len(set(versions)) == len(versions) > KILLS
     for kill in range(KILLS):  # of every actor the first ones, without a gap
         own = [v - 1000 * kill for v in versions if v // 1000 == kill]
         assert own == list(range(len(own)))
