@@ -71,7 +71,8 @@ def _node_trouble(note: dict[str, Any], uptime_s: float, answer_s: float) -> str
         state = json.loads(Path(note["supervisor"]).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return "the supervisor has not started yet"
-    age_s = uptime_s - state["uptime_s"]
+    # The supervisor reads this clock. Unlike the monotonic one, it counts suspended time.
+    age_s = float(Path("/proc/uptime").read_text().split()[0]) - state["uptime_s"]
     if not -1 <= age_s <= SUPERVISOR_MAX_AGE_S:
         return f"the supervisor's state is {age_s:.0f} s old"
     running = [name for name, each in state["processes"].items() if each["state"] == "running"]
