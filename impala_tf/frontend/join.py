@@ -6,12 +6,16 @@ other, is the supervisor of launched runs.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from impala_tf import config as configs
 from impala_tf.config import Config, ConfigError, Given, user_commands
@@ -20,10 +24,14 @@ from impala_tf.frontend.node import state as files
 from impala_tf.frontend.node.state import Orders, ProcessSpec
 from impala_tf.frontend.node.supervisor import NodeSupervisor
 from impala_tf.frontend.plan import LAUNCH_ONLY, credentials_of, group_infos, sizes
+from impala_tf.logdir import NoLocksError, lock
 from impala_tf.machine import certificates
 
 LEFT = os.EX_TEMPFAIL
 """Exit status of a node that was told to leave (SIGTERM) before the run was over."""
+LOCK_WAIT_S = 120.0
+"""Longer than the same node of a job that was started again takes to stop its learner
+(`supervision.STOP_TIMEOUT_S`)."""
 _PATIENCE_S = 600.0
 _POLL_S = 0.5
 
@@ -39,7 +47,8 @@ def run_node(given: Given, config: Config) -> int:
       0; LEFT; 1 or 2 if a process failed or refused its input.
 
     Raises:
-      ConfigError: the logdir cannot be used, or learner 0 does not make the run's certificates.
+      ConfigError: the logdir cannot be used, another process is this node already, or learner 0
+        does not make the run's certificates.
     """
     logdir = Path(given["logdir"]).absolute()
     credentials = credentials_of(given)
@@ -50,6 +59,8 @@ def run_node(given: Given, config: Config) -> int:
     if is_learner:
         _await_name(learners[given["task"]])
     node = node_name(given)
+    with _written(logdir):
+        alive = _claimed(logdir, node)
     orders = Orders(
         run_id=hashlib.sha256(given["learner_hosts"].encode()).hexdigest()[:16],
         node=node,
@@ -62,8 +73,9 @@ def run_node(given: Given, config: Config) -> int:
         **files.start_of_run(),
     )
     path = files.orders_path(logdir, node)
-    files.write(path, orders)
-    supervisor = NodeSupervisor(path, echo=True)
+    with _written(logdir):
+        files.write(path, orders)
+        supervisor = NodeSupervisor(path, echo=True, alive=alive)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, supervisor.stop)
     signal.signal(signal.SIGTERM, supervisor.leave)
@@ -74,10 +86,8 @@ def run_node(given: Given, config: Config) -> int:
 
 def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
     """Makes the folder of the run and its certificates, or waits for those of learner 0."""
-    try:
+    with _written(logdir):
         files.processes_folder(logdir).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
     if is_first:
         certificates.renew(credentials)
         return
@@ -89,6 +99,40 @@ def _prepare(logdir: Path, credentials: Path, is_first: bool) -> None:
                 f"{credentials}: learner 0 has not made the run's certificates there within"
                 f" {_PATIENCE_S / 60:.0f} min; --logdir must be on a disk that all nodes share"
             )
+        time.sleep(_POLL_S)
+
+
+@contextlib.contextmanager
+def _written(logdir: Path) -> Iterator[None]:
+    """Names the flag if what is done here cannot write to the logdir, or lock a file there."""
+    try:
+        yield
+    except NoLocksError as error:
+        raise ConfigError(f"--logdir={logdir}: {error.strerror}") from None
+    except OSError as error:
+        raise ConfigError(f"--logdir={logdir}: cannot write there: {error.strerror}") from None
+
+
+def _claimed(logdir: Path, node: str) -> IO[str]:
+    """Returns the file on which this node's supervisor holds its lock, locked.
+
+    Until then, the node's orders may be those of another process.
+    """
+    path = files.lock_path(logdir, node)
+    file, said, until_s = path.open("w"), False, time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            lock(file.fileno(), path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            if time.monotonic() > until_s:
+                raise ConfigError(
+                    f"--logdir={logdir}: another process is {node} there; stop it, or give"
+                    " another --logdir or --task"
+                ) from None
+        if not said:
+            print(f"{path}: another process is {node}; waiting until it ends", flush=True)
+            said = True
         time.sleep(_POLL_S)
 
 

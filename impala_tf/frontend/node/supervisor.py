@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from impala_tf.frontend.node import recovery
 from impala_tf.frontend.node import state as files
@@ -47,19 +47,19 @@ class NodeSupervisor:
       node: the processes that it has started.
     """
 
-    def __init__(self, orders_file: Path, echo: bool = False) -> None:
+    def __init__(self, orders_file: Path, echo: bool = False, alive: IO[str] | None = None) -> None:
         """Reads the orders. Raises OSError or ValueError if they cannot be used.
 
         Args:
           orders_file: see `impala_tf.frontend.node.state`.
           echo: whether to print what the processes print.
+          alive: the node's `lock_path`, open and locked. Default: it is opened, and waited for:
+            windows that show logs, or an earlier supervisor that ends, may hold it for a while.
         """
         self._file = orders_file
         self._orders = files.read_orders(orders_file)
         files.processes_folder(self._orders.logdir).mkdir(parents=True, exist_ok=True)
-        path = files.lock_path(self._orders.logdir, self._orders.node)
-        self._alive = path.open("w")
-        lock(self._alive.fileno(), path, fcntl.LOCK_EX)
+        self._alive = alive or self._locked()
         self._orders_changed_ns = orders_file.stat().st_mtime_ns
         self._before = recovery.before(self._orders)
         self._ended = recovery.ended(self._before, self._orders)
@@ -76,6 +76,12 @@ class NodeSupervisor:
         self._trouble = ""
         self._pid, self._boot_id = os.getpid(), files.boot_id()
         self._pid_ticks = start_ticks(self._pid) or 0
+
+    def _locked(self) -> IO[str]:
+        path = files.lock_path(self._orders.logdir, self._orders.node)
+        file = path.open("w")
+        lock(file.fileno(), path, fcntl.LOCK_EX)
+        return file
 
     def stop(self, *_: object) -> None:
         """Makes `run` stop everything and return. Can be a signal handler."""
