@@ -28,7 +28,7 @@ def shell(name, script, **settings):
 class Supervised:
     """A supervisor, as its window runs it."""
 
-    def __init__(self, folder, processes, **settings):
+    def __init__(self, folder, processes, echo=False, **settings):
         self.folder = folder
         self.path = files.orders_path(folder, "node-0")
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,8 @@ class Supervised:
         files.write(self.path, self.orders)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "impala_tf.frontend.node.supervisor", str(self.path)],
+            [sys.executable, "-m", "impala_tf.frontend.node.supervisor", str(self.path),
+             *(["--echo"] if echo else [])],
             cwd=folder, env=environment, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.output = cast(IO[str], self.process.stdout)
@@ -170,6 +171,18 @@ def test_a_state_that_cannot_be_written_ends_nothing(supervise, tmp_path):
     folder.rename(tmp_path / "aside")
     assert any("cannot write its state" in line for line in node.output)
     (tmp_path / "aside").rename(folder)
+    (tmp_path / "go").touch()
+    assert node.process.wait(60) == 0
+    assert node.of("actor-0").state == "finished"
+
+
+def test_a_closed_pipe_behind_its_output_ends_nothing(supervise, tmp_path):
+    """As in `run_experiment.py --join | head`, or with a full disk behind a job's output."""
+    node = supervise(shell("actor-0", "while [ ! -e go ]; do echo up; sleep .1; done"), echo=True)
+    assert "up\n" in node.output
+    node.output.close()
+    time.sleep(1)
+    assert node.process.poll() is None
     (tmp_path / "go").touch()
     assert node.process.wait(60) == 0
     assert node.of("actor-0").state == "finished"

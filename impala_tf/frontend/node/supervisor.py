@@ -246,13 +246,13 @@ class NodeSupervisor:
             return
         for name, shown in list(self._shown.items()):
             path = files.log_path(self._orders.logdir, name)
-            if not path.exists():
-                continue
-            with path.open("rb") as log:
+            # A full disk or a closed pipe behind standard output must not end processes.
+            with contextlib.suppress(OSError), path.open("rb") as log:
                 log.seek(shown if shown <= path.stat().st_size else 0)  # it may have been moved
-                sys.stdout.buffer.write(log.read())
-                sys.stdout.buffer.flush()
+                added = log.read()
                 self._shown[name] = log.tell()
+                sys.stdout.buffer.write(added)
+                sys.stdout.buffer.flush()
 
     def _say(self, text: str) -> None:
         line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
