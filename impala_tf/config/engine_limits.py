@@ -147,6 +147,12 @@ def _skypilot(flags: dict[str, Any]) -> list[str]:
             for name in names
             if re.fullmatch(r"[a-z_]+", name) is None
         ]
+    mirror = flags["mirror"]
+    if mirror and ("://" not in mirror or mirror.startswith("file:")):
+        found.append(
+            f"--mirror={mirror}: would be lost with the disk of a rented machine; give a bucket"
+            " such as s3://BUCKET/NAME, or leave the flag out"
+        )
     return found
 
 

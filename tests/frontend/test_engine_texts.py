@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impala_tf.config import ENGINES, ConfigError, Given, command_line, problems
+from impala_tf.config import ENGINES, ConfigError, Given, command_line, problems, user_commands
 from impala_tf.frontend import main as launcher
 from impala_tf.frontend.engines import kubernetes, ray, registry, skypilot
 from impala_tf.frontend.inventory import Row
@@ -145,6 +145,18 @@ def test_only_a_run_with_a_mirror_can_be_recovered_on_other_machines() -> None:
     assert "sky launch -c pong " in skypilot.render(kept)
 
 
+@pytest.mark.parametrize("is_checkout", [True, False])
+def test_skypilot_copies_no_other_folder_to_rented_machines(
+    is_checkout: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be the home folder with ~/.ssh, if the user stands there."""
+    monkeypatch.setattr(user_commands, "IS_CHECKOUT", is_checkout)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="--engine=skypilot: SkyPilot copies the current folder"):
+        skypilot.submit(SKYPILOT.replace(logdir=str(tmp_path / "pong")))
+    assert not (tmp_path / "pong").exists()
+
+
 def test_skypilots_resources_have_the_types_of_yaml() -> None:
     found = task(SKYPILOT)["resources"]
     assert (found["cpus"], found["use_spot"], found["disk_size"]) == ("16+", True, 100)
@@ -189,6 +201,10 @@ def test_what_skypilot_needs_is_written_and_its_commands_are_named(
         (
             {"engine": "skypilot", "join_learners": 2},
             "--join_learners: with --engine=skypilot, give --skypilot_learners",
+        ),
+        *(
+            ({"engine": "skypilot", "mirror": place}, f"--mirror={place}: would be lost with")
+            for place in ("/mnt/share/pong", "pong", "file:///mnt/pong")
         ),
         ({"engine": "skypilot", "skypilot_resources": "aws"}, "--skypilot_resources=aws: 'aws'"),
         ({"engine": "skypilot", "skypilot_resources": "a-b=1"}, "--skypilot_resources=a-b=1: a-b"),

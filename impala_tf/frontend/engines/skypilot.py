@@ -120,9 +120,21 @@ def _command(given: Given) -> str:
     return shlex.join(["sky", "launch", "-c", _name(given), file])
 
 
+def _check_folder() -> None:
+    """Raises ConfigError unless `workdir: .` is the project: in a home folder, it has keys."""
+    if user_commands.IS_CHECKOUT and user_commands.in_current_folder(user_commands.PROJECT) == ".":
+        return
+    where = f", {user_commands.PROJECT}" if user_commands.IS_CHECKOUT else ""
+    raise ConfigError(
+        "--engine=skypilot: SkyPilot copies the current folder to its machines; start this in the"
+        f" folder of the project's source code{where}"
+    )
+
+
 def _task(given: Given) -> dict[str, Any]:
     import yaml
 
+    _check_folder()
     learners, actors = given["skypilot_learners"], given["skypilot_actors"]
     flags = given.without(*OF_THE_LAUNCH, "logdir", "credentials").replace(
         join=True, join_learners=learners
