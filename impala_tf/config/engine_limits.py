@@ -13,6 +13,8 @@ _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _IMAGE = r"[A-Za-z0-9][A-Za-z0-9._/:@-]*"
 _RESOURCE = rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_LEAST_SLURM_MINUTES = 4
+"""Starting takes one; a run must get further than its last checkpoint. Slurm rounds seconds up."""
 FAR_ENGINES = ("kubernetes", "skypilot")
 """The run's folder is on a disk that the machine which submits does not have."""
 
@@ -107,9 +109,28 @@ def _slurm(flags: dict[str, Any]) -> list[str]:
     if flags["slurm_learners"] > 1 and not flags["slurm_actors"]:
         found.append("--slurm_actors=0: several learners need nodes with actors; give 1 or more")
     time = flags["slurm_time"]
-    if time and re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time) is None:
+    if time and re.fullmatch(r"([0-9]{1,9}-)?[0-9]{1,9}(:[0-9]{1,9}){0,2}", time) is None:
         found.append(f"--slurm_time={time}: must be a time such as 12:00:00 or 1-12:00:00")
+    elif time and 0 < _slurm_seconds(time) <= 60 * (_LEAST_SLURM_MINUTES - 1):
+        found.append(
+            f"--slurm_time={time}: the run writes a checkpoint and leaves 2 minutes before this"
+            f" ends, so it would never get far; give {_LEAST_SLURM_MINUTES} minutes or more"
+        )
     return found
+
+
+def _slurm_seconds(time: str) -> int:
+    """Returns a time of sbatch in seconds; 0: no limit.
+
+    Args:
+      time: MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS.
+    """
+    days, dash, rest = time.rpartition("-")
+    parts = [int(part) for part in rest.split(":")]
+    if not dash and len(parts) < 3:
+        parts = [0, *parts]
+    hours, minutes, seconds = [*parts, 0, 0][:3]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _kubernetes(flags: dict[str, Any]) -> list[str]:

@@ -95,6 +95,23 @@ def test_flags_that_do_not_fit_are_named(flags: dict[str, object], line: str) ->
     assert found.startswith(line)
 
 
+@pytest.mark.parametrize(
+    "time", ["1", "2", "3", "2:00", "3:00", "0:01", "00:02:30", "0-0:2", "0-00:03:00"]
+)
+def test_a_time_in_which_no_run_gets_far_is_refused(time: str) -> None:
+    """The job left as soon as it had started, and joined the queue again, for ever."""
+    (found,) = problems(Given({"engine": "slurm", "slurm_time": time}))
+    assert found.startswith(f"--slurm_time={time}: the run writes a checkpoint and leaves 2 min")
+
+
+@pytest.mark.parametrize(
+    "time", ["0", "4", "3:30", "4:00", "00:04:00", "1-0", "1-0:0", "0-0:4", "1:0:0"]
+)
+def test_longer_times_are_accepted(time: str) -> None:
+    """Of all forms that sbatch knows; 0 is no limit."""
+    assert problems(Given({"engine": "slurm", "slurm_time": time})) == []
+
+
 def test_without_sbatch_nothing_is_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_here: Callable[..., tuple[int, str, str]]
 ) -> None:
