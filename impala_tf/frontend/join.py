@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import signal
 import socket
 import time
@@ -190,11 +191,16 @@ def _process(flags: Given) -> ProcessSpec:
 
 
 def _per_node(given: Given) -> int:
-    return int(given["actors_per_node"] or len(os.sched_getaffinity(0)))
+    if given["actors_per_node"]:
+        return int(given["actors_per_node"])
+    cores = len(os.sched_getaffinity(0))
+    # Where Slurm does not confine a job to its cores, it sees those of other jobs, too.
+    own = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return min(cores, int(own)) if re.fullmatch("[1-9][0-9]{0,8}", own) else cores
 
 
 def tasks(given: Given) -> range:
-    """Returns the numbers of this node's actors."""
+    """Returns the numbers of this node's actors: as many as it has cores, if no flag says."""
     each, node, nodes = _per_node(given), given["task"], len(configs.split(given["actor_hosts"]))
     if not nodes:
         return range(node * each, (node + 1) * each)
