@@ -74,6 +74,7 @@ def main(arguments: Sequence[str], prog: str = "", predict: Predict | None = Non
     """
     try:
         options = parser(prog).parse_args(arguments, argparse.Namespace(predict=predict))
+        _check_folders(options)
         return int(options.run(options))
     except (ConfigError, ClusterError) as error:
         print(*error.problems, sep="\n", file=sys.stderr)
@@ -219,6 +220,15 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--ssh_username", default="", help="user on every machine")
     command.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
+
+
+def _check_folders(options: argparse.Namespace) -> None:
+    for name in ("logdir", "to", "output"):
+        path = str(getattr(options, name, ""))
+        if path.startswith("~"):
+            raise ConfigError(
+                f"--{name}={path}: shells leave ~ as it is there; write --{name}=$HOME/..."
+            )
 
 
 def _given(options: argparse.Namespace) -> Given:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from impala_tf.config import ConfigError
-from impala_tf.frontend.main import parser
+from impala_tf.frontend.main import main, parser
 
 
 def parsed(*words: str) -> dict[str, Any]:
@@ -41,6 +42,28 @@ def test_the_words_of_a_command_for_machines_stay_as_they_are() -> None:
     found = parsed("exec", "--accept_new_host_keys", "--", "ls", "-f", "--all", "x")
     assert found["command"] == ["--", "ls", "-f", "--all", "x"]
     assert found["accept_new_host_keys"]
+
+
+@pytest.mark.parametrize(
+    ("word", "flag", "name"),
+    [
+        ("fetch", "--to=~/pong", "to"),
+        ("fetch", "--logdir=~/runs/a", "logdir"),
+        ("status", "--logdir=~", "logdir"),
+        ("workers", "--output=~/workers.csv", "output"),
+    ],
+)
+def test_a_tilde_that_the_shell_leaves_is_refused(
+    word: str, flag: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A run was fetched to a folder named ~ in the current one."""
+    monkeypatch.chdir(tmp_path)
+    assert main([word, flag]) == 2
+    assert capsys.readouterr().err == (
+        f"{flag}: shells leave ~ as it is there; write --{name}=$HOME/...\n"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("flag", ["--logdir=x", "--rendezvous_port=1", "--speed_json=x"])
