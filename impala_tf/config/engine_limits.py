@@ -9,6 +9,7 @@ from typing import Any
 from impala_tf.config.flag_values import BUILT_IN, ENGINE_FLAGS
 
 _QUANTITY = r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
+_CORES = r"[0-9]+(\.[0-9]+)?m?"
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _IMAGE = r"[A-Za-z0-9][A-Za-z0-9._/:@-]*"
@@ -152,7 +153,7 @@ def _kubernetes(flags: dict[str, Any]) -> list[str]:
             f"{flag}: {resource}={quantity} must be a quantity such as cpu=2 or memory=8Gi"
             for resource, quantity in resources.items()
             if re.fullmatch(_RESOURCE, resource, re.ASCII) is None
-            or re.fullmatch(_QUANTITY, quantity, re.ASCII) is None
+            or re.fullmatch(_CORES if resource == "cpu" else _QUANTITY, quantity, re.ASCII) is None
         ]
         found += [f"{flag}: {lacking} is missing; a pod without it may take all that a"
                   " machine has" for lacking in ("cpu", "memory")

@@ -162,6 +162,13 @@ def test_skypilots_resources_have_the_types_of_yaml() -> None:
     assert (found["cpus"], found["use_spot"], found["disk_size"]) == ("16+", True, 100)
 
 
+@pytest.mark.parametrize("value", ["*/us-east-1", "@x", "{a", "2026-13-01"])
+def test_a_resource_of_skypilot_that_is_no_yaml_is_a_text(value: str) -> None:
+    """Such as the place in any cloud, */us-east-1: it was a traceback of the YAML parser."""
+    found = task(SKYPILOT.replace(skypilot_resources=f"infra={value}"))
+    assert found["resources"]["infra"] == value
+
+
 def test_what_skypilot_needs_is_written_and_its_commands_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,6 +231,8 @@ def test_what_skypilot_needs_is_written_and_its_commands_are_named(
                 ("actor_image", "a image"),
                 ("actor_resources", "cpu"),
                 ("actor_resources", "memory=1Gi"),
+                ("actor_resources", "cpu=2Gi,memory=2"),
+                ("learner_resources", "cpu=2k,memory=2Gi"),
                 ("learner_resources", "cpu=two,memory=1Gi"),
                 ("learner_resources", "cpu=1,memory=1Gi,gpu!=1"),
             )

@@ -131,16 +131,24 @@ def _check_folder() -> None:
     )
 
 
-def _task(given: Given) -> dict[str, Any]:
+def _typed(value: str) -> Any:
+    """Returns what a value is in YAML: a number, true, or a text such as */us-east-1."""
     import yaml
 
+    try:
+        return yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError):  # ValueError: of a date that no calendar has
+        return value
+
+
+def _task(given: Given) -> dict[str, Any]:
     _check_folder()
     learners, actors = given["skypilot_learners"], given["skypilot_actors"]
     flags = given.without(*OF_THE_LAUNCH, "logdir", "credentials").replace(
         join=True, join_learners=learners
     )
     own = pairs(given["skypilot_resources"]).items()
-    resources: dict[str, Any] = {name: yaml.safe_load(value) for name, value in own}
+    resources: dict[str, Any] = {name: _typed(value) for name, value in own}
     if given["mirror"]:
         # A node that was told to leave says so; SkyPilot then starts all of them again.
         resources["job_recovery"] = {"max_restarts_on_errors": 3, "recover_on_exit_codes": [LEFT]}
