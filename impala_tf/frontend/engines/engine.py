@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -17,7 +18,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.frontend.launch import Differences
 from impala_tf.frontend.monitor import MakeDisplay
 from impala_tf.logdir import write_atomically
-from impala_tf.machine.supervision import ProcessState
+from impala_tf.machine.supervision import OVER, ProcessState
 
 OF_THE_LAUNCH = (*ENGINE_FLAGS, "fresh", "dry_run", "detach")
 """The flags of a submission, which the processes of the run do not get."""
@@ -30,6 +31,7 @@ class Hooks(NamedTuple):
     differences: Differences
 
 
+_FINAL = ("stopped", "done", "failed")  # states of a learner: `monitoring.status`
 Job = TypeVar("Job")
 """What an engine remembers of a run that was submitted."""
 
@@ -120,25 +122,37 @@ def called(name: str, command: Sequence[str], timeout_s: float, text: str | None
     return done.stdout
 
 
-def print_frames(status: str) -> None:
+def print_frames(status: str, is_there: bool = True) -> None:
     """Prints how far a run is.
 
     Args:
       status: the text of learner 0's status.json.
+      is_there: whether its job runs. If not, the learner may have been killed.
 
     Raises:
       ValueError, KeyError: the text is no status.
     """
     now = json.loads(status)
     frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
-    print(f"{now['state']}: {frames} frames")
+    was = "" if is_there or now["state"] in _FINAL else "was "
+    print(f"{was}{now['state']}: {frames} frames")
 
 
-def print_process(state: ProcessState, host: str = "") -> None:
-    """Prints the state of a process, and where it is."""
+def print_process(state: ProcessState, host: str = "", seen_unix_s: float | None = None) -> None:
+    """Prints the state of a process, and where it is.
+
+    Args:
+      state: what its supervisor has said of it.
+      host: where it is.
+      seen_unix_s: when that was, if the job does not run any more.
+    """
     again = f"{state.restarts} restarts" if state.restarts else ""
     at = f"{host:15} " if host else ""
-    print(f"{state.name:12} {state.state:10} {at}{again} {state.detail}".rstrip())
+    word, detail = str(state.state), state.detail
+    if seen_unix_s is not None and word not in (*OVER, "left"):
+        seen = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seen_unix_s))
+        word, detail = f"was {word}", f"last seen {seen}"
+    print(f"{state.name:12} {word:10} {at}{again} {detail}".rstrip())
 
 
 def print_commands(given: Given, *commands: Sequence[str]) -> None:

@@ -36,6 +36,8 @@ from impala_tf.logdir import Logdir, moved_aside, write_atomically
 
 _NAME, _SCRIPT, _STOP_MARK = "slurm", "slurm.sh", "slurm-{job}.stopped"
 _COMMAND_S = 60.0
+_RUNS = ("RUNNING", "COMPLETING", "SUSPENDED")
+"""Jobs in other states, such as PENDING, have no processes."""
 _TAIL_BYTES = "20000"
 _HEAD = """\
 #!/bin/bash
@@ -143,12 +145,14 @@ def show_status(job: Job) -> int:
     """Prints what Slurm says of the job, and the state of every process; returns 0."""
     lines = [f"job {line}" for line in _queue(job, "%i %T, %M of %l, %D node(s) %R")]
     print(*(lines or [f"job {job.number} is not in the queue any more"]), sep="\n")
-    with contextlib.suppress(FileNotFoundError):
-        print_frames(Logdir(job.logdir).status().read_text())
+    is_there = any(f" {state}," in line for line in lines for state in _RUNS)
+    # There is none yet, or a full disk has cut it.
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        print_frames(Logdir(job.logdir).status().read_text(), is_there)
     for path in sorted(files.processes_folder(job.logdir).glob("node-*.state.json")):
-        found = files.read_state(path)
-        for process in found.processes.values() if found else ():
-            print_process(process)
+        if found := files.read_state(path):
+            for process in found.processes.values():
+                print_process(process, seen_unix_s=None if is_there else found.now_unix_s)
     return 0
 
 
