@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
-from impala_tf.config import Config, ConfigError, Given
+from impala_tf.config import Config, ConfigError, Given, user_commands
 from impala_tf.frontend import join
 from impala_tf.frontend.node import state as files
+from impala_tf.machine import certificates
 
 
 def started(logdir: Path) -> str:
@@ -58,3 +61,23 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(files, "write", write)
     full = "cannot write there: No space left on device"
     assert started(tmp_path) == f"--logdir={tmp_path}: {full}"
+
+
+def test_a_node_that_is_started_again_waits_for_the_one_that_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An engine starts a lost node again while its last process still writes a checkpoint."""
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(user_commands, "program", lambda: ("-c", "print('it ran')"))
+    certificates.create(tmp_path / "credentials")
+    path = files.lock_path(tmp_path, "node-actor-0")
+    path.parent.mkdir()
+    first = path.open("w")
+    fcntl.flock(first, fcntl.LOCK_EX)
+    ends = threading.Timer(0.7, first.close)
+    ends.start()
+    node = {"job_name": "actor", "task": 0, "actors_per_node": 1, "logdir": str(tmp_path)}
+    assert join.run_node(Given({**node, "learner_hosts": "127.0.0.1:8001"}), Config()) == 0
+    ends.join()
+    out = capfd.readouterr().out
+    assert out.index("waiting until it ends") < out.index("it ran")
