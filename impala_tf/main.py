@@ -63,6 +63,16 @@ _MAINS = {
 
 def run(given: Given) -> int:
     """Does what the flags ask for; returns the exit status."""
+    try:
+        return _run(given)
+    except LevelRaisedError as error:
+        if not given["job_name"]:
+            raise
+        command_line.fail(error, sys.argv[1:])
+        return 1
+
+
+def _run(given: Given) -> int:
     what = given["mode"]
     if what == "train" and given["job_name"]:
         what = given["job_name"]
@@ -80,13 +90,7 @@ def run(given: Given) -> int:
         tensorflow_startup.import_tensorflow()
     shares = what == "export" and given["to"] is not None
     name = "sharing.share_main" if shares else _MAINS[what]
-    try:
-        status: int = importlib.import_module(f"impala_tf.{name}").main(given)
-    except LevelRaisedError as error:
-        if not given["job_name"]:
-            raise
-        command_line.fail(error, sys.argv[1:])
-        return 1
+    status: int = importlib.import_module(f"impala_tf.{name}").main(given)
     return status
 
 

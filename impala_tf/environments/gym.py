@@ -18,7 +18,7 @@ from gymnasium.spaces import Box, Dict
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from impala_tf.config import ConfigError, EnvironmentConfig, LevelRaisedError, plug_ins
+from impala_tf.config import ConfigError, EnvironmentConfig, LevelRaisedError
 from impala_tf.config.own_levels import level_kwargs
 from impala_tf.environments import own_levels, spaces
 from impala_tf.environments.batched import (
@@ -91,6 +91,8 @@ def make(env: EnvironmentConfig, num_envs: int, num_threads: int) -> VectorEnv[A
     if not own_levels.is_own(env.level_name) and _has_fitting_vector(env):
         try:
             return _own_vector(env, num_envs)
+        except LevelRaisedError:
+            raise
         except ConfigError as error:  # one by one, they may have what an agent can learn
             if find(env.level_name).entry_point is None:
                 raise
@@ -288,8 +290,7 @@ def _problem(env: EnvironmentConfig, error: Exception, mode: str) -> ConfigError
         missing = f"{flag}: a package that it needs is not installed: {reason}"
         return ConfigError(explained(flag, error) or missing)
     if not is_own and mode != "async":  # it is the level's own; else the machine's, most likely
-        given = f" with --level_kwargs={env.level_kwargs}" if env.level_kwargs else ""
-        return LevelRaisedError(f"{flag}{given}: raised {plug_ins.raised(error)}")
+        return own_levels.raised(env, error)
     return None
 
 

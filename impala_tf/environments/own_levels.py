@@ -16,7 +16,7 @@ from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from impala_tf.config import ConfigError, EnvironmentConfig, plug_ins
+from impala_tf.config import ConfigError, EnvironmentConfig, LevelRaisedError, plug_ins
 from impala_tf.config.own_levels import level_kwargs
 from impala_tf.environments.suite import explained
 
@@ -163,6 +163,15 @@ def near_names(module: str, name: str) -> list[str]:
     return [f"{module}:{names[near]}" for near in difflib.get_close_matches(name.lower(), names, 3)]
 
 
+def raised(env: EnvironmentConfig, error: BaseException) -> ConfigError:
+    """Returns what to raise about a level whose own code raised while it was made."""
+    given = f" with --level_kwargs={env.level_kwargs}" if env.level_kwargs else ""
+    # Wrong arguments are wrong at any time.
+    of_flag = bool(given) and isinstance(error, (KeyError, TypeError, ValueError))
+    kind = ConfigError if of_flag else LevelRaisedError
+    return kind(f"--level_name={env.level_name}{given}: raised {plug_ins.raised(error)}")
+
+
 def _make_one(
     env: EnvironmentConfig, wrappers: list[Callable[[Any], Any]], render_mode: str | None
 ) -> Environment:
@@ -178,9 +187,9 @@ def _make_one(
     except ConfigError:
         raise
     except (Exception, SystemExit) as error:
-        line = explained(flag, error)
-        given = f" with --level_kwargs={env.level_kwargs}" if env.level_kwargs else ""
-        raise ConfigError(line or f"{flag}{given}: raised {plug_ins.raised(error)}") from error
+        if line := explained(flag, error):
+            raise ConfigError(line) from error
+        raise raised(env, error) from error
     made = _environment(flag, made)
     if render_mode is not None and made.render_mode != render_mode:
         raise ConfigError(f"--video: {flag} must take render_mode and give it to its environment")

@@ -132,8 +132,9 @@ def _claimed(logdir: Path, node: str) -> IO[str]:
                     " another --logdir or --task"
                 ) from None
         if not said:
-            print(f"{path}: another process is {node}; waiting until it ends", flush=True)
             said = True
+            with contextlib.suppress(OSError):  # nobody reads it
+                print(f"{path}: another process is {node}; waiting until it ends", flush=True)
         time.sleep(_POLL_S)
 
 

@@ -61,6 +61,8 @@ def describe(
     history = list(before.get("history", []))
     if before and not history:  # of a version that kept none
         history = [{"git_commit": before.get("git_commit"), "flags": before.get("flags", {})}]
+    if history and "machine" not in history[-1] and "machine" in before:  # it was not kept there
+        history[-1] = {**history[-1], "machine": before["machine"]}
     old_flags = before.get("flags", {})
     changed = {name: value for name, value in flags.items() if old_flags.get(name, ...) != value}
     entry = {

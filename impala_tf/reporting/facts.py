@@ -95,7 +95,8 @@ def headline(summary: LevelSummary) -> str:
     timed = [row for row in rows if row.agent_steps_per_s is not None]
     fastest = leaders(timed, agent_steps_per_s)
     # Otherwise, the machine may be what is faster.
-    is_one_machine = len({run.machine for run in summary.level.runs}) == 1
+    machines = {run.machine for run in summary.level.runs}
+    is_one_machine = len(machines) == 1 and UNKNOWN not in machines
     if len(timed) > 1 and len(fastest) == 1 and is_one_machine:
         speed = numbers.spread(fastest[0].agent_steps_per_s, numbers.whole)
         text += f" {fastest[0].setting.label} was the fastest: {speed} agent steps/s."

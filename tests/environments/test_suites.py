@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import subprocess
 import sys
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.vector import SyncVectorEnv
 
-from impala_tf.config import ConfigError, user_commands
+from impala_tf.config import ConfigError, LevelRaisedError, user_commands
 from impala_tf.environments import own_levels, registered, suites
 from impala_tf.environments.suites import RenderedGame
 from impala_tf.types import ActionSpec, EnvironmentSpec, ObservationSpec
@@ -236,6 +237,19 @@ def test_an_own_vector_environment_that_does_not_fit_is_not_used() -> None:
     made = suites.make(level("Both-v0"), 2, seed=0)
     assert isinstance(made.unwrapped, SyncVectorEnv)
     made.close()
+
+
+def test_a_vector_environment_that_raises_is_not_replaced_in_silence() -> None:
+    """It may work in a moment; the other one is slower, and may have other dynamics."""
+
+    def simulator(**given: object) -> Any:
+        raise ConnectionRefusedError("no simulator")
+
+    cart_pole = "gymnasium.envs.classic_control:CartPoleEnv"
+    gymnasium.registry.pop("Both-v1", None)
+    gymnasium.register("Both-v1", cart_pole, vector_entry_point=simulator)
+    with pytest.raises(LevelRaisedError, match="raised ConnectionRefusedError: no simulator"):
+        suites.make(level("Both-v1"), 2, seed=0)
 
 
 @pytest.mark.parametrize("fault", ["exit", "raise"])

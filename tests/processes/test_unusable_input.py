@@ -191,12 +191,16 @@ def test_a_stop_request_during_the_exit_does_not_change_the_status():
     assert done.returncode == 2, done.stderr
 
 
-@pytest.mark.parametrize(("process", "code"), [((), 2), (("--job_name=actor",), 1)])
+@pytest.mark.parametrize(
+    ("process", "code"),
+    [((), 2), (("--job_name=actor",), 1), (("--join", "--job_name=actor", "--join_port=8001"), 1)],
+)
+@pytest.mark.parametrize("name", ["NeedsFile-v0", "NeedsFile"])
 def test_a_level_that_raises_now_may_work_after_an_actors_restart(
-    run_here, tmp_path, process, code
+    run_here, tmp_path, name, process, code
 ):
     """What it needs, such as a simulator, may be away for a moment: the whole run would end."""
-    level, hosts = "tests.helpers.broken_worlds:NeedsFile-v0", "--learner_hosts=127.0.0.1:1"
+    level, hosts = f"tests.helpers.broken_worlds:{name}", "--learner_hosts=127.0.0.1:1"
     flags = (*process, hosts) if process else ()
     status, _, err = run_here(f"--level_name={level}", f"--logdir={tmp_path}", *flags)
     assert status == code, err

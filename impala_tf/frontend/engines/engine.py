@@ -123,7 +123,7 @@ def called(name: str, command: Sequence[str], timeout_s: float, text: str | None
 
 
 def print_frames(status: str, is_there: bool = True) -> None:
-    """Prints how far a run is.
+    """Prints how far a run is, and what its learner must tell its user.
 
     Args:
       status: the text of learner 0's status.json.
@@ -135,7 +135,7 @@ def print_frames(status: str, is_there: bool = True) -> None:
     now = json.loads(status)
     frames = f"{now['environment_frames']:,} of {now['total_environment_frames']:,}"
     was = "" if is_there or now["state"] in _FINAL else "was "
-    print(f"{was}{now['state']}: {frames} frames")
+    print(f"{was}{now['state']}: {frames} frames", *now.get("notes", []), sep="\n")
 
 
 def print_process(state: ProcessState, host: str = "", seen_unix_s: float | None = None) -> None:
