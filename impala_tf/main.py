@@ -68,6 +68,7 @@ def run(given: Given) -> int:
     except LevelRaisedError as error:
         if not given["job_name"]:
             raise
+        # A process of a run: whoever started it starts it again.
         command_line.fail(error, sys.argv[1:])
         return 1
 

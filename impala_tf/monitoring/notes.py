@@ -1,4 +1,4 @@
-"""What happens once in a learner and its user must know: its log is not where users look first."""
+"""What a learner must tell its user: few people look into its log."""
 
 from __future__ import annotations
 
