@@ -52,6 +52,19 @@ def check(flag: str, name: str) -> None:
         raise ConfigError(f"--{flag}={name}: {module} has no {attribute}{hint}")
 
 
+def file_of(module: str) -> Path | None:
+    """Returns the file that a module is imported from, or was; None if it has none, or is nowhere.
+
+    Runs none of its code.
+    """
+    if module in sys.modules:
+        file = getattr(sys.modules[module], "__file__", None)
+    else:
+        spec = _spec(module)
+        file = spec.origin if spec is not None and spec.has_location else None
+    return None if file is None else Path(file).resolve()
+
+
 def _spec(module: str) -> ModuleSpec | None:
     """Returns where a module is; imports none of the packages that it is in."""
     top, *rest = module.split(".")

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from impala_tf import config as configs
-from impala_tf.config import ENGINE_FLAGS, ClusterConfig, Config, ConfigError, user_commands
+from impala_tf.config import ENGINE_FLAGS, ClusterConfig, Config, ConfigError, Given, user_commands
 from impala_tf.logdir import Logdir
+from impala_tf.processes import own_modules
 from impala_tf.types import EnvironmentSpec
 
 _PACKAGES = (
@@ -45,9 +46,9 @@ def describe(
     """Returns what config.json holds, JSON-able.
 
     These are the resolved flags and where each has its value from (see `config.sources`), the
-    level, package versions, the git commit, this machine, and a history. It has an entry for each
-    time that the run was started: the time, the frames so far, the commit, the machine, the
-    command, and the flags; of later entries, those that changed.
+    level, the files of the user's own modules, package versions, the git commit, this machine, and
+    a history. It has an entry for each time that the run was started: the time, the frames so far,
+    the commit, the machine, the command, and the flags; of later entries, those that changed.
 
     Args:
       config: the run's.
@@ -77,6 +78,7 @@ def describe(
         "flags": flags,
         "sources": sources(config, spec),
         "level": {**spec._asdict(), "observation": _seen(spec), "actions": vars(spec.actions)},
+        "modules": own_modules.files(Given.of(config)),
         "protocol": spec.protocol,
         "versions": {"python": platform.python_version(), **_versions()},
         "git_commit": commit,

@@ -13,11 +13,11 @@ from typing import Any
 from impala_tf import config as configs
 from impala_tf.checkpoint import files as checkpoint_files
 from impala_tf.checkpoint.compatibility import check_compatible, signature_of
-from impala_tf.config import Config, ConfigError
+from impala_tf.config import Config, ConfigError, Given
 from impala_tf.logdir import Logdir, NoLocksError, holds_run, in_use, lock, moved_aside
 from impala_tf.machine.claims import claimed as process_claimed
 from impala_tf.machine.claims import name_of
-from impala_tf.processes import provenance
+from impala_tf.processes import own_modules, provenance
 from impala_tf.processes.common import resume_message
 from impala_tf.types import EnvironmentSpec
 
@@ -176,10 +176,13 @@ def check_same_run(config: Config, spec: EnvironmentSpec, logdir: Logdir) -> dic
       the flags in config.json; {} if there is none.
 
     Raises:
-      ConfigError: it is another run's, with one line for each flag that differs.
+      ConfigError: it is another run's, with one line for each flag or module that differs.
     """
     described = provenance.read(logdir)
     if found := differences(described, str(logdir.path), config, spec):
+        raise ConfigError(found)
+    modules = own_modules.names(Given.of(config))
+    if found := own_modules.problems(described, str(logdir.path), sorted(modules)):
         raise ConfigError(found)
     return dict(described.get("flags", {}))
 

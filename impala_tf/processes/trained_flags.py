@@ -25,7 +25,7 @@ from impala_tf.config import (
 )
 from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, no_run
-from impala_tf.processes import provenance
+from impala_tf.processes import own_modules, provenance
 
 # What a run's flags say about its own processes and machines, and what only the user at the
 # terminal decides: someone else's config.json must not say that its code is trusted.
@@ -47,7 +47,8 @@ def as_trained(given: Given) -> Given:
       given: the flags of the command line, which stay as they are.
 
     Raises:
-      ConfigError: there is no run, or its level's module is not trusted.
+      ConfigError: there is no run, its level's module is not trusted, or the module that is found
+        here is another one than the run's.
     """
     if given["logdir"] is None:
         raise ConfigError(f"--mode={given['mode']}: needs --logdir of a run")
@@ -63,7 +64,11 @@ def as_trained(given: Given) -> Given:
     # Runs from before there were presets are of the paper's.
     flags = {"preset": "paper", **described["flags"]}
     kept = {name: flags[name] for name in flags if name in BUILT_IN and name not in _NOT_KEPT}
-    return _trusted(given, Given({**_checked(kept, logdir.config).flags, **given.flags}))
+    merged = _trusted(given, Given({**_checked(kept, logdir.config).flags, **given.flags}))
+    # One that the command line names is the user's own, which may be another one.
+    named = own_modules.names(merged) - _named(given)
+    own_modules.look_where_recorded(described, str(logdir.path), sorted(named))
+    return merged
 
 
 def as_exported(given: Given, flags: Mapping[str, Any]) -> Given:
@@ -98,12 +103,6 @@ def _trusted(given: Given, merged: Given) -> Given:
     # One that the command line names is the user's own: what the folder has was not asked about.
     use_modules_of(folder, merged.environment, but=suites.modules(given.environment))
     return merged
-
-
-def modules_of(given: Given) -> set[str]:
-    """Returns the user's own modules that playing a run with these flags imports."""
-    flags = given.without("callbacks").everything()  # only training calls these
-    return {*suites.modules(given.environment), *plug_ins.modules(flags)}
 
 
 def use_modules_of(folder: Path, environment: EnvironmentConfig, but: Collection[str] = ()) -> None:
@@ -161,10 +160,14 @@ def _checked(flags: dict[str, Any], file: Path) -> Given:
         raise ConfigError([f"{file}: {problem}" for problem in error.problems]) from None
 
 
+def _named(typed: Given) -> set[str]:
+    return {*suites.modules(typed.environment), *plug_ins.modules(typed.everything())}
+
+
 def _check_trusted(typed: Given, given: Given) -> None:
     """Asks before modules are imported that the run names, and the command line does not."""
-    named = {*suites.modules(typed.environment), *plug_ins.modules(typed.everything())}
-    modules = sorted(modules_of(given) - named)
+    named = _named(typed)
+    modules = sorted(own_modules.names(given) - named)
     if not modules or given.evaluation.trust_level_module:
         return
     logdir = given["logdir"]

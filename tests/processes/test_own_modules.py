@@ -1,0 +1,144 @@
+"""A run's level is the file that it was trained with, not another one of the same name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from impala_tf.config import ConfigError, Given
+from impala_tf.logdir import Logdir
+from impala_tf.processes import own_modules, provenance, run_folder
+from impala_tf.processes.common import resolve
+from impala_tf.processes.trained_flags import as_trained
+
+NAME = "trains_a_level"
+LEVEL = f"{NAME}:make_level"
+TEXT = """
+import gymnasium
+
+def make_level():
+    return gymnasium.make("CartPole-v1", max_episode_steps={steps})
+"""
+ASKED = Given({"mode": "test", "trust_level_module": True})
+
+Enter = Callable[[Path], None]
+
+
+@pytest.fixture
+def enter(monkeypatch: pytest.MonkeyPatch) -> Enter:
+    """Goes to a folder, as a new process would start there."""
+    path = list(sys.path)
+
+    def go(folder: Path) -> None:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "path", list(path))
+        monkeypatch.delitem(sys.modules, NAME, raising=False)
+
+    return go
+
+
+@pytest.fixture
+def run(tmp_path: Path, enter: Enter) -> Path:
+    """A run that was trained on the level in the folder `one`; the one in `other` differs."""
+    for name, steps in (("one", 20), ("other", 30)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{NAME}.py").write_text(TEXT.format(steps=steps))
+    enter(tmp_path / "one")
+    logdir = tmp_path / "run"
+    logdir.mkdir()
+    config, spec = resolve(Given({"level_name": LEVEL, "logdir": str(logdir)}))
+    described = provenance.describe(config, spec, {}, 0, "CPU")
+    (logdir / "config.json").write_text(json.dumps(described))
+    return logdir
+
+
+def played(logdir: Path, **flags: object) -> int:
+    """Returns the longest episode of the level that --mode=test plays."""
+    return resolve(as_trained(ASKED.replace(logdir=str(logdir), **flags)))[1].time_limit
+
+
+def resume(logdir: Path) -> None:
+    """Checks what a run in the folder checks before it trains."""
+    config, spec = resolve(Given({"level_name": LEVEL, "logdir": str(logdir)}))
+    run_folder.check_same_run(config, spec, Logdir(logdir))
+
+
+def test_another_file_of_the_name_is_neither_played_nor_trained(
+    run: Path, tmp_path: Path, enter: Enter
+) -> None:
+    one, other = (tmp_path / name / f"{NAME}.py" for name in ("one", "other"))
+    for use in (played, resume):
+        enter(other.parent)
+        with pytest.raises(ConfigError) as caught:
+            use(run)
+        assert caught.value.problems == [
+            f"--logdir={run}: was trained with {one}, but the module {NAME} that is found here is"
+            f" {other}, which differs; start the command in {one.parent}, give another --logdir,"
+            f' or, to use the one found here, remove "modules" from {run}/config.json'
+        ]
+    enter(other.parent)
+    assert played(run, level_name=LEVEL) == 30  # the one that the user names
+
+
+def test_the_runs_own_file_is_found_from_any_folder(
+    run: Path, tmp_path: Path, enter: Enter
+) -> None:
+    enter(tmp_path)
+    assert played(run) == 20
+    enter(tmp_path / "one")
+    (tmp_path / "one" / f"{NAME}.py").write_text(TEXT.format(steps=25))
+    assert played(run) == 25
+    resume(run)
+
+
+def test_a_copy_is_not_another_file(run: Path, tmp_path: Path, enter: Enter) -> None:
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    enter(tmp_path / "copy")
+    assert played(run) == 20
+    resume(run)
+
+
+@pytest.mark.parametrize("why", ["not here", "old"])
+def test_runs_of_other_machines_and_of_older_versions_go_on(
+    run: Path, tmp_path: Path, enter: Enter, why: str
+) -> None:
+    if why == "not here":
+        (tmp_path / "one").rename(tmp_path / "elsewhere")
+    else:
+        described = json.loads((run / "config.json").read_text())
+        del described["modules"]
+        (run / "config.json").write_text(json.dumps(described))
+    enter(tmp_path / "other")
+    assert played(run) == 30
+    resume(run)
+
+
+def test_what_a_launch_copies_is_not_recorded() -> None:
+    """It lies beside the package, in a folder that is another one after each launch."""
+    assert own_modules.files(Given({"level_name": "tests.helpers.worlds:MaskedCartPole"})) == {}
+    assert own_modules.files(Given({"level_name": "CartPole-v1"})) == {}
+
+
+def test_the_files_of_packages_are_recorded(
+    tmp_path: Path, enter: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package" / "__init__.py").write_text("Torso = None")
+    (tmp_path / "own_package" / "levels.py").write_text(TEXT.format(steps=20))
+    enter(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    flags = {"level_name": "own_package.levels:make_level", "agent_name": "own_package:Torso"}
+    recorded = own_modules.files(Given(flags))
+    assert recorded == {
+        "own_package": str(tmp_path / "own_package" / "__init__.py"),
+        "own_package.levels": str(tmp_path / "own_package" / "levels.py"),
+    }
+    assert "own_package" not in sys.modules
+    enter(tmp_path.parent)
+    own_modules.look_where_recorded({"modules": recorded}, "run", recorded)
+    assert sys.path[-1] == str(tmp_path)
