@@ -67,6 +67,17 @@ def _trouble(seen: Look, name: str) -> str:
     return "; ".join(found + _notes(seen, name))
 
 
+def noted(answers: Answers) -> set[str]:
+    """Returns the names of learners that tell their user something, also if they have ended."""
+    looks = (each for each in answers.values() if isinstance(each, Look))
+    return {
+        f"learner-{rank}"
+        for seen in looks
+        for rank, status in seen.statuses.items()
+        if status.get("notes")
+    }
+
+
 def _notes(seen: Look, name: str) -> list[str]:
     """Returns what a learner's user must know."""
     return list(_status_of(seen, name).get("notes", []))

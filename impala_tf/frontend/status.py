@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from impala_tf.frontend.process_rows import (
     COLUMNS,
     Answers,
     end_reason,
+    noted,
     orphans,
     rows_of,
     steps_per_s,
@@ -248,11 +249,11 @@ def _counts(words: Counter[str]) -> str:
 
 
 def _rows(record: Record, answers: Answers, shown: Shown) -> list[list[str]]:
-    names = _names(record.plan, shown.targets)
+    names, telling = _names(record.plan, shown.targets), noted(answers)
     return [
         row
         for row in rows_of(record, answers)
-        if row[0] in names and not (shown.problems and _rank(row) > 0)
+        if row[0] in names and not (shown.problems and _rank(row, telling) > 0)
     ]
 
 
@@ -273,15 +274,23 @@ def _what_fits(record: Record, answers: Answers, console: Console, shown: Shown)
     fitting = lines // lines_of_a_row - 2  # the header, and the line below
     if len(rows) <= fitting + 1:
         return Group(Text(sums), _table_of(rows))
-    ordered = sorted(rows, key=_rank)
+    telling = noted(answers)
+    ordered = sorted(rows, key=lambda row: _rank(row, telling))
     first, rest = ordered[: max(fitting, 1)], ordered[max(fitting, 1) :]
     counts = _counts(Counter(row[2] for row in rest))
     return Group(Text(sums), _table_of(first), Text(f"... and {len(rest)} more: {counts}"))
 
 
-def _rank(row: Sequence[str]) -> int:
-    """Returns 0 for what somebody has to look at, and more for what is fine."""
+def _rank(row: Sequence[str], telling: Collection[str]) -> int:
+    """Returns 0 for what somebody has to look at, and more for what is fine.
+
+    Args:
+      row: of a process.
+      telling: the processes that tell their user something: the end of one does not settle it.
+    """
     name, _, state, *_, detail = row
+    if name in telling:
+        return 0
     if state in ("finished", "stopped"):
         return 3
     if state == "running" and not detail:
