@@ -137,6 +137,25 @@ def test_bash_can_read_what_skypilot_runs() -> None:
         subprocess.run(["bash", "-n"], input=task(SKYPILOT)[part], text=True, check=True)
 
 
+@pytest.mark.parametrize(
+    ("flags", "extras"),
+    [
+        ({}, "learner"),
+        ({"level_name": "procgen:coinrun"}, "learner,procgen"),
+        ({"level_name": "retro:Airstriker-Genesis-v0"}, "learner,retro"),
+        ({"level_name": "CartPole-v1,Ant-v5", "track": "wandb"}, "learner,worlds,wandb"),
+    ],
+)
+def test_machines_of_skypilot_install_what_the_run_needs(
+    flags: dict[str, str], extras: str
+) -> None:
+    """Every node ended because a package of its level was missing, on machines that cost money."""
+    setup = task(SKYPILOT.without("mirror").replace(**flags))["setup"]
+    assert f" -e '.[{extras}]'" in setup
+    assert ("libqt5gui5" in setup) == ("procgen" in extras)
+    subprocess.run(["bash", "-n"], input=setup, text=True, check=True)
+
+
 def test_only_a_run_with_a_mirror_can_be_recovered_on_other_machines() -> None:
     assert task(SKYPILOT)["resources"]["job_recovery"]["recover_on_exit_codes"] == [75]
     assert "sky jobs launch -n pong " in skypilot.render(SKYPILOT)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from impala_tf import config as configs
-from impala_tf.config import ConfigError, Given, user_commands
+from impala_tf.config import ConfigError, Given, extras, user_commands
 from impala_tf.config.engine_limits import pairs
 from impala_tf.frontend.engines.documents import label, yaml_text
 from impala_tf.frontend.engines.engine import OF_THE_LAUNCH, Hooks, read_record, write_record
@@ -33,6 +33,13 @@ set -e
 python=$(command -v python3.11 || command -v python3.12 || echo python3)
 "$python" -m venv .venv
 .venv/bin/python -m pip install -c impala_tf/constraints.txt -e '.[{extras}]'
+"""
+_PROCGEN = """\
+# EnvPool's games of Procgen load it.
+/sbin/ldconfig -p | grep -q libQt5Gui.so.5 || {
+  sudo apt-get update
+  sudo apt-get install -y libqt5gui5
+}
 """
 _HOROVOD = """\
 # Several learners average their gradients with it. It is compiled.
@@ -153,7 +160,8 @@ def _task(given: Given) -> dict[str, Any]:
         # A node that was told to leave says so; SkyPilot then starts all of them again.
         resources["job_recovery"] = {"max_restarts_on_errors": 3, "recover_on_exit_codes": [LEFT]}
     name, credentials = _name(given), credentials_of(given)
-    extras = "learner,mirror" if "://" in given["mirror"] else "learner"
+    needed = extras.of_run(given.everything())
+    packages = _SETUP.format(extras=",".join(["learner", *needed]))
     return {
         "name": name,
         "num_nodes": learners + actors,
@@ -163,7 +171,9 @@ def _task(given: Given) -> dict[str, Any]:
             f"~/{_CREDENTIALS}/{file}": user_commands.in_current_folder(credentials / file)
             for file in _FILES
         },
-        "setup": _SETUP.format(extras=extras) + (_HOROVOD if learners > 1 else ""),
+        "setup": packages
+        + (_PROCGEN if "procgen" in needed else "")
+        + (_HOROVOD if learners > 1 else ""),
         "run": _RUN.format(
             credentials=_CREDENTIALS,
             logdir=f"{_RUNS}/{name}",
