@@ -24,7 +24,7 @@ from tests.helpers.runs import PROJECT
 VERSION = "1.34"
 ROLES = ("learner", "actor")
 FLAGS: dict[str, Any] = {
-    "logdir": "runs/pong", "engine": "kubernetes", "level_name": "CartPole-v1",
+    "logdir": "/example/pong", "engine": "kubernetes", "level_name": "CartPole-v1",
     "algorithm": "impala", "envs_per_actor": 8, "seed": 3,
 }  # fmt: skip
 ONE = Given({**FLAGS, "kubernetes_actors": 3})
@@ -33,6 +33,7 @@ SEVERAL = Given(
      "kubernetes_actor_resources": "cpu=4,memory=4Gi", "kubernetes_storage_class": "nfs",
      "kubernetes_learner_resources": "cpu=8,memory=32Gi,nvidia.com/gpu=1"}
 )  # fmt: skip
+RUN = manifests.name_of(ONE)
 DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -52,7 +53,7 @@ def document(given: Given, kind: str, name: str) -> dict[str, Any]:
 
 
 def job(given: Given, role: str) -> dict[str, Any]:
-    return document(given, "Job", f"pong-{role}")["spec"]
+    return document(given, "Job", f"{RUN}-{role}")["spec"]
 
 
 def pod(given: Given, role: str) -> dict[str, Any]:
@@ -104,22 +105,22 @@ def test_every_object_matches_the_schema_of_kubernetes(flags, tmp_path):
 def test_all_objects_are_in_the_namespace_and_have_the_runs_label():
     for each in documents(SEVERAL):
         assert each["metadata"]["namespace"] == "team"
-        assert each["metadata"]["labels"]["impala-tf/run"] == "pong"
+        assert each["metadata"]["labels"]["impala-tf/run"] == RUN
     assert not any("namespace" in each["metadata"] for each in documents(ONE))
 
 
 @pytest.mark.parametrize("flags", [ONE, SEVERAL], ids=["one", "several"])
 def test_learners_have_the_names_that_all_pods_are_given(flags):
-    service = document(flags, "Service", "pong")["spec"]
+    service = document(flags, "Service", RUN)["spec"]
     assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"] is True
     assert fits(service["selector"], flags, "learner")
     assert not fits(service["selector"], flags, "actor")
-    assert pod(flags, "learner")["subdomain"] == "pong"
+    assert pod(flags, "learner")["subdomain"] == RUN
     (port,) = service["ports"]
     (listens,) = container(flags, "learner")["ports"]
     assert port["targetPort"] == listens["name"] and port["port"] == listens["containerPort"]
     size = job(flags, "learner")["completions"]
-    names = [f"pong-learner-{index}.pong:{port['port']}" for index in range(size)]
+    names = [f"{RUN}-learner-{index}.{RUN}:{port['port']}" for index in range(size)]
     for role in ROLES:
         assert given_to(flags, role, 0)["learner_hosts"].split(",") == names
 
@@ -153,16 +154,29 @@ def test_no_flag_changes_on_its_way_to_a_pod(text, role):
 @example("a" * 64)
 @example("PongNoFrameskip-v4-ShallowConvNetAgent-impala-1")
 def test_any_logdir_gives_names_that_dns_takes(name):
-    run = label(name)
-    assert DNS_LABEL.fullmatch(run)
-    for role in ROLES:
-        assert DNS_LABEL.fullmatch(f"{run}-{role}-99999"), "the host name of a pod"
+    for run in (label(name), label(name, of=f"/runs/{name}")):
+        assert DNS_LABEL.fullmatch(run)
+        for role in ROLES:
+            assert DNS_LABEL.fullmatch(f"{run}-{role}-99999"), "the host name of a pod"
 
 
 def test_names_that_look_alike_stay_different():
     alike = ("Pong 3", "pong-3", "pong_3", "PONG-3", "pong--3 ")
     assert len({label(name) for name in alike}) == len(alike)
     assert label("pong-3") == "pong-3"
+
+
+def test_runs_in_folders_of_one_name_have_objects_of_their_own(tmp_path):
+    """The second run replaced the first, and went on with its checkpoints."""
+    one, other = (
+        {
+            each["metadata"]["name"]
+            for each in documents(SEVERAL.replace(logdir=str(tmp_path / folder / "pong")))
+        }
+        for folder in ("one", "other")
+    )
+    assert not one & other
+    assert all(name.startswith("pong-") for name in one | other)
 
 
 def test_learner_and_actors_belong_to_the_same_run():
@@ -203,12 +217,12 @@ def test_an_actor_does_not_wait_for_ever_for_learners_that_failed():
 
 @pytest.mark.parametrize("flags", [ONE, SEVERAL], ids=["one", "several"])
 def test_only_this_runs_pods_can_reach_the_learners(flags):
-    closed = document(flags, "NetworkPolicy", "pong-closed")["spec"]
+    closed = document(flags, "NetworkPolicy", f"{RUN}-closed")["spec"]
     selector = closed["podSelector"]["matchLabels"]
-    assert selector == {"impala-tf/run": "pong"}
+    assert selector == {"impala-tf/run": RUN}
     assert all(fits(selector, flags, role) for role in ROLES)
     assert closed["policyTypes"] == ["Ingress"] and "ingress" not in closed
-    opened = document(flags, "NetworkPolicy", "pong-actors")["spec"]
+    opened = document(flags, "NetworkPolicy", f"{RUN}-actors")["spec"]
     (rule,) = opened["ingress"]
     (source,) = rule["from"]
     to, of = opened["podSelector"]["matchLabels"], source["podSelector"]["matchLabels"]
@@ -220,7 +234,7 @@ def test_only_this_runs_pods_can_reach_the_learners(flags):
     policies = [each for each in documents(flags) if each["kind"] == "NetworkPolicy"]
     assert len(policies) == (2 if flags is ONE else 3), "several learners also reach each other"
     if flags is SEVERAL:
-        between = document(flags, "NetworkPolicy", "pong-learners")["spec"]
+        between = document(flags, "NetworkPolicy", f"{RUN}-learners")["spec"]
         (rule,) = between["ingress"]
         assert rule["from"] == [{"podSelector": between["podSelector"]}]
         assert fits(between["podSelector"]["matchLabels"], flags, "learner")
@@ -268,7 +282,7 @@ def test_each_role_gets_only_its_own_credentials(role, files, tmp_path):
     assert secret["stringData"].keys() == {*files}
     volumes = {volume["name"]: volume for volume in pod(ONE, role)["volumes"]}
     secrets = [v["secret"]["secretName"] for v in volumes.values() if "secret" in v]
-    assert secrets == [secret["metadata"]["name"]] == [f"pong-{role}"]
+    assert secrets == [secret["metadata"]["name"]] == [f"{RUN}-{role}"]
     (copies,) = pod(ONE, role)["initContainers"]
     mounts = {mount["name"]: mount["mountPath"] for mount in copies["volumeMounts"]}
     assert copies["command"] == [
@@ -289,10 +303,10 @@ def test_only_learners_have_the_volume_and_their_logdir_is_on_it():
     }
     assert Path(given_to(ONE, "learner", 0)["logdir"]).parent == Path(paths["runs"])
     for flags, modes in ((ONE, ["ReadWriteOnce"]), (SEVERAL, ["ReadWriteMany"])):
-        claim = document(flags, "PersistentVolumeClaim", "pong")
+        claim = document(flags, "PersistentVolumeClaim", RUN)
         assert claim["spec"]["accessModes"] == modes
         volumes = {volume["name"]: volume for volume in pod(flags, "learner")["volumes"]}
-        assert volumes["runs"]["persistentVolumeClaim"] == {"claimName": "pong"}
+        assert volumes["runs"]["persistentVolumeClaim"] == {"claimName": RUN}
         of_actors = {volume["name"]: volume for volume in pod(flags, "actor")["volumes"]}
         assert "emptyDir" in of_actors["runs"]
     flags = ONE.replace(kubernetes_claim="shared")

@@ -15,7 +15,7 @@ import yaml
 
 from impala_tf.config import ConfigError, Given
 from impala_tf.frontend import join
-from impala_tf.frontend.engines import kubernetes
+from impala_tf.frontend.engines import kubernetes, kubernetes_manifests
 from tests.helpers.ports import free_port
 from tests.helpers.runs import PROJECT, Run, status
 
@@ -29,7 +29,7 @@ def arguments(text: str, role: str, folder: Path) -> list[str]:
     (container,) = job["spec"]["template"]["spec"]["containers"]
     words = [re.sub(r"=/(runs|credentials)", rf"={folder}/{role}/\1", word) for word in
              container["args"]]  # fmt: skip
-    return [re.sub(r"p-learner-\d+\.p:", "127.0.0.1:", word) for word in words]
+    return [re.sub(r"p-\w+-learner-\d+\.p-\w+:", "127.0.0.1:", word) for word in words]
 
 
 def health(temporary: Path) -> str:
@@ -49,11 +49,12 @@ def test_pods_find_each_other_are_healthy_and_leave_when_they_are_drained(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
     """They share no disk, and all that they know of each other is the learner's name."""
-    text = kubernetes.render(Given(
+    flags = Given(
         {"engine": "kubernetes", "logdir": "p", "level_name": "CartPole-v1", "algorithm": "appo",
          "envs_per_actor": 8, "join_port": free_port(), "metrics_interval_s": 1.0,
          "kubernetes_actor_resources": "cpu=2,memory=1Gi", "total_environment_frames": 10**8}
-    ))  # fmt: skip
+    )  # fmt: skip
+    text = kubernetes.render(flags)
     folders = [str(tmp_path / role / "credentials") for role in ("learner", "actor")]
     credentials = [sys.executable, str(PROJECT / "docker" / "credentials.py"), *folders]
     subprocess.run(credentials, check=True, env={**os.environ, "PYTHONPATH": str(PROJECT)})
@@ -64,7 +65,7 @@ def test_pods_find_each_other_are_healthy_and_leave_when_they_are_drained(
         variables = {"JOB_COMPLETION_INDEX": "0", "TMPDIR": str(temporary)}
         words = arguments(text, role, tmp_path)
         pods[role] = start(*words, environment=variables, script=[ENTRY])
-    logdir = tmp_path / "learner" / "runs" / "p"
+    logdir = tmp_path / "learner" / "runs" / kubernetes_manifests.name_of(flags)
     pods["learner"].wait_until(lambda: status(logdir).get("environment_frames", 0) > 2000)
     for role, pod in pods.items():
         assert health(tmp_path / role / "tmp") == "healthy"

@@ -26,8 +26,9 @@ FLAGS: dict[str, Any] = {
     "algorithm": "appo", "envs_per_actor": 32,
 }  # fmt: skip
 KUBERNETES = Given(
-    {**FLAGS, "engine": "kubernetes", "kubernetes_learners": 2, "kubernetes_actors": 3,
-     "kubernetes_namespace": "team", "kubernetes_actor_resources": "cpu=4,memory=4Gi",
+    {**FLAGS, "logdir": "/example/pong", "engine": "kubernetes",
+     "kubernetes_learners": 2, "kubernetes_actors": 3, "kubernetes_namespace": "team",
+     "kubernetes_actor_resources": "cpu=4,memory=4Gi",
      "kubernetes_learner_resources": "cpu=8,memory=32Gi,nvidia.com/gpu=1",
      "kubernetes_learner_image": "registry.example/learner:1", "kubernetes_storage_class": "nfs"}
 )  # fmt: skip

@@ -13,6 +13,7 @@ import yaml
 from impala_tf.config import ConfigError, Given
 from impala_tf.frontend import main as launcher
 from impala_tf.frontend.engines import kubernetes
+from impala_tf.frontend.engines import kubernetes_manifests as manifests
 from impala_tf.frontend.errors import ClusterError
 from impala_tf.machine.certificates import create
 
@@ -70,6 +71,11 @@ def flags(tmp_path: Path, **more: Any) -> Given:
     )  # fmt: skip
 
 
+def name(tmp_path: Path) -> str:
+    """What the run's objects are called."""
+    return manifests.name_of(flags(tmp_path))
+
+
 def submitted(tmp_path: Path, kubectl: Kubectl) -> str:
     assert kubernetes.submit(flags(tmp_path)) == 0
     (kubectl.folder / "calls").unlink()
@@ -82,7 +88,7 @@ def test_a_run_is_checked_by_the_server_before_anything_of_it_is_applied(
     given = flags(tmp_path)
     assert kubernetes.submit(given) == 0
     out = capsys.readouterr().out
-    assert "the run is pong in Kubernetes" in out
+    assert f"the run is {name(tmp_path)} in Kubernetes" in out
     assert "status" in out and "logs learner-0" in out and "stop" in out
     calls = kubectl.calls()
     assert all(call.startswith("--namespace=team ") for call in calls)
@@ -91,8 +97,9 @@ def test_a_run_is_checked_by_the_server_before_anything_of_it_is_applied(
     assert f"-f={tmp_path / 'pong' / 'kubernetes.yaml'}" in applies[-1], "the Jobs come last"
     assert (tmp_path / "pong" / "kubernetes.yaml").read_text() == kubernetes.render(given)
     secrets = [json.loads(line) for line in (kubectl.folder / "applied").read_text().splitlines()]
-    assert [each["metadata"]["name"] for each in secrets[:2]] == ["pong-learner", "pong-actor"]
-    keys = [name for name in secrets[1]["stringData"] if name.endswith(".key")]
+    names = [each["metadata"]["name"] for each in secrets[:2]]
+    assert names == [f"{name(tmp_path)}-{role}" for role in ("learner", "actor")]
+    keys = [file for file in secrets[1]["stringData"] if file.endswith(".key")]
     assert keys == ["actor.key"], "a machine of actors must not be able to play a learner"
     ours = tmp_path / "pong" / "credentials" / "actor.key"
     assert secrets[1]["stringData"]["actor.key"] == ours.read_text()
@@ -132,8 +139,26 @@ def test_a_finished_run_goes_on_with_new_jobs_and_the_same_certificates(
     verbs = [call.split()[1] for call in kubectl.calls()]
     assert verbs.index("delete") < verbs.index("apply")
     (delete,) = (call for call in kubectl.calls() if " delete " in call)
-    assert "delete jobs --selector=impala-tf/run=pong --cascade=foreground --wait=true" in delete
+    selector = f"--selector=impala-tf/run={name(tmp_path)}"
+    assert f"delete jobs {selector} --cascade=foreground --wait=true" in delete
     assert (tmp_path / "pong" / "credentials" / "ca.pem").read_text() == before
+
+
+def test_a_run_keeps_the_name_that_it_was_submitted_with(
+    kubectl: Kubectl, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Earlier versions took the folder's name alone, and the run's volume has that name."""
+    logdir = tmp_path / "pong"
+    logdir.mkdir()
+    record = {"job": "pong", "namespace": "team", "logdir": "/runs/pong", "actors_per_pod": 4}
+    (logdir / "kubernetes.json").write_text(json.dumps(record))
+    assert kubernetes.submit(flags(tmp_path)) == 0
+    assert "the run is pong in Kubernetes" in capsys.readouterr().out
+    assert "claimName: pong\n" in (logdir / "kubernetes.yaml").read_text()
+    assert json.loads((logdir / "kubernetes.json").read_text())["job"] == "pong"
+    kubectl.answers("get", "job.batch/pong-learner\n")
+    assert launcher.main(["stop", f"--logdir={logdir}"]) == 0
+    assert "delete jobs --selector=impala-tf/run=pong " in kubectl.calls()[-1]
 
 
 def test_status_shows_what_kubernetes_says_and_the_frames(
@@ -150,7 +175,7 @@ def test_status_shows_what_kubernetes_says_and_the_frames(
     assert "training: 20,160 of 40,000 frames" in out
     assert launcher.main(["status", logdir, "--problems"]) == 2
     assert "status --problems: only for runs over SSH" in capsys.readouterr().err
-    assert kubectl.calls()[-1].endswith("-c=learner -- cat /runs/pong/status.json")
+    assert kubectl.calls()[-1].endswith(f"-c=learner -- cat /runs/{name(tmp_path)}/status.json")
     kubectl.answers("get", "")
     assert launcher.main(["status", logdir]) == 0
     assert "no Jobs in Kubernetes any more" in capsys.readouterr().out
@@ -167,16 +192,16 @@ def test_a_pod_that_has_just_started_has_no_frames_yet(
 
 
 @pytest.mark.parametrize(
-    ("name", "role", "index"), [("learner-1", "learner", 1), ("actor-9", "actor", 2)]
+    ("process", "role", "index"), [("learner-1", "learner", 1), ("actor-9", "actor", 2)]
 )
 def test_logs_are_those_of_the_pod_that_has_the_process(
-    kubectl: Kubectl, tmp_path: Path, name: str, role: str, index: int
+    kubectl: Kubectl, tmp_path: Path, process: str, role: str, index: int
 ) -> None:
     """Each pod has four actors."""
     logdir = submitted(tmp_path, kubectl)
-    assert launcher.main(["logs", name, "-f", logdir]) == 0
+    assert launcher.main(["logs", process, "-f", logdir]) == 0
     (call,) = kubectl.calls()
-    assert f"app.kubernetes.io/name={role},impala-tf/run=pong," in call
+    assert f"app.kubernetes.io/name={role},impala-tf/run={name(tmp_path)}," in call
     assert f"batch.kubernetes.io/job-completion-index={index} -c={role} " in call
     assert call.endswith(" -f")
 

@@ -31,15 +31,19 @@ def yaml_text(document: Mapping[str, Any]) -> str:
     return str(yaml.dump(document, Dumper=Dumper, sort_keys=False, width=2**20))
 
 
-def label(text: str) -> str:
+def label(text: str, of: str = "") -> str:
     """Returns a DNS label (RFC 1035) of at most 40 characters for a name.
 
     A name that is one stays as it is. Others get a hash of themselves, so that names that look
     alike do not become the same.
+
+    Args:
+      text: the name.
+      of: what the label gets a hash of in any case, such as a folder's whole path; '': nothing.
     """
-    if _FITS.fullmatch(text):
+    if not of and _FITS.fullmatch(text):
         return text
-    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    mark = hashlib.sha256((of or text).encode("utf-8", "surrogatepass")).hexdigest()[:6]
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower())[: _LONGEST - 7].strip("-")
     if not readable[:1].isalpha():
         readable = f"run-{readable}"[: _LONGEST - 7].strip("-")

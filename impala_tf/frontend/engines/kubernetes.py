@@ -24,7 +24,7 @@ from impala_tf.frontend.errors import ClusterError
 from impala_tf.logdir import write_atomically
 from impala_tf.machine import certificates
 
-_NAME, _TEXT = "kubernetes", "kubernetes.yaml"
+_TEXT = "kubernetes.yaml"
 _COMMAND_S = 240.0
 """Longer than pods have to stop (`kubernetes_manifests`)."""
 _TAIL_LINES = "200"
@@ -89,7 +89,7 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
         certificates.renew(credentials)
         secrets = [manifests.secret(given, role, credentials) for role in manifests.FILES]
         write_atomically(logdir / _TEXT, text)
-        write_record(logdir, _NAME, record)
+        write_record(logdir, manifests.ENGINE, record)
     except OSError as error:
         raise ConfigError(f"{error.filename or logdir}: {error.strerror}") from None
     # A finished Job cannot start again: this is a new one. The volume has the checkpoints.
@@ -102,7 +102,7 @@ def submit(given: Given, hooks: Hooks | None = None) -> int:
 
 def find(logdir: str | Path | None) -> Job | None:
     """Returns the run that was submitted with a logdir; see `engine.Engine`."""
-    return read_record(logdir, _NAME, _job_of)
+    return read_record(logdir, manifests.ENGINE, _job_of)
 
 
 def _job_of(logdir: Path, record: Any) -> Job:

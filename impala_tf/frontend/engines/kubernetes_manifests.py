@@ -13,12 +13,13 @@ from impala_tf import config as configs
 from impala_tf.config import Given
 from impala_tf.config.engine_limits import pairs
 from impala_tf.frontend.engines.documents import label
-from impala_tf.frontend.engines.engine import OF_THE_LAUNCH
+from impala_tf.frontend.engines.engine import OF_THE_LAUNCH, read_record
 from impala_tf.frontend.join import LEFT
 from impala_tf.frontend.plan import sizes
 from impala_tf.machine import certificates
 from impala_tf.machine.supervision import UNUSABLE_INPUT
 
+ENGINE = "kubernetes"
 RUN_LABEL, ROLE_LABEL = "impala-tf/run", "app.kubernetes.io/name"
 FILES = {"learner": certificates.LEARNER_FILES, "actor": certificates.ACTOR_FILES}
 """{role: the files of its Secret}."""
@@ -48,8 +49,15 @@ Object = dict[str, Any]
 
 
 def name_of(given: Given) -> str:
-    """Returns what the run's objects are called."""
-    return label(Path(given["logdir"]).absolute().name)
+    """Returns what the run's objects are called.
+
+    That is the name that the run of the logdir was submitted with, if it was: its volume has it,
+    and earlier versions left out the hash of the path, which tells folders of one name apart.
+    """
+    logdir = Path(given["logdir"])
+    if recorded := read_record(logdir, ENGINE, lambda _, record: str(record["job"])):
+        return recorded
+    return label(logdir.absolute().name, of=str(logdir.resolve()))
 
 
 def logdir_there(given: Given) -> str:
