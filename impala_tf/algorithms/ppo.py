@@ -11,7 +11,7 @@ from impala_tf.algorithms import appo
 from impala_tf.config import LossConfig
 from impala_tf.config.algorithms import POLICY_FLAGS, Algorithm
 from impala_tf.lazy import tf
-from impala_tf.learner import vtrace
+from impala_tf.learner import device, vtrace
 from impala_tf.learner.transitions import (
     BatchUses,
     Estimates,
@@ -72,6 +72,7 @@ class Epochs(BatchUses):
         if batch is None:
             yield from [(None, learners)] * (self._epochs * self._minibatches)
             return
+        batch = device.put(batch)  # once: every minibatch takes its rows from all of it
         whole = Minibatch(batch, self._prepare(batch))
         for _ in range(self._epochs):
             order = self._rng.permutation(len(batch.parameter_version))

@@ -14,6 +14,7 @@ from impala_tf.algorithms.appo import Ring
 from impala_tf.algorithms.impala import Repeated
 from impala_tf.algorithms.ppo import Epochs
 from impala_tf.config import algorithm
+from impala_tf.learner import device
 from impala_tf.learner.transitions import BatchUses
 from impala_tf.types import Unroll
 from tests.helpers.samples import resolved_config, vector_spec
@@ -111,6 +112,24 @@ def test_ppo_prepares_once_per_batch_and_a_learner_without_one_takes_all_steps()
     assert len(list(uses.arrival(batch(1), 2))) == 6
     assert len(calls) == 1
     assert list(uses.arrival(None, 1)) == [(None, 1)] * 6
+
+
+@pytest.mark.parametrize("uses", [Epochs(lambda unrolls: (), 2, 3, seed=1), Ring(2, 3)])
+def test_a_batch_is_copied_to_a_gpu_once(uses: BatchUses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every minibatch of ppo copied the whole batch again."""
+    arrived, there = batch(1), batch(2)
+    copied: list[Unroll] = []
+
+    def put(nest: Unroll) -> Unroll:
+        copied.append(nest)
+        return there
+
+    monkeypatch.setattr(device, "put", put)
+    for each, _ in uses.arrival(arrived, 1):
+        assert each is not None and min(each.unrolls.parameter_version) >= 200
+    assert len(copied) == 1 and copied[0] is arrived
+    assert list(uses.arrival(None, 1))[0] == (None, 1)
+    assert len(copied) == 1
 
 
 @pytest.mark.parametrize(
