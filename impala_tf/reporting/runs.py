@@ -17,6 +17,7 @@ from impala_tf.environments import suites
 from impala_tf.logdir import Logdir, no_run
 from impala_tf.monitoring.returns import Kind, Point, csv_rows, of_rows
 from impala_tf.processes import provenance
+from impala_tf.reporting import launches
 
 UNKNOWN = "not recorded"
 
@@ -57,6 +58,7 @@ class Run:
       evaluation: what --eval_every has found, of several levels the mean (of normalised returns if
         each level has them); without rows if nothing.
       played: what its games were played on, how many and how; '' if nothing.
+      launched: how many learners, actors and machines it had; '' if it had one machine.
     """
 
     logdir: Path
@@ -78,6 +80,7 @@ class Run:
     actor_memory_mb: float | None
     evaluation: Curve = _EMPTY
     played: str = ""
+    launched: str = ""
 
     @property
     def seed(self) -> int:
@@ -198,12 +201,18 @@ def read(path: Path) -> Run:
             actor_memory_mb=_maximum(rows, "actor_memory_mb"),
             evaluation=_evaluation(evaluations),
             played=_played(evaluations),
+            launched=_launched(logdir, flags["learner_hosts"] or "", status),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{path}: config.json, metrics.csv, metrics-levels.csv or evaluation.csv is not a"
             f" run's: {error!r}"
         ) from None
+
+
+def _launched(logdir: Logdir, learner_hosts: str, status: Mapping[str, Any]) -> str:
+    others = (_status(logdir.status(number)) for number in range(1, len(split(learner_hosts))))
+    return launches.size(logdir.path, learner_hosts, [*filter(None, (status, *others))])
 
 
 def _machines(described: Mapping[str, Any]) -> str:
