@@ -94,6 +94,12 @@ def install_extra(extra: str) -> str:
     return install("-e", f"{in_current_folder(PROJECT)}[{extra}]")
 
 
+def install_horovod(python: Path) -> str:
+    """Returns the command that installs Horovod, which is compiled, for an interpreter."""
+    script = PROJECT / "impala_tf" / "frontend" / "install_horovod.sh"
+    return shlex.join(["sh", *map(in_current_folder, (script, python))])
+
+
 def set_up() -> str:
     """Returns the command that makes the virtual environment with all packages."""
     folder = in_current_folder(PROJECT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import shlex
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -306,8 +305,7 @@ class Installer:
 def _by_hand(node: NodeSpec, wrong: Sequence[str]) -> str:
     """Returns how the user installs what `packages.wrong` names for an interpreter of theirs."""
     if node.is_local and all(line.startswith("horovod ") for line in wrong):
-        paths = (Path(__file__).parent / "install_horovod.sh", Path(node.python))
-        return f"run {shlex.join(['sh', *map(user_commands.in_current_folder, paths)])}"
+        return f"run {user_commands.install_horovod(Path(node.python))}"
     other = "" if node.is_local else ", or leave the column python empty"
     return f"install the versions that {project.CONSTRAINTS} pins{other}"
 
