@@ -1,10 +1,10 @@
-"""What flows from environment to learner, field by field, and which step an action belongs to.
+"""The data that flows from environment to learner, and which step each field belongs to.
 
 Time. Index ``t`` is one decision. At ``t`` the agent sees ``EnvOutput[t]`` and answers with
-``AgentOutput[t]``; the environment answers that with ``EnvOutput[t + 1]``. So ``reward[t]``,
+``AgentOutput[t]``; the environment responds with ``EnvOutput[t + 1]``. So ``reward[t]``,
 ``terminated[t]`` and ``truncated[t]`` are consequences of ``action[t - 1]``, and ``last_action[t]``
 is that action. An unroll holds ``EnvOutput[0..T]`` and ``AgentOutput[0..T - 1]``: its last
-observation only bootstraps, and is also the first observation of the next unroll.
+observation is used only for bootstrapping, and is also the first observation of the next unroll.
 
 Episode ends follow Gymnasium's NEXT_STEP autoreset. The final observation of an episode is inside
 the unroll, with ``terminated`` or ``truncated`` set. The environment ignores the action after it.
@@ -16,11 +16,11 @@ A life lost on Atari ends an episode for learning but not the game: ``terminated
 and there is no ``autoreset`` step.
 
 Shapes: ``T`` unroll_length, ``B`` batch_size, ``N`` environments of one actor, ``A`` actions,
-``P`` parameters of a policy (A logits, if there is one choice of A), ``K`` stacked frames. Arrays
-travel batch-major (``[N, T, ...]``), because each entry of the queue is one unroll; the learner's
-graph makes them time-major (``[T, B, ...]``), as in the paper.
+``P`` parameters of a policy (A logits, if the action is one choice of A), ``K`` stacked frames.
+Arrays are sent batch-major (``[N, T, ...]``), because each entry of the queue is one unroll; the
+learner's graph makes them time-major (``[T, B, ...]``), as in the paper.
 
-Parameters have one version everywhere, ``parameter_version``: how many learner updates made them.
+Parameters are identified by ``parameter_version``, the number of learner updates they result from.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Kind = Literal["atari", "procgen", "image", "vector"]
 
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
-    """What an array is, without its values."""
+    """The shape and dtype of an array."""
 
     shape: tuple[int, ...]
     dtype: str  # NumPy's name
@@ -49,31 +49,31 @@ class EnvOutput(NamedTuple):
 
     reward: Array  # float32 [...]: unclipped reward of action t - 1; 0 where autoreset
     terminated: Array  # bool [...]: an episode ended here: nothing to bootstrap from
-    truncated: Array  # bool [...]: an episode was cut here, its observation still bootstraps
+    truncated: Array  # bool [...]: an episode was cut here; bootstrap from its observation
     autoreset: Array  # bool [...]: action t - 1 was ignored, a new episode begins here
     episode_start: Array  # bool [...]: recurrent cores reset before this step
-    observation: Nest  # an array of each part of EnvironmentSpec.observation; see observations.py
-    last_action: Array  # as `action` below: action t - 1; 0 at the first step of a run
+    observation: Nest  # one array per part of EnvironmentSpec.observation; see observations.py
+    last_action: Array  # action t - 1, like `AgentOutput.action`; 0 at the first step of a run
 
 
 class AgentOutput(NamedTuple):
-    """What the agent answers at step t. Leading dimensions: [N], [N, T] or [T, B]."""
+    """The agent's answer at step t. Leading dimensions: [N], [N, T] or [T, B]."""
 
     action: Array  # int32 or float32 [..., *ActionSpec.shape]
     policy_logits: Array  # float32 [..., P]: of the policy that chose `action`; or Q(x, .)
 
 
 class NetworkOutput(NamedTuple):
-    """What the network computes for a step. Leading dimensions: [N] or [T + 1, B]."""
+    """The network's outputs for a step. Leading dimensions: [N] or [T + 1, B]."""
 
-    policy_logits: Array  # float32 [..., P]: what makes a policy, or Q(x, .)
-    baseline: Array  # float32 [..., levels]: the value estimate V(x_t) if that level is played
+    policy_logits: Array  # float32 [..., P]: parameters of the policy, or Q(x, .)
+    baseline: Array  # float32 [..., levels]: the value estimate V(x_t) on each level
 
 
 class Unroll(NamedTuple):
     """T decisions of N environments, as an actor sends them; batched to [B, ...] by the learner."""
 
-    parameter_version: Array  # int64 [N]: of the parameters that acted
+    parameter_version: Array  # int64 [N]: of the parameters that chose the actions
     core_state: Nest  # float32 [N, ...]: core state before step 0; () for a feed-forward core
     env_outputs: EnvOutput  # [N, T + 1, ...], observations packed as in observations.py
     agent_outputs: AgentOutput  # [N, T, ...]
@@ -82,10 +82,10 @@ class Unroll(NamedTuple):
 
 
 class ActorGradient(NamedTuple):
-    """What an actor of a3c sends: the gradient of the loss of its unrolls. All are [1, ...]."""
+    """What an actor of a3c sends: the gradient of its unrolls' loss. All arrays are [1, ...]."""
 
-    parameter_version: Array  # int64 [1]: of the parameters that acted
-    gradients: Nest  # float32 [1, ...] of each trainable variable of the agent, a tuple
+    parameter_version: Array  # int64 [1]: of the parameters that chose the actions
+    gradients: Nest  # a tuple, float32 [1, ...] for each trainable variable of the agent
     stats: Array  # float32 [1, S]: the fields of learner.policy.PolicyStats
 
 
@@ -95,37 +95,37 @@ Sent = Unroll | ActorGradient
 
 @dataclasses.dataclass(frozen=True)
 class ObservationSpec:
-    """An observation, or one part of it, as the agent sees it."""
+    """The specification of an observation, or of one part of it, as the agent sees it."""
 
     kind: Literal["image", "vector", "text"]
     shape: tuple[int, ...]  # (H, W, C), (D,) or (words,)
 
     @property
     def dtype(self) -> str:
-        """Of images uint8, of vectors float32, of texts int32: hashed words, 0 after the last."""
+        """Images are uint8, vectors float32, texts int32: hashed words, padded with 0."""
         return {"image": "uint8", "vector": "float32", "text": "int32"}[self.kind]
 
 
 @dataclasses.dataclass(frozen=True)
 class ActionSpec:
-    """What an agent decides at each step.
+    """The specification of an action.
 
-    discrete: one of A. multi_discrete: several choices at once. continuous: numbers, -1 and 1 being
-    the bounds of the environment's own actions (or its own units, if it has no bounds).
+    discrete: one of A. multi_discrete: several choices at once. continuous: numbers that are scaled
+    so that -1 and 1 are the environment's bounds (or in the environment's units, if unbounded).
     """
 
     kind: Literal["discrete", "multi_discrete", "continuous"]
-    sizes: tuple[int, ...]  # (A,); the number of options of each choice; (how many numbers,)
+    sizes: tuple[int, ...]  # (A,); the number of options of each choice; (count of numbers,)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one action."""
+        """The shape of one action."""
         shapes = {"discrete": (), "multi_discrete": (len(self.sizes),), "continuous": self.sizes}
         return shapes[self.kind]
 
     @property
     def dtype(self) -> str:
-        """Of an action."""
+        """The dtype of an action, by NumPy's name."""
         return "float32" if self.kind == "continuous" else "int32"
 
     def __str__(self) -> str:
@@ -139,14 +139,14 @@ class EnvironmentSpec(NamedTuple):
     """A level's interface, known before any process starts."""
 
     level_name: str
-    kind: Kind  # picks the default agent and the default flags
-    observation: ObservationSpec | dict[str, ObservationSpec]  # by part, if it has several
+    kind: Kind  # selects the default agent and the default flags
+    observation: ObservationSpec | dict[str, ObservationSpec]  # by part, if there are several
     actions: ActionSpec
     stacked_frames: int  # K: channels are the K newest frames; 0: no stack
     frames_per_step: int  # environment frames per agent step
     protocol: str  # one line to print next to every score
     tasks: tuple[str, ...] = ()  # the levels, if one agent learns several
-    time_limit: int = 0  # agent steps of an episode; 0: none, unknown, or one of each level
+    time_limit: int = 0  # agent steps per episode; 0: none, unknown, or different for each level
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -155,21 +155,21 @@ class EnvironmentSpec(NamedTuple):
 
 
 class ActorReport(NamedTuple):
-    """What an actor tells about the time since its last unroll. Waits for the learner count.
+    """An actor's statistics since its last unroll. The time includes waits for the learner.
 
     The last two fields are filled in where unrolls are sent.
     """
 
     agent_steps_per_s: float = 0.0
-    environment_fraction: float = 0.0  # of its time, in the environments
-    inference_fraction: float = 0.0  # of its time, choosing actions
+    environment_fraction: float = 0.0  # of its time, spent in the environments
+    inference_fraction: float = 0.0  # of its time, spent choosing actions
     environment_restarts: int = 0  # since its process started
-    push_wait_fraction: float = 0.0  # of its time, waiting for the learner
+    push_wait_fraction: float = 0.0  # of its time, spent waiting for the learner
     memory_mb: float = 0.0  # its peak so far, in MiB; 0: unknown
 
 
 class Progress(NamedTuple):
-    """Where the training of a run is, over all learners."""
+    """The training progress of a run, over all learners."""
 
     agent_steps: int
     environment_frames: int
@@ -180,10 +180,10 @@ class Progress(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """A finished whole game."""
+    """A completed game, with all its lives."""
 
     episode_return: float  # sum of unclipped rewards
     episode_length: int  # agent steps
-    environment: int = 0  # which of an actor's environments
+    environment: int = 0  # index among the actor's environments
     level: int = 0  # index in EnvironmentSpec.levels
-    info: tuple[float | None, ...] = ()  # a number for each of --info_metrics; None: it had none
+    info: tuple[float | None, ...] = ()  # a number for each of --info_metrics; None: not given
