@@ -1,4 +1,4 @@
-"""How an actor gets its actions: from a network of its own, or from its learner's."""
+"""How an actor chooses actions: with its own network, or by asking its learner."""
 
 from __future__ import annotations
 
@@ -16,62 +16,62 @@ from impala_tf.environments.observations import layout_of
 from impala_tf.transport import NestCodec
 from impala_tf.types import AgentOutput, ArraySpec, EnvironmentSpec, EnvOutput, Nest
 
-# How often an actor of a synchronous run asks for new parameters.
-_POLL_S = 0.01
-_MOST = 10.0  # times the patience
-_WAITS = 5  # from which it knows how long updates take
+_POLL_S = 0.01  # between requests for new parameters in a synchronous run
+_MOST = 10.0  # the longest wait, as a multiple of the patience
+_WAITS = 5  # how many recent waits give the usual duration of an update
 
 FetchParameters = Callable[[int], tuple[int, list[Any]] | None]
-"""Takes the version at hand, -1 if there is none. Returns the newest version and its arrays in the
-agent's variable order, or None if that is at hand. See `ActorClient.fetch_parameters`."""
+"""Takes the version that the actor has, -1 if none. Returns the newest version and its arrays in
+the agent's variable order, or None if the actor has that version already. See
+`ActorClient.fetch_parameters`."""
 Infer = Callable[[int, Sequence[bytes], int], tuple[int, Sequence[bytes]]]
-"""Takes N, an encoded question, and the version that must not answer, -1 for none. Returns the
-version that answered, and its encoded answer. See `ActorClient.infer`."""
+"""Takes N, an encoded question, and a version that is too old to answer it, -1 for none. Returns
+the version that answered, and the encoded answer. See `ActorClient.infer`."""
 
 
 class Acting(abc.ABC):
-    """Answers the steps of N environments.
+    """Chooses actions for N environments.
 
     Attributes:
-      parameter_version: the oldest version that has answered in this unroll; -1 before the first.
+      parameter_version: the oldest version that chose actions of this unroll; -1 before the first.
     """
 
     parameter_version = -1
 
     @abc.abstractmethod
     def begin_unroll(self, should_stop: Callable[[], bool]) -> None:
-        """Gets ready for an unroll, with newer parameters than in the last one if it must."""
+        """Prepares for an unroll. In a synchronous run, it gets newer parameters than the last."""
 
     @abc.abstractmethod
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
-        """Returns the answer, NumPy arrays, and the core state after it.
+        """Returns the answer (NumPy arrays [N, ...]) and the core state after the step.
 
         Args:
           env_output: NumPy arrays [N, ...].
-          core_state: [N, ...] before the step, as returned for the step before.
+          core_state: float32 [N, ...] before the step, as returned for the previous step.
         """
 
 
 class Network(Protocol):
-    """Answers the steps of N environments with given parameters."""
+    """Chooses actions for N environments with the parameters it was given."""
 
     def set_parameters(self, arrays: list[Any]) -> None:
-        """Takes new parameters as they were fetched, in the agent's variable order."""
+        """Replaces the parameters by fetched ones, in the agent's variable order."""
 
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         """Returns an answer, as `Acting.answer` does."""
 
 
 class OwnActing(Acting):
-    """Acts with a network of its own.
+    """Acts with its own network.
 
     Args:
-      network: gets the learner's parameters.
+      network: the network, which receives the learner's parameters.
       fetch_parameters: gets them from the learner.
       waits: whether every unroll is made with newer parameters than the last one.
-      patience_s: how long it waits for them, unless updates take half as long or longer: then twice
-        as long as they usually take. After that, the batch lacks the unrolls of a lost actor, and
-        the other actors have to fill it.
+      patience_s: how long to wait for newer parameters, in seconds. Twice the usual duration of an
+        update, if that is longer. After that the actor goes on with the parameters it has: another
+        actor is lost, and the remaining ones have to fill the batch.
     """
 
     def __init__(
@@ -85,35 +85,37 @@ class OwnActing(Acting):
         self._fetch_parameters = fetch_parameters
         self._waits = waits
         self._patience_s = patience_s
-        # A wait for a lost actor is longer than others, but it is one among several.
+        # Their median ignores a single long wait for a lost actor.
         self._waits_s: deque[float] = deque(maxlen=_WAITS)
-        self._began: float | None = None  # to wait for the next parameters, maybe unrolls ago
+        # When the wait for the next parameters began, possibly several unrolls ago.
+        self._began: float | None = None
 
     def begin_unroll(self, should_stop: Callable[[], bool]) -> None:
-        """Fetches newer parameters; in a synchronous run, waits until there are some."""
+        """Fetches newer parameters; a synchronous run waits for them."""
         self._began = self._began or time.monotonic()
         fetched = self._fetch_parameters(self.parameter_version)
         usual_s = statistics.median(self._waits_s) if self._waits_s else 0.0
-        # While an actor is lost, every update waits for its unrolls. Waits must not grow with that.
-        most_s = _MOST * self._patience_s
-        deadline = time.monotonic() + min(max(self._patience_s, 2.0 * usual_s), most_s)
+        # While an actor is lost, every update takes longer, and so the usual wait grows. The limit
+        # keeps it from growing forever.
+        longest_s = _MOST * self._patience_s
+        deadline = time.monotonic() + min(max(self._patience_s, 2.0 * usual_s), longest_s)
         while fetched is None and self._waits and time.monotonic() < deadline and not should_stop():
             time.sleep(_POLL_S)
             fetched = self._fetch_parameters(self.parameter_version)
         if fetched is not None:
-            if self.parameter_version >= 0:  # before, it waited for the learner to start
+            if self.parameter_version >= 0:  # the first wait was for the learner to start
                 self._waits_s.append(time.monotonic() - self._began)
             self._began = None
             self.parameter_version, arrays = fetched
             self._network.set_parameters(arrays)
 
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
-        """Lets the network answer."""
+        """Returns the network's answer."""
         return self._network.answer(env_output, core_state)
 
 
 class Codecs:
-    """What an actor asks its learner for actions with, and what it gets; without the leading N.
+    """Encodings of an actor's questions to its learner and of the answers, for N environments.
 
     Args:
       interface: the agent's interface.
@@ -125,12 +127,13 @@ class Codecs:
     """
 
     def __init__(self, interface: AgentInterface, spec: EnvironmentSpec) -> None:
-        def without_first(nest: Nest) -> Nest:
+        def without_first_dimension(nest: Nest) -> Nest:
             return tree.map_structure(lambda array: ArraySpec(array.shape[1:], array.dtype), nest)
 
+        # A codec's specs have no leading N.
         unroll = array_specs(interface, spec, 1)
-        env_output = without_first(layout_of(spec).step_specs(1))  # [N, ...] with N = 1
-        agent_output = without_first(unroll.agent_outputs)  # [T, ...] with T = 1
+        env_output = without_first_dimension(layout_of(spec).step_specs(1))  # [N, ...] with N = 1
+        agent_output = without_first_dimension(unroll.agent_outputs)  # [T, ...] with T = 1
         self.question = NestCodec((env_output, unroll.core_state))
         self.answer = NestCodec((agent_output, unroll.core_state))
 
@@ -140,7 +143,7 @@ class LearnerActing(Acting):
 
     Args:
       infer: asks the learner.
-      codecs: encode what it is asked and decode its answers.
+      codecs: encode the questions and decode the answers.
       waits: whether every unroll begins with newer parameters than the last one did.
     """
 
@@ -151,11 +154,11 @@ class LearnerActing(Acting):
         self._is_first = True
 
     def begin_unroll(self, should_stop: Callable[[], bool]) -> None:
-        """Lets the next answer count as the first one of an unroll."""
+        """Marks the next answer as the first one of an unroll."""
         self._is_first = True
 
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
-        """Lets the learner answer; in a synchronous run, the first step waits for its update."""
+        """Asks the learner; in a synchronous run, the first step waits for the next update."""
         known_version = self.parameter_version if self._waits and self._is_first else -1
         num_envs, question = self._codecs.question.encode((env_output, core_state))
         version, tensors = self._infer(num_envs, question, known_version)

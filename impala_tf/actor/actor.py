@@ -46,7 +46,7 @@ class UnrollBuffer:
       specs: an Unroll of ArraySpec, without the leading N.
       num_envs: N.
       layout: the layout of the level's observations.
-      levels: int32 [N], which level each environment plays.
+      levels: int32 [N], the level of each environment.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class UnrollBuffer:
         self._parameter_version = np.empty((num_envs,), np.int64)
 
     def record_env(self, t: int, env_output: EnvOutput) -> None:
-        """Stores what the agent sees at step t of 0..T."""
+        """Stores the environments' output of step t of 0..T."""
         self._layout.record(t, env_output, self._env_outputs)
 
     def record_agent(self, t: int, agent_output: AgentOutput) -> None:
-        """Stores what the agent answers at step t of 0..T - 1."""
+        """Stores the agent's answer at step t of 0..T - 1."""
         for array, value in zip(self._agent_outputs, agent_output, strict=True):
             array[:, t] = value
 
     def unroll(self, parameter_version: int, core_state: Nest) -> Unroll:
-        """Returns the filled arrays, not a copy."""
+        """Returns the buffer's own arrays, not copies."""
         self._parameter_version.fill(parameter_version)
         return Unroll(
             self._parameter_version,
@@ -91,14 +91,14 @@ class Actor:
 
     Args:
       interface: the agent's interface, which says what unrolls consist of.
-      acting: answers the environments' steps.
+      acting: chooses the actions.
       environment: N environments.
       push: sends unrolls to the learner.
       spec: the level's specification.
       num_envs: N.
       unroll_length: T.
-      levels: int32 [N], which level each environment plays; None: all play the only one.
-      q_learning: how an agent with Q-values explores, and what its errors are.
+      levels: int32 [N], the level of each environment; None: there is only one level.
+      q_learning: how an agent with Q-values explores, and how its TD errors are computed.
       on_step: called after every step of the environments.
     """
 
@@ -130,7 +130,7 @@ class Actor:
         self._environment_s = self._inference_s = 0.0  # in the current unroll
 
     def run(self, should_stop: Callable[[], bool]) -> None:
-        """Acts until told to stop. Exceptions of `push` (the run is over) are not caught."""
+        """Acts until `should_stop`. Does not catch the exceptions by which `push` ends a run."""
         env_output = self._environment.reset()
         core_state = self._interface.initial_state(self._num_envs)
         report = ActorReport()
@@ -153,7 +153,7 @@ class Actor:
         return ActorReport(rate, *shares, self._environment.restarts)
 
     def _unroll(self, env_output: EnvOutput, core_state: Nest) -> tuple[Unroll, EnvOutput, Nest]:
-        """Returns T decisions, and the step and core state that the next unroll starts with."""
+        """Returns an unroll, and the step and core state that the next unroll starts with."""
         core_state_before = tree.map_structure(np.asarray, core_state)
         for t in range(self._unroll_length):
             self._buffer.record_env(t, env_output)
@@ -165,7 +165,8 @@ class Actor:
             self._inference_s += answered - began
             self._environment_s += time.perf_counter() - answered
             self._on_step()
-        # The step after the last decision: it bootstraps here and is step 0 of the next unroll.
+        # The step after the last decision: used for bootstrapping here, and step 0 of the next
+        # unroll.
         self._buffer.record_env(self._unroll_length, env_output)
         unroll = self._buffer.unroll(self._acting.parameter_version, core_state_before)
         return self._with_td_errors(unroll, env_output, core_state), env_output, core_state
@@ -173,7 +174,7 @@ class Actor:
     def _with_td_errors(self, unroll: Unroll, env_output: EnvOutput, core_state: Nest) -> Unroll:
         if self._q_learning is None:
             return unroll
-        if not self._q_learning.sends_errors:  # this saves a step of the network
+        if not self._q_learning.sends_errors:  # saves a step of the network
             return self._q_learning.without_td_errors(unroll)
         last_q_values = self._acting.answer(env_output, core_state)[0].policy_logits
         return self._q_learning.with_td_errors(unroll, last_q_values)

@@ -1,4 +1,4 @@
-"""The network of an actor without TensorFlow: how the learner sends it, and how it runs."""
+"""An actor's network without TensorFlow: how the learner sends it, and how it runs."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _is_announced = False
 
 
 class Weights(NamedTuple):
-    """Where the values of a variable belong in the model's file: float32, or int8 with scales."""
+    """Where a variable's values are in the model's file: float32, or int8 with scales."""
 
-    variable: int  # index among the agent's
+    variable: int  # index among the agent's variables
     offset: int  # of the first byte
-    axes: tuple[int, ...]  # the file holds the variable transposed to these
-    scale: float = 1.0  # and multiplied by this, float32
-    scales_offset: int | None = None  # of the first byte of the scales of int8 values, float32 [C]
+    axes: tuple[int, ...]  # the file holds the variable transposed to these axes
+    scale: float = 1.0  # and multiplied by this float32
+    scales_offset: int | None = None  # of the first byte of the int8 values' scales, float32 [C]
 
 
 class ActingModel(NamedTuple):
     """A network for N environments, in LiteRT's file format, with zeros where its weights belong.
 
-    Inputs are named by `input_name`. They are the flat arrays of an EnvOutput as the network sees
-    it, and of the core state before the step. Those that the network does not use may be missing.
-    Its outputs are the policy's logits (Q-values) and the flat arrays of the core state after the
-    step.
+    Inputs are named by `input_name`. They are the flattened arrays of an EnvOutput as the network
+    sees it, and of the core state before the step. Inputs that the network does not use may be
+    missing. The outputs are the policy's logits (or Q-values) and the flattened arrays of the core
+    state after the step.
     """
 
     file: bytes
     weights: tuple[Weights, ...]
 
     def to_bytes(self) -> bytes:
-        """Returns the model as it is sent: a few KB."""
+        """Returns the model as it is sent: compressed, a few KB."""
         header = json.dumps(self.weights).encode()
         data = len(header).to_bytes(_LENGTH_BYTES, "big") + header + self.file
         return zstandard.compress(data)
@@ -54,23 +54,23 @@ class ActingModel(NamedTuple):
     @classmethod
     def from_bytes(cls, data: bytes) -> ActingModel:
         """Returns the model that `to_bytes` returned."""
-        text = zstandard.decompress(data)
-        start = _LENGTH_BYTES + int.from_bytes(text[:_LENGTH_BYTES], "big")
-        weights = json.loads(text[_LENGTH_BYTES:start])
+        content = zstandard.decompress(data)
+        start = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "big")
+        weights = json.loads(content[_LENGTH_BYTES:start])
         return cls(
-            text[start:],
+            content[start:],
             tuple(Weights(v, o, tuple(axes), *rest) for v, o, axes, *rest in weights),
         )
 
     @property
     def quantized(self) -> list[int]:
-        """Indices of the variables that the file holds as int8 alone, ascending."""
-        float32 = {each.variable for each in self.weights if each.scales_offset is None}
-        return sorted({each.variable for each in self.weights} - float32)
+        """Indices of the variables that the file holds only as int8, ascending."""
+        float32 = {weights.variable for weights in self.weights if weights.scales_offset is None}
+        return sorted({weights.variable for weights in self.weights} - float32)
 
 
 def input_name(index: int) -> str:
-    """Returns the name of an input, given when the model is made."""
+    """Returns the name that the converter gives to an input."""
     return f"input{index}_"
 
 
@@ -85,7 +85,7 @@ class LiteRtNetwork:
         self._outputs: list[int] = []
 
     def set_parameters(self, arrays: Sequence[Parameter]) -> None:
-        """Takes new parameters, in the agent's variable order."""
+        """Replaces the parameters, which are given in the agent's variable order."""
         for weights in self._weights:
             parameter = arrays[weights.variable]
             if weights.scales_offset is None:
@@ -96,7 +96,8 @@ class LiteRtNetwork:
                 parameter = quantize(parameter)
             self._write(parameter.values, weights.offset, weights.axes)
             self._write(parameter.scales, weights.scales_offset, (0,), weights.scale)
-        # LiteRT packs the weights when it is told to allocate, which takes about a millisecond.
+        # LiteRT packs the weights only when it allocates, so each version needs a new interpreter:
+        # about a millisecond.
         self._interpreter = None
         with _announced():
             self._interpreter = Interpreter(model_content=bytes(self._file), num_threads=1)
@@ -118,7 +119,7 @@ class LiteRtNetwork:
             np.multiply(array, np.float32(scale), out=place)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns the outputs; `set_parameters` comes first."""
+        """Returns the outputs. Call `set_parameters` first."""
         assert self._interpreter is not None
         for index, number in self._inputs:
             self._interpreter.set_tensor(index, inputs[number])
@@ -130,9 +131,9 @@ class LiteRtPolicy(LiteRtNetwork):
     """A converted network that an actor acts with: an `acting.Network`.
 
     Args:
-      model: a model for as many environments as the actor has.
+      model: a model for the actor's number of environments.
       layout: the layout of the level's observations.
-      sample: draws actions from what the network computes.
+      sample: draws actions from the network's logits.
     """
 
     def __init__(self, model: ActingModel, layout: ObservationLayout, sample: Sampler) -> None:
@@ -142,13 +143,13 @@ class LiteRtPolicy(LiteRtNetwork):
 
     def answer(self, env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         """Returns an answer and the core state after it, as `acting.Acting.answer` does."""
-        seen = self._layout.to_network(env_output)
-        logits, *state = self(tree.flatten((seen, core_state)))
+        inputs = self._layout.to_network(env_output)
+        logits, *state = self(tree.flatten((inputs, core_state)))
         return AgentOutput(self._sample(logits), logits), tree.unflatten_as(core_state, state)
 
 
 def _announced() -> contextlib.AbstractContextManager[None]:
-    """Returns a context that swallows what LiteRT prints when a process uses it first."""
+    """Returns a context that hides what LiteRT prints on the first use in a process."""
     global _is_announced
     if _is_announced:
         return contextlib.nullcontext()
@@ -157,7 +158,7 @@ def _announced() -> contextlib.AbstractContextManager[None]:
 
 
 def _input_number(name: str) -> int:
-    """Returns the index of an input. In the file, its name holds what `input_name` returned."""
+    """Returns the index of an input from its name in the file, which contains `input_name`."""
     number = re.search(r"input(\d+)_", name)
     assert number is not None, name
     return int(number[1])
