@@ -1,4 +1,4 @@
-"""An agent is a torso, a core and heads: actors step it, learners unroll it."""
+"""The agent: a torso, a core and heads. Actors step it, learners unroll it."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ from impala_tf.types import (
     Unroll,
 )
 
-# The last reward is clipped to this as an input, whatever the loss clips it to.
+# The last reward is clipped to this range when it is an input, whatever --reward_clipping is.
 LAST_REWARD_LIMIT = 1.0
 
 
 class Agent(snt.Module):
     """The network of one composition (see `config.AGENTS`).
 
-    Each part of an observation has a torso of its own: images that of the composition, vectors and
-    texts their own (see `torsos.make_torso`). Their features are concatenated.
+    Each part of an observation has its own torso: the composition's for images, others for vectors
+    and texts (see `torsos.make_torso`). Their features are concatenated.
 
     Args:
       composition: torso, core and inputs.
       spec: the level's specification.
-      init: how all layers begin.
+      init: the initial weights of all layers.
       normalizes: whether images and vectors are normalised element by element.
       width_scale: multiplies the channels of convolutions.
       heads: a policy and a baseline, or Q-values.
       layer_norm: whether torsos have LayerNorm (see `torsos.make_torso`).
 
     Attributes:
-      interface: what actors have to know of it.
-      distribution: what policy_logits mean.
-      has_q_values: whether they are Q-values.
-      num_levels: how many levels it learns, each with a baseline of its own.
-      suits_xla: whether XLA can compile it. It reads each different text once, and how many there
-        are is not known before. What a torso of the user's own does is not known either.
-      observation_normalizer: what the torso sees observations through, or a dictionary of these by
-        part. Where there is none, images are scaled to [0, 1], and vectors stay as they are.
+      interface: what actors have to know about the agent.
+      distribution: the distribution over actions that policy_logits parametrise.
+      has_q_values: whether policy_logits are Q-values.
+      num_levels: the number of levels that it learns, each with its own baseline.
+      suits_xla: whether XLA can compile it. XLA cannot compile the network for texts, because the
+        number of distinct texts varies, and perhaps not a user's own torso.
+      observation_normalizer: normalises observations before the torso; a dictionary by part if
+        there are several. Where it is None, images are scaled to [0, 1], and vectors are unchanged.
     """
 
     def __init__(
@@ -111,18 +111,18 @@ class Agent(snt.Module):
 
     @property
     def q_heads(self) -> networks.QHeads:
-        """The layers of the Q-values, if it has these."""
+        """The heads of an agent with Q-values."""
         assert isinstance(self._heads, networks.QHeads)
         return self._heads
 
     @property
     def policy_heads(self) -> networks.Heads:
-        """The layers of policy and baseline, if it has these."""
+        """The heads of an agent with a policy and a baseline."""
         assert isinstance(self._heads, networks.Heads)
         return self._heads
 
     def constrain(self) -> None:
-        """Moves variables that have a range back into it. Call it after every optimizer step."""
+        """Clips variables that have a range to it. Call it after every optimizer step."""
         if isinstance(self._heads, networks.Heads):
             self._heads.constrain()
 
@@ -134,11 +134,11 @@ class Agent(snt.Module):
         """Runs the network on one step of N environments.
 
         Args:
-          env_output: [N].
-          core_state: [N], before this step.
+          env_output: a step as the network sees it, [N, ...].
+          core_state: float32 [N, ...], before this step.
 
         Returns:
-          (NetworkOutput [N], core state after this step).
+          (NetworkOutput [N, ...], core state after this step).
         """
         outputs, core_state = self.unroll(
             tf.nest.map_structure(lambda t: tf.expand_dims(t, 0), env_output), core_state
@@ -146,14 +146,15 @@ class Agent(snt.Module):
         return tf.nest.map_structure(lambda t: tf.squeeze(t, axis=0), outputs), core_state
 
     def unroll(self, env_outputs: EnvOutput, core_state: Nest) -> tuple[NetworkOutput, Nest]:
-        """Runs the network on many steps at once; equal to as many calls of `step`.
+        """Runs the network on T steps at once; equivalent to T calls of `step`.
 
         Args:
-          env_outputs: [T, B], T known when the graph is built.
-          core_state: [B], before step 0.
+          env_outputs: steps as the network sees them, [T, B, ...]. T must be known when the graph
+            is built.
+          core_state: float32 [B, ...], before step 0.
 
         Returns:
-          (NetworkOutput [T, B], core state after the last step).
+          (NetworkOutput [T, B, ...], core state after the last step).
         """
         parts = parts_of(env_outputs.observation)
         is_long = env_outputs.reward.shape[0] != 1
@@ -173,26 +174,26 @@ class Agent(snt.Module):
     def set_torso_dtype(self, dtype: tf.DType) -> None:
         """Makes the torso compute in `dtype` on images; everything else stays float32.
 
-        Call it after the variables are made: they take the dtype of the first inputs.
+        Call it after the variables are created: they take the dtype of the first inputs.
         """
         self._torso_dtype = dtype
 
     @property
     def torso_dtype(self) -> str:
-        """The name of what the torso computes in on images."""
+        """The name of the dtype in which the torso computes on images."""
         return str(self._torso_dtype.name)
 
     def _features(self, torso: Nest, parts: dict[str, tf.Tensor], is_long: bool) -> tf.Tensor:
         """Maps the parts of observations [M, ...] to float32 [M, F].
 
         Args:
-          torso: of each part.
-          parts: of the observations.
-          is_long: whether these are the steps of unrolls, and not one of each environment.
+          torso: a torso, or a dictionary of torsos by part.
+          parts: the parts of the observations, by name.
+          is_long: whether the observations are those of many steps, not of one.
         """
-        torso_of = parts_of(torso)
+        torsos_by_part = parts_of(torso)
         features = [
-            self._part_features(torso_of[part], part, parts[part], is_long)
+            self._part_features(torsos_by_part[part], part, parts[part], is_long)
             for part in sorted(parts)
         ]
         return features[0] if len(features) == 1 else tf.concat(features, axis=-1)
@@ -216,7 +217,7 @@ class Agent(snt.Module):
     def _last_inputs(self, env_outputs: EnvOutput) -> list[tf.Tensor]:
         """Returns the clipped last reward [T, B, 1] and the last action's features [T, B, F].
 
-        Both are 0 where an episode starts: they belong to the episode before.
+        Both are 0 where an episode starts: they belong to the previous episode.
         """
         same_episode = tf.cast(tf.logical_not(env_outputs.episode_start), tf.float32)[..., None]
         reward = tf.clip_by_value(env_outputs.reward, -LAST_REWARD_LIMIT, LAST_REWARD_LIMIT)
@@ -229,15 +230,15 @@ def _normalizer(part: ObservationSpec) -> ObservationNormalizer | None:
 
 
 def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "float32") -> Agent:
-    """Returns the agent that a config describes, with its variables made.
+    """Returns the agent that a config describes, with its variables created.
 
     Args:
-      config: its flags.
+      config: the agent's flags.
       spec: the level's specification.
-      torso_dtype: what the torso computes in on images; see `agents.precision`.
+      torso_dtype: the dtype in which the torso computes on images; see `agents.precision`.
 
     Raises:
-      ConfigError: the agent cannot take the level's observations.
+      ConfigError: the agent does not accept the level's observations.
     """
     check_observation(config.agent_name, spec)
     agent = Agent(
@@ -259,30 +260,30 @@ def agent_of(config: AgentConfig, spec: EnvironmentSpec, torso_dtype: str = "flo
 
 
 def agent_here(config: AgentConfig, spec: EnvironmentSpec) -> Agent:
-    """Returns `agent_of` a config, computing in what suits this machine (see `precision`)."""
+    """Returns `agent_of` a config, with the dtype that suits this machine (see `precision`)."""
     dtype = precision.torso_dtype(config)
     precision.disable_failing_fusion(config)
     return agent_of(config, spec, dtype)
 
 
 def parameter_specs(agent: Agent, config: Config) -> list[tuple[str, tuple[int, ...], str]]:
-    """Returns (name, shape, dtype) of every variable, as actors get them.
+    """Returns (name, shape, dtype) of every variable, as it is sent to actors.
 
     Args:
-      agent: its variables made.
-      config: the run's.
+      agent: an agent whose variables have been created.
+      config: the run's config.
     """
     trainable = {variable.ref() for variable in agent.trainable_variables}
 
     def dtype(variable: tf.Variable) -> str:
-        # Statistics keep their digits: a variance may be a small difference.
-        shortens = config.process.parameter_compression == "bf16" and variable.ref() in trainable
-        return "bfloat16" if shortens else str(variable.dtype.name)
+        # Statistics stay float32: observation minus mean may be a small difference.
+        compresses = config.process.parameter_compression == "bf16" and variable.ref() in trainable
+        return "bfloat16" if compresses else str(variable.dtype.name)
 
-    return [(each.name, tuple(each.shape), dtype(each)) for each in agent.variables]
+    return [(variable.name, tuple(variable.shape), dtype(variable)) for variable in agent.variables]
 
 
 def unroll_specs(agent: Agent, spec: EnvironmentSpec, unroll_length: int) -> Unroll:
-    """Returns an Unroll of tf.TensorSpec: one environment's T decisions, as they are sent."""
+    """Returns an Unroll of tf.TensorSpec: T decisions of one environment, as they are sent."""
     specs: Unroll = tensor_specs(array_specs(agent.interface, spec, unroll_length))
     return specs

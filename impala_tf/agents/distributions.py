@@ -1,4 +1,4 @@
-"""The policy's distributions over actions, made of the numbers that the policy head computes."""
+"""Distributions over actions, parametrised by the outputs of the policy head."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _TINY = 1e-20
 
 
 class Distribution(Protocol):
-    """Functions of `logits` [..., P], float32, and of actions [..., *ActionSpec.shape].
+    """Functions of `logits`, float32 [..., P], and of actions [..., *ActionSpec.shape].
 
     Attributes:
-      num_logits: P.
+      num_logits: P, the number of parameters.
     """
 
     num_logits: int
 
     def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-        """Returns log pi(a|x), float32 [...]; of a density, if actions are continuous."""
+        """Returns log pi(a|x), float32 [...]; the log density if actions are continuous."""
 
     def entropy(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns the entropy in nats, float32 [...]."""
 
     def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        """Returns KL(p || q) in nats, float32 [...], p being that of `logits`."""
+        """Returns KL(p || q) in nats, float32 [...]; p has `logits`, q has `other`."""
 
     def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
         """Draws actions."""
@@ -40,11 +40,11 @@ class Distribution(Protocol):
         """Returns the most likely actions."""
 
     def features(self, actions: tf.Tensor) -> tf.Tensor:
-        """Returns actions as inputs of a network, float32 [..., F]."""
+        """Returns actions in the form of network inputs, float32 [..., F]."""
 
 
 class Categorical:
-    """One of A actions, int32 [...]; P = A logits, not normalised."""
+    """One of A actions, int32 [...]; P = A unnormalised log-probabilities."""
 
     def __init__(self, num_actions: int) -> None:
         self.num_logits = num_actions
@@ -81,11 +81,11 @@ class Categorical:
 
 
 class EpsilonGreedy(Categorical):
-    """With probability epsilon any of A actions, else that with the largest logit (Q-value).
+    """A uniformly random action with probability epsilon, else the one with the largest Q-value.
 
     Args:
       num_actions: A.
-      epsilon: a number, or float32 [N], one for each environment, for logits [N, A].
+      epsilon: a number, or float32 [N], one per environment, for logits [N, A].
     """
 
     def __init__(self, num_actions: int, epsilon: float | np.ndarray = EVALUATION_EPSILON) -> None:
@@ -101,8 +101,8 @@ class EpsilonGreedy(Categorical):
         """See `Distribution`."""
         greedy = self.mode(logits)
         shape = tf.shape(greedy)
-        any_action = generator.uniform(shape, maxval=self.num_logits, dtype=tf.int32)
-        return tf.where(generator.uniform(shape) < self._epsilon, any_action, greedy)
+        random = generator.uniform(shape, maxval=self.num_logits, dtype=tf.int32)
+        return tf.where(generator.uniform(shape) < self._epsilon, random, greedy)
 
     def _log_probs(self, logits: tf.Tensor) -> tf.Tensor:
         greedy = tf.one_hot(self.mode(logits), self.num_logits)
@@ -121,14 +121,14 @@ class MultiCategorical:
 
     def log_prob(self, logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
-        chosen = tf.unstack(actions, axis=-1)
-        parts = zip(self._parts, self._split(logits), chosen, strict=True)
-        return tf.add_n([part.log_prob(mine, action) for part, mine, action in parts])
+        choices = tf.unstack(actions, axis=-1)
+        parts = zip(self._parts, self._split(logits), choices, strict=True)
+        return tf.add_n([part.log_prob(logit, choice) for part, logit, choice in parts])
 
     def entropy(self, logits: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
         parts = zip(self._parts, self._split(logits), strict=True)
-        return tf.add_n([part.entropy(mine) for part, mine in parts])
+        return tf.add_n([part.entropy(logit) for part, logit in parts])
 
     def kl_divergence(self, logits: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
@@ -138,15 +138,15 @@ class MultiCategorical:
     def sample(self, logits: tf.Tensor, generator: tf.random.Generator) -> tf.Tensor:
         """See `Distribution`."""
         parts = zip(self._parts, self._split(logits), strict=True)
-        return tf.stack([part.sample(mine, generator) for part, mine in parts], axis=-1)
+        return tf.stack([part.sample(logit, generator) for part, logit in parts], axis=-1)
 
     def mode(self, logits: tf.Tensor) -> tf.Tensor:
         """See `Distribution`."""
         parts = zip(self._parts, self._split(logits), strict=True)
-        return tf.stack([part.mode(mine) for part, mine in parts], axis=-1)
+        return tf.stack([part.mode(logit) for part, logit in parts], axis=-1)
 
     def features(self, actions: tf.Tensor) -> tf.Tensor:
-        """Returns the choices' one-hot vectors, concatenated."""
+        """Returns the concatenated one-hot vectors of the choices."""
         parts = zip(self._parts, tf.unstack(actions, axis=-1), strict=True)
         return tf.concat([part.features(action) for part, action in parts], axis=-1)
 
@@ -155,7 +155,7 @@ class MultiCategorical:
 
 
 class DiagonalGaussian:
-    """D numbers, float32 [..., D], independent of each other; P = D means and D log deviations."""
+    """D independent normal variables, float32 [..., D]; P = 2 D: means, then log deviations."""
 
     def __init__(self, size: int) -> None:
         self.num_logits = 2 * size
@@ -187,7 +187,7 @@ class DiagonalGaussian:
         return _mean_and_log_std(logits)[0]
 
     def features(self, actions: tf.Tensor) -> tf.Tensor:
-        """Returns the actions, clipped to [-1, 1]: the environment's bounds, if it has any."""
+        """Returns the actions clipped to [-1, 1], which are the environment's bounds, if any."""
         return tf.clip_by_value(actions, -1.0, 1.0)
 
 

@@ -1,14 +1,14 @@
-"""How much agents that learn Q-values explore: each environment with its own epsilon."""
+"""Exploration of agents that learn Q-values: each environment has its own epsilon."""
 
 from __future__ import annotations
 
 import numpy as np
 
-# Of agents that play without learning; in [0.001, 0.05] in the literature.
+# For agents that play without learning. The literature has 0.001 to 0.05.
 EVALUATION_EPSILON = 0.01
-# An environment that explores more often than this tells little about how well the agent plays.
+# Returns of an environment that explores more often than this say little about the agent's skill.
 REPORTED_EPSILON = 0.05
-# Of the environment that explores most, and how fast the others fall below it (arXiv 1803.00933).
+# Epsilon and alpha of Ape-X (arXiv 1803.00933, section 4.1).
 _EPSILON, _EXPONENT = 0.4, 7.0
 
 
@@ -16,13 +16,13 @@ def epsilon_ladder(num_envs: int, actor: int, num_actors: int) -> np.ndarray:
     """Returns 0.4 ** (1 + 7 i / (M - 1)) for each environment i of one actor.
 
     The ladder of Ape-X (Horgan et al., 2018, arXiv 1803.00933, section 4.1), over all M
-    environments of a run; each actor has rungs of all heights. If there is only one environment,
-    it has the middle of the ladder.
+    environments of a run. Each actor's environments are spread over the whole ladder. A single
+    environment gets the middle of the ladder.
 
     Args:
-      num_envs: N, of each actor.
-      actor: index of the actor; a larger one than the run has counts modulo `num_actors`.
-      num_actors: how many the run has; 0: unknown, then each actor has a ladder of its own.
+      num_envs: N, the number of environments of each actor.
+      actor: the index of the actor, taken modulo `num_actors`.
+      num_actors: the number of actors of the run; 0: unknown, so each actor has its own ladder.
 
     Returns:
       float32 [N].
@@ -35,32 +35,34 @@ def epsilon_ladder(num_envs: int, actor: int, num_actors: int) -> np.ndarray:
 
 
 def epsilons_of(levels: np.ndarray, num_levels: int, actor: int, num_actors: int) -> np.ndarray:
-    """Returns how often each environment of an actor explores: every level has its own ladder.
+    """Returns the epsilon of each environment of an actor. Every level has its own ladder.
 
     Args:
-      levels: which level each environment plays, int [N]; as `suites.assigned` says.
-      num_levels: of the run.
-      actor, num_actors: as of `epsilon_ladder`.
+      levels: int [N], the level of each environment, from `suites.assigned`.
+      num_levels: the number of levels of the run.
+      actor, num_actors: see `epsilon_ladder`.
 
     Returns:
       float32 [N].
     """
     epsilons = np.empty(len(levels), np.float32)
     for level in np.unique(levels):
-        mine = levels == level
-        sharing = max(1, len(range(level, num_actors, num_levels)))  # actors that play it
-        epsilons[mine] = epsilon_ladder(mine.sum(), actor // num_levels, sharing)
+        plays_level = levels == level
+        actors_of_level = max(1, len(range(level, num_actors, num_levels)))
+        epsilons[plays_level] = epsilon_ladder(
+            plays_level.sum(), actor // num_levels, actors_of_level
+        )
     return epsilons
 
 
 def reported(epsilons: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Returns which environments' games tell how well the agent plays, bool [N].
+    """Returns which environments' games show how well the agent plays, bool [N].
 
-    Those that explore little; of a level that has none of these, all.
+    These are the ones that explore little. A level without any of them reports all of its games.
 
     Args:
       epsilons: float32 [N].
-      levels: which level each environment plays, int [N].
+      levels: int [N], the level of each environment.
     """
-    little = epsilons <= REPORTED_EPSILON
-    return little | ~np.isin(levels, levels[little])
+    explores_little = epsilons <= REPORTED_EPSILON
+    return explores_little | ~np.isin(levels, levels[explores_little])

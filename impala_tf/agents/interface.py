@@ -1,4 +1,4 @@
-"""What an agent takes and gives besides steps, known without TensorFlow."""
+"""The shapes of an agent's outputs and core state, known without TensorFlow."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from impala_tf.types import (
 LSTM_SIZE = 256
 
 Policy = Callable[[EnvOutput, Nest], tuple[AgentOutput, Nest]]
-"""Maps a step [N, ...] from the environment (NumPy) and the core state before it to the agent's
-answer and the core state after it (tensors, or NumPy arrays)."""
+"""Maps a step [N, ...] of the environments (NumPy) and the core state before it to the agent's
+answer and the core state after it (tensors or NumPy arrays)."""
 
 
 class AgentInterface(NamedTuple):
-    """What actors and the transport have to know of an agent."""
+    """What actors and the transport have to know about an agent."""
 
-    core_state: Nest  # ArraySpec, without the leading N; () of a feed-forward core
-    num_logits: int  # P, of a policy; with Q-values: of actions
+    core_state: Nest  # of ArraySpec, without the leading N; () for a feed-forward core
+    num_logits: int  # P of a policy; with Q-values, the number of actions
     has_q_values: bool
 
     def initial_state(self, num_envs: int) -> Nest:
@@ -42,12 +42,12 @@ class AgentInterface(NamedTuple):
 
 
 def num_logits(actions: ActionSpec) -> int:
-    """Returns how many numbers a policy gives for a step: P, see `distributions`."""
+    """Returns P, the number of a policy's parameters for a step; see `distributions`."""
     return (2 if actions.kind == "continuous" else 1) * sum(actions.sizes)
 
 
 def interface_of(core: CoreName, heads: HeadsName, actions: ActionSpec) -> AgentInterface:
-    """Returns the interface of an agent that is composed of these."""
+    """Returns the interface of an agent with this core and these heads and actions."""
     size = ArraySpec((LSTM_SIZE,), "float32")
     return AgentInterface(
         core_state=(size, size) if core == "lstm" else (),
@@ -63,7 +63,7 @@ def interface_of_config(config: AgentConfig, spec: EnvironmentSpec) -> AgentInte
 
 
 def array_specs(interface: AgentInterface, spec: EnvironmentSpec, unroll_length: int) -> Unroll:
-    """Returns an Unroll of ArraySpec: one environment's T decisions, as they are sent."""
+    """Returns an Unroll of ArraySpec: T decisions of one environment, as they are sent."""
     actions = spec.actions
     return Unroll(
         parameter_version=ArraySpec((), "int64"),

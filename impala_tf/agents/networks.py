@@ -1,7 +1,7 @@
-"""Cores and heads: what an agent is composed of besides its torso (see `torsos`).
+"""Cores and heads: the parts of an agent after its torso (see `torsos`).
 
-A torso maps observations to features, a core keeps memory from step to step, the heads compute
-policy and baseline from its output. The modules are independent of each other.
+A torso maps observations to features. A core keeps memory from step to step. Heads compute the
+policy and the baseline from the core's output. The modules are independent of each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from impala_tf.agents.sampling import LOG_STD_RANGE
 from impala_tf.agents.torsos import USUAL_INITIALIZATION, Initialization
 from impala_tf.types import ActionSpec, Nest, NetworkOutput
 
-_STREAM_SIZE = 256  # of a dueling head's hidden layers
+_STREAM_SIZE = 256  # units of a dueling head's hidden layers
 
 
 class FeedForwardCore(snt.Module):
@@ -43,7 +43,7 @@ class LSTMCore(snt.Module):
         self._lstm = snt.LSTM(LSTM_SIZE)
 
     def initial_state(self, batch_size: int | tf.Tensor) -> Nest:
-        """Returns (hidden, cell), each float32 [batch_size, LSTM_SIZE], of zeros."""
+        """Returns (hidden, cell), both zeros, float32 [batch_size, LSTM_SIZE]."""
         return tuple(self._lstm.initial_state(batch_size))
 
     def __call__(
@@ -52,8 +52,8 @@ class LSTMCore(snt.Module):
         """Runs T steps.
 
         Args:
-          features: float32 [T, B, F], T known when the graph is built.
-          episode_start: bool [T, B]; the state is reset before such a step.
+          features: float32 [T, B, F]. T must be known when the graph is built.
+          episode_start: bool [T, B]; where it is True, the state is reset before the step.
           state: (hidden, cell) before step 0.
 
         Returns:
@@ -76,16 +76,17 @@ CORES: dict[str, Callable[[], snt.Module]] = {
 
 
 class QHeads(snt.Module):
-    """The Q-values Q(x, a), a linear layer on the core's output, or two dueling streams of layers.
+    """The Q-values Q(x, a): a linear layer on the core's output, or two dueling streams.
 
     Dueling (Wang et al., 2016, arXiv 1511.06581, equation 9): Q = V(x) + A(x, a) - mean A(x, .).
 
-    The layers predict Q-values in a unit that the learner sets (see `set_unit`), at first 1.
+    The layers predict normalised Q-values. The learner sets their mean and scale (see `set_unit`),
+    which are 0 and 1 at first.
 
     Args:
       num_actions: A.
-      dueling: whether there are two streams, each with a hidden layer of its own.
-      init: how the layers begin.
+      dueling: whether there are two streams, each with its own hidden layer.
+      init: the initial weights of the layers.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class QHeads(snt.Module):
         self._std = tf.Variable(1.0, trainable=False, name="unit_std")
 
     def __call__(self, core_output: tf.Tensor) -> NetworkOutput:
-        """Maps float32 [M, F] to policy_logits Q(x, .) [M, A] and baseline [M, 1], its maximum."""
+        """Maps float32 [M, F] to policy_logits Q(x, .) [M, A] and baseline max Q(x, .) [M, 1]."""
         q_values = self._advantages(core_output)
         if self._value is not None:
             q_values += self._value(core_output) - tf.reduce_mean(q_values, -1, keepdims=True)
@@ -117,13 +118,17 @@ class QHeads(snt.Module):
 
     @property
     def std(self) -> tf.Tensor:
-        """The unit in which the layers predict, float32 []."""
+        """The standard deviation by which the layers' outputs are multiplied, float32 []."""
         return self._std
 
     def set_unit(self, mean: tf.Tensor, std: tf.Tensor) -> None:
-        """Makes the layers predict (Q - mean) / std, and changes them so that all Q stay equal.
+        """Makes the layers predict (Q - mean) / std, and adjusts them so that no Q changes.
 
         PopArt (Hessel et al., 2018, arXiv 1809.04474, section 3).
+
+        Args:
+          mean: float32 [].
+          std: float32 [].
         """
         scale, shift = self._std / std, (self._mean - mean) / std
         _rescale(self._last_advantages, scale, shift if self._last_value is None else 0.0)
@@ -134,13 +139,13 @@ class QHeads(snt.Module):
 
 
 class ValueUnit:
-    """In which unit a baseline's layer predicts: V = mean + std * prediction, for each level.
+    """The scale of a baseline layer's predictions: V = mean + std * prediction, for each level.
 
-    Not a module: what decides it are the learner's moments, which checkpoints hold, and actors need
-    no baseline.
+    Not a module, so its variables are not the agent's: they follow from the learner's moments,
+    which checkpoints hold, and actors do not need a baseline.
 
     Args:
-      num_levels: each has a unit of its own.
+      num_levels: the number of levels, each with its own mean and std.
 
     Attributes:
       mean, std: float32 [num_levels]; at first 0 and 1.
@@ -151,13 +156,13 @@ class ValueUnit:
         self.std = tf.Variable(tf.ones(num_levels), trainable=False)
 
     def assign(self, mean: tf.Tensor, std: tf.Tensor) -> None:
-        """Changes the unit; [num_levels], or [] if there is one level."""
+        """Sets mean and std, float32 [num_levels], or [] if there is one level."""
         self.mean.assign(tf.reshape(mean, self.mean.shape))
         self.std.assign(tf.reshape(std, self.std.shape))
 
 
 def _rescale(layer: snt.Linear, scale: tf.Tensor, shift: tf.Tensor | float) -> None:
-    """Makes a layer answer scale * answer + shift."""
+    """Changes a layer so that its output becomes scale * output + shift."""
     layer.w.assign(layer.w * scale)
     layer.b.assign(layer.b * scale + shift)
 
@@ -165,17 +170,17 @@ def _rescale(layer: snt.Linear, scale: tf.Tensor, shift: tf.Tensor | float) -> N
 class Heads(snt.Module):
     """The policy's parameters and the baseline, each a linear layer on the core's output.
 
-    Of a Gaussian, the layer computes the means. The logarithms of the standard deviations are
-    variables that do not depend on the state, 0 at first, and stay within LOG_STD_RANGE.
+    For a Gaussian policy, the layer computes the means. The logarithms of the standard deviations
+    are variables that do not depend on the state, are 0 at first, and stay within LOG_STD_RANGE.
 
     Args:
-      actions: the level's actions.
-      num_logits: P, of a policy.
-      init: how the layers begin.
-      num_levels: each has a baseline of its own.
+      actions: the specification of the level's actions.
+      num_logits: P, the number of the policy's parameters.
+      init: the initial weights of the layers.
+      num_levels: the number of levels, each with its own baseline.
 
     Attributes:
-      unit: in which the baseline's layer predicts.
+      unit: the scale of the baseline layer's predictions.
     """
 
     def __init__(
@@ -195,22 +200,26 @@ class Heads(snt.Module):
         self.unit = ValueUnit(num_levels)
 
     def set_unit(self, mean: tf.Tensor, std: tf.Tensor) -> None:
-        """Makes the baseline's layer predict (V - mean) / std, and changes it so that V stays.
+        """Makes the baseline's layer predict (V - mean) / std, and adjusts it so that V is equal.
 
         PopArt (Hessel et al., 2018, arXiv 1809.04474, section 3).
+
+        Args:
+          mean: float32 [num_levels], or [] if there is one level.
+          std: likewise.
         """
-        before_mean, before_std = self.unit.mean.read_value(), self.unit.std.read_value()
+        old_mean, old_std = self.unit.mean.read_value(), self.unit.std.read_value()
         self.unit.assign(mean, std)
         _rescale(
             self._baseline,
-            before_std / self.unit.std,
-            (before_mean - self.unit.mean) / self.unit.std,
+            old_std / self.unit.std,
+            (old_mean - self.unit.mean) / self.unit.std,
         )
 
     def constrain(self) -> None:
-        """Moves variables that an optimizer's step took out of their range back to its end.
+        """Clips the log standard deviations to their range after an optimizer step.
 
-        Outside, policies would not depend on them: they would have no gradient, and stay there.
+        Outside it, the policy does not depend on them: they would get no gradient and stay there.
         """
         if self._log_std is not None:
             self._log_std.assign(tf.clip_by_value(self._log_std, *LOG_STD_RANGE))
@@ -221,8 +230,8 @@ class Heads(snt.Module):
         """Maps float32 [M, F] to policy_logits [M, P] and baseline [M, num_levels].
 
         Args:
-          core_output: what the policy is made of.
-          baseline_features: what the baseline is made of, float32 [M, G]; None: the same.
+          core_output: the policy's input, float32 [M, F].
+          baseline_features: the baseline's input, float32 [M, G]; None: `core_output`.
         """
         logits = self._policy(core_output)
         if self._log_std is not None:

@@ -1,4 +1,4 @@
-"""--observation_normalization: what an agent's torso sees observations through."""
+"""--observation_normalization: normalises observations before the torso."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sonnet as snt
 import tensorflow as tf
 
 _SCREEN = 32
-"""Pixels: images with a side below this show codes, not a scene; the codes of MiniGrid's goal and
-lava are 8 and 9, where most cells are 1."""
+"""Pixels. Images with a shorter side hold codes, not a scene. In MiniGrid, most cells are 1, goal
+and lava 8 and 9."""
 _SCREEN_LIMIT, _CODES_LIMIT, _VECTOR_LIMIT = 5.0, 20.0, 10.0  # in standard deviations
-# Added to variances, of images in units of their whole range: 1e-5 is 0.8 shades of grey.
+# Added to variances. The unit of images is their whole range, so this is (0.8 grey levels)^2.
 _EPSILON = 1e-5
 
 
@@ -22,16 +22,16 @@ class ObservationNormalizer(snt.Module):
     The limit is 5 for images, 10 for vectors, and 20 for images of codes.
 
     Mean and standard deviation are variables that are not trained: the learner estimates them (see
-    `learner.statistics`) and sends them to actors with the parameters. Before that, images are
-    scaled to [0, 1] and vectors stay as they are.
+    `learner.statistics`) and sends them to actors with the parameters. Until then, images are
+    scaled to [0, 1] and vectors are unchanged.
 
     Args:
       shape: an observation's shape.
       dtype: "uint8" or "float32".
 
     Attributes:
-      lasting: whether the statistics of a whole run are used: those of vectors move while a policy
-        learns to reach new places. Pixels stay in their range, and take longer to add up.
+      lasting: whether the statistics cover the whole run. Those of vectors do, because they change
+        while a policy learns to reach new places. Pixels stay in their range, and cost more to sum.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
@@ -47,25 +47,25 @@ class ObservationNormalizer(snt.Module):
         )
 
     def __call__(self, observations: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-        """Maps observations [M, *shape] to floats of `dtype`, same shape."""
+        """Maps observations [M, *shape] to floats of `dtype`, of the same shape."""
         normalized = _compiled(tuple(self.mean.shape))
         return normalized(observations, self.mean, self.inverse_std, self._limit, dtype)
 
     def set(self, mean: tf.Tensor, variance: tf.Tensor) -> None:
-        """Changes the statistics; float32 [*shape], in units of the observation."""
+        """Sets the statistics, float32 [*shape], in the observation's units."""
         self.mean.assign(mean)
         self.inverse_std.assign(tf.math.rsqrt(variance + _EPSILON * self._unit**2))
 
 
 @functools.cache
 def _compiled(shape: tuple[int, ...]) -> Callable[..., tf.Tensor]:
-    """Returns `_normalized`, in one pass over the observations instead of four.
+    """Returns `_normalized`, compiled to one pass over the observations instead of four.
 
-    There is one for each shape: TensorFlow warns if a function is traced for the shapes of several
-    agents. It recognises a function by its code, and a partial function has none.
+    Each shape has its own function, because TensorFlow warns if one function is retraced for the
+    shapes of several agents. It identifies functions by their code; a partial has none.
 
     Args:
-      shape: an observation's.
+      shape: an observation's shape.
     """
     partial = functools.partial(_normalized)
     compiled: Callable[..., tf.Tensor] = tf.function(partial, jit_compile=True, autograph=False)

@@ -26,32 +26,31 @@ def compile_policy(
     """Returns the agent's compiled policy for N environments.
 
     Args:
-      agent: its variables are read at every call.
+      agent: the agent, whose variables are read at every call.
       spec: the level's specification.
       num_envs: N.
-      seed: decides the sampled actions.
-      choice: sampled from the policy, or the most likely action.
-      distribution: what the logits mean; None: what they mean to the agent. One with an epsilon
-        for each environment explores more.
+      seed: the seed for sampling actions.
+      choice: whether to sample from the policy, or to take the most likely action.
+      distribution: replaces the agent's own, for example by an epsilon for each environment.
     """
     layout = layout_of(spec)
-    means = agent.distribution if distribution is None else distribution
+    actions = agent.distribution if distribution is None else distribution
     generator = tf.random.Generator.from_seed(seed)
-    seen = tensor_specs(layout.step_specs(num_envs))
+    step = tensor_specs(layout.step_specs(num_envs))
     state = tensor_specs(agent.initial_state(num_envs))
 
-    @tf.function(input_signature=(seen, state), autograph=False)
+    @tf.function(input_signature=(step, state), autograph=False)
     def act(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
         outputs, core_state = agent.step(to_network(layout, env_output), core_state)
         logits = outputs.policy_logits
-        action = means.mode(logits) if choice == "greedy" else means.sample(logits, generator)
+        action = actions.mode(logits) if choice == "greedy" else actions.sample(logits, generator)
         return AgentOutput(action, logits), core_state
 
     concrete = act.get_concrete_function()
 
     def policy(env_output: EnvOutput, core_state: Nest) -> tuple[AgentOutput, Nest]:
-        # A concrete function that is called with tensors skips the checks of its arguments, which
-        # take a third of a step.
+        # A concrete function that gets tensors skips the checks of its arguments, which take a
+        # third of a step.
         return concrete(EnvOutput(*map(_as_tensors, env_output)), core_state)
 
     return policy
@@ -64,14 +63,14 @@ def _as_tensors(field: Nest) -> Nest:
 
 
 class OwnNetwork:
-    """The agent itself, as what an actor acts with (see `acting.Network`).
+    """An `acting.Network` that runs the agent itself, in TensorFlow.
 
     Args:
-      agent: its variables are overwritten with the learner's parameters.
+      agent: the agent, whose variables are overwritten with the learner's parameters.
       spec: the level's specification.
       num_envs: N.
-      seed: decides the sampled actions.
-      epsilons: how often each environment explores, float32 [N], if the agent has Q-values.
+      seed: the seed for sampling actions.
+      epsilons: float32 [N], the epsilon of each environment, if the agent has Q-values.
     """
 
     def __init__(
@@ -82,11 +81,11 @@ class OwnNetwork:
         seed: int,
         epsilons: np.ndarray | None = None,
     ) -> None:
-        explores = None
+        distribution = None
         if epsilons is not None:
-            explores = EpsilonGreedy(agent.distribution.num_logits, epsilons)
+            distribution = EpsilonGreedy(agent.distribution.num_logits, epsilons)
         self._variables = agent.variables
-        self._policy = compile_policy(agent, spec, num_envs, seed, distribution=explores)
+        self._policy = compile_policy(agent, spec, num_envs, seed, distribution=distribution)
 
     def set_parameters(self, arrays: list[np.ndarray]) -> None:
         """See `acting.Network`."""

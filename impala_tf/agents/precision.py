@@ -1,4 +1,4 @@
-"""--precision: what the torsos of this process compute in."""
+"""--precision: the dtype in which this process computes torsos."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from impala_tf.config import AgentConfig, composition
 
-# As Linux names them, on x86 and on Arm. Without these, bfloat16 would be emulated.
+# Linux's names, on x86 and on Arm. Processors without these features would emulate bfloat16.
 _CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-# auto: bfloat16 has to be faster by this factor to be worth its rounding.
+# With auto, bfloat16 must be this many times as fast to be worth its rounding.
 _WORTHWHILE = 1.1
 _TURNS = 5
 _AMPERE = (8, 0)
@@ -31,12 +31,12 @@ def torso_dtype(
 ) -> str:
     """Returns what --precision means on this machine: "float32" or "bfloat16".
 
-    The processes of a run may differ: V-trace corrects for the policy that really acted.
+    The processes of a run may differ: V-trace corrects for the policy that chose the actions.
 
     Args:
-      agent: --precision and the network.
-      cpuinfo: names the processor's instructions.
-      measure: returns how many times as fast bfloat16 is; default: measures it, once a process.
+      agent: the flags of the agent, --precision among them.
+      cpuinfo: the file that names the processor's features.
+      measure: returns how many times as fast bfloat16 is; None: `speed_of_bfloat16`.
     """
     if agent.precision == "float32" or composition(agent.agent_name).torso.takes != "images":
         return "float32"
@@ -52,15 +52,15 @@ def torso_dtype(
     if not supported:
         return "float32"
     ratio = (measure or speed_of_bfloat16)()
-    chosen = "bfloat16" if ratio >= _WORTHWHILE else "float32"
-    _log.info("--precision=auto: %s (bfloat16 is %.1f times as fast here)", chosen, ratio)
-    return chosen
+    dtype = "bfloat16" if ratio >= _WORTHWHILE else "float32"
+    _log.info("--precision=auto: %s (bfloat16 is %.1f times as fast here)", dtype, ratio)
+    return dtype
 
 
 def _on_gpu(agent: AgentConfig, details: dict[str, Any]) -> str:
     """Returns what --precision=auto means on a GPU.
 
-    There, bfloat16 makes residual networks faster, and not those with few convolutions (measured,
+    On GPUs, bfloat16 speeds up residual networks, but not networks with few convolutions (measured,
     see sandbox/speed_records.md).
     """
     has_bfloat16 = details.get("compute_capability", (0, 0)) >= _AMPERE
@@ -69,9 +69,10 @@ def _on_gpu(agent: AgentConfig, details: dict[str, Any]) -> str:
 
 
 def disable_failing_fusion(agent: AgentConfig) -> None:
-    """Switches off TensorFlow's remapper for residual blocks.
+    """Switches off TensorFlow's remapper for residual networks.
 
-    TensorFlow 2.18 fails to fuse them and prints that as an error; without it they are as fast.
+    The remapper of TensorFlow 2.18 fails to fuse residual blocks, and prints an error each time.
+    Without it they are as fast.
     """
     if composition(agent.agent_name).torso.is_residual:
         tf.config.optimizer.set_experimental_options({"remapping": False})
@@ -79,44 +80,45 @@ def disable_failing_fusion(agent: AgentConfig) -> None:
 
 @functools.cache
 def speed_of_bfloat16() -> float:
-    """Returns how many times as fast as in float32 a convolution and its gradients are.
+    """Returns how many times as fast a convolution and its gradients are in bfloat16.
 
-    The two take turns and their best times count: other processes may be starting meanwhile.
+    Measured once per process. The two dtypes take turns and the best time of each counts, because
+    other processes may be starting at the same time.
     """
-    works = [_convolution(dtype) for dtype in (tf.float32, tf.bfloat16)]
-    for work in works:
-        work()
+    tasks = [_convolution(dtype) for dtype in (tf.float32, tf.bfloat16)]
+    for task in tasks:  # warms up
+        task()
     best = [
-        min(times) for times in zip(*(map(_seconds, works) for _ in range(_TURNS)), strict=True)
+        min(times) for times in zip(*(map(_seconds, tasks) for _ in range(_TURNS)), strict=True)
     ]
     return best[0] / best[1]
 
 
 def _convolution(dtype: tf.DType) -> Callable[[], object]:
-    """Returns the work of a middle layer of a torso on 64 images."""
+    """Returns a function that does the work of a torso's middle layer on 64 images."""
     images = tf.ones((64, 20, 20, 32), dtype)
     kernel = tf.ones((4, 4, 32, 64), dtype)
 
-    def work() -> object:
+    def task() -> object:
         with tf.GradientTape() as tape:
             tape.watch((images, kernel))
             out = tf.nn.conv2d(images, kernel, 2, "VALID")
         return tape.gradient(out, (images, kernel))[1].numpy()
 
-    return work
+    return task
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def _seconds(task: Callable[[], object]) -> float:
     started = time.perf_counter()
-    work()
+    task()
     return time.perf_counter() - started
 
 
 def _cpu_flags(cpuinfo: Path) -> set[str]:
-    """Returns the features of the first processor in /proc/cpuinfo; {} if there is no file."""
+    """Returns the features of the first processor in /proc/cpuinfo; empty if there is no file."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
         return set()
-    found = (line.partition(":")[2] for line in lines if line.startswith(("flags", "Features")))
-    return set(next(found, "").split())
+    flags = (line.partition(":")[2] for line in lines if line.startswith(("flags", "Features")))
+    return set(next(flags, "").split())

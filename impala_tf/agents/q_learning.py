@@ -1,4 +1,4 @@
-"""What an actor does besides if its agent has Q-values."""
+"""Exploration and TD errors, which only actors whose agent has Q-values need."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from impala_tf.types import EnvironmentSpec, Episode, Unroll
 
 
 class QLearning:
-    """How an actor explores, and what its agent's errors are (arXiv 1803.00933, section 3).
+    """An actor's exploration and its agent's TD errors (Ape-X, arXiv 1803.00933, section 3).
 
     Args:
-      config: the run's.
-      epsilons: how often each environment explores, float32 [N].
-      levels: which level each environment plays, int [N].
+      config: the run's config.
+      epsilons: float32 [N], the epsilon of each environment.
+      levels: int [N], the level of each environment.
 
     Attributes:
-      sends_errors: whether the algorithm uses the errors: it has a replay.
+      epsilons: as given.
+      sends_errors: whether the algorithm uses TD errors, as priorities of its replay buffer.
     """
 
     def __init__(self, config: Config, epsilons: np.ndarray, levels: np.ndarray) -> None:
@@ -39,36 +40,36 @@ class QLearning:
         actor: int,
         num_actors: int,
     ) -> QLearning | None:
-        """Returns how an actor explores; None if its agent has no Q-values.
+        """Returns the Q-learning of an actor; None if its agent has no Q-values.
 
         Args:
-          interface: of the actor's agent.
-          config: the run's.
-          spec: of the run's level, or levels.
-          levels: which level each of the actor's environments plays, int [N].
-          actor: index of the actor.
-          num_actors: of the run; 0: unknown.
+          interface: the agent's interface.
+          config: the run's config.
+          spec: the specification of the run's level or levels.
+          levels: int [N], the level of each of the actor's environments.
+          actor: the index of the actor.
+          num_actors: the number of actors of the run; 0: unknown.
         """
         if not interface.has_q_values:
             return None
-        of_each = exploration.epsilons_of(levels, len(spec.levels), actor, num_actors)
-        return cls(config, of_each, levels)
+        epsilons = exploration.epsilons_of(levels, len(spec.levels), actor, num_actors)
+        return cls(config, epsilons, levels)
 
     def reported(self, episodes: list[Episode]) -> list[Episode]:
         """Returns the games of environments that explore little."""
-        return [each for each in episodes if self._reported[each.environment]]
+        return [episode for episode in episodes if self._reported[episode.environment]]
 
     def without_td_errors(self, unroll: Unroll) -> Unroll:
-        """Returns an unroll with zeros in place of errors, arrays [N, ...]."""
+        """Returns an unroll, arrays [N, ...], with zeros in place of TD errors."""
         zeros = np.zeros(unroll.agent_outputs.policy_logits.shape[:2], np.float32)
         return unroll._replace(td_errors=zeros)
 
     def with_td_errors(self, unroll: Unroll, last_q_values: np.ndarray) -> Unroll:
-        """Returns an unroll with the errors that are its steps' first priorities.
+        """Returns an unroll with absolute n-step TD errors, which are its initial priorities.
 
         Args:
           unroll: arrays [N, ...].
-          last_q_values: of the step after its last decision, float32 [N, A].
+          last_q_values: float32 [N, A], the Q-values of the step after the last decision.
         """
         targets = n_step_returns(
             unroll.env_outputs,
@@ -76,9 +77,10 @@ class QLearning:
             self._loss.discounting,
             self._loss.reward_clipping,
         )
-        seen = unroll.agent_outputs.policy_logits
-        values = np.concatenate([seen, last_q_values[:, None]], axis=1).max(axis=-1)
+        q_values = unroll.agent_outputs.policy_logits
+        values = np.concatenate([q_values, last_q_values[:, None]], axis=1).max(axis=-1)
         bootstrap = np.take_along_axis(values, targets.bootstrap, axis=1)
-        chosen = np.take_along_axis(seen, unroll.agent_outputs.action[..., None], axis=-1)[..., 0]
-        errors = np.abs(targets.returns + targets.discounts * bootstrap - chosen)
+        actions = unroll.agent_outputs.action[..., None]
+        predictions = np.take_along_axis(q_values, actions, axis=-1)[..., 0]
+        errors = np.abs(targets.returns + targets.discounts * bootstrap - predictions)
         return unroll._replace(td_errors=errors.astype(np.float32))

@@ -1,4 +1,4 @@
-"""What rewards become before anything is learned from them: clipped, and summed over n steps."""
+"""Clipped rewards and n-step returns."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from impala_tf.types import EnvOutput
 
 
 class NStepReturns(NamedTuple):
-    """What the n-step targets of N unrolls are made of; arrays [N, T], index t is decision t.
+    """The terms of the n-step targets of N unrolls; arrays [N, T], index t is decision t.
 
-    The target of decision t is ``returns + discounts * V(x_bootstrap)``. Its window ends after n
-    steps, where an episode ends, before a reset that no end precedes (a restarted environment), and
-    where the unroll ends: then it has fewer steps.
+    The target of decision t is ``returns + discounts * V(x_bootstrap)``. Its window has n steps, or
+    fewer: it also ends where an episode ends, before a reset without an episode's end (of a
+    restarted environment), and at the end of the unroll.
     """
 
     returns: np.ndarray  # float32: sum over k < m of gamma^k r_{t + 1 + k}; m steps in the window
     discounts: np.ndarray  # float32: gamma^m; 0 if an episode terminated in the window
-    bootstrap: np.ndarray  # int32: t + m, the step whose value follows
-    valid: np.ndarray  # bool: False where the environment was reset instead
+    bootstrap: np.ndarray  # int32: t + m, the step whose value is bootstrapped from
+    valid: np.ndarray  # bool: False where the environment was reset instead of stepped
 
 
 def n_step_returns(
@@ -29,8 +29,8 @@ def n_step_returns(
     """Returns the n-step returns of every decision (Sutton and Barto, 2018, equation 7.1).
 
     Args:
-      env_outputs: NumPy arrays [N, T + 1]; only rewards and episode ends are read.
-      n: steps of a whole window.
+      env_outputs: NumPy arrays [N, T + 1]; only rewards, episode ends and resets are read.
+      n: the number of steps of a full window.
       discounting: gamma.
       reward_clipping: the name of a rule of `clip_rewards`.
     """
@@ -41,14 +41,14 @@ def n_step_returns(
     returns = np.zeros((num_envs, length), np.float32)
     discounts = np.ones((num_envs, length), np.float32)
     bootstrap = np.tile(np.arange(length, dtype=np.int32), (num_envs, 1))
-    open_ = np.ones_like(valid)  # windows that take a further step
+    open_ = np.ones_like(valid)  # windows that have not ended yet
     for k in range(min(n, length)):
         # Columns 0..T-1-k: decisions t whose window may hold the transition t + k -> t + k + 1.
         part = np.s_[:, : length - k]
-        taken = open_[part] & valid[:, k:]  # a reset is no transition, and closes the window
+        taken = open_[part] & valid[:, k:]  # a reset is not a transition, and ends the window
         returns[part] += np.where(taken, discounts[part] * rewards[:, k + 1 :], 0.0)
-        still = np.where(env_outputs.terminated[:, k + 1 :], 0.0, discounting)
-        discounts[part] *= np.where(taken, still, 1.0).astype(np.float32)
+        discount = np.where(env_outputs.terminated[:, k + 1 :], 0.0, discounting)
+        discounts[part] *= np.where(taken, discount, 1.0).astype(np.float32)
         bootstrap[part] += taken
         open_[part] = taken & ~ended[:, k + 1 :]
     return NStepReturns(returns, discounts, bootstrap, valid)
@@ -60,7 +60,7 @@ def clip_rewards(rewards: Any, clipping: str, xp: Any = np) -> Any:
     Args:
       rewards: float32, of any shape.
       clipping: --reward_clipping.
-      xp: TensorFlow, if the rewards are its tensors.
+      xp: the rewards' library: NumPy or TensorFlow.
 
     Raises:
       ValueError: `clipping` is not one of abs_one, soft_asymmetric, none.

@@ -1,4 +1,4 @@
-"""Drawing actions without TensorFlow; `distributions` has the mathematics of these policies."""
+"""Samples actions without TensorFlow, from the policies that `distributions` defines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from impala_tf.agents.exploration import EVALUATION_EPSILON
 from impala_tf.types import ActionSpec
 
-# Standard deviations of a Gaussian policy stay between exp(-5) and exp(2).
+# The standard deviations of a Gaussian policy stay between exp(-5) and exp(2).
 LOG_STD_RANGE = (-5.0, 2.0)
 _TINY = 1e-20
 
@@ -18,11 +18,11 @@ Sampler = Callable[[np.ndarray], np.ndarray]
 
 
 def sampler_of(actions: ActionSpec, rng: np.random.Generator) -> Sampler:
-    """Returns what draws the actions of a policy.
+    """Returns a function that samples actions from a policy's logits.
 
     Args:
-      actions: the level's actions.
-      rng: where chance comes from.
+      actions: the specification of the level's actions.
+      rng: the random generator to sample with.
     """
     if actions.kind == "continuous":
         return lambda logits: _gaussian(logits, rng)
@@ -35,7 +35,7 @@ def sampler_of(actions: ActionSpec, rng: np.random.Generator) -> Sampler:
 
 
 def greedy_of(actions: ActionSpec) -> Sampler:
-    """Returns what takes the most likely actions of a policy, or those of the highest Q-values."""
+    """Returns a function that takes the most likely actions, or those with the largest Q-values."""
     if actions.kind == "continuous":
         return lambda logits: np.split(logits, 2, axis=-1)[0]
     ends = np.cumsum(actions.sizes)[:-1]
@@ -47,12 +47,12 @@ def greedy_of(actions: ActionSpec) -> Sampler:
 
 
 def epsilon_greedy_of(actions: ActionSpec, rng: np.random.Generator) -> Sampler:
-    """Returns what takes the action of the highest Q-value, or seldom (EVALUATION_EPSILON) any."""
+    """Returns a function that samples epsilon-greedily from Q-values, with EVALUATION_EPSILON."""
 
     def sample(q_values: np.ndarray) -> np.ndarray:
-        num = len(q_values)
-        any_action = rng.integers(0, actions.sizes[0], num, np.int32)
-        return np.where(rng.random(num) < EVALUATION_EPSILON, any_action, _largest(q_values))
+        num_envs = len(q_values)
+        random = rng.integers(0, actions.sizes[0], num_envs, np.int32)
+        return np.where(rng.random(num_envs) < EVALUATION_EPSILON, random, _largest(q_values))
 
     return sample
 
@@ -70,5 +70,5 @@ def _categorical(logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def _gaussian(logits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     mean, log_std = np.split(logits, 2, axis=-1)
     std = np.exp(np.clip(log_std, *LOG_STD_RANGE))
-    drawn: np.ndarray = mean + std * rng.standard_normal(mean.shape, np.float32)
-    return drawn.astype(np.float32)
+    sample: np.ndarray = mean + std * rng.standard_normal(mean.shape, np.float32)
+    return sample.astype(np.float32)

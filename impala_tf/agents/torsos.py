@@ -1,4 +1,4 @@
-"""Torsos: they map observations to features. And what all layers start from and compute in."""
+"""Torsos, which map observations to features; initial weights and dtypes of all layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from impala_tf.types import ObservationSpec
 
 
 class Initialization(NamedTuple):
-    """Initial weights of each kind of layer; None: the module's usual ones."""
+    """Initial weights of each kind of layer; None: the module's default."""
 
     hidden: snt.initializers.Initializer | None = None
     policy: snt.initializers.Initializer | None = None
@@ -27,7 +27,11 @@ USUAL_INITIALIZATION = Initialization()
 
 
 def initialization(name: str) -> Initialization:
-    """Returns what --initialization names."""
+    """Returns the initial weights that --initialization names.
+
+    Raises:
+      ValueError: `name` is neither default nor orthogonal.
+    """
     if name == "default":
         return USUAL_INITIALIZATION
     if name == "orthogonal":
@@ -38,23 +42,23 @@ def initialization(name: str) -> Initialization:
 
 @tf.function(jit_compile=True, autograph=False)  # one pass over the images instead of two
 def to_unit_floats(images: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Returns uint8 images as `dtype`, scaled to [0, 1]."""
+    """Converts uint8 images to `dtype`, scaled to [0, 1]."""
     return tf.cast(tf.cast(images, tf.float32) / 255.0, dtype)
 
 
 def linear(layer: snt.Linear, inputs: tf.Tensor) -> tf.Tensor:
-    """Applies a layer in the dtype of its inputs; its variables keep their own."""
+    """Applies a layer in the dtype of its inputs; its variables keep their dtype."""
     if inputs.dtype == tf.float32:
         return layer(inputs)
     return tf.matmul(inputs, tf.cast(layer.w, inputs.dtype)) + tf.cast(layer.b, inputs.dtype)
 
 
 def convolve(conv: snt.Conv2D, images: tf.Tensor) -> tf.Tensor:
-    """Applies a convolution in the dtype of its images; its variables keep their own.
+    """Applies a convolution in the dtype of its images; its variables keep their dtype.
 
-    An image [H, W, C] is also [H, W / s, s * C] in memory. So a convolution with stride s is one
-    with stride 1 along the width and s times the channels, if s divides the widths: processors
-    with instructions for bfloat16 have more to do at once.
+    In memory, an image [H, W, C] is also [H, W / s, s * C]. So if s divides the widths of image and
+    kernel, a convolution with stride s equals one with stride 1 along the width and s times the
+    channels. Processors with bfloat16 instructions can then do more at once.
     """
     dtype, stride = images.dtype, conv.stride
     if dtype == tf.float32:
@@ -72,15 +76,15 @@ def convolve(conv: snt.Conv2D, images: tf.Tensor) -> tf.Tensor:
 
 
 class LayerNorm(snt.Module):
-    """LayerNorm (Ba et al., 2016, arXiv 1607.06450) over everything but the batch.
+    """LayerNorm (Ba et al., 2016, arXiv 1607.06450) over all dimensions except the batch.
 
-    Its scale and offset are of each channel. It computes in float32.
+    Each channel has a scale and an offset. It computes in float32.
     """
 
     def __call__(self, features: tf.Tensor) -> tf.Tensor:
         """Maps floats [M, ..., C] to the same shape and dtype."""
         self._initialize(features.shape[-1])
-        # As matrices: moments over several axes take longer.
+        # As a matrix, because moments over several axes take longer.
         flat = tf.cast(tf.reshape(features, (-1, math.prod(features.shape[1:]))), tf.float32)
         centered = flat - tf.reduce_mean(flat, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
@@ -94,7 +98,7 @@ class LayerNorm(snt.Module):
 
 
 def _norms(layer_norm: bool, count: int) -> list[Callable[[tf.Tensor], tf.Tensor]]:
-    """Returns what stands before each of `count` activations."""
+    """Returns the layers before `count` activations: LayerNorm or the identity."""
     return [LayerNorm() if layer_norm else lambda features: features for _ in range(count)]
 
 
@@ -102,12 +106,12 @@ class ConvTorso(snt.Module):
     """Convolutions and one linear layer, each followed by a ReLU.
 
     The convolutions have no padding, so they would ignore the last rows and columns of images whose
-    size does not fit their strides (84 does). Such images are padded with zeros.
+    size does not fit the strides (84 does). Such images are padded with zeros.
 
     Args:
       layers: (channels, kernel, stride) of each convolution.
-      hidden: units of the linear layer.
-      w_init: the initial weights of all layers; default: He et al.
+      hidden: the number of units of the linear layer.
+      w_init: the initial weights of all layers; None: those of He et al.
       layer_norm: whether there is LayerNorm before each ReLU.
     """
 
@@ -120,8 +124,8 @@ class ConvTorso(snt.Module):
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
-        # He et al. (2015): keeps the variance through the ReLUs. Sonnet's default halves it at
-        # every layer, and the few pixels that change on an Atari screen fade away.
+        # He et al. (2015, arXiv 1502.01852) keep the variance through ReLUs. Sonnet's default
+        # halves it at every layer, so the few pixels that change on an Atari screen fade away.
         init = w_init or snt.initializers.VarianceScaling(2.0, "fan_in", "truncated_normal")
         self._layers = layers
         self._convs = [
@@ -132,7 +136,7 @@ class ConvTorso(snt.Module):
         self._norms = _norms(layer_norm, len(layers) + 1)
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        """Maps floats [M, H, W, C] to [M, hidden], same dtype."""
+        """Maps floats [M, H, W, C] to [M, hidden], of the same dtype."""
         features = self._padded(images)
         for conv, norm in zip(self._convs, self._norms[:-1], strict=True):
             features = tf.nn.relu(norm(convolve(conv, features)))
@@ -145,7 +149,7 @@ class ConvTorso(snt.Module):
         return tf.pad(images, [[0, 0], *([0, size] for size in missing), [0, 0]])
 
     def _fitting(self, size: int) -> int:
-        """Returns the smallest size from `size` on of which every pixel is seen."""
+        """Returns the smallest size, at least `size`, at which no pixel is ignored."""
         for _, kernel, stride in self._layers:
             size = max(0, -(-(size - kernel) // stride)) + 1
         for _, kernel, stride in reversed(self._layers):
@@ -188,8 +192,8 @@ class ResNetTorso(snt.Module):
         super().__init__(name=name)
         conv_init = w_init
         if isinstance(w_init, snt.initializers.Orthogonal):
-            # The gain for ReLU, the square root of 2, would double the variance with each block and
-            # section: on random pixels, features of 40 and first values of 20. Returns may be 1.
+            # The ReLU gain, sqrt(2), would double the variance at each block and section. On random
+            # pixels, features would be about 40 and initial values 20, while returns may be 1.
             conv_init = snt.initializers.Orthogonal(1.0)
         self._sections = [
             (
@@ -203,7 +207,7 @@ class ResNetTorso(snt.Module):
         (self._norm,) = _norms(layer_norm, 1)
 
     def __call__(self, images: tf.Tensor) -> tf.Tensor:
-        """Maps floats [M, H, W, C] to [M, hidden], same dtype."""
+        """Maps floats [M, H, W, C] to [M, hidden], of the same dtype."""
         features = images
         for conv, blocks in self._sections:
             features = tf.nn.max_pool2d(
@@ -221,7 +225,7 @@ _MLP_SIZES = (64, 64)
 
 
 class MLPTorso(snt.Module):
-    """Linear layers with tanh, for flat observations; with `layer_norm`, it is before each tanh."""
+    """Linear layers with tanh, for vectors; with `layer_norm`, LayerNorm is before each tanh."""
 
     def __init__(
         self,
@@ -243,7 +247,7 @@ class MLPTorso(snt.Module):
         )
 
     def __call__(self, vectors: tf.Tensor) -> tf.Tensor:
-        """Maps floats [M, D] to [M, 64], same dtype."""
+        """Maps floats [M, D] to [M, 64], of the same dtype."""
         return self._mlp(vectors)
 
 
@@ -253,7 +257,7 @@ def _resnet(width_scale: int) -> tuple[int, ...]:
 
 
 class LanguageTorso(snt.Module):
-    """Embedded words and an LSTM, whose output after the last word is the text's features.
+    """Word embeddings and an LSTM; a text's features are its output after the last word.
 
     The language network of the agent in the IMPALA paper's experiments on DMLab: words hashed to
     1000 buckets, embeddings of 20, LSTM of 64 units.
@@ -278,17 +282,18 @@ class LanguageTorso(snt.Module):
         return state.hidden
 
     def of_many(self, words: tf.Tensor) -> tf.Tensor:
-        """As `__call__`, but reads equal texts once.
+        """Equals `__call__`, but processes equal texts only once.
 
-        A mission is the same for a whole episode, so the many steps of a batch have few texts.
-        LiteRT cannot do this, and for the few texts of one step it does not pay.
+        A mission stays the same for a whole episode, so the many steps of a batch have few distinct
+        texts. LiteRT does not support this, and for one step it does not pay off.
         """
         distinct, which = tf.raw_ops.UniqueV2(x=words, axis=[0])
         return tf.gather(self(tf.ensure_shape(distinct, (None, words.shape[1]))), which)
 
 
-# Of: the initial weights of its layers (None: the usual ones); --width_scale, which multiplies the
-# channels of convolutions, but not, as in Impoola's code, the linear layer; and --layer_norm.
+# Each makes a torso from: the initial weights of its layers (None: the default), --width_scale and
+# --layer_norm. As in Impoola's code, --width_scale multiplies the channels of convolutions, but not
+# the linear layer.
 TORSOS: dict[str, Callable[..., snt.Module]] = {
     "shallow": lambda init, k, norm=False: ConvTorso(
         ((16 * k, 8, 4), (32 * k, 4, 2)), 256, init, norm, "shallow"
@@ -308,35 +313,36 @@ _SMALL = 20  # pixels
 
 
 def own_torso(name: str, part: ObservationSpec) -> snt.Module:
-    """Returns a torso of the user's own, its variables made.
+    """Returns a user's torso, with its variables created.
 
     Args:
-      name: module:Class, or of a function that returns a module. It is called without arguments.
-      part: what the torso sees, as float32 [B, H, W, C] or [B, D].
+      name: module:Class or module:function, which returns a module when called without arguments.
+      part: the specification of the torso's inputs, which are float32 [B, H, W, C] or [B, D].
 
     Raises:
-      ConfigError: it is no Sonnet module, or does not return float32 [B, features].
+      ConfigError: it cannot be made, is not a Sonnet module, or does not return float32
+        [B, features].
     """
     make = plug_ins.load("agent_name", name)
     problem = f"--agent_name={name}: "
     try:
-        made = make()
+        torso = make()
     except Exception as error:
         raise ConfigError(f"{problem}raised {plug_ins.raised(error)}") from error
-    if not isinstance(made, snt.Module):
-        raise ConfigError(f"{problem}must make a sonnet.Module, but made a {type(made).__name__}")
-    shown = ", ".join(map(str, ("B", *part.shape)))
+    if not isinstance(torso, snt.Module):
+        raise ConfigError(f"{problem}must make a sonnet.Module, but made a {type(torso).__name__}")
+    shape = ", ".join(map(str, ("B", *part.shape)))
     try:
-        features = made(tf.zeros((2, *part.shape), tf.float32))
+        features = torso(tf.zeros((2, *part.shape), tf.float32))
     except Exception as error:
-        raise ConfigError(f"{problem}raised for [{shown}]: {plug_ins.raised(error)}") from error
-    is_good = isinstance(features, tf.Tensor) and features.dtype == tf.float32
-    if not is_good or features.shape.rank != 2 or features.shape[0] != 2:
+        raise ConfigError(f"{problem}raised for [{shape}]: {plug_ins.raised(error)}") from error
+    is_float32 = isinstance(features, tf.Tensor) and features.dtype == tf.float32
+    if not is_float32 or features.shape.rank != 2 or features.shape[0] != 2:
         got = getattr(features, "shape", type(features).__name__)
         raise ConfigError(
-            f"{problem}must return float32 [B, features], but for [{shown}] with B=2 returned {got}"
+            f"{problem}must return float32 [B, features], but for [{shape}] with B=2 returned {got}"
         )
-    return made
+    return torso
 
 
 def make_torso(
@@ -349,14 +355,14 @@ def make_torso(
     """Returns the torso of an agent for a part of its observations.
 
     Args:
-      torso: images go through it.
-      part: the part of the observation. Vectors go through "mlp", texts through a
-        `LanguageTorso`. Images that are smaller than what one unit of "shallow" sees, such as
-        MiniGrid's 7x7 cells, go through 3x3 convolutions instead.
+      torso: the composition's torso, for images.
+      part: the specification of the part. Vectors go through "mlp", texts through a
+        `LanguageTorso`. Images smaller than the receptive field of "shallow", such as MiniGrid's
+        7x7 cells, go through 3x3 convolutions, unless the torso is residual.
       w_init: the initial weights of linear layers and convolutions.
       width_scale: k, --width_scale.
-      layer_norm: whether LayerNorm is before each activation; of residual networks, only before
-        that of their linear layer. Texts have none.
+      layer_norm: whether LayerNorm precedes each activation. Residual networks have it only before
+        the activation of their linear layer, `LanguageTorso` has none.
     """
     if part.kind == "text":
         return LanguageTorso()
