@@ -1,8 +1,8 @@
-"""A3C: actors compute the gradients, and the learner only steps along them.
+"""A3C: actors compute the gradients, and the learner only applies them.
 
-Mnih et al., 2016, arXiv 1602.01783, algorithm S3. The loss is impala's: an actor's own unroll was
-chosen by the parameters of its gradient, so every pi / mu is 1, and V-trace with a lambda of 1 is
-the n-step return (arXiv 1802.01561, section 4.1).
+Mnih et al., 2016, arXiv 1602.01783, algorithm S3. The loss is impala's. An actor computes the
+gradient with the parameters that chose its unroll, so every pi / mu is 1, and V-trace with lambda 1
+is the n-step return (arXiv 1802.01561, section 4.1).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from impala_tf.types import ActorGradient, EnvironmentSpec
 
 
 class Once(BatchUses):
-    """A gradient of an actor is used as it is."""
+    """An actor's gradient is used once."""
 
     def arrival(
         self, batch: ActorGradient | None, learners: int
     ) -> Iterator[tuple[ActorGradient | None, int]]:
-        """Yields it."""
+        """Yields the gradient."""
         yield batch, learners
 
 
@@ -79,8 +79,8 @@ ALGORITHM = Algorithm(
     estimate=impala.estimate,
     objective=impala.objective,
     own_flags=(*POLICY_FLAGS, "vtrace_lambda", "updates_per_batch"),
-    # Actors compute gradients alone: without statistics that only the learner has, and once. With
-    # few environments each, they send many.
+    # Actors compute gradients on their own: without statistics that only the learner has, and once
+    # per unroll. With few environments each, they send many gradients.
     defaults={
         "observation_normalization": "none",
         "advantage_scaling": "none",

@@ -1,9 +1,9 @@
 """APPO: V-trace advantages in a clipped surrogate (Luo et al., 2020, IMPACT, arXiv 1912.00167).
 
-With A the V-trace advantage, mu the policy that acted and pi the one that is learned, the surrogate
-is min(r A, clip(r) A) with r = pi / mu. V-trace has already weighted A by min(rho-bar, r), so it is
-divided by r here (without a gradient). What is not clipped has IMPALA's gradient; so without
-clipping, this is IMPALA. Of IMPACT, this has the ring of batches, and not the target network.
+Let A be the V-trace advantage, mu the behaviour policy, pi the learned policy and r = pi / mu. The
+surrogate is min(r A, clip(r) A). V-trace has already weighted A by min(rho-bar, r), so here it is
+divided by r (without a gradient). Steps that are not clipped have IMPALA's gradient; so without
+clipping, this is IMPALA. From IMPACT it takes the ring of batches, but not the target network.
 """
 
 from __future__ import annotations
@@ -48,15 +48,19 @@ def clipped_surrogate(ratios: tf.Tensor, advantages: tf.Tensor, epsilon: float) 
 
 
 class Ring(BatchUses):
-    """The uses of a batch are spread evenly over the arrivals of later ones.
+    """A ring buffer of batches: the uses of a batch are spread evenly over later arrivals.
 
-    With 2 uses and a ring of 4, a batch is used when it arrives and when the third one after it
-    arrives. A new ring (of a resumed run, too) takes fewer steps until it is full.
+    With 2 uses and a ring of 4, a batch is used when it arrives and when the third batch after it
+    arrives. Until the ring is full, also after a resume, there are fewer steps per arrival.
+
+    Args:
+      uses: how often each batch is used.
+      capacity: how many batches the ring holds.
     """
 
     def __init__(self, uses: int, capacity: int) -> None:
         self._ages = [use * (capacity - 1) // max(uses - 1, 1) for use in range(uses)]
-        # Newest first, with the number of learners that had one of the same age.
+        # Newest first, each with the number of learners that had a batch of that age.
         self._batches: list[tuple[Unroll | None, int]] = []
 
     def arrival(

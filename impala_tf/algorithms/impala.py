@@ -19,7 +19,7 @@ from impala_tf.types import Unroll
 
 
 def estimate(steps: Transitions, config: LossConfig) -> Estimates:
-    """Returns the V-trace targets and the advantages, weighted by the clipped pi / mu; [T, B]."""
+    """Returns the V-trace targets and the advantages weighted by the clipped pi / mu; [T, B]."""
     returns = vtrace.from_importance_weights(
         log_rhos=tf.stop_gradient(steps.log_probs - steps.behaviour_log_probs),
         discounts=steps.discounts,
@@ -38,7 +38,11 @@ def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> 
 
 
 class Repeated(BatchUses):
-    """Every batch is used several times in a row."""
+    """Every batch is used several times in a row.
+
+    Args:
+      uses: how often each batch is used.
+    """
 
     def __init__(self, uses: int) -> None:
         self._uses = uses
@@ -46,7 +50,7 @@ class Repeated(BatchUses):
     def arrival(
         self, batch: Unroll | None, learners: int
     ) -> Iterator[tuple[Minibatch | None, int]]:
-        """Yields the batch again and again."""
+        """Yields the batch `uses` times."""
         for _ in range(self._uses):
             yield (None if batch is None else Minibatch(batch)), learners
 

@@ -28,10 +28,10 @@ def estimate(steps: Transitions, config: LossConfig) -> Estimates:
 
 
 def lambda_estimates(steps: Transitions, lambda_: float) -> Estimates:
-    """Returns the generalised advantage estimates (equations 11 and 12) and A + V [T, B].
+    """Returns the generalised advantage estimates A (equations 11 and 12) and A + V; [T, B].
 
-    Where no transition happened (an environment reset), the advantage is 0, and it does not reach
-    earlier steps.
+    Where no transition happened (an environment reset), A is 0, and no later reward reaches earlier
+    steps across it.
     """
     values = tf.stop_gradient(steps.values)
     bootstrap = tf.stop_gradient(steps.bootstrap_value)
@@ -43,7 +43,7 @@ def lambda_estimates(steps: Transitions, lambda_: float) -> Estimates:
 
 
 def objective(steps: Transitions, advantages: tf.Tensor, config: LossConfig) -> Objective:
-    """Returns the clipped surrogate (equation 7) with the ratio to the policy that acted."""
+    """Returns the clipped surrogate (equation 7) of the ratio to the behaviour policy; [T, B]."""
     return appo.clipped_surrogate(appo.ratio(steps), advantages, config.surrogate_clipping)
 
 
@@ -51,10 +51,10 @@ class Epochs(BatchUses):
     """Every batch is prepared, then used in several epochs of shuffled minibatches.
 
     Args:
-      prepare: returns what the steps need of the whole batch, [B, T] each.
-      epochs: how often the batch is used.
-      minibatches: parts of whole unrolls that it is split into.
-      seed: decides the order.
+      prepare: returns what the gradient steps need from the whole batch, arrays [B, T].
+      epochs: how often each batch is used.
+      minibatches: the number of minibatches, of whole unrolls, per epoch.
+      seed: the seed for shuffling.
     """
 
     def __init__(

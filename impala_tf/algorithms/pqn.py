@@ -1,7 +1,8 @@
-"""PQN: Q(lambda) from unrolls as they come, without a replay and a target network.
+"""PQN: Q(lambda) from unrolls as they arrive, without a replay buffer or a target network.
 
 Gallici et al., 2024, "Simplifying Deep Temporal Difference Learning", arXiv 2407.04811. LayerNorm
-in the network (--layer_norm) keeps it stable. Here actors go on while their learner learns.
+in the network (--layer_norm) keeps it stable. Unlike in the paper, actors keep acting while their
+learner learns.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from impala_tf.learner.transitions import Estimates, Transitions
 
 
 def estimate(steps: Transitions, config: LossConfig) -> Estimates:
-    """Returns the targets G of Q(x_t, a_t) [T, B] (section 4), and G - max_a Q(x_t, a).
+    """Returns the targets G of Q(x_t, a_t) (section 4), and G - max_a Q(x_t, a); [T, B].
 
-    G_t = r_t + gamma (lambda G_{t+1} + (1 - lambda) max_a Q(x_{t+1}, a)): what GAE makes of the
-    values max_a Q(x, a), which `steps` has to hold.
+    G_t = r_t + gamma (lambda G_{t+1} + (1 - lambda) max_a Q(x_{t+1}, a)). This is GAE's A + V with
+    V(x) = max_a Q(x, a), so these are the values that `steps` must hold.
     """
     return ppo.lambda_estimates(steps, config.q_lambda)
 

@@ -1,6 +1,7 @@
 """Double DQN with n-step returns and prioritised replay (arXiv 1509.06461, 1803.00933).
 
-`step` has the gradient steps and their formulas, `replay` what they are drawn from.
+`step` has the gradient step and its formulas, `replay` how often steps are drawn, and `buffer` the
+replay buffer.
 """
 
 from __future__ import annotations
@@ -59,7 +60,11 @@ def _replay_problems(config: Config) -> list[str]:
 
 
 def _check_memory(config: Config, spec: EnvironmentSpec) -> str:
-    """Returns what the replay needs, in words. Raises ConfigError if less memory is left."""
+    """Returns a sentence about the memory that the replay needs.
+
+    Raises:
+      ConfigError: this machine has less memory left.
+    """
     check_fits(config, spec)
     needed, left = replay_bytes(config, spec), available_bytes()
     steps = config.replay.replay_capacity

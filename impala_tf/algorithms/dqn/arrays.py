@@ -1,4 +1,4 @@
-"""Where a replay's arrays are: in memory, or in files that outlive the process."""
+"""Storage of a replay buffer's arrays: in memory, or in files that outlive the process."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from impala_tf.logdir import write_atomically
 _HEADER = "replay.json"
 
 MakeArray = Callable[[str, tuple[int, ...], np.dtype], np.ndarray]
-"""Makes an array of zeros: (name, shape, dtype) -> array. Found again, it keeps its values."""
+"""Makes an array of zeros: (name, shape, dtype) -> array. If it exists, it keeps its values."""
 
 
 def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Makes an array. Its memory is taken when it is written to."""
+    """Makes an array. The system allocates its memory when it is written to."""
     del name
     return np.zeros(shape, dtype)
 
 
 def in_files(folder: Path, header: dict[str, Any], nbytes: int) -> MakeArray:
-    """Returns what makes arrays that are mapped files in a folder.
+    """Returns a function that makes arrays as memory-mapped files in a folder.
 
-    What is written to them stays if the process is killed, too. The room is reserved at once:
+    Written values survive even if the process is killed. Disk space is allocated at once, because
     writing to a mapped file on a full disk would end the process.
 
     Args:
-      folder: made if it is not there.
-      header: JSON-able; if the files were made with another one, they are made again.
-      nbytes: the size of all arrays together, for the message.
+      folder: the folder; it is created if necessary.
+      header: JSON-able; files that were made with a different header are replaced.
+      nbytes: the size of all arrays together, for the error message.
 
     Raises:
-      ConfigError: there is not enough room (when an array is made), or the folder cannot be used.
+      ConfigError: the folder cannot be used, or (when an array is made) the disk is too small.
     """
     try:
         if _read(folder / _HEADER) != header:
@@ -65,9 +65,9 @@ def in_files(folder: Path, header: dict[str, Any], nbytes: int) -> MakeArray:
 
 
 def _file_name(name: str) -> str:
-    """Returns the file of an array: parts of observations may have any name.
+    """Returns the file name of an array. Parts of observations may have any name.
 
-    The ends differ, so that no name with a slash has the file of one without.
+    The suffixes differ, so that a name with a slash cannot collide with one without.
     """
     if "/" not in name:
         return f"{name}.bin"

@@ -1,4 +1,4 @@
-"""The newest unrolls of a learner, and the agent steps that are drawn from them."""
+"""The replay buffer: a learner's newest unrolls, and the agent steps that are drawn from them."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from impala_tf.types import EnvOutput, Unroll
 
 # Alpha of the priorities and beta of the importance weights (arXiv 1511.05952, 1803.00933).
 _EXPONENTS = (0.6, 0.4)
-_TINY = 1e-6  # keeps a step with no error from never being drawn again
+_TINY = 1e-6  # added to errors, so that a step without an error can still be drawn
 
 
 class Sample(NamedTuple):
     """B agent steps, drawn with replacement. Observations are as environments return them."""
 
-    step: EnvOutput  # [B, ...]: what the agent saw
-    action: np.ndarray  # int32 [B]: and did
+    step: EnvOutput  # [B, ...]
+    action: np.ndarray  # int32 [B]: chosen at `step`
     returns: np.ndarray  # float32 [B]: see returns.NStepReturns
     discounts: np.ndarray  # float32 [B]
-    next_step: EnvOutput  # [B, ...]: what the agent saw where the window ended
-    weights: np.ndarray  # float32 [B]: importance weights, 1 at most
-    parameter_version: np.ndarray  # int64 [B]: of the parameters that acted
+    next_step: EnvOutput  # [B, ...]: the step at the end of the n-step window
+    weights: np.ndarray  # float32 [B]: importance weights, at most 1
+    parameter_version: np.ndarray  # int64 [B]: of the parameters that chose the action
 
 
 class ReplayBuffer:
-    """A ring of unrolls of T steps; each frame is there once, or twice if two unrolls share it.
+    """A ring of unrolls of T steps. A frame is stored once, or twice if two unrolls share it.
 
-    A step is drawn with probability p / sum of p, p = (error + tiny)^alpha (Schaul et al., 2016,
-    arXiv 1511.05952, equation 1), the error being that of its n-step target: at first as its actor
-    saw it (arXiv 1803.00933), later as this learner does. Uniform sampling is alpha = 0.
+    A step is drawn with probability p / sum of p, with p = (|error| + tiny)^alpha (Schaul et al.,
+    2016, arXiv 1511.05952, equation 1). The error is the TD error of its n-step target: at first
+    its actor's (arXiv 1803.00933), later this learner's. Uniform sampling is alpha = 0.
 
     Args:
       specs: an Unroll of tf.TensorSpec without the leading dimension, with td_errors.
       layout: the layout of the level's observations.
-      config: the run's.
-      seed: decides the draws.
-      make_array: where the unrolls are kept. Unrolls that are found there are kept.
+      config: the run's config.
+      seed: the seed for drawing steps.
+      make_array: makes the arrays. Unrolls that they already hold are kept.
     """
 
     def __init__(
@@ -70,28 +70,28 @@ class ReplayBuffer:
                 for name, dtype in _TARGETS.items()
             )
         )
-        # When each slot was filled: 1 for the first unroll; 0: it is empty, or being written.
+        # The number of the unroll in each slot, from 1; 0: the slot is empty or being written.
         self._filled = make_array("filled", (self._slots,), np.dtype(np.int64))
         self._tree = SumTree(self._slots * self._length)
         self._count_unrolls = int(self._filled.max())
-        found = np.flatnonzero(self._filled)
-        self._next = (int(self._filled.argmax()) + 1) % self._slots if found.size else 0
-        self._valid_steps = int(self._targets.valid[found].sum())
-        if found.size:
-            self._set_priorities_of(found)
+        kept = np.flatnonzero(self._filled)
+        self._next = (int(self._filled.argmax()) + 1) % self._slots if kept.size else 0
+        self._valid_steps = int(self._targets.valid[kept].sum())
+        if kept.size:
+            self._set_priorities_of(kept)
 
     @property
     def steps(self) -> int:
-        """Agent steps in the replay."""
+        """The number of agent steps in the buffer."""
         return int(np.count_nonzero(self._filled)) * self._length
 
     @property
     def capacity(self) -> int:
-        """Agent steps that fit."""
+        """The largest number of agent steps that the buffer holds."""
         return self._slots * self._length
 
     def add(self, unrolls: Unroll) -> None:
-        """Keeps unrolls, arrays [B, ...], in place of the oldest ones."""
+        """Stores unrolls, arrays [B, ...], in place of the oldest ones."""
         count = len(unrolls.parameter_version)
         slots = (self._next + np.arange(count)) % self._slots
         self._next = (self._next + count) % self._slots
@@ -99,41 +99,49 @@ class ReplayBuffer:
         self._valid_steps -= int(self._targets.valid[slots[is_filled]].sum())
         self._filled[slots] = 0
         tree.map_structure(_assign(slots), self._unrolls, unrolls)
-        found = n_step_returns(
+        targets = n_step_returns(
             unrolls.env_outputs,
             self._n_step,
             self._loss.discounting,
             self._loss.reward_clipping,
         )
-        tree.map_structure(_assign(slots), self._targets, found)
+        tree.map_structure(_assign(slots), self._targets, targets)
         self._filled[slots] = self._count_unrolls + 1 + np.arange(count)
         self._count_unrolls += count
-        self._valid_steps += int(found.valid.sum())
+        self._valid_steps += int(targets.valid.sum())
         self._set_priorities_of(slots)
 
     def draw(self, batch_size: int) -> tuple[np.ndarray, Sample]:
-        """Draws steps, one from each of B equal shares of the priorities.
+        """Draws steps: one from each of B equal strata of the total priority.
+
+        Args:
+          batch_size: B.
 
         Returns:
-          their indices int64 [B], for `set_errors`, and the steps.
+          (the steps' indices, int64 [B], for `set_errors`; the steps).
         """
         total = self._tree.total
-        shares = (np.arange(batch_size) + self._rng.random(batch_size)) / batch_size
-        indices = self._tree.find(shares * total)
+        quantiles = (np.arange(batch_size) + self._rng.random(batch_size)) / batch_size
+        indices = self._tree.find(quantiles * total)
         rows, steps = np.divmod(indices, self._length)
-        seen, targets = self._unrolls.env_outputs, self._targets
+        env_outputs, targets = self._unrolls.env_outputs, self._targets
         return indices, Sample(
-            step=self._layout.take(seen, rows, steps),
+            step=self._layout.take(env_outputs, rows, steps),
             action=self._unrolls.agent_outputs.action[rows, steps],
             returns=targets.returns[rows, steps],
             discounts=targets.discounts[rows, steps],
-            next_step=self._layout.take(seen, rows, targets.bootstrap[rows, steps]),
+            next_step=self._layout.take(env_outputs, rows, targets.bootstrap[rows, steps]),
             weights=self._weights(indices, total),
             parameter_version=self._unrolls.parameter_version[rows],
         )
 
     def set_errors(self, indices: np.ndarray, td_errors: np.ndarray) -> None:
-        """Tells the new errors of steps that were drawn since the last `add`; float32 [B]."""
+        """Updates the priorities of steps that were drawn since the last `add`.
+
+        Args:
+          indices: int64 [B], from `draw`.
+          td_errors: float32 [B].
+        """
         if self._alpha == 0.0:
             return
         errors = np.abs(td_errors)
@@ -142,13 +150,16 @@ class ReplayBuffer:
         self._tree.set(indices, (errors + _TINY) ** self._alpha)
 
     def _weights(self, indices: np.ndarray, total: float) -> np.ndarray:
-        """Returns (M P(i))^-beta, divided by the largest; M: steps that can be drawn."""
+        """Returns (M P(i))^-beta over its maximum, where M is the number of valid steps.
+
+        Importance weights of arXiv 1511.05952, section 3.4.
+        """
         probabilities = self._tree.get(indices) / total
         weights = (self._valid_steps * probabilities) ** -self._beta
         return (weights / weights.max()).astype(np.float32)
 
     def _set_priorities_of(self, slots: np.ndarray) -> None:
-        """Enters all steps of unrolls into the tree; those that are no steps have weight 0."""
+        """Enters all steps of unrolls into the tree; resets, which are no transitions, as 0."""
         errors = np.abs(self._unrolls.td_errors[slots])
         weights = self._targets.valid[slots] * (errors + _TINY) ** self._alpha
         self._tree.set(slots[:, None] * self._length + np.arange(self._length), weights)
@@ -159,7 +170,7 @@ _TARGETS = {"returns": np.float32, "discounts": np.float32, "bootstrap": np.int3
 
 
 def header(config: Config, specs: Unroll) -> dict[str, Any]:
-    """Returns what a kept replay must have in common with a run, JSON-able."""
+    """Returns what a stored replay buffer must have in common with a run, JSON-able."""
     return {
         "level": config.environment.level_name,
         "slots": replay_slots(config),
@@ -180,7 +191,7 @@ def _make(specs: Unroll, slots: int, make_array: MakeArray) -> Unroll:
 
 
 def _assign(slots: np.ndarray) -> Callable[[np.ndarray, np.ndarray], None]:
-    def assign(kept: np.ndarray, new: np.ndarray) -> None:
-        kept[slots] = new
+    def assign(array: np.ndarray, new: np.ndarray) -> None:
+        array[slots] = new
 
     return assign

@@ -1,4 +1,4 @@
-"""How dqn uses what arrives: into a replay, from which steps are drawn at a fixed ratio."""
+"""How dqn uses batches: it stores them, and draws steps from the replay buffer at a fixed ratio."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _log = logging.getLogger("impala_tf.learner")
 
 
 class Replayed(BatchUses):
-    """Batches go into a replay, and steps are drawn from it, at a fixed ratio.
+    """Batches go into a replay buffer, and gradient steps draw from it at a fixed ratio.
 
     Args:
-      replay: what was kept of an earlier run counts.
-      config: the run's.
-      kept_steps: agent steps in the replay of that learner of the group which has fewest.
+      replay: this learner's replay buffer, which may hold steps from before a resume.
+      config: the run's config.
+      kept_steps: the smallest number of agent steps in any learner's buffer at the start.
 
     Attributes:
-      replay: this learner's.
+      replay: as given.
     """
 
     def __init__(self, replay: ReplayBuffer, config: Config, kept_steps: int) -> None:
@@ -39,18 +39,18 @@ class Replayed(BatchUses):
         self._batch_size = config.replay.replay_batch_size
         self._steps_per_batch = config.optimizer.batch_size * config.optimizer.unroll_length
         self._ratio = config.replay.replay_ratio
-        # All learners count alike, so that they begin at the same arrival.
+        # The same on all learners, so that they start learning at the same arrival.
         self._missing = config.replay.replay_start_steps - kept_steps
-        self._owed = 0.0  # gradient steps
+        self._owed = 0.0  # gradient steps that are due
         self._drawn = np.empty(0, np.int64)
 
     @property
     def missing_steps(self) -> int:  # type: ignore[override]  # read only
-        """Agent steps that have to arrive before anything is learned."""
+        """The number of agent steps that must still arrive before learning starts."""
         return max(0, self._missing)
 
     def arrival(self, batch: Unroll | None, learners: int) -> Iterator[tuple[Sample | None, int]]:
-        """Yields samples, once there are enough steps; None if the batch is missing."""
+        """Yields samples once there are enough steps; yields None for them if `batch` is None."""
         if batch is not None:
             self.replay.add(tree.map_structure(np.asarray, batch))
         self._missing -= self._steps_per_batch
@@ -63,19 +63,24 @@ class Replayed(BatchUses):
                 yield None, learners
             else:
                 self._drawn, sample = self.replay.draw(self._batch_size)
-                # A compiled step takes half a millisecond longer with arrays.
+                # With NumPy arrays, a compiled step takes half a millisecond longer.
                 yield tree.map_structure(tf.constant, sample), learners
 
     def learned(self, td_errors: Nest) -> None:
-        """Makes the errors the priorities of what was drawn."""
+        """Sets the priorities of the last sample from its TD errors."""
         self.replay.set_errors(self._drawn, td_errors.numpy())
 
 
 def replayed(step: GradientStep, spec: EnvironmentSpec, config: Config) -> Replayed:
-    """Returns a learner's replay; with --save_replay, in files that a resumed run finds again.
+    """Returns a learner's replay; with --save_replay, in files that a resumed run reads again.
+
+    Args:
+      step: the learner's gradient step.
+      spec: the level's specification.
+      config: the run's config.
 
     Raises:
-      ConfigError: the files cannot be made.
+      ConfigError: the files cannot be created.
     """
     number = step.group.members[step.group.rank]
     specs = unroll_specs(step.agent, spec, config.optimizer.unroll_length)
@@ -84,7 +89,7 @@ def replayed(step: GradientStep, spec: EnvironmentSpec, config: Config) -> Repla
         header, nbytes = buffer.header(config, specs), replay_bytes(config, spec)
         folder = Logdir(Path(config.run.logdir)).replay(number)
         make_array = arrays.in_files(folder, header, nbytes)
-    # Each learner draws other steps.
+    # Learners must not draw the same random numbers.
     seed = np.random.SeedSequence(config.run.seed, spawn_key=(number,) if number else ())
     replay = ReplayBuffer(specs, step.layout, config, seed, make_array)
     if replay.steps:

@@ -16,28 +16,28 @@ from impala_tf.types import EnvironmentSpec, EnvOutput
 
 
 class QStep(QValueStep):
-    """The steps on what was replayed. Arguments and attributes as of `GradientStep`."""
+    """The gradient step on a replayed sample. For arguments and attributes see `GradientStep`."""
 
     HAS_TARGET = True
 
     def compile(self, spec: EnvironmentSpec) -> None:
-        """Makes the graph of `step` now, and calls it directly from then on.
+        """Builds the graph of `step` now, and makes later calls go directly to it.
 
-        Finding the graph for the arguments takes a sixth of a small network's step.
+        Looking up the graph for the arguments takes a sixth of a small network's step.
         """
         self.step = self.step.get_concrete_function(*self._arguments(spec))
 
     def minibatch_specs(self, spec: EnvironmentSpec) -> Sample:
-        """Returns a Sample of tf.TensorSpec; if it is masked, its weights are 0."""
+        """Returns a Sample of tf.TensorSpec. A masked sample is all 0, and so are its weights."""
         size = self._config.replay.replay_batch_size
-        seen = tensor_specs(self.layout.step_specs(size))
+        step = tensor_specs(self.layout.step_specs(size))
         number, version = tf.TensorSpec((size,), tf.float32), tf.TensorSpec((size,), tf.int64)
         action = tf.TensorSpec((size,), tf.int32)
-        return Sample(seen, action, number, number, seen, number, version)
+        return Sample(step, action, number, number, step, number, version)
 
     def _learn(self, minibatch: Sample) -> Learned:
         step, next_step = (
-            to_network(self.layout, each) for each in (minibatch.step, minibatch.next_step)
+            to_network(self.layout, steps) for steps in (minibatch.step, minibatch.next_step)
         )
         next_q_values = _q_values(self.agent, next_step)
         next_target_q_values = _q_values(self.target_agent, next_step)
@@ -65,14 +65,15 @@ def double_q_targets(
     next_q_values: tf.Tensor,
     next_target_q_values: tf.Tensor,
 ) -> tf.Tensor:
-    """Returns what Q(x, a) should be: R + gamma^m Q'(x', argmax_a Q(x', a)), float32 [B].
+    """Returns the targets of Q(x, a): R + gamma^m Q'(x', argmax_a Q(x', a)), float32 [B].
 
-    No gradient flows through it.
+    Double DQN (arXiv 1509.06461, equation 4) with n-step returns (arXiv 1803.00933, section 3.3).
+    Gradients do not flow through them.
 
     Args:
       returns: R, float32 [B]; see `returns.NStepReturns`.
       discounts: gamma^m, or 0 where an episode terminated, float32 [B].
-      next_q_values: Q(x', .) of the network that is learned, float32 [B, A].
+      next_q_values: Q(x', .) of the online network, float32 [B, A].
       next_target_q_values: Q'(x', .) of the target network, float32 [B, A].
     """
     best = tf.argmax(next_q_values, axis=-1, output_type=tf.int32)
@@ -80,18 +81,18 @@ def double_q_targets(
 
 
 def of_actions(q_values: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-    """Returns Q(x, a), float32 [B], of q_values [B, A] and actions int32 [B]."""
+    """Returns Q(x, a), float32 [B], from q_values [B, A] and actions, int32 [B]."""
     return tf.gather(q_values, actions, batch_dims=1)
 
 
 def huber(errors: tf.Tensor) -> tf.Tensor:
-    """Returns half the square of errors up to 1, beyond that their distance from a half.
+    """Returns the Huber loss: 0.5 e^2 if |e| <= 1, else |e| - 0.5; the shape of `errors`.
 
-    Its gradient is the error, clipped to [-1, 1] (Mnih et al., 2015, "Human-level control").
+    Its gradient is the error clipped to [-1, 1] (Mnih et al., 2015, "Human-level control").
     """
     size = tf.abs(errors)
-    inside = tf.minimum(size, 1.0)
-    return inside * (size - 0.5 * inside)
+    quadratic = tf.minimum(size, 1.0)
+    return quadratic * (size - 0.5 * quadratic)
 
 
 def _q_values(agent: Agent | None, step: EnvOutput) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""A binary tree of sums, from which indices are drawn in proportion to their weights."""
+"""A binary tree of sums, for drawing indices in proportion to their weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class SumTree:
     All operations work on many indices at once: a draw is one pass over the levels of the tree.
 
     Args:
-      capacity: number of indices.
+      capacity: the number of indices.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -25,12 +25,12 @@ class SumTree:
         return float(self._sums[1])
 
     def get(self, indices: np.ndarray) -> np.ndarray:
-        """Returns the weights of indices, float64."""
+        """Returns the weights of indices, float64, of the same shape."""
         weights: np.ndarray = self._sums[self._first_leaf + indices]
         return weights
 
     def set(self, indices: np.ndarray, weights: np.ndarray) -> None:
-        """Changes weights, 0 or larger. Of an index that is there twice, the last one counts."""
+        """Sets weights, which must not be negative. The last one of a repeated index counts."""
         nodes = self._first_leaf + np.asarray(indices).ravel()
         self._sums[nodes] = np.asarray(weights).ravel()
         while nodes[0] > 1:
@@ -38,18 +38,21 @@ class SumTree:
             self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
 
     def find(self, sums: np.ndarray) -> np.ndarray:
-        """Returns for each number the index at which the running sum of the weights exceeds it.
+        """Returns for each number the first index at which the cumulative weight exceeds it.
 
         Args:
-          sums: float64 [M], from 0 to below `total`, which must not be 0.
+          sums: float64 [M], at least 0 and less than `total`, which must not be 0.
+
+        Returns:
+          int64 [M].
         """
-        left_over = np.array(sums, np.float64)
-        nodes = np.ones(len(left_over), np.int64)
+        remainders = np.array(sums, np.float64)
+        nodes = np.ones(len(remainders), np.int64)
         while nodes[0] < self._first_leaf:
             left, right = 2 * nodes, 2 * nodes + 1
             in_left = self._sums[left]
-            # Rounded sums may point behind the last weight: never go where there is none.
-            goes_right = (left_over >= in_left) & (self._sums[right] > 0.0)
-            left_over = np.where(goes_right, left_over - in_left, left_over)
+            # Rounding may leave a remainder beyond the last weight: never enter an empty subtree.
+            goes_right = (remainders >= in_left) & (self._sums[right] > 0.0)
+            remainders = np.where(goes_right, remainders - in_left, remainders)
             nodes = np.where(goes_right, right, left)
         return nodes - self._first_leaf
