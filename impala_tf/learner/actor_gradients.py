@@ -1,4 +1,4 @@
-"""Gradients that actors compute: how they are made, sent and stepped along (see a3c)."""
+"""Gradients that actors compute: how they are made, sent and applied (see a3c)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class GradientSender:
     """Sends the gradient of an unroll instead of the unroll.
 
     Args:
-      push_gradient: sends it to the learner.
-      agent: with the parameters that acted; they must not change before `push` returns.
-      spec: the level's.
-      config: the run's.
+      push_gradient: sends the gradient to the learner.
+      agent: the agent that chose the actions; its variables must not change before `push` returns.
+      spec: the level's specification.
+      config: the run's config.
     """
 
     def __init__(
@@ -39,20 +39,20 @@ class GradientSender:
     def push(self, unroll: Unroll, episodes: list[Episode], report: ActorReport) -> None:
         """Computes the gradient of an unroll [N, ...] and sends it."""
         gradients, stats = self._compute(tf.nest.map_structure(tf.constant, unroll))
-        sent = ActorGradient(
+        actor_gradient = ActorGradient(
             unroll.parameter_version[:1],
             tuple(gradient.numpy()[np.newaxis] for gradient in gradients),
             stats.numpy()[np.newaxis],
         )
-        self._push_gradient(sent, episodes, report)
+        self._push_gradient(actor_gradient, episodes, report)
 
     def _of_unroll(self, unroll: Unroll) -> tuple[list[tf.Tensor], tf.Tensor]:
         gradients, loss = self._gradients.of_batch(Minibatch(unroll))
-        return gradients, tf.stack(policy_stats(loss))  # the learner knows the norm and the lag
+        return gradients, tf.stack(policy_stats(loss))  # the learner fills in the norm and the lag
 
 
 class ActorGradientStep(GradientStep):
-    """The steps along gradients of actors. Arguments and attributes as of `GradientStep`."""
+    """Applies gradients of actors. For arguments and attributes see `GradientStep`."""
 
     def minibatch_specs(self, spec: EnvironmentSpec) -> ActorGradient:
         """Returns an ActorGradient [1, ...] of tf.TensorSpec."""
@@ -61,8 +61,9 @@ class ActorGradientStep(GradientStep):
 
     def _learn(self, sent: ActorGradient) -> Learned:
         stats = PolicyStats(*tf.unstack(sent.stats[0]))
-        # Nothing changes the policy between an actor's steps and its gradient: there is no kl.
-        return Learned([each[0] for each in sent.gradients], stats, sent.parameter_version, {})
+        # The policy does not change between an actor's steps and its gradient, so there is no "kl".
+        gradients = [gradient[0] for gradient in sent.gradients]
+        return Learned(gradients, stats, sent.parameter_version, {})
 
 
 def gradient_specs(agent: Agent) -> ActorGradient:
@@ -78,9 +79,9 @@ def sent_specs(agent: Agent, spec: EnvironmentSpec, config: Config) -> Sent:
     """Returns what actors send to their learner, as tf.TensorSpec without the leading dimension.
 
     Args:
-      agent: its variables made.
-      spec: the level's.
-      config: the run's.
+      agent: an agent whose variables have been created.
+      spec: the level's specification.
+      config: the run's config.
     """
     if algorithm(config.loss.algorithm).actors_send == "gradients":
         return gradient_specs(agent)

@@ -1,4 +1,4 @@
-"""The callbacks of a run: its own, and the user's; called in the first learner."""
+"""A run's built-in callbacks and the user's. The first learner calls them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from impala_tf.monitoring.writers import CsvWriter, TensorBoardWriter
 _log = logging.getLogger("impala_tf.learner")
 
 ScoreOf = Callable[[Mapping[str, Any]], Score | None]
-"""Maps a row of metrics.csv to what a run wants to be high; None: there is no game so far."""
+"""Maps a row of metrics.csv to the score that a run maximises; None: no game has ended yet."""
 FEWEST_GAMES = 10
-"""A mean over fewer games says too little to keep a checkpoint for it."""
+"""With fewer games, a mean says too little to keep a checkpoint as the best one."""
 
 COLUMNS = {
     "environment_frames": "when",
     "name": "of the metric",
     "value": "",
 }
-"""Of callback_metrics.csv: a line for each metric that a callback returns."""
+"""The columns of callback_metrics.csv, which has a line for each metric that a callback returns."""
 
 
 def mean_return(row: Mapping[str, Any]) -> Score | None:
@@ -42,12 +42,12 @@ class StopAtReturn(Callback):
     """--stop_at_return.
 
     Args:
-      wanted: its value.
-      score_of: what is compared.
-      name: of the score, in words.
+      wanted: the flag's value.
+      score_of: the score to compare with it.
+      name: the score's name, in words.
 
     Attributes:
-      reason: that it stops the run, with the score; '' before.
+      reason: why the run stops, with the score; '' before.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class StopAtReturn(Callback):
         self.reason = ""
 
     def on_row(self, row: Mapping[str, Any]) -> None:
-        """Stops if the score is high enough, and over enough games."""
-        if self.stopping:  # a last row follows
+        """Stops the run if the score is high enough, over enough games."""
+        if self.stopping:  # one more row is written after the stop
             return
         score = self._score_of(row)
         if score is not None and score.games >= GAMES and score.mean >= self._wanted:
@@ -71,13 +71,13 @@ class StopAtReturn(Callback):
 class KeepBest(Callback):
     """Keeps a copy of the checkpoint with the best score, in LOGDIR/best.
 
-    Scores over fewer than 100 games count only until there is one over 100: games of some levels
-    are so long that a run ends before that.
+    Scores over fewer than 100 games count only until there is one over 100: on levels with long
+    games, a run may end before that.
 
     Args:
-      logdir: of the run.
-      score_of: what is compared.
-      name: what best.json calls the score.
+      logdir: the run's logdir.
+      score_of: the score to compare.
+      name: the score's name in best.json.
     """
 
     def __init__(
@@ -88,29 +88,34 @@ class KeepBest(Callback):
         self._last: Score | None = None
         try:
             note = json.loads(self._note.read_text())
-            # Notes from before there were scores over fewer games have no number of them.
+            # Older notes have no number of games: their scores are over 100.
             self._best = Score(float(note[name]), int(note.get("games", GAMES)))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             self._best = Score(float("-inf"), 0)
 
     def on_row(self, row: Mapping[str, Any]) -> None:
-        """Remembers the score; a checkpoint is written after a row."""
+        """Remembers the score: a row precedes each checkpoint."""
         self._last = self._score_of(row)
 
     def on_checkpoint(self, path: Path) -> None:
-        """Copies it if no earlier one had a higher score."""
+        """Copies the checkpoint if its score is the best so far.
+
+        Raises:
+          OSError: it cannot be copied.
+        """
         score = self._last
         if score is None or score.games < FEWEST_GAMES or _rank(score) <= _rank(self._best):
             return
         self._folder.mkdir(exist_ok=True)
-        others = [each for each in self._folder.iterdir() if each.is_dir()]
-        target, aside = self._folder / path.name, self._folder / f".{path.name}"
+        others = [entry for entry in self._folder.iterdir() if entry.is_dir()]
+        target, partial = self._folder / path.name, self._folder / f".{path.name}"
         try:
-            shutil.copytree(path, aside)
-            shutil.rmtree(target, ignore_errors=True)  # of the run before it resumed from less
-            aside.rename(target)
-        finally:  # half a copy would keep a full disk full
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.copytree(path, partial)
+            # It exists if the run has resumed from an older checkpoint.
+            shutil.rmtree(target, ignore_errors=True)
+            partial.rename(target)
+        finally:  # a partial copy would keep a full disk full
+            shutil.rmtree(partial, ignore_errors=True)
         note = {self._name: score.mean, "games": min(score.games, GAMES)}
         write_atomically(self._note, json.dumps(note))
         self._best = score
@@ -120,20 +125,20 @@ class KeepBest(Callback):
 
 
 def _rank(score: Score) -> tuple[bool, float]:
-    """Returns what is greater for a better score."""
+    """Returns a key that is greater for a better score."""
     return score.games >= GAMES, score.mean
 
 
 class Callbacks:
-    """Calls each callback, and ends the run if one asks for that or raises.
+    """Calls all callbacks, and ends the run if one asks for that or raises.
 
-    It is a writer of metrics (see `monitoring.writers`), so it is told of every row.
+    It is a writer of metrics (see `monitoring.writers`), so it gets every row.
 
     Args:
-      own: the user's.
-      others: the run's.
-      logdir: where their metrics are written.
-      add_scalars: takes ({name: value}, environment frames); adds them to TensorBoard.
+      own: the user's callbacks.
+      others: the run's built-in callbacks.
+      logdir: the run's logdir, where the callbacks' metrics are written.
+      add_scalars: takes ({name: value}, environment frames) and adds them to TensorBoard.
     """
 
     def __init__(
@@ -150,83 +155,87 @@ class Callbacks:
         self._add_scalars = add_scalars
         self._last_row: Row | None = None
         self.failure = ""
-        """Which callback raised, and what; '' if none did."""
+        """Which callback raised what; '' if none did."""
 
     @property
     def stopping(self) -> bool:
         """Whether the run should end."""
-        return bool(self.failure) or any(each.stopping for each in self._callbacks)
+        return bool(self.failure) or any(callback.stopping for callback in self._callbacks)
 
     @property
     def end_reason(self) -> str:
         """Which callback has asked to end the run, in words; '' if none has."""
-        for each in self._callbacks:
-            if each.stopping:
-                own = f"--callbacks: {type(each).__qualname__} has called stop()"
-                return each.reason if isinstance(each, StopAtReturn) else own
+        for callback in self._callbacks:
+            if callback.stopping:
+                own = f"--callbacks: {type(callback).__qualname__} has called stop()"
+                return callback.reason if isinstance(callback, StopAtReturn) else own
         return ""
 
     def on_update(self, statistics: Any) -> None:
-        """Tells of an update; `statistics` is a NamedTuple of numbers, or None."""
+        """Calls `on_update`; `statistics` is a NamedTuple of numbers, or None (no call)."""
         if statistics is None:
             return
         values: dict[str, float] | None = None
-        for each in self._callbacks:
-            if type(each).on_update is not Callback.on_update:
+        for callback in self._callbacks:
+            if type(callback).on_update is not Callback.on_update:
                 values = values or {k: float(v) for k, v in statistics._asdict().items()}
-                self._call(each, "on_update", values)
+                self._call(callback, "on_update", values)
 
     def on_checkpoint(self, path: str | None) -> None:
-        """Tells of a checkpoint. Raises OSError if it cannot be kept as the best one."""
-        with contextlib.ExitStack() as every:  # The others are told in any case.
-            for each in reversed(self._callbacks if path else ()):
-                every.callback(self._call, each, "on_checkpoint", Path(str(path)))
+        """Calls `on_checkpoint`.
+
+        Raises:
+          OSError: the checkpoint cannot be copied as the best one.
+        """
+        with contextlib.ExitStack() as calls:  # if one raises, the others are still called
+            for callback in reversed(self._callbacks if path else ()):
+                calls.callback(self._call, callback, "on_checkpoint", Path(str(path)))
 
     def on_end(self) -> None:
-        """Tells that the run is over."""
-        for each in self._callbacks:
-            self._call(each, "on_end", self._last_row)
+        """Calls `on_end`."""
+        for callback in self._callbacks:
+            self._call(callback, "on_end", self._last_row)
 
     def write(self, row: Row) -> None:
-        """Tells of a row, and writes the metrics that callbacks return."""
+        """Calls `on_row`, and writes the metrics that callbacks return."""
         self._last_row = row
         frames = int(row["environment_frames"] or 0)
-        for each in self._callbacks:
-            if metrics := self._numbers(each, self._call(each, "on_row", row)):
+        for callback in self._callbacks:
+            if metrics := self._numbers(callback, self._call(callback, "on_row", row)):
                 for name, value in metrics.items():
                     line: dict[str, Any] = {"environment_frames": frames, "name": name}
                     self._file.write({**line, "value": value})
                 self._add_scalars(metrics, frames)
 
     def position(self) -> dict[str, int]:
-        """As every writer."""
+        """See `monitoring.writers`."""
         if self._own:
             return self._file.position()
-        # Rows from a time when the run had callbacks stay, should it have some again.
+        # Keep the rows from a time when the run had callbacks: it may have some again.
         return {"offset": self._path.stat().st_size} if self._path.exists() else {}
 
     def rewind(self, position: Mapping[str, int] | None) -> None:
-        """As every writer."""
+        """See `monitoring.writers`."""
         if self._own:
             self._file.rewind(position)
 
     def close(self) -> None:
-        """As every writer."""
+        """See `monitoring.writers`."""
         self._file.close()
 
     def _call(self, callback: Callback, method: str, argument: Any) -> Any:
-        """Calls a method; of a callback that raises, the traceback is logged and the run ends."""
+        """Calls a method. If it raises, the traceback is logged and the run ends."""
         try:
             return getattr(callback, method)(argument)
         except OSError as error:
             if type(callback) is KeepBest:
-                raise  # a full disk is no failure of the run
+                raise  # a full disk does not end the run
             self._fail(callback, method, error)
         except (Exception, SystemExit) as error:
             self._fail(callback, method, error)
 
     def _numbers(self, callback: Callback, metrics: Any) -> dict[str, float]:
-        """Returns what a callback's `on_row` has returned, checked."""
+        """Returns the metrics that a callback's `on_row` returned, after checking them."""
         try:
             return {str(name): float(value) for name, value in (metrics or {}).items()}
         except (AttributeError, TypeError, ValueError):
@@ -238,7 +247,7 @@ class Callbacks:
 
     def _fail(self, callback: Callback, method: str, error: BaseException) -> None:
         _log.exception("a callback raised")
-        # Of those that the run has of itself, the user knows no flag.
+        # Built-in callbacks have no flag that the user could look for.
         whose = "--callbacks: " if callback in self._own else "the run's own "
         self.failure = (
             f"{whose}{type(callback).__qualname__}.{method} raised {plug_ins.raised(error)};"
@@ -256,14 +265,14 @@ def of_run(
     """Returns the callbacks of a run.
 
     Args:
-      run: its flags.
-      logdir: its folder.
-      tensorboard: shows the callbacks' metrics.
-      more: callbacks of the run's own.
+      run: the run's flags.
+      logdir: the run's logdir.
+      tensorboard: the writer that shows the callbacks' metrics.
+      more: further built-in callbacks.
       of_levels: the score if the agent learns several levels.
 
     Raises:
-      ConfigError: as `load`.
+      ConfigError: a callback cannot be made.
     """
     name = "episode_return_mean" if of_levels is None else "mean_over_levels"
     in_words = "mean return" if of_levels is None else "mean over the levels"
@@ -278,16 +287,16 @@ def load(run: RunConfig) -> list[Callback]:
     """Returns the user's callbacks.
 
     Raises:
-      ConfigError: one cannot be made.
+      ConfigError: a callback cannot be made.
     """
     return [_make(name) for name in plug_ins.split(run.callbacks)]
 
 
 def _make(name: str) -> Callback:
-    made = plug_ins.load("callbacks", name)
-    if not (isinstance(made, type) and issubclass(made, Callback)):
+    cls = plug_ins.load("callbacks", name)
+    if not (isinstance(cls, type) and issubclass(cls, Callback)):
         raise ConfigError(f"--callbacks={name}: must be a subclass of impala_tf.callbacks.Callback")
     try:
-        return made()
+        return cls()
     except (Exception, SystemExit) as error:
         raise ConfigError(f"--callbacks={name}: raised {plug_ins.raised(error)}") from error

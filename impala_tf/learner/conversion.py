@@ -1,10 +1,10 @@
 """Converts an agent to a model that actors run with LiteRT.
 
-The converter takes the weights as constants. To find where it puts those of each variable, the
-variables are filled with labels, float32 values that are all different and occur nowhere else;
-their places in the file are where actors write the weights of every parameter version.
+The converter takes the weights as constants. To find out where it puts each variable, the variables
+are first filled with labels: distinct float32 values that occur nowhere else. The places of the
+labels in the file are where actors write the weights of each parameter version.
 
-What becomes int8 is found by its values, up to rounding, so those variables are filled with noise.
+Weights that become int8 are found by their values, up to rounding, so these are filled with noise.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from impala_tf.transport import NoNetwork
 from impala_tf.transport.quantization import can_quantize
 from impala_tf.types import ArraySpec, EnvironmentSpec, Nest
 
-# The bits of -8192.0. Labels go on from there, towards larger negative numbers.
+# The bits of -8192.0. Labels count up from there, towards larger negative numbers.
 _FIRST_LABEL = 0xC6000000
 _TOLERANCE, _INT8_TOLERANCE = 1e-3, 0.1
 Precision = Literal["float32", "float16", "int8"]
-# The converter moves the division of pixels by 255 into the weights of the first layer.
+# The converter folds the division of pixels by 255 into the weights of the first layer.
 _SCALES = (np.float32(1), np.float32(1) / np.float32(255))
 
 
 class ConversionError(Exception):
-    """LiteRT cannot compute this network as TensorFlow does."""
+    """LiteRT cannot reproduce what TensorFlow computes for this network."""
 
 
 def convert(agent: Agent, spec: EnvironmentSpec, num_envs: int, int8: bool = False) -> ActingModel:
-    """Returns the agent's network for N environments, and makes sure that it answers equally.
+    """Returns the agent's network for N environments, after checking its outputs.
 
     Args:
-      agent: used by this alone; its variables are overwritten.
+      agent: an agent that nothing else uses; its variables are overwritten.
       spec: the level's specification.
       num_envs: N.
-      int8: whether its layers compute with int8 weights. The answers are near then, not equal.
+      int8: whether layers compute with int8 weights. Then the outputs are close, but not equal.
 
     Raises:
-      ConversionError: the network has operations that LiteRT lacks, or answers differently.
+      ConversionError: the network has operations that LiteRT lacks, or its outputs differ.
     """
     initial = [variable.numpy() for variable in agent.variables]
     noise = _noise_of_weights(agent) if int8 else {}
@@ -58,7 +58,8 @@ def convert(agent: Agent, spec: EnvironmentSpec, num_envs: int, int8: bool = Fal
     _assign(agent, labels)
     file = _file(agent, spec, num_envs, "int8" if int8 else "float32")
     model = _without_weights(file, labels, noise)
-    # The first weights of a policy are tiny, so an error in the layers before would not be seen.
+    # For the check, int8 weights are noise, too: a policy's initial ones are tiny and would hide
+    # errors of earlier layers.
     _assign(agent, [noise.get(index, array) for index, array in enumerate(initial)])
     _check(model, agent, spec, num_envs, _INT8_TOLERANCE if int8 else _TOLERANCE)
     _assign(agent, initial)
@@ -71,29 +72,29 @@ def _assign(agent: Agent, arrays: Sequence[np.ndarray]) -> None:
 
 
 def _noise_of_weights(agent: Agent) -> dict[int, np.ndarray]:
-    """Returns {index: random weights} of the variables that may become int8.
+    """Returns {index: random weights} for the variables that may become int8.
 
-    Their size keeps what a layer computes in the range of its inputs.
+    They are scaled so that a layer's outputs have about the same range as its inputs.
     """
     rng = np.random.default_rng(0)
     trainable = {variable.ref() for variable in agent.trainable_variables}
-    found = {}
+    noise = {}
     for index, variable in enumerate(agent.variables):
         shape = tuple(variable.shape)
         if variable.ref() in trainable and can_quantize(ArraySpec(shape, variable.dtype.name)):
             inputs = max(1, math.prod(shape[:-1]))
-            found[index] = rng.standard_normal(shape, np.float32) / np.float32(inputs**0.5)
-    return found
+            noise[index] = rng.standard_normal(shape, np.float32) / np.float32(inputs**0.5)
+    return noise
 
 
 def whole_file(agent: Agent, spec: EnvironmentSpec, precision: Precision) -> bytes:
     """Returns the agent's network for one environment in LiteRT's file format, with its weights.
 
     Args:
-      agent: its variables are read.
+      agent: the agent; its variables are read.
       spec: the level's specification.
-      precision: what the file stores weights in. LiteRT computes in float32, but for products with
-        int8 weights, whose other factor it rounds to int8, too.
+      precision: the dtype of the weights in the file. LiteRT computes in float32, except for
+        products with int8 weights: it rounds the other factor to int8, too.
 
     Raises:
       ConversionError: the network has operations that LiteRT lacks.
@@ -102,21 +103,21 @@ def whole_file(agent: Agent, spec: EnvironmentSpec, precision: Precision) -> byt
 
 
 def _labels(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns arrays of the same shapes; those that are not float32 are returned as they are."""
-    found, first = [], _FIRST_LABEL
+    """Returns float32 arrays of the same shapes, filled with labels; others are unchanged."""
+    labels, first = [], _FIRST_LABEL
     for array in arrays:
         if array.dtype == np.float32:
             bits = np.arange(first, first + array.size, dtype=np.uint32)
             array = bits.view(np.float32).reshape(array.shape)
             first += array.size
-        found.append(array)
-    return found
+        labels.append(array)
+    return labels
 
 
 def _inputs(agent: Agent, spec: EnvironmentSpec, num_envs: int) -> tuple[Nest, Nest]:
     """Returns the specs of an EnvOutput as the network sees it, and of the core state."""
-    seen = layout_of(spec).network_specs(num_envs)
-    return tensor_specs(seen), tensor_specs(agent.initial_state(num_envs))
+    step = layout_of(spec).network_specs(num_envs)
+    return tensor_specs(step), tensor_specs(agent.initial_state(num_envs))
 
 
 def _file(
@@ -124,8 +125,8 @@ def _file(
 ) -> bytes:
     inputs = _inputs(agent, spec, num_envs)
     signature = [
-        tf.TensorSpec(each.shape, each.dtype, name=input_name(index))
-        for index, each in enumerate(tf.nest.flatten(inputs))
+        tf.TensorSpec(tensor.shape, tensor.dtype, name=input_name(index))
+        for index, tensor in enumerate(tf.nest.flatten(inputs))
     ]
 
     @tf.function(input_signature=signature, autograph=False)
@@ -142,7 +143,7 @@ def _file(
     try:
         with silenced_stderr():
             file: bytes = converter.convert()
-    except Exception as error:  # whatever the converter raises
+    except Exception as error:  # the converter raises many types
         raise ConversionError(f"LiteRT cannot convert the network: {error}") from error
     return file
 
@@ -166,13 +167,13 @@ def _without_weights(
 
 
 def _places(words: np.ndarray, label: np.ndarray) -> list[int]:
-    """Returns where whole blocks of a variable's labels begin.
+    """Returns where complete blocks of a variable's labels begin.
 
-    Every order of its axes begins with the same label.
+    Whatever the order of its axes in the file, a block begins with the same label.
     """
     first = label.reshape(-1)[:1].view(np.uint32)[0]
-    found = np.flatnonzero(words[: len(words) - label.size + 1] == first)
-    return [int(start) for start in found]
+    starts = np.flatnonzero(words[: len(words) - label.size + 1] == first)
+    return [int(start) for start in starts]
 
 
 def _axes(block: np.ndarray, label: np.ndarray) -> tuple[int, ...]:
@@ -183,10 +184,10 @@ def _axes(block: np.ndarray, label: np.ndarray) -> tuple[int, ...]:
 
 
 def _int8_weights(data: bytearray, noise: Mapping[int, np.ndarray]) -> list[Weights]:
-    """Returns where the file holds int8 values and their scales, and fills these places with 0.
+    """Returns where the file holds int8 values and their scales, and overwrites these with 0.
 
     Raises:
-      ConversionError: some belong to no variable, or have no scale for each output of a layer.
+      ConversionError: values match no variable, or do not have one scale per output of a layer.
     """
     base = np.frombuffer(data, np.uint8).ctypes.data
     model = schema.Model.GetRootAs(data, 0)
@@ -201,7 +202,7 @@ def _int8_weights(data: bytearray, noise: Mapping[int, np.ndarray]) -> list[Weig
         values = content.view(np.int8).reshape(tensor.ShapeAsNumpy())
         if len(scales) != values.shape[axis]:
             raise ConversionError(f"int8 weights {values.shape} have one scale for all outputs")
-        shape = [-1 if each == axis else 1 for each in range(values.ndim)]
+        shape = [-1 if dimension == axis else 1 for dimension in range(values.ndim)]
         index, axes, scale = _same_values(values * scales.reshape(shape), scales.max(), noise)
         if axes[axis] != values.ndim - 1:
             raise ConversionError(f"int8 weights {values.shape} have a scale for each input")
@@ -215,7 +216,16 @@ def _int8_weights(data: bytearray, noise: Mapping[int, np.ndarray]) -> list[Weig
 def _same_values(
     values: np.ndarray, unit: float, noise: Mapping[int, np.ndarray]
 ) -> tuple[int, tuple[int, ...], float]:
-    """Returns index, order of axes, and factor of the variable with these values, up to `unit`."""
+    """Returns (index, order of axes, factor) of the variable that has these values.
+
+    Args:
+      values: the file's values, float32, rounded to multiples of at most `unit`.
+      unit: the largest scale.
+      noise: the variables' values, by index.
+
+    Raises:
+      ConversionError: there is no such variable.
+    """
     for (index, array), scale in itertools.product(noise.items(), _SCALES):
         for axes in itertools.permutations(range(array.ndim)):
             scaled = array.transpose(axes) * scale
@@ -227,18 +237,18 @@ def _same_values(
 def _check(
     model: ActingModel, agent: Agent, spec: EnvironmentSpec, num_envs: int, tolerance: float
 ) -> None:
-    """Raises ConversionError if the network answers differently than the agent."""
+    """Raises ConversionError if the network's outputs differ from the agent's."""
     rng = np.random.default_rng(0)
     specs = _inputs(agent, spec, num_envs)
-    inputs = tf.nest.map_structure(lambda each: _noise(each, rng), specs)
+    inputs = tf.nest.map_structure(lambda spec: _noise(spec, rng), specs)
     tensors = tf.nest.map_structure(tf.constant, inputs)
     outputs, core_state = agent.step(*tensors)
     expected = [outputs.policy_logits, *tf.nest.flatten(core_state)]
     network = LiteRtNetwork(model)
     network.set_parameters([variable.numpy() for variable in agent.variables])
-    for got, wanted in zip(network(tf.nest.flatten(inputs)), expected, strict=True):
-        scale = max(1.0, float(np.abs(wanted).max()))
-        if not np.abs(got - wanted.numpy()).max() <= tolerance * scale:
+    for output, tensor in zip(network(tf.nest.flatten(inputs)), expected, strict=True):
+        scale = max(1.0, float(np.abs(tensor).max()))
+        if not np.abs(output - tensor.numpy()).max() <= tolerance * scale:  # False for NaN, too
             raise ConversionError("the converted network answers differently")
 
 
@@ -246,20 +256,20 @@ def _noise(spec: tf.TensorSpec, rng: np.random.Generator) -> np.ndarray:
     dtype = np.dtype(spec.dtype.as_numpy_dtype)
     if dtype.kind == "f":
         return rng.standard_normal(spec.shape).astype(dtype)
-    most = 256 if dtype == np.uint8 else 2  # an action, a flag or a word: 0 and 1 always exist
-    return rng.integers(0, most, spec.shape).astype(dtype)
+    end = 256 if dtype == np.uint8 else 2  # an action, a flag or a word: 0 and 1 always exist
+    return rng.integers(0, end, spec.shape).astype(dtype)
 
 
 def _may_be_mended(network: Future[bytes]) -> bool:
-    """Whether it failed for another reason than what LiteRT cannot compute: say, a full disk."""
+    """Whether a failed conversion is worth a retry: LiteRT's limits are not, a full disk is."""
     return network.done() and not isinstance(network.exception(), NoNetwork | None)
 
 
 class NetworkService:
-    """Converts the network once for each number of environments and precision, in a thread.
+    """Converts the network, in a thread, once for each number of environments and precision.
 
     Args:
-      agent: used by this alone; its variables are overwritten.
+      agent: an agent that nothing else uses; its variables are overwritten.
       spec: the level's specification.
     """
 
@@ -270,9 +280,9 @@ class NetworkService:
         self._networks: dict[tuple[int, bool], Future[bytes]] = {}
 
     def network(self, num_envs: int, int8: bool = False) -> Future[bytes]:
-        """Returns the network for N environments; see `transport.Networks`. Call it in one thread.
+        """Returns the network for N environments; see `transport.Networks`.
 
-        Fails with NoNetwork if LiteRT cannot compute it.
+        The future fails with NoNetwork if LiteRT cannot compute the network. Not thread-safe.
         """
         key = num_envs, int8
         if key not in self._networks or _may_be_mended(self._networks[key]):

@@ -1,7 +1,7 @@
-"""What a learner does differently on a GPU: it compiles more, and copies seldom.
+"""What a learner does differently on a GPU: it compiles more and copies less.
 
-Starting an operation takes longer than most operations of a small network, and the learner shares
-the machine's cores with actors. So the number of operations and copies makes a learner slow there,
+Launching an operation takes longer than most operations of a small network, and the learner shares
+the machine's cores with actors. So the number of operations and copies limits its speed on a GPU,
 not their size.
 """
 
@@ -25,28 +25,28 @@ def on_gpu() -> bool:
 
 
 def compiled(function: F) -> F:
-    """Returns a function of tensors as it is or, on a GPU, as one program that XLA compiles."""
+    """Returns a function of tensors unchanged; on a GPU, compiled by XLA to one program."""
     if not on_gpu():
         return function
     return cast(F, tf.function(function, autograph=False, jit_compile=True))
 
 
 def put(nest: Nest) -> Nest:
-    """Returns tensors as they are or, on a GPU, in its memory: what uses them copies no more."""
+    """Returns tensors unchanged; on a GPU, copied to its memory once for all later uses."""
     return tf.nest.map_structure(tf.identity, nest) if on_gpu() else nest
 
 
 class Values:
-    """The values of variables; if all have one dtype, in one copy from a GPU.
+    """Copies the values of variables. If all have the same dtype, a GPU needs only one copy.
 
     Args:
-      variables: which; they must not change their shapes.
+      variables: the variables, whose shapes must not change.
     """
 
     def __init__(self, variables: Sequence[tf.Variable]) -> None:
         self._variables = variables
-        self._sizes = [math.prod(each.shape) for each in variables]
-        self._joins = on_gpu() and len({each.dtype for each in variables}) == 1
+        self._sizes = [math.prod(variable.shape) for variable in variables]
+        self._joins = on_gpu() and len({variable.dtype for variable in variables}) == 1
         self._joined = tf.function(self._join, autograph=False)
 
     def __call__(self) -> list[np.ndarray]:

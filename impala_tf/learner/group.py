@@ -1,6 +1,6 @@
-"""The group of learners and its all-reduce: a group of one, and Horovod's.
+"""The group of learners and its all-reduce: a group of one, or Horovod's.
 
-The only file that imports Horovod, and only if there is more than one learner.
+This is the only file that imports Horovod, and only if there is more than one learner.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from impala_tf.types import Nest
 
 
 class LostPeerError(Exception):
-    """Another learner of the group ended or became unreachable; the message names it."""
+    """Another learner of the group has ended or is unreachable; the message names it."""
 
 
 class LearnerGroup:
-    """Learners with collective operations, here one alone; `HorovodGroup` has several.
+    """A group of learners with collective operations: here of one, in `HorovodGroup` of several.
 
     All learners must make the same calls in the same order.
 
     Args:
-      told: who it is, if the run has more learners, which are away.
+      told: the members, if the run has more learners that are away; None: this is the only one.
 
     Attributes:
-      rank: rank 0 writes checkpoints and metrics.
-      size: learners in the group.
-      members: numbers of its learners among all of the run, by rank.
-      away_since_unix_s: of the run's other learners, by number.
+      rank: this learner's rank. Rank 0 writes checkpoints and metrics.
+      size: the number of learners in the group.
+      members: the group's learners by rank, as numbers among all learners of the run.
+      away_since_unix_s: Unix time since when each learner outside the group is away, by number.
     """
 
     rank = 0
@@ -43,32 +43,32 @@ class LearnerGroup:
         self.away_since_unix_s = {} if told is None else told.away_since_unix_s
 
     def sum(self, nest: Nest, name: str) -> Nest:
-        """Returns a nest of tensors, added up over all learners.
+        """Returns a nest of tensors, summed over all learners.
 
-        Calls with one name have equal shapes. May be called inside a graph.
+        Calls with the same name must have the same shapes. It may be called inside a graph.
         """
         return nest
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
-        """Gives every learner rank 0's values."""
+        """Assigns rank 0's values to the variables of every learner."""
 
     def gather(self, value: Any) -> list[Any]:
         """Returns every learner's JSON-able value, by rank."""
         return [value]
 
     def is_lost_peer(self, error: BaseException) -> bool:
-        """Whether `error`, raised by any of these operations, means that a peer was lost."""
+        """Returns whether `error`, raised by one of these operations, means a lost peer."""
         return False
 
     def close(self) -> None:
-        """Leaves the group, which ends it for all learners."""
+        """Leaves the group, which ends the group for all learners."""
 
 
 class HorovodGroup(LearnerGroup):
     """The learners that horovodrun, mpirun or supervisors started as one group.
 
     Args:
-      told: who they are, by a supervisor; None: all learners of the run, by rank.
+      told: the members, from a supervisor; None: all learners of the run, by rank.
 
     Raises:
       ImportError: Horovod is not installed.
@@ -86,19 +86,19 @@ class HorovodGroup(LearnerGroup):
 
     def sum(self, nest: Nest, name: str) -> Nest:
         """Returns the sums, from one fused all-reduce."""
-        # Horovod matches operations by name. The automatic ones depend on how often a graph was
-        # made, which differs between learners.
+        # Horovod matches operations by name. Automatic names depend on how often a graph was built,
+        # which differs between learners.
         sums = self._hvd.grouped_allreduce(
             tf.nest.flatten(nest), op=self._hvd.Sum, name=name, ignore_name_scope=True
         )
         return tf.nest.pack_sequence_as(nest, sums)
 
     def broadcast(self, variables: list[tf.Variable]) -> None:
-        """Gives every learner rank 0's values."""
+        """Assigns rank 0's values to the variables of every learner."""
         self._hvd.broadcast_variables(variables, root_rank=0)
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns every learner's value. It is sent as JSON: Horovod's own gather unpickles."""
+        """Returns every learner's value, sent as JSON: Horovod's own gather would unpickle it."""
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
         sizes = self._hvd.allgather(tf.constant([text.size], tf.int32)).numpy()
         everything = self._hvd.allgather(tf.constant(text)).numpy()
@@ -106,27 +106,27 @@ class HorovodGroup(LearnerGroup):
         return [json.loads(part.tobytes()) for part in parts]
 
     def is_lost_peer(self, error: BaseException) -> bool:
-        """Whether a collective operation failed, which is how Horovod reports a lost peer."""
+        """Returns whether a collective operation failed: Horovod reports a lost peer that way."""
         return isinstance(error, tf.errors.OpError) and "orovod" in str(error)
 
     def close(self) -> None:
-        """Leaves the group, which ends it for all learners."""
+        """Leaves the group, which ends the group for all learners."""
         self._hvd.shutdown()
 
 
-# float16 holds 6e-8 to 65,504. An entry is at most as large as the norm, so entries 4,096 times
-# as large as usual fit, and those that are a billionth of the norm are not yet 0.
+# float16 holds 6e-8 to 65,504. No entry is larger than the norm, which is 8 to 16 units. So entries
+# fit until they are 4,000 times the norm, and become 0 only below a few billionths of it.
 _NORM_IN_UNITS = 16.0
 _GROWTH = 1024.0  # of the unit, after a sum that did not fit
 _LARGEST_UNIT = 2.0**60
 
 
 class Float16Gradients:
-    """Gradients as float16, in a unit that follows their norm.
+    """Encodes gradients as float16, in a unit that follows their norm.
 
-    The unit is a power of two, so that changing it rounds nothing, and the same for all learners,
-    who know the norm of their mean gradient. A sum that does not fit is not finite: the step is
-    skipped, and the next one has a larger unit.
+    The unit is a power of two, so changing it causes no rounding. It is the same on all learners,
+    because they all know the norm of the mean gradient. A sum that does not fit is not finite: the
+    step is skipped, and the next one has a larger unit.
     """
 
     def __init__(self) -> None:
@@ -137,17 +137,18 @@ class Float16Gradients:
         return [tf.cast(gradient / self._unit, tf.float16) for gradient in gradients]
 
     def decode(self, sums: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns float16 sums over the learners as float32."""
-        return [tf.cast(each, tf.float32) * self._unit for each in sums]
+        """Returns float16 sums over the learners as float32 gradients."""
+        return [tf.cast(gradient, tf.float32) * self._unit for gradient in sums]
 
     def follow(self, norm: tf.Tensor) -> None:
         """Chooses the unit of the next step.
 
         Args:
-          norm: global norm of this step's mean gradient, not finite if a sum did not fit.
+          norm: the global norm of this step's mean gradient, float32 []; not finite if a sum did
+            not fit.
         """
         fitting = 2.0 ** tf.math.ceil(tf.math.log(norm / _NORM_IN_UNITS) / tf.math.log(2.0))
         larger = tf.minimum(self._unit * _GROWTH, _LARGEST_UNIT)
-        # Where everything was rounded to 0, the unit was too large, unless it is the usual one.
+        # A norm of 0 may mean that the unit was so large that everything was rounded to 0.
         unit = tf.where(norm > 0, fitting, tf.minimum(self._unit, 1.0))
         self._unit.assign(tf.where(tf.math.is_finite(norm), unit, larger))

@@ -21,7 +21,7 @@ from impala_tf.learner.inspection import Inspector
 from impala_tf.transport import DecodeError, ParameterStore, QueueClosed, RefusedUnroll
 from impala_tf.types import AgentOutput, EnvironmentSpec, Nest
 
-# Environments of one batch: so many fill the processor, and more would make the first wait longer.
+# Per batch. This many fill the processor; more would make the first question wait longer.
 _MOST_ENVIRONMENTS = 512
 _POLL_S = 0.5
 
@@ -30,22 +30,22 @@ _log = logging.getLogger("impala_tf.learner")
 
 class _Question(NamedTuple):
     num_envs: int
-    tensors: Sequence[bytes]  # encoded
+    tensors: Sequence[bytes]  # the encoded step
     answer: Future[tuple[int, list[bytes]]]
 
 
 class InferenceService:
-    """Answers whatever questions wait, as one batch, with the newest parameters.
+    """Answers all waiting questions as one batch, with the newest parameters.
 
     Batches are padded to powers of two, so that few sizes are compiled.
 
     Args:
-      agent: used by this alone; its variables are overwritten.
+      agent: an agent that nothing else uses; its variables are overwritten.
       spec: the level's specification.
-      parameters: where the learner publishes.
-      seed: decides the sampled actions.
-      patience_s: so long, actors that step together wait for one that does not come; it may have
-        been lost.
+      parameters: the store where the learner publishes its parameters.
+      seed: the seed for sampling actions.
+      patience_s: for how many seconds actors that step together wait for a missing one, which may
+        be lost.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class InferenceService:
         self._patience_s = patience_s
         self._together: Callable[[], int] | None = None
         self._codecs = Codecs(agent.interface, spec)
-        self._inspector = Inspector(spec, max_policy_lag=0)  # there is no lag in a question
-        self._policies: dict[int, Policy] = {}  # by environments
+        self._inspector = Inspector(spec, max_policy_lag=0)  # a question has no lag
+        self._policies: dict[int, Policy] = {}  # by number of environments
         self._version: int | None = None
         self._questions: deque[_Question] = deque()
         self._changed = threading.Condition()
@@ -73,11 +73,11 @@ class InferenceService:
         self._thread.start()
 
     def wait_for(self, together: Callable[[], int]) -> None:
-        """Makes batches wait for so many questions as `together` returns."""
+        """Makes each batch wait until it has as many questions as `together` returns."""
         self._together = together
 
     def ask(self, num_envs: int, tensors: Sequence[bytes]) -> Future[tuple[int, list[bytes]]]:
-        """Takes a question; see `transport.Infer`."""
+        """Queues a question and returns its future answer; see `transport.Infer`."""
         question = _Question(num_envs, tensors, Future())
         with self._changed:
             if self._closed:
@@ -88,7 +88,7 @@ class InferenceService:
         return question.answer
 
     def close(self) -> None:
-        """Answers nothing more. Questions that wait fail with QueueClosed."""
+        """Stops answering. Waiting questions fail with QueueClosed."""
         with self._changed:
             self._closed = True
             waiting, self._questions = self._questions, deque()
@@ -101,30 +101,30 @@ class InferenceService:
         while (questions := self._next_batch()) is not None:
             try:
                 self._answer(self._decoded(questions))
-            except Exception as error:  # the calls fail with it, which the service logs
+            except Exception as error:  # fails the calls, and the service logs it
                 for question in questions:
                     _fail(question, error)
 
     def _next_batch(self) -> list[_Question] | None:
-        """Waits for questions and takes those whose actors still wait; None: closed."""
+        """Waits for questions and takes those whose actors still wait; None: it is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._questions)
             if self._together is not None:
                 self._wait_for_all(self._together)
             if self._closed:
                 return None
-            found: list[_Question] = []
+            batch: list[_Question] = []
             num_envs = 0
             while self._questions:
                 num_envs += self._questions[0].num_envs
-                if found and num_envs > _MOST_ENVIRONMENTS:
+                if batch and num_envs > _MOST_ENVIRONMENTS:
                     break
                 question = self._questions.popleft()
-                # The question of an actor that was lost is cancelled, and takes no answer. Once it
-                # is running, it cannot be cancelled.
+                # A lost actor's question is cancelled, and must not be answered. Once marked as
+                # running, it can no longer be cancelled.
                 if question.answer.set_running_or_notify_cancel():
-                    found.append(question)
-            return found
+                    batch.append(question)
+            return batch
 
     def _wait_for_all(self, together: Callable[[], int]) -> None:
         deadline = time.monotonic() + self._patience_s
@@ -138,33 +138,33 @@ class InferenceService:
         return sum(not question.answer.cancelled() for question in self._questions)
 
     def _decoded(self, questions: list[_Question]) -> list[tuple[_Question, Nest]]:
-        """Returns the questions that can be read, with what they ask."""
-        found = []
+        """Returns each valid question with its decoded inputs; the others fail."""
+        valid = []
         for question in questions:
             try:
-                asked = self._codecs.question.decode(question.num_envs, question.tensors)
-                self._inspector.check_steps(asked[0])
+                inputs = self._codecs.question.decode(question.num_envs, question.tensors)
+                self._inspector.check_steps(inputs[0])
             except (DecodeError, RefusedUnroll) as error:
                 _fail(question, error)
             else:
-                found.append((question, asked))
-        return found
+                valid.append((question, inputs))
+        return valid
 
-    def _answer(self, asked: list[tuple[_Question, Nest]]) -> None:
-        if not asked:
+    def _answer(self, questions: list[tuple[_Question, Nest]]) -> None:
+        if not questions:
             return
         version = self._update_parameters()
-        sizes = [question.num_envs for question, _ in asked]
+        sizes = [question.num_envs for question, _ in questions]
         padded = 1 << (sum(sizes) - 1).bit_length()
         env_output, core_state = tf.nest.map_structure(
-            lambda *parts: _padded(parts, padded), *(nest for _, nest in asked)
+            lambda *parts: _padded(parts, padded), *(inputs for _, inputs in questions)
         )
         output, state = self._policy(padded)(env_output, core_state)
         output = AgentOutput(output.action.numpy(), output.policy_logits.numpy())
-        answered = tf.nest.map_structure(np.asarray, (output, state))
+        answer = tf.nest.map_structure(np.asarray, (output, state))
         ends = np.cumsum(sizes)
-        for (question, _), size, end in zip(asked, sizes, ends, strict=True):
-            part = tf.nest.map_structure(lambda array: array[end - size : end], answered)  # noqa: B023
+        for (question, _), size, end in zip(questions, sizes, ends, strict=True):
+            part = tf.nest.map_structure(lambda array: array[end - size : end], answer)  # noqa: B023
             question.answer.set_result((version, self._codecs.answer.encode(part)[1]))
 
     def _policy(self, num_envs: int) -> Policy:
@@ -175,7 +175,7 @@ class InferenceService:
 
     def _update_parameters(self) -> int:
         snapshot = self._parameters.latest
-        assert snapshot is not None  # published before the port is open
+        assert snapshot is not None  # the learner publishes before it opens the port
         if snapshot.parameter_version != self._version:
             for variable, array in zip(self._agent.variables, snapshot.tensors, strict=True):
                 variable.assign(array)
@@ -184,7 +184,7 @@ class InferenceService:
 
 
 def _padded(parts: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """Returns the parts [N, ...] one after another, and zeros up to [size, ...]."""
+    """Returns the concatenation of arrays [N, ...], padded with zeros to [size, ...]."""
     missing = size - sum(len(part) for part in parts)
     fill = np.zeros((missing, *parts[0].shape[1:]), parts[0].dtype)
     return np.concatenate([*parts, fill])

@@ -1,4 +1,4 @@
-"""What an unroll must look like to be trained on. One bad number would poison every parameter."""
+"""Checks of unrolls before training: one bad number would poison every parameter."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from impala_tf.types import ActorGradient, EnvironmentSpec, EnvOutput, Sent, Unr
 
 
 class Inspector:
-    """Refuses unrolls and gradients of which the learner could not learn anything good.
+    """Refuses unrolls and gradients that would harm training.
 
     Args:
       spec: the level's specification.
-      max_policy_lag: how many batches the learner may have learned from since the parameters that
-        acted; None: any number.
-      steps_per_batch: gradient steps for a batch, each of which makes a version of parameters.
+      max_policy_lag: how many batches the parameters that chose the actions may lag behind the
+        learner's; None: any number.
+      steps_per_batch: gradient steps per batch, each of which makes a new parameter version.
     """
 
     def __init__(
@@ -31,14 +31,15 @@ class Inspector:
         self._steps_per_batch = steps_per_batch
 
     def check(self, sent: Sent, parameter_version: int) -> None:
-        """Checks arrays [N, ...].
+        """Checks what an actor sent.
 
         Args:
-          sent: by an actor; shapes and dtypes fit already.
-          parameter_version: the learner's current one.
+          sent: arrays [N, ...], whose shapes and dtypes are known to be right.
+          parameter_version: the learner's current version.
 
         Raises:
-          RefusedUnroll: saying what is wrong; RefusedVersion if it is the parameters.
+          RefusedVersion: the parameter version is too old, or unknown.
+          RefusedUnroll: something else is wrong; the message says what.
         """
         self._check_version(sent.parameter_version, parameter_version)
         for name, array in _floats(sent):
@@ -55,19 +56,20 @@ class Inspector:
         _check_range("level", unroll.level, len(self._spec.levels))
 
     def check_steps(self, env_outputs: EnvOutput) -> None:
-        """Checks what a network looks up: an index that does not exist fails in the whole batch.
+        """Checks indices that a network looks up: a wrong one would make the whole batch fail.
 
         Args:
-          env_outputs: arrays [N, ...] of steps, in any layout; shapes and dtypes fit already.
+          env_outputs: arrays [N, ...] of steps, in any layout, whose shapes and dtypes are known to
+            be right.
 
         Raises:
-          RefusedUnroll: saying what is wrong.
+          RefusedUnroll: an index is out of range; the message says which.
         """
         self._check_actions("last_action", env_outputs.last_action)
-        seen = parts_of(env_outputs.observation)
+        observation = parts_of(env_outputs.observation)
         for name, part in parts_of(self._spec.observation).items():
             if part.kind == "text":
-                _check_range(f"observation {name}, words", seen[name], WORD_BUCKETS + 1)
+                _check_range(f"observation {name}, words", observation[name], WORD_BUCKETS + 1)
 
     def _check_version(self, versions: np.ndarray, current: int) -> None:
         lowest, highest = int(versions.min()), int(versions.max())

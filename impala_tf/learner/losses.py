@@ -1,4 +1,4 @@
-"""The loss of a batch, whichever algorithm makes its parts (paper, section 4.2)."""
+"""The loss of a batch, whose terms an algorithm defines (paper, section 4.2)."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ class Scales(NamedTuple):
 
     entropy_cost: tf.Tensor | float
     advantage_rms: tf.Tensor | float = 1.0  # advantages are divided by it if scaled by "rms"
-    advantage_unit: tf.Tensor | float = 1.0  # and before that by this; scalar or [B]
+    advantage_unit: tf.Tensor | float = 1.0  # advantages are first divided by it; scalar or [B]
     value_std: tf.Tensor | float = 1.0  # value errors are divided by it; scalar or [B]
-    # Sums of value targets are of their differences from this, so that float32 keeps the digits.
+    # Subtracted from value targets before they are summed, so that float32 does not lose digits.
     value_mean: tf.Tensor | float = 0.0  # scalar or [B]
 
 
 class Losses(NamedTuple):
-    """Scalars, float32, but for the last two. `total` is minimised.
+    """Float32 scalars, except for the last two. `total` is minimised.
 
-    The losses are not weighted by their costs. They are sums over time and batch, or means, as
-    --loss_reduction says. All fields of the parts of a batch add up to those of the whole batch, if
-    the parts are told its number of valid steps.
+    The single losses are not weighted by their costs. They are sums over time and batch, or means,
+    as --loss_reduction says. The fields of a batch's parts add up to those of the whole batch if
+    each part is given the batch's number of valid steps.
     """
 
     total: tf.Tensor
     policy_gradient: tf.Tensor  # minus the policy's objective
     baseline: tf.Tensor  # half the squared error of V(x), divided by the scale's value_std
     entropy: tf.Tensor  # mean entropy of pi, in nats, over the valid steps
-    kl: tf.Tensor  # mean KL(mu || pi) in nats, mu being the policy that acted
+    kl: tf.Tensor  # mean KL(mu || pi) in nats; mu is the behaviour policy
     rho_clip_fraction: tf.Tensor  # fraction of the steps with pi/mu above rho-bar
     c_clip_fraction: tf.Tensor  # fraction of the steps with pi/mu above c-bar
     surrogate_clip_fraction: tf.Tensor  # fraction of the steps without a policy gradient
-    value_error: tf.Tensor  # mean squared difference of the value targets and V(x), in value_std
+    value_error: tf.Tensor  # mean squared difference of value targets and V(x), in value_std units
     steps: tf.Tensor  # number of valid steps
-    squared_advantages: tf.Tensor  # sum over the valid steps, in the scale's advantage_unit
-    # How many value targets, the sum of their differences from value_mean, that of squares.
+    squared_advantages: tf.Tensor  # sum over the valid steps, in advantage_unit units
+    # The count of value targets, the sum of their differences from value_mean, and the sum of the
+    # squared differences.
     value_sums: tf.Tensor  # float32 [3, B]
-    target_sums: tf.Tensor  # float32 [3, B]: the same, in value_std
+    target_sums: tf.Tensor  # float32 [3, B]: likewise, in value_std units
 
 
 def compute(
@@ -59,12 +60,13 @@ def compute(
     """Returns the losses of a batch, or of a part of it.
 
     Args:
-      steps: [T, B].
-      config: names the algorithm.
+      steps: the transitions, [T, B].
+      config: the loss's flags, which name the algorithm.
       scales: running statistics and schedules.
-      prepared: the estimates and values from before the batch's first step, [T, B], of an
-        algorithm that estimates once.
-      valid_steps: how many the whole batch has, float32; None: this is the whole batch.
+      prepared: the estimates and values [T, B] from before the batch's first gradient step, for an
+        algorithm that estimates only once per batch.
+      valid_steps: the whole batch's number of valid steps, float32 []; None: `steps` is the whole
+        batch.
     """
     weight = tf.cast(steps.valid, tf.float32)
     own_steps = tf.reduce_sum(weight)
@@ -111,20 +113,23 @@ def compute(
 
 
 def _sums(weight: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """Returns count, sum and sum of squares over the time of [T, B], float32 [3, B]."""
+    """Returns count, sum and sum of squares over time: [T, B] to float32 [3, B]."""
     return tf.reduce_sum(
         weight * tf.stack([tf.ones_like(weight), values, tf.square(values)]), axis=1
     )
 
 
 def explained_variance(value_error: tf.Tensor, target_sums: tf.Tensor) -> tf.Tensor:
-    """Returns how much of the value targets' variance V(x) explains; 1: a perfect baseline.
+    """Returns the fraction of the value targets' variance that V(x) explains; 1 is perfect.
 
-    The differences between the means of levels do not count: a constant for each explains nothing.
+    Only the variance within each level counts, so one constant per level explains nothing.
 
     Args:
-      value_error: the field of `Losses`.
-      target_sums: float32 [3, levels]: the field of `Losses`, added up by level.
+      value_error: `Losses.value_error`.
+      target_sums: `Losses.target_sums`, summed by level: float32 [3, levels].
+
+    Returns:
+      float32 [].
     """
     count, total, squares = tf.unstack(target_sums)
     deviations = tf.reduce_sum(squares - tf.math.divide_no_nan(tf.square(total), count))
@@ -149,10 +154,10 @@ def _squared_value_errors(
 def clipped_value_errors(
     values: tf.Tensor, targets: tf.Tensor, old_values: tf.Tensor, limit: float
 ) -> tf.Tensor:
-    """Returns squared errors; a value more than `limit` from its old one gains nothing.
+    """Returns squared errors that do not reward moving V further than `limit` from its old value.
 
     The larger of the errors of V and of V clipped to the old value +- limit, as in OpenAI
-    Baselines; all [T, B]. A limit of 0 clips nothing.
+    Baselines; all [T, B]. With a limit of 0, nothing is clipped.
     """
     errors = tf.square(targets - values)
     if limit == 0.0:
@@ -168,11 +173,11 @@ def _scaled(
     rms: tf.Tensor | float,
     importance: tf.Tensor | float = 1.0,
 ) -> tf.Tensor:
-    """Returns the advantages [T, B] as --advantage_scaling says.
+    """Returns the advantages [T, B], scaled as --advantage_scaling says.
 
-    With "batch", rho A becomes rho (A - b), with the b that makes the mean over the batch 0. A
-    constant b leaves the expected gradient as it is, because the mean of rho grad log pi over mu is
-    0. The mean itself, taken from rho A, would move pi further from mu, or back.
+    With "batch", rho A becomes rho (A - b), where b makes the mean over the batch 0. A constant b
+    does not change the expected gradient, because rho grad log pi has mean 0 under mu. Subtracting
+    the mean of rho A instead would push pi away from mu, or back towards it.
     """
     if scaling == "rms":
         return advantages / rms
@@ -198,16 +203,16 @@ def transitions(
     """Returns the transitions of a batch of unrolls.
 
     Args:
-      policy_logits: with the learner's parameters, [T + 1, B, P].
-      values: the baseline of each unroll's level, [T + 1, B].
-      env_outputs: [T + 1, B]; only rewards and episode ends are read.
-      agent_outputs: the actors' answers, [T, B].
-      config: has the discount and the clipping of rewards.
-      distribution: what the logits mean.
+      policy_logits: float32 [T + 1, B, P], computed with the learner's parameters.
+      values: float32 [T + 1, B], the baseline for each unroll's level.
+      env_outputs: [T + 1, B, ...]; only rewards, episode ends and resets are read.
+      agent_outputs: [T, B, ...], the actors' answers.
+      config: the loss's flags: the discount and the clipping of rewards.
+      distribution: the distribution that the logits parametrise.
     """
-    # Here [T + 1] becomes [T]. Action t was chosen at x_t; its reward and what followed are in
-    # EnvOutput t + 1. Before: index t of env_outputs is a step. After: index t is the transition
-    # from step t to step t + 1, and the last network output is only used to bootstrap.
+    # Here [T + 1] becomes [T]. Action t was chosen at x_t, and its consequences are in EnvOutput
+    # t + 1. So far, index t of env_outputs is a step. From here on, index t is the transition from
+    # step t to step t + 1, and the last network output is only used for bootstrapping.
     logits = policy_logits[:-1]
     behaviour_logits, actions = agent_outputs.policy_logits, agent_outputs.action
     return Transitions(

@@ -1,4 +1,4 @@
-"""How the observations that arrive get into the statistics that normalise them."""
+"""Adds arriving observations to the statistics that normalise them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from impala_tf.types import EnvOutput, Unroll
 
 
 class Observer:
-    """Adds the observations of all learners to statistics, which stay equal.
+    """Adds the observations of all learners to each learner's statistics, which stay equal.
 
     Args:
-      statistics: of all parts of an observation, or of some.
+      statistics: the statistics of all or some parts of an observation.
       layout: the layout of the level's observations.
-      group: the learners.
+      group: the group of learners.
     """
 
     def __init__(
@@ -33,17 +33,17 @@ class Observer:
         self._add_moments = tf.function(statistics.add, autograph=False)
 
     def compile(self, unrolls: Unroll) -> None:
-        """Makes the graph now; `unrolls` [B, ...] of tf.TensorSpec."""
+        """Builds the graph now, for an Unroll [B, ...] of tf.TensorSpec."""
         self._moments.get_concrete_function(unrolls.env_outputs)
 
     def observe(self, batch: Unroll | None) -> None:
-        """Adds a batch of each learner; all learners of a group call this together.
+        """Adds each learner's batch. All learners of a group must call it together.
 
         Args:
           batch: an Unroll [B, ...]; None: this learner has none.
         """
         own = self._statistics.no_moments() if batch is None else self._moments(batch.env_outputs)
-        # Moments of different means cannot be added up: each learner fills a row of its own.
+        # Moments about different means cannot be summed, so each learner fills its own row.
         mine = [rank == self._group.rank for rank in range(self._group.size)]
         rows = tf.nest.map_structure(
             lambda part: tf.stack([part if is_own else tf.zeros_like(part) for is_own in mine]), own
@@ -52,6 +52,6 @@ class Observer:
 
     def _moments_of(self, env_outputs: EnvOutput) -> list[Moments]:
         """Returns the moments of the observations of unrolls [B, T + 1, ...]."""
-        seen = inputs.time_major(self._layout, env_outputs).observation
-        # The last step of an unroll is the first of the next one.
-        return self._statistics.moments(tf.nest.map_structure(lambda part: part[:-1], seen))
+        observation = inputs.time_major(self._layout, env_outputs).observation
+        # The last step of an unroll is also the first of the next one: count it only once.
+        return self._statistics.moments(tf.nest.map_structure(lambda part: part[:-1], observation))

@@ -1,4 +1,4 @@
-"""Optimizers, with their slots made before the first update, and the schedules of a run."""
+"""Optimizers, whose slots exist before the first update, and the schedules of a run."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def make_optimizer(
     """Returns the optimizer for these variables.
 
     Args:
-      config: which one, and its settings.
-      learning_rate: read at every update.
-      variables: what it will be applied to, in this order.
+      config: the optimizer's flags.
+      learning_rate: the variable that holds the learning rate, read at every update.
+      variables: the variables that it will be applied to, in this order.
     """
     optimizer: Optimizer = (
         FusedAdam(learning_rate, epsilon=config.epsilon, name="adam")
@@ -34,21 +34,22 @@ def make_optimizer(
             learning_rate, config.decay, config.momentum, config.epsilon, name="rmsprop"
         )
     )
-    # A checkpoint can only be restored into slots that exist; Sonnet makes them at the first step.
+    # A checkpoint can only be restored into existing slots, but Sonnet creates them at the first
+    # step.
     optimizer._initialize(variables)
     if config.optimizer == "rmsprop":
-        # Mean squares start at 1, as in TensorFlow 1 and so in the paper's experiments. From 0,
-        # where Sonnet starts, the first steps are ten times too large and leave dead units behind.
+        # Mean squares start at 1, as in TensorFlow 1 and so in the paper's experiments. Sonnet
+        # starts at 0: then the first steps are ten times too large and leave dead units behind.
         for mean_square in optimizer.ms:
             mean_square.assign(tf.ones_like(mean_square))
     return optimizer
 
 
 class FusedAdam(snt.optimizers.Adam):
-    """Sonnet's Adam in one pass over memory. Sonnet takes over a dozen, a fifth of an update."""
+    """Sonnet's Adam in one pass over memory. Sonnet makes over a dozen: a fifth of an update."""
 
     def apply(self, updates: Sequence[tf.Tensor], parameters: Sequence[tf.Variable]) -> None:
-        """Changes the parameters; dense float32 updates only."""
+        """Updates the parameters; takes only dense float32 updates."""
         self.step.assign_add(1)
         step = tf.cast(self.step, tf.float32)
         beta_1, beta_2 = tf.constant(self.beta1), tf.constant(self.beta2)
@@ -63,18 +64,18 @@ class FusedAdam(snt.optimizers.Adam):
                 lr=tf.convert_to_tensor(self.learning_rate),
                 beta1=beta_1,
                 beta2=beta_2,
-                # TensorFlow adds epsilon before it corrects the bias of v, Sonnet and the paper of
-                # Adam (1412.6980, algorithm 1) after it.
+                # TensorFlow adds epsilon before correcting the bias of v; Sonnet and the paper
+                # (Kingma and Ba, 2015, arXiv 1412.6980, algorithm 1) add it afterwards.
                 epsilon=self.epsilon * tf.sqrt(1.0 - power_2),
                 grad=update,
             )
 
 
 class FusedRMSProp(snt.optimizers.RMSProp):
-    """Sonnet's RMSProp, not centered, in one pass over memory."""
+    """Sonnet's uncentred RMSProp in one pass over memory."""
 
     def apply(self, updates: Sequence[tf.Tensor], parameters: Sequence[tf.Variable]) -> None:
-        """Changes the parameters; dense float32 updates only."""
+        """Updates the parameters; takes only dense float32 updates."""
         for update, parameter, ms, mom in zip(updates, parameters, self.ms, self.mom, strict=True):
             tf.raw_ops.ResourceApplyRMSProp(
                 var=parameter.handle,
@@ -89,13 +90,14 @@ class FusedRMSProp(snt.optimizers.RMSProp):
 
 
 class Schedules:
-    """Learning rate and entropy cost as functions of the frames, or of the KL divergence.
+    """Learning rate and entropy cost as functions of environment frames and of the KL divergence.
 
     Args:
-      config: the run's.
+      config: the run's config.
 
     Attributes:
-      kl_factor: what the schedule "kl" multiplies the learning rate by; part of a checkpoint.
+      kl_factor: the factor by which the schedule "kl" multiplies the learning rate; part of a
+        checkpoint.
     """
 
     def __init__(self, config: Config) -> None:
@@ -119,13 +121,13 @@ class Schedules:
         return configs.linear(start, end, environment_frames, self._last_frame)
 
     def observe_kl(self, kl: float) -> None:
-        """Adapts the learning rate to the KL divergence of all learners, if that is asked for."""
+        """Adapts the learning rate to the KL divergence, in nats, if its schedule is "kl"."""
         optimizer = self._config.optimizer
         if optimizer.learning_rate_schedule != "kl":
             return
         if kl > 2.0 * _KL_TARGET:
             self.kl_factor = max(self.kl_factor / _KL_FACTOR, 1.0 / configs.KL_RANGE)
         elif kl < 0.5 * _KL_TARGET:
-            # Not above 1: while a policy finds no rewards it hardly moves, and the learning rate
-            # would grow until it breaks the policy.
+            # At most 1: a policy that finds no rewards hardly changes, and the learning rate would
+            # grow until it destroys the policy.
             self.kl_factor = min(self.kl_factor * _KL_FACTOR, 1.0)

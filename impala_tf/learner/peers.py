@@ -1,4 +1,4 @@
-"""The learners of a group, seen by one of them: who has no batch, who hangs, and who is lost."""
+"""A learner's view of its group: which learners have no batch, hang or are lost."""
 
 from __future__ import annotations
 
@@ -20,31 +20,30 @@ _log = logging.getLogger("impala_tf.learner")
 
 
 class ControlFlags(NamedTuple):
-    """What the group should do. Flags are OR-ed over all learners."""
+    """What the group should do next. Each flag is OR-ed over all learners."""
 
     stop: bool
     write_row: bool  # after the update
     checkpoint: bool  # after the update
-    wait: bool = False  # not update yet: a learner still waits for its batch
-    regroup: bool = False  # stop, to start again with another group of learners
+    wait: bool = False  # do not update yet: a learner still waits for its batch
+    regroup: bool = False  # stop, and restart with a different group of learners
 
 
 class Limits(NamedTuple):
-    """Seconds after which a learner that waits does something."""
+    """Timeouts of a learner, in seconds."""
 
-    # Learners that wait for batches meet this often: that is how they notice a lost one or a stop.
+    # Learners that wait for batches meet this often, to notice a lost peer or a stop.
     meet_s: float = 1.0
     # The group updates without the batch of a learner that has had none for this long.
     patience_s: float = 60.0
     warn_s: float = 30.0
     warn_again_s: float = 60.0
-    # A learner that is still in one gradient step after this long hangs, or waits for one that
-    # does: it ends, so that the group restarts. Before the end of the first update, learners
-    # compile.
+    # A learner that spends this long in one gradient step hangs, or waits for one that does. It
+    # exits, so that the group restarts. The first update takes longer, because learners compile.
     hung_s: float = 100.0
     first_hung_s: float = 400.0
-    # Learners notice a lost one at different times. Each keeps its port open for this long, so that
-    # slower ones do not count it as lost, too.
+    # Learners notice a lost peer at different times. Each keeps its port open for this long, so
+    # that slower peers do not count it as lost, too.
     late_s: float = 2.0
 
 
@@ -54,11 +53,11 @@ LIMITS = Limits()
 def exchange(
     group: LearnerGroup, flags: ControlFlags, has_batch: bool
 ) -> tuple[ControlFlags, list[bool]]:
-    """Returns the flags of the group, and by rank which learners have a batch.
+    """Returns the flags of the group, and which learners have a batch, by rank.
 
     Args:
-      group: all of its learners call this together.
-      flags: this learner's.
+      group: the group; all of its learners must call this together.
+      flags: this learner's flags.
       has_batch: whether this learner has a batch.
     """
     batches = np.zeros(group.size, np.float32)
@@ -71,10 +70,10 @@ def exchange(
 
 
 def answers(host_port: str, timeout_s: float = 3.0) -> bool:
-    """Returns whether a TLS server starts a handshake there.
+    """Returns whether a TLS server at `host_port` starts a handshake.
 
-    A TCP connection alone is no proof: the kernel accepts it for a stopped process too. Nothing is
-    sent and the identity does not matter here, so nothing is verified.
+    A TCP connection alone proves nothing: the kernel accepts it even for a stopped process. The
+    identity is not verified, because nothing is sent.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -84,22 +83,22 @@ def answers(host_port: str, timeout_s: float = 3.0) -> bool:
         with socket.create_connection(address, timeout_s) as raw, context.wrap_socket(raw):
             return True
     except ssl.SSLError:
-        return True  # it refused, so it is there
+        return True  # the server refused, so it is alive
     except OSError:
         return False
 
 
 class Peers:
-    """Agrees with the other learners on each update, and knows what this one waits for.
+    """Agrees with the other learners on each update, and tracks what this learner waits for.
 
-    The training loop calls `wait_s`, `agree`, `steps` and `works` in turn, and the learner `ends`
-    after it; other threads ask the rest.
+    The training loop calls `wait_s`, `agree`, `steps` and `works` in turn, then the learner calls
+    `ends`. Other threads call the other methods.
 
     Args:
-      group: this learner and the others.
+      group: the group of learners.
       hosts: host:port of every learner of the group, by rank.
-      limits: how long is too long.
-      clock: seconds.
+      limits: the timeouts.
+      clock: returns the time in seconds.
       answers: returns whether the learner at a host:port answers.
     """
 
@@ -119,32 +118,32 @@ class Peers:
         self._others = [rank for rank in range(group.size) if rank != group.rank]
         self._activity: tuple[Literal["waits", "meets", "works"], float] = ("waits", clock())
         self._hung_s = limits.first_hung_s
-        # By rank: who has a batch now, and when each one had its last. The first call of `wait_s`
-        # begins the wait: learners compile before.
+        # By rank: which learner has a batch now, and when each had its last one. The first call of
+        # `wait_s` starts the wait, because learners compile before it.
         self._has_batch = [True] * group.size
         self._batch_at = [clock()] * group.size
         self._warned_at = float("-inf")
 
     def wait_s(self) -> float:
-        """Begins the wait for a batch; returns after how many seconds to `agree` without one."""
+        """Starts the wait for a batch; returns after how many seconds to `agree` without one."""
         self._note_batches()
-        others_go_on = any(self._has_batch) and not self._is_patient()
+        others_continue = any(self._has_batch) and not self._is_patient()
         self._has_batch = [False] * self.group.size
         self._activity = ("waits", self._clock())
-        return 0.0 if others_go_on else self._limits.meet_s
+        return 0.0 if others_continue else self._limits.meet_s
 
     def agree(self, flags: ControlFlags, has_batch: bool) -> tuple[ControlFlags, list[bool]]:
-        """Exchanges flags and decides who updates; all learners of the group call it together.
+        """Exchanges flags and decides on an update. All learners must call it together.
 
-        The group updates once every learner has a batch or has long been without one.
+        The group updates once each learner has a batch, or has had none for `Limits.patience_s`.
 
         Args:
-          flags: this learner's.
+          flags: this learner's flags.
           has_batch: whether this learner has a batch.
 
         Returns:
-          the flags of the group, and by rank which learners have a batch for the update that
-          follows; if none does, there is no update now.
+          (the group's flags; by rank, which learners have a batch for the next update). If none
+          has one, there is no update now.
         """
         self._has_batch[self.group.rank] = has_batch
         self._activity = ("meets", self._clock())
@@ -156,27 +155,27 @@ class Peers:
         return agreed, [has and not waits for has in batches]
 
     def steps(self) -> None:
-        """Notes that one of an update's gradient steps is done: an update may have many."""
+        """Notes that a gradient step is done. An update may have many."""
         self._activity = ("meets", self._clock())
 
     def works(self) -> None:
-        """Begins what follows an update, for which this learner needs no other."""
+        """Notes that an update is done. What follows needs no other learner."""
         self._activity = ("works", self._clock())
         self._hung_s = self._limits.hung_s
 
     def ends(self) -> None:
-        """Begins what follows the last update: it may take as long as it wants."""
+        """Notes that training is done. What follows has no time limit."""
         self._activity = ("waits", self._clock())
 
     def starving_s(self) -> float:
-        """For how long this learner has had no batch, in seconds; 0 while it has one."""
+        """Returns for how many seconds this learner has had no batch; 0 while it has one."""
         return self._starving_s(self.group.rank)
 
     def warn(self, actors: Sequence[str]) -> None:
-        """Warns of a learner that has waited for half a minute; call about once per second.
+        """Warns if a learner has waited for `Limits.warn_s`. Call it about once per second.
 
         Args:
-          actors: names of the connected actors.
+          actors: the names of the connected actors.
         """
         now, (activity, since) = self._clock(), self._activity
         if now - self._warned_at < self._limits.warn_again_s:
@@ -195,21 +194,21 @@ class Peers:
         _log.warning("%s", message)
 
     def hung(self) -> str:
-        """Says what hangs, if this learner of a group has been in one step for too long; else ''.
+        """Returns what hangs, in words, if this learner takes too long for one step; else ''.
 
-        It hangs itself (say, in a file system that does not answer) or waits for another learner
-        that does. Horovod waits without end for a process that lives.
+        Either it hangs itself (say, in a file system that does not answer) or it waits for another
+        learner that hangs. Horovod waits forever for a process that is alive.
         """
         activity, since = self._activity
-        for_s = self._clock() - since
-        if activity == "waits" or not self._others or for_s < self._hung_s:
+        elapsed_s = self._clock() - since
+        if activity == "waits" or not self._others or elapsed_s < self._hung_s:
             return ""
         if activity == "works":
-            return f"{self._name}: has hung for {for_s:.0f} s after an update"
-        return f"{self._name}: has waited {for_s:.0f} s for {self._awaited()} in an update"
+            return f"{self._name}: has hung for {elapsed_s:.0f} s after an update"
+        return f"{self._name}: has waited {elapsed_s:.0f} s for {self._awaited()} in an update"
 
     def lost(self) -> str:
-        """Names the learners that are lost. Call it before this learner's own port is closed."""
+        """Returns the names of the lost learners. Call it before closing this learner's port."""
         gone = [f"{self._names([rank])} at {self._hosts[rank]}" for rank in self._unreachable()]
         if len(self._others) > 1:
             time.sleep(self._limits.late_s)
@@ -233,7 +232,7 @@ class Peers:
         return f"continues without {names}, which {has} had no batch for {starving_s:.0f} s"
 
     def _unreachable(self) -> list[int]:
-        """Returns the ranks of the other learners that do not answer; all are asked at once."""
+        """Returns the ranks of the other learners that do not answer. Asks all of them at once."""
         with ThreadPoolExecutor(len(self._others) or 1) as pool:
             alive = pool.map(lambda rank: self._answers(self._hosts[rank]), self._others)
             return [rank for rank, answers in zip(self._others, alive, strict=True) if not answers]
@@ -246,8 +245,8 @@ class Peers:
 
     def _note_batches(self) -> None:
         now = self._clock()
-        found = zip(self._has_batch, self._batch_at, strict=True)
-        self._batch_at = [now if has else at for has, at in found]
+        batches = zip(self._has_batch, self._batch_at, strict=True)
+        self._batch_at = [now if has_batch else last_at for has_batch, last_at in batches]
 
     def _names(self, ranks: Sequence[int]) -> str:
         return ", ".join(f"learner-{self.group.members[rank]}" for rank in ranks)

@@ -1,4 +1,4 @@
-"""The gradient step of a policy and its baseline: what a batch of unrolls teaches."""
+"""The gradient step of a policy and its baseline."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ _ADVANTAGE_DECAY, _VALUE_DECAY = 0.99, 0.999
 
 
 class PolicyStats(NamedTuple):
-    """Statistics of one gradient step; float32 scalars. Losses are as --loss_reduction says."""
+    """Statistics of one gradient step; float32 scalars. --loss_reduction applies to the losses."""
 
     loss_total: tf.Tensor
     loss_policy_gradient: tf.Tensor
     loss_baseline: tf.Tensor
     entropy: tf.Tensor  # nats, mean over steps
-    kl: tf.Tensor  # nats, mean over steps: KL(mu || pi), mu being the policy that acted
+    kl: tf.Tensor  # nats, mean over steps: KL(mu || pi); mu is the behaviour policy
     explained_variance: tf.Tensor  # of the value targets
-    advantage_rms: tf.Tensor  # before scaling; of several levels, in their values' std
+    advantage_rms: tf.Tensor  # before scaling; with several levels, in their value_std units
     rho_clip_fraction: tf.Tensor
     c_clip_fraction: tf.Tensor
     surrogate_clip_fraction: tf.Tensor
-    # The step fills these in:
+    # `GradientStep` fills these in:
     gradient_norm: tf.Tensor = 0.0  # global norm before clipping
-    policy_lag_mean: tf.Tensor = 0.0  # learner updates since the acting parameters, mean
+    policy_lag_mean: tf.Tensor = 0.0  # mean of the learner updates since the acting parameters
     policy_lag_max: tf.Tensor = 0.0
 
 
 class PolicyGradients:
-    """Computes gradients; changes nothing.
+    """Computes gradients without changing any variable.
 
     Args:
       agent: the network.
       layout: the layout of the level's observations.
-      config: the run's.
-      entropy_cost: the weight of the bonus in the next gradients; may be a variable.
-      advantages: running moments of the advantages, if they are scaled by them.
+      config: the run's config.
+      entropy_cost: the weight of the entropy bonus; may be a variable.
+      advantages: running moments of the advantages, if advantages are scaled by their rms.
     """
 
     def __init__(
@@ -69,13 +69,10 @@ class PolicyGradients:
         self._advantages = advantages
 
     def of_batch(self, minibatch: Minibatch) -> tuple[list[tf.Tensor], Losses]:
-        """Returns gradients and losses of a batch; their sums of values are [3, levels].
+        """Returns gradients and losses of a minibatch; the losses' sums of values are [3, levels].
 
-        It is split into --micro_batches parts, so that only one part's activations are in memory at
-        a time.
-
-        Args:
-          minibatch: what to learn from.
+        The minibatch is split into --micro_batches parts, so that memory holds the activations of
+        only one part at a time.
         """
         batch_size = minibatch.unrolls.parameter_version.shape[0]
         parts = self._config.optimizer.micro_batches
@@ -84,18 +81,16 @@ class PolicyGradients:
         split = tf.nest.map_structure(
             lambda t: tf.reshape(t, (parts, batch_size // parts, *t.shape[1:])), minibatch
         )
-        # The first step of an unroll is not the result of a decision in it.
+        # No transition of the unroll leads to its first step.
         was_reset = minibatch.unrolls.env_outputs.autoreset[:, 1:]
         valid_steps = tf.reduce_sum(tf.cast(tf.logical_not(was_reset), tf.float32))
 
-        def add(part: tf.Tensor, before: Nest) -> tuple[tf.Tensor, Nest]:
-            chosen = tf.nest.map_structure(lambda t: t[part], split)
-            return part + 1, tf.nest.map_structure(
-                tf.add, before, self._of_part(chosen, valid_steps)
-            )
+        def add(index: tf.Tensor, sums: Nest) -> tuple[tf.Tensor, Nest]:
+            part = tf.nest.map_structure(lambda t: t[index], split)
+            return index + 1, tf.nest.map_structure(tf.add, sums, self._of_part(part, valid_steps))
 
         start = (tf.constant(0), self._zeros())
-        _, sums = tf.while_loop(lambda part, _: part < parts, add, start, parallel_iterations=1)
+        _, sums = tf.while_loop(lambda index, _: index < parts, add, start, parallel_iterations=1)
         gradients, loss = sums
         return gradients, loss
 
@@ -106,22 +101,23 @@ class PolicyGradients:
         return gradients, zeros._replace(value_sums=sums, target_sums=sums)
 
     def steps_of(self, unrolls: Unroll) -> Transitions:
-        """Returns the transitions of unrolls [b, ...], as the policy is now."""
+        """Returns the transitions of unrolls [b, ...] under the current policy."""
         unroll = time_major(unrolls, self._layout)
         outputs, _ = self._agent.unroll(unroll.env_outputs, unroll.core_state)
         return self._transitions(outputs, unroll)
 
     def estimates(self, steps: Transitions) -> Nest:
-        """Returns the estimates and values of a whole batch, float32 [B, T] each."""
+        """Returns a whole batch's advantages, value targets and values, float32 [B, T] each."""
         estimate = algorithm(self._config.loss.algorithm).estimate
         assert estimate is not None
-        found = estimate(steps, self._config.loss)
-        return tuple(map(tf.transpose, (found.advantages, found.value_targets, steps.values)))
+        estimates = estimate(steps, self._config.loss)
+        fields = (estimates.advantages, estimates.value_targets, steps.values)
+        return tuple(map(tf.transpose, fields))
 
     def _of_part(
         self, minibatch: Minibatch, valid_steps: tf.Tensor | None
     ) -> tuple[list[tf.Tensor], Losses]:
-        """Returns gradients and losses of a batch, or of a part of it."""
+        """Returns gradients and losses of a minibatch, or of a part of it."""
         unroll = time_major(minibatch.unrolls, self._layout)
         with tf.GradientTape() as tape:
             outputs, _ = self._agent.unroll(unroll.env_outputs, unroll.core_state)
@@ -150,7 +146,7 @@ class PolicyGradients:
         )
 
     def _of_level(self, of_all: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
-        """Picks each unroll's own level [..., B] out of [..., B, levels]."""
+        """Selects the value of each unroll's level: [..., B, levels] to [..., B]."""
         return tf.reduce_sum(of_all * tf.one_hot(level, self._agent.num_levels), axis=-1)
 
     def _scales(self, level: tf.Tensor) -> Scales:
@@ -159,8 +155,8 @@ class PolicyGradients:
         return Scales(
             entropy_cost=self._entropy_cost,
             advantage_rms=1.0 if self._advantages is None else self._advantages.rms,
-            # Otherwise levels with large returns would drown the others in the policy's gradient
-            # (Hessel et al., 2018, arXiv 1809.04474).
+            # Otherwise levels with large returns would dominate the policy gradient (Hessel et al.,
+            # 2018, arXiv 1809.04474).
             advantage_unit=value_std if self._agent.num_levels > 1 else 1.0,
             value_std=value_std,
             value_mean=self._of_level(unit.mean, level),
@@ -168,10 +164,10 @@ class PolicyGradients:
 
 
 class PolicyStep(GradientStep):
-    """The steps of a policy and its baseline. Arguments and attributes as of `GradientStep`.
+    """The gradient step of a policy and its baseline. For arguments see `GradientStep`.
 
     Attributes:
-      prepare: takes a batch; returns what its minibatches need (see `Minibatch`).
+      prepare: takes a batch; returns `Minibatch.prepared` for all of it.
     """
 
     def __init__(
@@ -186,37 +182,37 @@ class PolicyStep(GradientStep):
         self._gradients = PolicyGradients(
             agent, layout, config, self.entropy_cost, self._advantages
         )
-        of_batch = self._gradients
-        self.prepare = Preparation(of_batch.steps_of, of_batch.estimates, config.optimizer)
+        gradients = self._gradients
+        self.prepare = Preparation(gradients.steps_of, gradients.estimates, config.optimizer)
 
     def trackables(self) -> dict[str, snt.Module]:
         """Returns what a checkpoint holds, by name."""
         values = None if self._values is None else ValueNormalizer(self._values)
         own = {"advantage_moments": self._advantages, "value_normalizer": values}
-        found = {name: part for name, part in own.items() if part is not None}
-        return {**super().trackables(), **found}
+        used = {name: part for name, part in own.items() if part is not None}
+        return {**super().trackables(), **used}
 
     def convert_statistics(self) -> None:
-        """Makes restored statistics of `statistics` format 1 those of the present format."""
+        """Converts restored statistics of format 1 (see `statistics.FORMAT`)."""
         super().convert_statistics()
         for part in (self._advantages, self._values):
             if part is not None:
                 part.convert()
 
     def refresh(self, statistics_format: int = FORMAT) -> None:
-        """Gives the baseline the unit of the value targets' moments. Values stay what they were."""
+        """Sets the baseline's scale from the value targets' moments, without changing values."""
         if self._values is not None:
             heads, mean = self.agent.policy_heads, self._values.mean
             heads.unit.assign(mean, self._values.std_in(statistics_format))
             heads.set_unit(mean, self._values.std)
 
     def compile(self, spec: EnvironmentSpec) -> None:
-        """Makes the graph of `step` now; minibatches of a prepared batch have no fixed size."""
+        """Builds the graph of `step` now, unless minibatches have no fixed size."""
         if not self._estimates_once:
             super().compile(spec)
 
     def minibatch_specs(self, spec: EnvironmentSpec) -> Minibatch:
-        """Returns a Minibatch of tf.TensorSpec; of a prepared batch, the largest one."""
+        """Returns a Minibatch of tf.TensorSpec; if their sizes differ, the largest one."""
         optimizer = self._config.optimizer
         parts = optimizer.minibatches if self._estimates_once else 1
         size = -(-optimizer.batch_size // parts)
@@ -226,7 +222,7 @@ class PolicyStep(GradientStep):
         )
 
     def masked(self, spec: EnvironmentSpec) -> Minibatch:
-        """Returns a minibatch of resets, from which nothing is learned."""
+        """Returns a minibatch of resets, which has no valid step."""
         return of_resets(super().masked(spec))
 
     def _learn(self, minibatch: Minibatch) -> Learned:
@@ -248,12 +244,12 @@ class PolicyStep(GradientStep):
 
 
 def value_moments(agent: Agent) -> RunningMoments:
-    """Returns new moments of value targets, of each level; `ValueNormalizer` keeps them."""
+    """Returns new moments of each level's value targets."""
     return RunningMoments(_VALUE_DECAY, agent.num_levels)
 
 
 class ValueNormalizer(snt.Module):
-    """Gives the moments of values the name that they have in checkpoints of all versions."""
+    """Holds the value moments under the name that they have in all checkpoints."""
 
     def __init__(self, moments: RunningMoments) -> None:
         super().__init__()
@@ -268,7 +264,7 @@ def of_resets(minibatch: Minibatch) -> Minibatch:
 
 
 def time_major(batch: Unroll, layout: ObservationLayout) -> Unroll:
-    """Returns a batch [B, T, ...] as [T, B, ...], its observations as the network sees them."""
+    """Converts a batch [B, T, ...] to [T, B, ...], with observations as the network sees them."""
     return batch._replace(
         env_outputs=inputs.time_major(layout, batch.env_outputs),
         agent_outputs=tf.nest.map_structure(inputs.swap_batch_and_time, batch.agent_outputs),
@@ -283,7 +279,7 @@ def _prepared(minibatch: Minibatch) -> tuple[Estimates, tf.Tensor] | None:
 
 
 def policy_stats(loss: Losses) -> PolicyStats:
-    """Returns the statistics of a gradient step; norm and lags are 0."""
+    """Returns the statistics of a gradient step; its norm and lags are still 0."""
     return PolicyStats(
         loss_total=loss.total,
         loss_policy_gradient=loss.policy_gradient,

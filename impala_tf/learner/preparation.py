@@ -1,4 +1,4 @@
-"""What minibatches need of their whole batch, made before the batch's first step."""
+"""Estimates of a whole batch for its minibatches, made before the batch's first gradient step."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from impala_tf.config import OptimizerConfig
 from impala_tf.learner.transitions import Transitions
 from impala_tf.types import Nest, Unroll
 
-# Of fewer agent steps at a time, what starts the operations would take longer than they do. Those
-# of images are longer, and their activations much larger: up to a MB for each step.
+# With fewer agent steps at a time, launching operations would take longer than running them.
+# Operations on images run longer, and their activations are much larger: up to a MB per step.
 _FEW_IMAGES, _FEW_STEPS = 512, 4096
 
 
 class Preparation:
-    """Runs the network on some unrolls after others, and estimates from the steps of all.
+    """Runs the network on one group of unrolls at a time, then estimates from the steps of all.
 
-    Batches grow with the number of actors, and their activations would, too. So no group of unrolls
-    is larger than what a gradient step learns from at a time, unless that is few steps.
+    Batches grow with the number of actors, and so would their activations. So a group is not larger
+    than a part of a minibatch (see --micro_batches), unless that has very few steps.
 
     Args:
-      steps_of: takes an Unroll [b, ...]; returns its Transitions. Unrolls do not depend on others.
+      steps_of: takes an Unroll [b, ...]; returns its Transitions. Unrolls must be independent.
       estimate: takes the Transitions of the whole batch; returns what its minibatches need,
         float32 [B, T] each.
-      optimizer: says how large minibatches are.
+      optimizer: the optimizer's flags, which give the size of minibatches.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Preparation:
         optimizer: OptimizerConfig,
     ) -> None:
         def of_group(batch: Unroll, begin: tf.Tensor, size: int) -> Transitions:
-            return steps_of(tf.nest.map_structure(lambda each: _rows(each, begin, size), batch))
+            return steps_of(tf.nest.map_structure(lambda array: _rows(array, begin, size), batch))
 
         self._of_group = tf.function(of_group, autograph=False)
         self._estimate = tf.function(estimate, autograph=False)
@@ -43,27 +43,27 @@ class Preparation:
         self._unroll_length = optimizer.unroll_length
 
     def __call__(self, batch: Unroll) -> Nest:
-        """Returns what the minibatches of a batch [B, ...] need."""
+        """Returns what the minibatches of a batch [B, ...] need, float32 [B, T] each."""
         size, groups = len(batch.parameter_version), self._groups_of(batch)
-        # Of at most two sizes: each of them makes a graph.
+        # Groups have at most two sizes, because each size needs its own graph.
         ends = [size * number // groups for number in range(groups + 1)]
-        found = [
+        transitions = [
             self._of_group(batch, tf.constant(begin), end - begin)
             for begin, end in zip(ends, ends[1:], strict=False)
         ]
-        # Unrolls are the last dimension of every field.
-        joined = [tf.concat(parts, axis=-1) for parts in zip(*found, strict=True)]
+        # The last dimension of every field is that of unrolls.
+        joined = [tf.concat(parts, axis=-1) for parts in zip(*transitions, strict=True)]
         return self._estimate(Transitions(*joined))
 
     def _groups_of(self, batch: Unroll) -> int:
         size = len(batch.parameter_version)
-        seen = tf.nest.flatten(batch.env_outputs.observation)
-        few = _FEW_IMAGES if any(part.dtype == tf.uint8 for part in seen) else _FEW_STEPS
-        most = size * self._unroll_length // few
-        return max(1, min(self._groups, size, most))
+        parts = tf.nest.flatten(batch.env_outputs.observation)
+        fewest_steps = _FEW_IMAGES if any(part.dtype == tf.uint8 for part in parts) else _FEW_STEPS
+        most_groups = size * self._unroll_length // fewest_steps
+        return max(1, min(self._groups, size, most_groups))
 
 
 def _rows(tensor: tf.Tensor, begin: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns `size` rows, which is known when the graph is made."""
+    """Returns `size` rows from `begin`; `size` is known when the graph is built."""
     rest = tensor.shape[1:]
     return tf.slice(tensor, [begin, *[0] * len(rest)], [size, *rest])

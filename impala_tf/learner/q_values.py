@@ -1,4 +1,4 @@
-"""The gradient steps of Q-values: what those of all algorithms share, and that of whole unrolls."""
+"""Gradient steps of Q-values: the base class, and the step on whole unrolls."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _VALUE_DECAY = 0.999  # of the targets' mean and standard deviation, at each ste
 class QStats(NamedTuple):
     """Statistics of one gradient step; float32 scalars."""
 
-    loss_total: tf.Tensor  # mean over the steps, weighted by dqn; in the values' unit
-    q_mean: tf.Tensor  # of the actions that were taken
-    td_error_mean: tf.Tensor  # of their sizes
-    # The step fills these in:
+    loss_total: tf.Tensor  # mean over the steps (weighted in dqn), of normalised values
+    q_mean: tf.Tensor  # mean Q(x, a) of the chosen actions
+    td_error_mean: tf.Tensor  # mean absolute TD error
+    # `GradientStep` fills these in:
     gradient_norm: tf.Tensor = 0.0  # global norm before clipping
-    policy_lag_mean: tf.Tensor = 0.0  # learner updates since the parameters that acted, mean
+    policy_lag_mean: tf.Tensor = 0.0  # mean of the learner updates since the acting parameters
     policy_lag_max: tf.Tensor = 0.0
 
 
 class QValueStep(GradientStep):
-    """A step of a Q-network, which may predict in units of its targets' deviation.
+    """A gradient step of a Q-network, which may predict normalised values.
 
-    Arguments and attributes as of `GradientStep`.
+    For arguments and attributes see `GradientStep`.
     """
 
     def __init__(
@@ -53,24 +53,24 @@ class QValueStep(GradientStep):
         return {**super().trackables(), **own}
 
     def convert_statistics(self) -> None:
-        """Makes restored statistics of `statistics` format 1 those of the present format."""
+        """Converts restored statistics of format 1 (see `statistics.FORMAT`)."""
         super().convert_statistics()
         if self._values is not None:
             self._values.convert()
 
     def _sums_of(self, targets: tf.Tensor, counts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns what learners exchange of their targets, for `_add`.
+        """Returns the sums of targets that learners exchange, for `_add`.
 
         Args:
           targets: float32, of any shape.
-          counts: bool, which of them count.
+          counts: bool, of the same shape: which targets count.
         """
         if self._values is None:
             return {}
-        count = tf.cast(counts, tf.float32)
+        weight = tf.cast(counts, tf.float32)
         targets = targets - self._values.mean
-        parts = (tf.ones_like(count), targets, targets**2)
-        return {"values": tf.stack([tf.reduce_sum(count * part) for part in parts])}
+        powers = (tf.ones_like(weight), targets, targets**2)
+        return {"values": tf.stack([tf.reduce_sum(weight * power) for power in powers])}
 
     def _add(self, sums: dict[str, tf.Tensor]) -> None:
         if self._values is not None:
@@ -79,7 +79,7 @@ class QValueStep(GradientStep):
 
 
 class UnrollQStep(QValueStep):
-    """A step on whole unrolls, whose targets were made before their batch's first step.
+    """A gradient step on whole unrolls, with targets from before their batch's first step.
 
     Attributes:
       prepare: takes a batch [B, ...]; returns (targets,), float32 [B, T].
@@ -94,17 +94,17 @@ class UnrollQStep(QValueStep):
         )
 
     def compile(self, spec: EnvironmentSpec) -> None:
-        """Makes no graph: minibatches have no fixed size."""
+        """Does nothing, because minibatches have no fixed size."""
 
     def minibatch_specs(self, spec: EnvironmentSpec) -> Minibatch:
-        """Returns a Minibatch of tf.TensorSpec, the largest one."""
+        """Returns a Minibatch of tf.TensorSpec, of the largest size."""
         optimizer = self._config.optimizer
         size = -(-optimizer.batch_size // optimizer.minibatches)
         targets = tf.TensorSpec((size, optimizer.unroll_length), tf.float32)
         return Minibatch(self.unroll_specs(spec, size), (targets,))
 
     def masked(self, spec: EnvironmentSpec) -> Minibatch:
-        """Returns a minibatch of resets, from which nothing is learned."""
+        """Returns a minibatch of resets, which has no valid step."""
         return of_resets(super().masked(spec))
 
     def _targets(self, steps: Transitions) -> Nest:
@@ -113,9 +113,9 @@ class UnrollQStep(QValueStep):
         return (tf.transpose(estimate(steps, self._config.loss).value_targets),)
 
     def _steps_of(self, unrolls: Unroll) -> tuple[tf.Tensor, Transitions]:
-        """Returns Q(x, a) of the actions that were taken [T, B], and the transitions.
+        """Returns Q(x, a) of the chosen actions, float32 [T, B], and the transitions.
 
-        The values of these are those of the best actions.
+        The transitions' values are max_a Q(x, a).
         """
         unroll = time_major(unrolls, self.layout)
         outputs, _ = self.agent.unroll(unroll.env_outputs, unroll.core_state)

@@ -1,4 +1,4 @@
-"""Everything that a run resumes from, saved and restored together."""
+"""The state from which a run resumes, saved and restored as a whole."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class RunState:
 
     Args:
       checkpointer: saves the learner's variables.
-      learner: its counters are saved, too.
-      recorder: so are its clocks, episodes and file positions.
+      learner: the learner, whose counters are saved.
+      recorder: the recorder, whose clocks, episodes and file positions are saved.
       signature: what a checkpoint must have in common with this run, see `signature_of`.
 
     Attributes:
-      run_id: random, made once per run; the same after a restart.
+      run_id: a random id of the run, which a restart does not change.
       saved_frames: environment frames at the last save or restore.
     """
 
@@ -42,7 +42,7 @@ class RunState:
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """The checkpoint that was last saved or restored."""
+        """The path of the checkpoint that was last saved or restored; None if there was none."""
         latest = self._checkpointer.latest
         return None if latest is None else str(latest)
 
@@ -53,8 +53,8 @@ class RunState:
           whether there was a checkpoint.
 
         Raises:
-          ConfigError: the checkpoint is of another network or level, no checkpoint is whole, or a
-            file of the logdir does not fit the checkpoint.
+          ConfigError: the checkpoint is of another network or level, no checkpoint is complete, or
+            a file of the logdir does not match the checkpoint.
         """
         state = self._checkpointer.restore(
             lambda state: check_compatible(state["identity"], self._signature, logdir)
@@ -65,7 +65,7 @@ class RunState:
         return state is not None
 
     def adopt(self, run_id: str, counters: dict[str, float]) -> None:
-        """Takes over the run's id and counters, from a checkpoint or from rank 0."""
+        """Sets the run's id and counters, from a checkpoint or from rank 0."""
         self.run_id = run_id
         self._learner.restore_counters(counters)
         self.saved_frames = self._learner.environment_frames
@@ -74,8 +74,8 @@ class RunState:
         """Writes a checkpoint.
 
         Raises:
-          NotFiniteError: a variable is not finite; nothing is written then.
-          OSError: it cannot be written; the checkpoints before stay.
+          NotFiniteError: a variable is not finite; nothing is written.
+          OSError: the checkpoint cannot be written; earlier checkpoints stay.
         """
         if broken := self._learner.not_finite():
             raise NotFiniteError(f"not saved: {', '.join(broken)} would hold NaN or infinity")

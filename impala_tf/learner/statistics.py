@@ -1,4 +1,4 @@
-"""Running statistics that the update depends on: the same on all learners, kept in checkpoints."""
+"""Running statistics that updates depend on: equal on all learners, and saved in checkpoints."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from impala_tf.agents.normalization import ObservationNormalizer
 from impala_tf.types import Nest
 
 _MIN_RMS = 0.01
-_MIN_STDS = (0.01, 0.01, 0.1)  # of the formats
+_MIN_STDS = (0.01, 0.01, 0.1)  # in formats 1, 2 and 3
 FORMAT = 3
-"""Of statistics in checkpoints. 1: sums and mean squares, which lose the deviation of numbers that
-are far from 0; `convert` makes 2 of them. 2: values are predicted in units of at least 0.01."""
+"""The format of statistics in checkpoints. 1: sums and mean squares, which are inaccurate for
+numbers far from 0; `convert` converts them to 2. 2: value_std is at least 0.01. 3: at least 0.1."""
 
 
 class RunningMoments(snt.Module):
-    """Mean and variance of scalars: a moving average over updates, without its start at 0.
+    """Mean and variance of scalars: a moving average over updates, without bias towards 0.
 
     Args:
-      decay: weight of what was before, at each update.
-      size: how many separate statistics there are. Arguments and properties are [size], or [] if
+      decay: the weight of older values at each update.
+      size: the number of separate statistics. Arguments and properties are float32 [size], or [] if
         there is one.
     """
 
@@ -31,25 +31,26 @@ class RunningMoments(snt.Module):
         self._decay = decay
         shape = () if size == 1 else (size,)
         self._weight, self._mean, self._variance = (
-            tf.Variable(tf.zeros(shape), trainable=False, name=each)
-            for each in ("weight", "mean", "variance")
+            tf.Variable(tf.zeros(shape), trainable=False, name=name)
+            for name in ("weight", "mean", "variance")
         )
-        self._square = self._variance  # its name in checkpoints
+        self._square = self._variance  # checkpoints name it so
 
     def add(self, count: tf.Tensor, total: tf.Tensor, squares: tf.Tensor) -> None:
         """Adds values; if there are none, nothing changes.
 
+        The sums are of differences from `mean`: sums of values far from 0 would lose digits.
+
         Args:
-          count: of values.
-          total: the sum of the values minus `mean`. Of the values themselves, float32 would lose
-            the deviation if they are far from 0.
-          squares: the sum of the squares of the values minus `mean`.
+          count: the number of values.
+          total: the sum of (value - mean).
+          squares: the sum of (value - mean)^2.
         """
         count, total, squares = (
-            tf.reshape(each, self._mean.shape) for each in (count, total, squares)
+            tf.reshape(tensor, self._mean.shape) for tensor in (count, total, squares)
         )
-        some = tf.cast(count > 0, tf.float32)
-        keep = 1.0 - some * (1.0 - self._decay)
+        has_values = tf.cast(count > 0, tf.float32)
+        keep = 1.0 - has_values * (1.0 - self._decay)
         count = tf.maximum(count, 1.0)
         weight = keep * self._weight + (1.0 - keep)
         share = (1.0 - keep) / tf.maximum(weight, 1e-8)  # of the new values in the average
@@ -61,7 +62,7 @@ class RunningMoments(snt.Module):
         self._weight.assign(weight)
 
     def convert(self) -> None:
-        """Makes the variables of format 1, as they were restored, those of the present format."""
+        """Converts restored variables from format 1."""
         weight = tf.maximum(self._weight, 1e-8)
         mean = self._mean / weight
         self._variance.assign(tf.maximum(self._square / weight - tf.square(mean), 0.0))
@@ -74,32 +75,32 @@ class RunningMoments(snt.Module):
 
     @property
     def rms(self) -> tf.Tensor:
-        """The root of the mean square, not below 0.01; 1 before the first `add`.
+        """The root mean square, at least 0.01; 1 before the first `add`.
 
-        Without a floor, the noise of a level without rewards would be scaled up to 1, and the
-        entropy bonus would mean nothing beside it.
+        Without the minimum, the noise of a level without rewards would be scaled up to 1 and
+        outweigh the entropy bonus.
         """
         rms = tf.sqrt(self._variance + tf.square(self._mean))
         return tf.where(self._weight > 0.0, tf.maximum(rms, _MIN_RMS), 1.0)
 
     @property
     def std(self) -> tf.Tensor:
-        """The standard deviation, not below 0.1; 1 before the first `add`.
+        """The standard deviation, at least 0.1; 1 before the first `add`.
 
-        Where rewards are rare, most value targets are the baseline's own noise. A deviation that
-        followed it down would keep that noise as large as real errors, and a reward would be
-        hundreds of deviations away: both drown the policy's gradient.
+        Where rewards are rare, most value targets are the baseline's own noise. Without the
+        minimum, that noise would be scaled up to the size of real errors, and a reward would be
+        hundreds of standard deviations away. Both would drown the policy gradient.
         """
         return self.std_in(FORMAT)
 
     def std_in(self, statistics_format: int) -> tf.Tensor:
-        """Returns the unit in which the baseline of a checkpoint of a format predicts."""
+        """Returns the standard deviation that checkpoints of a format use as value_std."""
         std = tf.maximum(tf.sqrt(self._variance), _MIN_STDS[statistics_format - 1])
         return tf.where(self._weight > 0.0, std, 1.0)
 
 
 class Moments(NamedTuple):
-    """Of observations, element by element; float32. Several learners': with a leading [size]."""
+    """Moments of observations by element; float32. For a whole group, with a leading [size]."""
 
     count: tf.Tensor  # []
     mean: tf.Tensor  # [*shape]
@@ -107,16 +108,16 @@ class Moments(NamedTuple):
 
 
 class PartStatistics(snt.Module):
-    """Moments of the first observations, from which the normaliser is set.
+    """Moments of observations, which set the normaliser's statistics.
 
-    They are merged by the differences of means (Chan et al., 1983), so that the variance is right
-    however far the mean is from 0.
+    They are merged by the differences of means (Chan et al., 1983, "Algorithms for computing the
+    sample variance"), so the variance is accurate even if the mean is far from 0.
 
     Args:
-      normalizer: the agent's.
+      normalizer: the agent's normaliser of this part of observations.
 
     Attributes:
-      lasting: the normaliser's.
+      lasting: see `ObservationNormalizer`.
     """
 
     def __init__(self, normalizer: ObservationNormalizer) -> None:
@@ -127,43 +128,46 @@ class PartStatistics(snt.Module):
         self._count = tf.Variable(0.0, trainable=False, name="count")
         self._mean = tf.Variable(tf.zeros(shape), trainable=False, name="mean")
         self._deviations = tf.Variable(tf.zeros(shape), trainable=False, name="deviations")
-        self._sums, self._squares = self._mean, self._deviations  # their names in checkpoints
+        self._sums, self._squares = self._mean, self._deviations  # checkpoints name them so
 
     def moments(self, observations: tf.Tensor) -> list[Moments]:
         """Returns the moments of observations [T, B, *shape], as a list of one."""
         if self.lasting:
             return [_moments_of(tf.reshape(observations, (-1, *observations.shape[2:])))]
 
-        def add(step: tf.Tensor, before: Moments) -> tuple[tf.Tensor, Moments]:
-            return step + 1, _merged(before, _moments_of(observations[step]))
+        def add(step: tf.Tensor, moments: Moments) -> tuple[tf.Tensor, Moments]:
+            return step + 1, _merged(moments, _moments_of(observations[step]))
 
-        # Of images one step at a time: as floats, all of them would take much memory.
+        # One step at a time: all images as floats would take much memory.
         length = tf.shape(observations)[0]
         start = (tf.constant(0), *self.no_moments())
-        _, found = tf.while_loop(lambda step, _: step < length, add, start, parallel_iterations=1)
-        return [found]
+        _, total = tf.while_loop(lambda step, _: step < length, add, start, parallel_iterations=1)
+        return [total]
 
     def no_moments(self) -> list[Moments]:
         """Returns the moments of no observations."""
-        return [Moments(*(tf.zeros(each.shape) for each in self._moments()))]
+        return [Moments(*(tf.zeros(moment.shape) for moment in self._moments()))]
 
     def add(self, everyones: list[Moments]) -> None:
-        """Adds the moments of all learners, and sets the normaliser. Infinite ones are left out."""
+        """Adds the moments of all learners, [size, ...], and sets the normaliser.
+
+        Nothing changes if the result is not finite.
+        """
         merged = self._moments()
-        for mine in zip(*map(tf.unstack, everyones[0]), strict=True):
-            merged = _merged(merged, Moments(*mine))
+        for moments in zip(*map(tf.unstack, everyones[0]), strict=True):
+            merged = _merged(merged, Moments(*moments))
 
         def assign() -> None:
             for variable, value in zip(self._moments(), merged, strict=True):
                 variable.assign(value)
             self._normalizer.set(self._mean, self._deviations / self._count)
 
-        # In a group, at first nobody may have a batch.
+        # At first, it may be that no learner of a group has a batch.
         usable = tf.math.is_finite(tf.reduce_sum(merged.deviations)) & (merged.count > 0.0)
         tf.cond(usable, assign, lambda: None)
 
     def convert(self) -> None:
-        """Makes the variables of format 1, as they were restored, those of the present format."""
+        """Converts restored variables from format 1."""
         mean = self._sums / tf.maximum(self._count, 1.0)
         deviations = self._squares - self._count * tf.square(mean)
         self._deviations.assign(tf.maximum(deviations, 0.0))
@@ -174,7 +178,7 @@ class PartStatistics(snt.Module):
 
 
 class DictStatistics(snt.Module):
-    """`PartStatistics` of observations of several parts, one of them after another in lists.
+    """The `PartStatistics` of observations with several parts. Lists hold one entry per part.
 
     Args:
       parts: {part of the observation: its statistics}.
@@ -186,11 +190,13 @@ class DictStatistics(snt.Module):
 
     def moments(self, observations: dict[str, tf.Tensor]) -> list[Moments]:
         """See `PartStatistics.moments`."""
-        return [each for name, part in self._items() for each in part.moments(observations[name])]
+        return [
+            moments for name, part in self._items() for moments in part.moments(observations[name])
+        ]
 
     def no_moments(self) -> list[Moments]:
         """See `PartStatistics.no_moments`."""
-        return [each for _, part in self._items() for each in part.no_moments()]
+        return [moments for _, part in self._items() for moments in part.no_moments()]
 
     def add(self, everyones: list[Moments]) -> None:
         """See `PartStatistics.add`."""
@@ -203,7 +209,7 @@ class DictStatistics(snt.Module):
             part.convert()
 
     def lasting(self) -> DictStatistics | None:
-        """Returns the statistics of the parts whose statistics last; None if there are none."""
+        """Returns the statistics of the parts that are `lasting`; None if there are none."""
         lasting = {name: part for name, part in self._parts.items() if part.lasting}
         return DictStatistics(lasting) if lasting else None
 
@@ -214,19 +220,20 @@ class DictStatistics(snt.Module):
 def _moments_of(observations: tf.Tensor) -> Moments:
     """Returns the moments of observations [B, *shape], B > 0."""
     values = tf.cast(observations, tf.float32)
-    # The sum of numbers that are far from 0 would lose digits.
+    # Sums of numbers far from 0 would lose digits.
     mean = values[0] + tf.reduce_mean(values - values[0], axis=0)
     count = tf.cast(tf.shape(values)[0], tf.float32)
     return Moments(count, mean, tf.reduce_sum(tf.square(values - mean), axis=0))
 
 
 def _merged(one: Moments, other: Moments) -> Moments:
-    """Returns the moments of the observations of both."""
+    """Returns the moments of both sets of observations together."""
     count = one.count + other.count
     share = other.count / tf.maximum(count, 1.0)
-    moved = other.mean - one.mean
-    between = tf.square(moved) * (one.count * share)
-    return Moments(count, one.mean + share * moved, one.deviations + other.deviations + between)
+    difference = other.mean - one.mean
+    between = tf.square(difference) * (one.count * share)
+    mean = one.mean + share * difference
+    return Moments(count, mean, one.deviations + other.deviations + between)
 
 
 def observation_statistics(normalizer: Nest) -> PartStatistics | DictStatistics | None:
@@ -240,7 +247,7 @@ def observation_statistics(normalizer: Nest) -> PartStatistics | DictStatistics 
 def lasting_statistics(
     statistics: PartStatistics | DictStatistics | None,
 ) -> PartStatistics | DictStatistics | None:
-    """Returns the part of `statistics` that is used for a whole run; None: nothing of it."""
+    """Returns the part of `statistics` that is `lasting`; None if there is none."""
     if isinstance(statistics, DictStatistics):
         return statistics.lasting()
     return statistics if statistics is not None and statistics.lasting else None

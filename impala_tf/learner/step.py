@@ -1,4 +1,4 @@
-"""What the gradient steps of all algorithms share: one step along the learners' mean gradient."""
+"""The base class of gradient steps: a step along the mean gradient of all learners."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from impala_tf.types import EnvironmentSpec, Nest, Unroll
 
 
 class Learned(NamedTuple):
-    """What this learner alone found in its minibatch."""
+    """What this learner computed from its minibatch."""
 
     gradients: list[tf.Tensor]
-    stats: Any  # of the algorithm; norm and lags are filled in by the step
-    parameter_version: tf.Tensor  # int64 [b]: of the parameters that acted
-    # What is added up over all learners, for `_add`. If there is "kl", in nats, and "steps", both
-    # float32 scalars, their ratio is what --learning_rate_schedule=kl sees.
+    stats: Any  # the algorithm's statistics; the step fills in norm and lags
+    parameter_version: tf.Tensor  # int64 [b]: of the parameters that chose the actions
+    # Sums that are added up over all learners, for `_add`. The ratio of "kl" (in nats) to "steps",
+    # if present, is what --learning_rate_schedule=kl uses. Both are float32 scalars.
     sums: dict[str, tf.Tensor]
-    td_errors: Nest = ()  # float32 [b]: of Q-values
+    td_errors: Nest = ()  # float32 [b]; () without a replay buffer
 
 
 class StepResult(NamedTuple):
@@ -38,27 +38,27 @@ class StepResult(NamedTuple):
 
     stats: Any  # a NamedTuple of float32 scalars, see `monitoring.metrics`
     sums: dict[str, tf.Tensor]  # over all learners
-    # float32 [3 + len(stats)]: whether it was taken, which it is not if a gradient or statistic of
-    # any learner was not finite; the sums of "kl" and "steps" (or 0); stats
+    # float32 [3 + len(stats)]: whether the step was taken (not if a gradient or sum of any learner
+    # was not finite); the sums of "kl" and "steps" (or 0); the stats.
     numbers: tf.Tensor
-    all_reduce_s: tf.Tensor  # seconds in the all-reduce, float64; waiting for other learners, too
+    all_reduce_s: tf.Tensor  # float64: seconds in the all-reduce, with waits for other learners
     td_errors: Nest = ()
 
 
 class GradientStep(abc.ABC):
-    """The compiled steps of one learner, and all variables that they change.
+    """The compiled gradient step of one learner, and all variables that it changes.
 
     Args:
-      agent: the network, its variables made.
+      agent: the network, whose variables have been created.
       layout: the layout of the level's observations.
-      config: the run's.
+      config: the run's config.
       group: the learners whose gradients are averaged.
 
     Attributes:
-      HAS_TARGET: whether there is a target network; of the class.
-      learning_rate, entropy_cost: read by every step.
-      optimizer: with its slots.
-      target_agent: None: there is none.
+      HAS_TARGET: whether the class has a target network.
+      learning_rate, entropy_cost: variables that every step reads.
+      optimizer: the optimizer, with its slots.
+      target_agent: the target network; None if there is none.
       step: `_step`, compiled.
     """
 
@@ -87,7 +87,7 @@ class GradientStep(abc.ABC):
                 (True, lasting_statistics(self._observations)),
             )
         }
-        # What an algorithm of the user's own does is not known.
+        # A user's algorithm may have operations that XLA cannot compile.
         suits_xla = agent.suits_xla and not plug_ins.is_own(config.loss.algorithm)
         self._compiled_learn = device.compiled(self._learn) if suits_xla else self._learn
         self.step = tf.function(self._step, autograph=False)
@@ -103,12 +103,12 @@ class GradientStep(abc.ABC):
         return {name: part for name, part in everything.items() if part is not None}
 
     def convert_statistics(self) -> None:
-        """Makes restored statistics of `statistics` format 1 those of the present format."""
+        """Converts restored statistics of format 1 (see `statistics.FORMAT`)."""
         if self._observations is not None:
             self._observations.convert()
 
     def compile(self, spec: EnvironmentSpec) -> None:
-        """Makes the graph of `step` now, for minibatches of the level's steps."""
+        """Builds the graph of `step` now, for minibatches of the level's steps."""
         self.step.get_concrete_function(*self._arguments(spec))
 
     def _arguments(self, spec: EnvironmentSpec) -> tuple[Any, tf.TensorSpec, tf.TensorSpec]:
@@ -117,7 +117,7 @@ class GradientStep(abc.ABC):
         return self.minibatch_specs(spec), *numbers
 
     def compile_observe(self, spec: EnvironmentSpec, lasting: bool) -> None:
-        """Makes the graph of `observe` now, for batches of the level's steps."""
+        """Builds the graph of `observe` now, for batches of the level's steps."""
         if (observer := self._observers[lasting]) is not None:
             observer.compile(self.unroll_specs(spec, self._config.optimizer.batch_size))
 
@@ -128,17 +128,17 @@ class GradientStep(abc.ABC):
     def observe(self, batch: Unroll | None, lasting: bool) -> None:
         """Adds the new observations of all learners to the statistics that normalise them, if any.
 
-        All learners of a group call it together, and their statistics stay equal.
+        All learners of a group must call it together. Their statistics stay equal.
 
         Args:
           batch: an Unroll [B, ...]; None: this learner has none.
-          lasting: whether to add only the parts whose statistics last, see `ObservationNormalizer`.
+          lasting: whether to add only the parts that are `ObservationNormalizer.lasting`.
         """
         if (observer := self._observers[lasting]) is not None:
             observer.observe(batch)
 
     def update_target(self) -> None:
-        """Makes the target network, if there is one, a copy of the network."""
+        """Copies the network to the target network, if there is one."""
         if self.target_agent is not None:
             for target, variable in zip(
                 self.target_agent.variables, self.agent.variables, strict=True
@@ -146,40 +146,40 @@ class GradientStep(abc.ABC):
                 target.assign(variable)
 
     def refresh(self, statistics_format: int = FORMAT) -> None:
-        """Makes what follows from variables of checkpoints fit them again. By default, nothing.
+        """Recomputes what depends on restored variables. By default, nothing.
 
         Args:
-          statistics_format: of the checkpoint.
+          statistics_format: the checkpoint's `statistics.FORMAT`.
         """
         return
 
     @abc.abstractmethod
     def minibatch_specs(self, spec: EnvironmentSpec) -> Any:
-        """Returns what `step` learns from, as tf.TensorSpec."""
+        """Returns the specs of a minibatch, as tf.TensorSpec."""
 
     def masked(self, spec: EnvironmentSpec) -> Any:
-        """Returns a minibatch without a valid step, from which nothing is learned."""
+        """Returns a minibatch without a valid step, for a learner that has no batch."""
         return tf.nest.map_structure(
-            lambda each: tf.zeros(each.shape, each.dtype), self.minibatch_specs(spec)
+            lambda tensor: tf.zeros(tensor.shape, tensor.dtype), self.minibatch_specs(spec)
         )
 
     @abc.abstractmethod
     def _learn(self, minibatch: Any) -> Learned:
-        """Returns what this learner finds in a minibatch; changes nothing."""
+        """Computes gradients and statistics of a minibatch, without changing any variable."""
 
     def _add(self, sums: dict[str, tf.Tensor]) -> None:
-        """Adds the sums of all learners to the algorithm's statistics, if the step is taken."""
+        """Adds all learners' sums to the algorithm's statistics. Called if a step is taken."""
         return
 
     def _step(
         self, minibatch: Any, parameter_version: tf.Tensor, learners: tf.Tensor
     ) -> StepResult:
-        """Takes a step along the mean gradient of the learners that learn from something.
+        """Takes a step along the mean gradient of the learners that have a minibatch.
 
         Args:
-          minibatch: what to learn from; of a learner that has nothing, `masked`.
-          parameter_version: of the parameters before the step, int64.
-          learners: how many learn from something, float32.
+          minibatch: what to learn from; `masked` if this learner has nothing.
+          parameter_version: int64 [], the version of the parameters before the step.
+          learners: float32 [], the number of learners that have a minibatch.
         """
         learned = self._compiled_learn(minibatch)
         gradients, sums, all_reduce_s = self._summed(learned.gradients, learned.sums)
@@ -198,10 +198,10 @@ class GradientStep(abc.ABC):
             self._add(sums)
             return tf.constant(True)
 
-        # All learners see the same sums, so they decide alike and stay equal.
+        # All learners see the same sums, so they decide alike and their variables stay equal.
         finite = _all_finite([norm, *sums.values()])
         taken = tf.cond(finite, apply, lambda: tf.constant(False))
-        # A kept replay may hold unrolls from after the checkpoint that the run resumed from.
+        # After a resume, a stored replay may hold unrolls that are newer than the checkpoint.
         lag = tf.maximum(parameter_version - learned.parameter_version, 0)
         lag = tf.cast(lag, tf.float32)
         stats = learned.stats._replace(
@@ -217,25 +217,25 @@ class GradientStep(abc.ABC):
     def _summed(
         self, gradients: list[tf.Tensor], own_sums: dict[str, tf.Tensor]
     ) -> tuple[list[tf.Tensor], dict[str, tf.Tensor], tf.Tensor]:
-        """Returns gradients and sums, added up over all learners, and the seconds it took."""
+        """Returns gradients and sums, added up over all learners, and the seconds that it took."""
         own = (gradients, own_sums)
         if self.group.size == 1:
             return *own, tf.constant(0.0, tf.float64)
         with tf.control_dependencies(tf.nest.flatten(own)):
-            begun_s = tf.timestamp()
+            started_s = tf.timestamp()
         if self._compression is None:
             summed = self.group.sum(own, name="update")
         else:
-            sent = self.group.sum(self._compression.encode(gradients), name="gradients")
-            summed = (self._compression.decode(sent), self.group.sum(own_sums, name="update"))
+            encoded = self.group.sum(self._compression.encode(gradients), name="gradients")
+            summed = (self._compression.decode(encoded), self.group.sum(own_sums, name="update"))
         with tf.control_dependencies(tf.nest.flatten(summed)):
-            taken_s = tf.timestamp() - begun_s
-        return *summed, taken_s
+            elapsed_s = tf.timestamp() - started_s
+        return *summed, elapsed_s
 
 
 def batched(specs: Nest, size: int) -> Nest:
-    """Returns specs [...] as specs [size, ...]."""
-    return tf.nest.map_structure(lambda each: tf.TensorSpec((size, *each.shape), each.dtype), specs)
+    """Adds a leading dimension: specs [...] become specs [size, ...]."""
+    return tf.nest.map_structure(lambda spec: tf.TensorSpec((size, *spec.shape), spec.dtype), specs)
 
 
 def dense_gradients(
@@ -243,15 +243,15 @@ def dense_gradients(
 ) -> list[tf.Tensor]:
     """Returns the gradient of `loss` for each variable, of the variable's shape.
 
-    TensorFlow gives the gradient of an embedding as slices, one for each word that was read. A word
-    that was read twice has two of them, which have to be added up before a norm is taken; and
-    slices can neither be summed over learners nor sent by an actor. A variable that the loss does
-    not depend on, as a network of the user's own may have, gets zeros.
+    TensorFlow gives the gradient of an embedding as slices, one per word that was read. Slices of
+    the same word must be added before a norm is taken, and slices can neither be summed over
+    learners nor sent by an actor. A variable that the loss does not depend on, which a user's
+    network may have, gets zeros.
     """
     zero = tf.UnconnectedGradients.ZERO
     gradients = tape.gradient(loss, variables, unconnected_gradients=zero)
-    return [tf.convert_to_tensor(each) for each in gradients]
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def _all_finite(tensors: list[tf.Tensor]) -> tf.Tensor:
-    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(each)) for each in tensors])
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(tensor)) for tensor in tensors])

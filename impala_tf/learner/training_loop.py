@@ -1,4 +1,4 @@
-"""The loop that feeds batches to a learner, publishes its parameters, and writes what it finds."""
+"""The training loop: feeds batches to a learner, publishes parameters, saves checkpoints."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from impala_tf.learner.update import Learner, NotFiniteError
 from impala_tf.monitoring.recorder import RunRecorder
 from impala_tf.types import Sent
 
-_RETRY_S = 10.0
-# Of the last checkpoint, which nobody writes later; the other learners and a Ctrl-C wait for it.
+_RETRY_S = 10.0  # after a checkpoint that failed
+# The last checkpoint has no later one. Other learners and a Ctrl-C wait for it, so retry sooner.
 _LAST_TRIES = 15
 _LAST_RETRY_S = 2.0
 
@@ -25,18 +25,19 @@ class TrainingLoop:
     """Feeds batches to a learner until the run is done or a learner asks to stop.
 
     Args:
-      learner: what is trained.
-      publish: takes (parameter_version, arrays) after every update.
-      recorder: takes statistics.
+      learner: the learner to train.
+      publish: called with (parameter_version, arrays) after every update.
+      recorder: records statistics and writes rows.
       save: writes a checkpoint; called only on rank 0.
       peers: the learners that run this loop together.
       checkpoint_interval_s: seconds between checkpoints.
-      on_update: takes the statistics of every update.
-      attempt: a context that may swallow the OSErrors of what it names (see `monitoring.storage`).
-      clock: seconds.
+      attempt: takes the name of what is written; returns a context that may suppress OSErrors (see
+        `monitoring.storage`).
+      clock: returns the time in seconds.
+      on_update: called with the statistics of every update.
 
     Attributes:
-      regroups: whether it ended so that another group of learners resumes from the checkpoint.
+      regroups: whether the loop ended so that a different group of learners can resume.
     """
 
     def __init__(
@@ -70,12 +71,13 @@ class TrainingLoop:
         stop_requested: Callable[[], bool],
         regroup_requested: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Trains; unless an error ends it, writes a last row and a last checkpoint.
+        """Trains. Unless an error ends the loop, it writes a last row and a last checkpoint.
 
         Args:
-          batches: of this learner.
-          stop_requested: asked before every update.
-          regroup_requested: as well; whether to end so that another group of learners goes on.
+          batches: this learner's batches.
+          stop_requested: returns whether to stop; called before every update.
+          regroup_requested: returns whether to end so that a different group of learners can
+            resume; called before every update.
         """
         batch: Sent | None = None
         idle_s = 0.0
@@ -107,14 +109,14 @@ class TrainingLoop:
         try:
             stats = learner.update(batch, has_batch, self._peers.steps)
         except NotFiniteError:
-            self._write_row()  # of what was skipped; all learners raise at the same step
+            self._write_row()  # shows the skipped updates; all learners raise at the same step
             raise
         self._peers.works()
         self._recorder.record_update(stats, idle_s, learner.all_reduce_s)
         self._publish(learner.parameter_version, learner.parameters())
         self._on_update(stats)
         if flags.write_row or flags.checkpoint:
-            self._write_row()  # with each checkpoint too: it stores where the rows end
+            self._write_row()  # before each checkpoint, which stores where the rows end
         if flags.checkpoint:
             self._checkpoint()
 
@@ -131,13 +133,13 @@ class TrainingLoop:
                 self._recorder.write_row(intervals, self._learner.progress)
 
     def _checkpoint(self) -> bool:
-        """Returns whether there is one now, as far as this learner knows."""
+        """Writes a checkpoint on rank 0; returns whether that worked, as far as this rank knows."""
         saved = self._group.rank != 0
         if self._group.rank == 0:
             with self._attempt("a checkpoint"):
                 self._save()
                 saved = True
-        # One that failed is tried again soon.
+        # Retry a failed one soon.
         retry_s = max(0.0, self._checkpoint_interval_s - _RETRY_S)
         self._saved_at = self._clock() - (0.0 if saved else retry_s)
         return saved

@@ -1,4 +1,4 @@
-"""What algorithms see and make: a batch, one entry per transition, time-major; and its uses."""
+"""The interface of algorithms: transitions, estimates, objectives, and the uses of batches."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from impala_tf.types import Nest, Unroll
 
 
 class Transitions(NamedTuple):
-    """Index t is the transition from step t to step t + 1."""
+    """The transitions of a batch, time-major. Index t is the transition from step t to t + 1."""
 
-    rewards: tf.Tensor  # float32 [T, B]: clipped as --reward_clipping says
-    discounts: tf.Tensor  # float32 [T, B]: gamma, or 0 where the episode ended
-    valid: tf.Tensor  # bool [T, B]: False where the environment was reset instead
+    rewards: tf.Tensor  # float32 [T, B]: clipped by --reward_clipping
+    discounts: tf.Tensor  # float32 [T, B]: gamma, or 0 where the episode terminated
+    valid: tf.Tensor  # bool [T, B]: False where the environment was reset instead of stepped
     entropy: tf.Tensor  # float32 [T, B]: of pi in nats, gradients flow
-    kl: tf.Tensor  # float32 [T, B]: KL(mu || pi) in nats, mu being the policy that acted
+    kl: tf.Tensor  # float32 [T, B]: KL(mu || pi) in nats; mu is the behaviour policy
     log_probs: tf.Tensor  # float32 [T, B]: log pi(a|x), gradients flow
     behaviour_log_probs: tf.Tensor  # float32 [T, B]: log mu(a|x)
     values: tf.Tensor  # float32 [T, B]: V(x_t) in units of the rewards, gradients flow
@@ -25,39 +25,40 @@ class Transitions(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What an algorithm learns from. Gradients do not flow through any field."""
+    """An algorithm's estimates. Gradients do not flow through any field."""
 
-    advantages: tf.Tensor  # float32 [T, B]: weights of the policy gradient, not scaled
+    advantages: tf.Tensor  # float32 [T, B]: weights of the policy gradient, before scaling
     value_targets: tf.Tensor  # float32 [T, B], in units of the rewards
-    # float32 [T, B]: clipped pi / mu that the advantages are already multiplied by; 1: by nothing
+    # float32 [T, B]: the clipped pi / mu by which the advantages are already multiplied; 1 if none
     importance: tf.Tensor | float = 1.0
 
 
 class Objective(NamedTuple):
-    """What the policy maximises."""
+    """The objective that the policy maximises."""
 
     values: tf.Tensor  # float32 [T, B], gradients flow
     clipped: tf.Tensor  # bool [T, B]: where the ratio was clipped, so that no gradient flows
 
 
 class Minibatch(NamedTuple):
-    """What one gradient step of a policy learns from."""
+    """The input of one gradient step on unrolls."""
 
     unrolls: Unroll  # [b, ...]
-    # float32 [b, T] each: advantages, value targets and values from before the batch's first step,
-    # for algorithms that estimate once; else ()
+    # For algorithms that estimate once per batch, from before the batch's first gradient step:
+    # advantages, value targets and values (of a policy), or targets (of Q-values), float32 [b, T]
+    # each; else ().
     prepared: Nest = ()
 
 
 class BatchUses(abc.ABC):
-    """How often, and in which order, the batches that arrive are learned from.
+    """How often and in which order batches are used.
 
-    All learners of a group take the same gradient steps at every arrival. One that has no batch
-    takes part with a masked one.
+    All learners of a group take the same number of gradient steps at every arrival. A learner
+    without a batch takes part with a masked one.
 
     Attributes:
-      replay: where the batches are kept; None: nowhere.
-      missing_steps: agent steps that have to arrive before anything is learned.
+      replay: the replay buffer; None if there is none.
+      missing_steps: the number of agent steps that must still arrive before learning starts.
     """
 
     replay: Any = None
@@ -65,16 +66,16 @@ class BatchUses(abc.ABC):
 
     @abc.abstractmethod
     def arrival(self, batch: Any, learners: int) -> Iterator[tuple[Any, int]]:
-        """Yields what each gradient step learns from, and how many learners have something.
+        """Yields, for each gradient step, its input and how many learners have one.
 
-        The first is what the algorithm's step takes, or None if this learner has nothing.
+        The input is what the algorithm's step takes, or None if this learner has none.
 
         Args:
-          batch: what actors sent, [B, ...]; None if this learner has none, which makes no step
-            fewer.
-          learners: how many have a batch now.
+          batch: what actors sent, [B, ...]; None if this learner has none, which does not change
+            the number of steps.
+          learners: the number of learners that have a batch now.
         """
 
     def learned(self, td_errors: Nest) -> None:
-        """Takes the errors of what was yielded last, if the step was taken. By default, nothing."""
+        """Takes the TD errors of the last input, if its step was taken. By default, nothing."""
         return

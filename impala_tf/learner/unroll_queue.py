@@ -22,13 +22,13 @@ class UnrollQueue(Generic[S]):
 
     Args:
       specs: what actors send, as tf.TensorSpec without the leading dimension.
-      capacity: unrolls held; `put` waits while the queue is full.
-      newest_version: returns the learner's parameter_version, if batches may hold only what was
-        made with it: what is older is dropped when it is taken. None: everything is taken.
-      on_stale: called with the number of unrolls that were dropped.
+      capacity: how many unrolls it holds; `put` waits while the queue is full.
+      newest_version: returns the learner's parameter_version, if batches may hold only unrolls of
+        that version: older ones are dropped when they are taken. None: all versions are used.
+      on_stale: called with the number of dropped unrolls.
 
     Attributes:
-      drops_stale: whether there is a `newest_version`.
+      drops_stale: whether older unrolls are dropped.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class UnrollQueue(Generic[S]):
         )
 
     def put(self, unrolls: S) -> None:
-        """Adds N unrolls, arrays of leading dimension N; waits while the queue is full.
+        """Adds N unrolls, arrays [N, ...]; waits while the queue is full.
 
         Raises:
           QueueClosed: the queue was closed, before or during the call.
         """
         try:
-            with tf.device("CPU"):  # otherwise they would go to a GPU and back
+            with tf.device("CPU"):  # else TensorFlow would copy them to a GPU and back
                 self._queue.enqueue_many(tree.flatten(unrolls))
         except (tf.errors.CancelledError, tf.errors.AbortedError) as error:
             raise QueueClosed("the learner takes no more unrolls") from error
@@ -63,10 +63,10 @@ class UnrollQueue(Generic[S]):
         """Returns a batch [B, ...] of the oldest unrolls; waits until there are enough.
 
         Raises:
-          QueueClosed: the queue was closed and holds no whole batch.
+          QueueClosed: the queue was closed and holds fewer unrolls than a batch.
         """
         batch = self._dequeue(batch_size)
-        # While it waited for more, what it had may have become stale.
+        # During the wait for more, unrolls that were already taken may have become stale.
         while len(rows := self._fresh_rows(batch)) < batch_size:
             self._on_stale(batch_size - len(rows))
             more = self._dequeue(batch_size - len(rows))
@@ -76,7 +76,7 @@ class UnrollQueue(Generic[S]):
         return batch
 
     def drops(self, batch: S) -> bool:
-        """Returns whether a batch became stale after it was taken; counts it as dropped then."""
+        """Returns whether a batch became stale after it was taken; if so, counts it as dropped."""
         is_stale = len(self._fresh_rows(batch)) < len(batch.parameter_version)
         if is_stale:
             self._on_stale(len(batch.parameter_version))
@@ -103,21 +103,21 @@ class UnrollQueue(Generic[S]):
         return int(self._queue.size())
 
     def close(self) -> None:
-        """Makes waiting `put` and `take` calls raise QueueClosed, once no whole batch is left."""
+        """Closes the queue: `put` raises QueueClosed, and so does `take` when no batch is left."""
         self._queue.close(cancel_pending_enqueues=True)
 
 
 class Batches(Generic[S]):
-    """A thread that takes one batch ahead: more would only make the batches staler.
+    """A thread that takes one batch ahead. More would only make batches staler.
 
-    From a queue that drops what is stale, it takes a batch when it is asked for one.
+    From a queue that drops stale unrolls, it takes a batch only when asked.
 
     Args:
-      queue: the learner's.
+      queue: the learner's queue.
       batch_size: B.
 
     Attributes:
-      closed: whether this was closed; or the queue was, and no whole batch is left.
+      closed: whether this was closed, or the queue was closed and no whole batch is left.
     """
 
     def __init__(self, queue: UnrollQueue[S], batch_size: int) -> None:
@@ -131,32 +131,32 @@ class Batches(Generic[S]):
         threading.Thread(target=self._run, name="batches", daemon=True).start()
 
     def get(self, timeout_s: float) -> S | None:
-        """Returns the next batch [B, ...]; None: there is none after `timeout_s`, or it is closed.
+        """Returns the next batch [B, ...]; None if none comes within `timeout_s`, or it is closed.
 
-        Raises what `UnrollQueue.take` raised, if that is not QueueClosed.
+        Raises whatever `UnrollQueue.take` raised, except QueueClosed.
         """
         while not self.closed:
             self._ask()
             try:
-                found = self._taken.get(timeout=timeout_s)
+                batch = self._taken.get(timeout=timeout_s)
             except queues.Empty:
                 return None
-            if isinstance(found, QueueClosed):
+            if isinstance(batch, QueueClosed):
                 self.closed = True
                 return None
-            if isinstance(found, Exception):
-                raise found
+            if isinstance(batch, Exception):
+                raise batch
             self._is_asked = False
             if self._takes_ahead:
                 self._ask()
-                return found
-            # The group may have had an update without this learner's batch since it was taken.
-            if not self._queue.drops(found):
-                return found
+                return batch
+            # Since it was taken, the group may have updated without this learner's batch.
+            if not self._queue.drops(batch):
+                return batch
         return None
 
     def close(self) -> None:
-        """Lets `get` return None from now on, also a call that waits; the queue stays open."""
+        """Makes `get` return None from now on, even if it is waiting. The queue stays open."""
         self._taken.put(QueueClosed("no batch is wanted any more"))
         self.closed = True
 

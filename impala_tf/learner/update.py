@@ -1,4 +1,4 @@
-"""One learner's state, and what it does with a batch."""
+"""The state of one learner, and its updates."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ class Learner:
     """Agent, optimizer, statistics and counters of one learner.
 
     Args:
-      agent: the network, its variables made.
+      agent: the network, whose variables have been created.
       spec: the level's specification.
-      config: the run's.
+      config: the run's config.
       group: the learners whose gradients are averaged.
 
     Attributes:
-      uses: how batches are learned from, and where they are kept.
-      learner_updates: gradient steps so far.
-      agent_steps: decisions learned from so far, over all learners.
-      environment_frames: environment frames behind these steps.
-      all_reduce_s: seconds in the all-reduces of the last arrival; None if there is one learner.
-      updates_skipped: gradient steps that were left out because a gradient was not finite.
+      agent: as given.
+      uses: how batches are used, with the replay buffer if there is one.
+      learner_updates: gradient steps so far, including skipped ones.
+      agent_steps: agent steps in the batches so far, over all learners.
+      environment_frames: environment frames of these steps.
+      all_reduce_s: seconds in the all-reduces of the last update; None if there is one learner.
+      updates_skipped: gradient steps that were skipped because a gradient was not finite.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Learner:
 
     @property
     def parameter_version(self) -> int:
-        """The version of the current parameters: how many learner updates made them."""
+        """The version of the current parameters: the number of learner updates so far."""
         return self.learner_updates
 
     @property
@@ -90,7 +91,7 @@ class Learner:
 
     @property
     def progress(self) -> Progress:
-        """Where training is: what every row of metrics tells."""
+        """The training progress, which every row of metrics shows."""
         return Progress(
             agent_steps=self.agent_steps,
             environment_frames=self.environment_frames,
@@ -102,7 +103,7 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Whether the run has reached its total frames, or something else that ends it."""
+        """Whether the run has reached its total frames, or `finish` was called."""
         return self._finished or self.environment_frames >= self._total_frames
 
     def finish(self) -> None:
@@ -114,7 +115,7 @@ class Learner:
         return self._parameters()
 
     def parameters_and_slots(self) -> list[tf.Variable]:
-        """Returns everything that an update changes."""
+        """Returns all variables that an update changes."""
         return [variable for part in self.trackables().values() for variable in part.variables]
 
     def trackables(self) -> dict[str, tf.Module]:
@@ -132,7 +133,7 @@ class Learner:
         }
 
     def restore_counters(self, counters: dict[str, float]) -> None:
-        """Restores what `counters` returned; call it after the variables were restored."""
+        """Restores what `counters` returned. Restore the variables first."""
         self.learner_updates = int(counters["learner_updates"])
         self.agent_steps = int(counters["agent_steps"])
         self.environment_frames = int(counters["environment_frames"])
@@ -145,15 +146,15 @@ class Learner:
     def not_finite(self) -> list[str]:
         """Returns the names of variables that hold a NaN or an infinity."""
         floats = [v for v in self.parameters_and_slots() if v.dtype.is_floating]
-        return [each.name for each in floats if not np.isfinite(each.numpy()).all()]
+        return [variable.name for variable in floats if not np.isfinite(variable.numpy()).all()]
 
     def synchronize(self) -> None:
-        """Gives all learners of the group rank 0's variables."""
+        """Assigns rank 0's variables to all learners of the group."""
         self._group.broadcast(self.parameters_and_slots())
         self._step.refresh()
 
     def compile(self) -> None:
-        """Makes the graphs of the gradient steps now, while the first batch is on its way."""
+        """Builds the graphs of the gradient steps now, while actors make the first batch."""
         self._step.compile(self._spec)
         for lasting in {self._only_lasting, True}:
             self._step.compile_observe(self._spec, lasting)
@@ -164,25 +165,26 @@ class Learner:
         has_batch: Sequence[bool] = (True,),
         on_step: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Takes the gradient steps that follow the arrival of a batch, with all other learners.
+        """Takes the gradient steps that the arrival of a batch allows, with all other learners.
 
         Args:
-          batch: [B, ...]; a3c: [1, ...]; None: this learner has none, and takes part with nothing.
-          has_batch: [size]: which learners of the group have a batch (see `peers`); one at least.
-          on_step: called after every gradient step, in which all learners take part.
+          batch: what actors sent, [B, ...] (a3c: [1, ...]); None if this learner has none and takes
+            part with a masked batch.
+          has_batch: by rank, which learners of the group have a batch (see `peers`); at least one.
+          on_step: called after every gradient step.
 
         Returns:
-          the steps' statistics, their means and greatest policy lag; None if this learner had
-          nothing, all steps were skipped, or none is due yet.
+          the means of the steps' statistics, and the maximum of policy_lag_max; None if this
+          learner had no input, all steps were skipped, or none is due yet.
 
         Raises:
           NotFiniteError: too many steps in a row were skipped.
         """
         self._step.learning_rate.assign(_number(self.learning_rate, np.float32))
         self._step.entropy_cost.assign(_number(self.entropy_cost, np.float32))
-        # Of a3c, which sends gradients, nothing is observed.
+        # a3c sends gradients, but it has no statistics of observations.
         self._step.observe(batch, self._only_lasting)  # type: ignore[arg-type]
-        found, kls = [], []
+        stats_of_steps, kls = [], []
         self.all_reduce_s = None if self._group.size == 1 else 0.0
         for minibatch, learners in self.uses.arrival(batch, sum(has_batch)):
             result = self._take_step(minibatch, learners)
@@ -190,20 +192,20 @@ class Learner:
             taken, kl, steps, *stats = result.numbers.numpy().tolist()
             self._count_skipped(not taken)
             if taken and minibatch is not None:
-                found.append(type(result.stats)(*stats))
+                stats_of_steps.append(type(result.stats)(*stats))
                 self.uses.learned(result.td_errors)
             if taken and "kl" in result.sums and steps > 0:
                 kls.append(kl / steps)
         if kls:
             self._schedules.observe_kl(float(np.mean(kls)))
         self._count_batches(has_batch)
-        return _means(found)
+        return _means(stats_of_steps)
 
     @property
     def _only_lasting(self) -> bool:
-        """Whether only the observations are added whose statistics last.
+        """Whether to add only observations whose statistics are `lasting`.
 
-        Before, all that arrive are added, whether or not anything is learned from them yet.
+        At first all observations are added, even before learning starts.
         """
         return self.agent_steps >= self._config.agent.pixel_statistics_steps
 
@@ -214,8 +216,8 @@ class Learner:
             minibatch = self._masked
         with tf.device("CPU"):
             version = tf.constant(_number(self.parameter_version, np.int64))
-            sharing = tf.constant(_number(learners, np.float32))
-        result = self._step.step(minibatch, version, sharing)
+            num_learners = tf.constant(_number(learners, np.float32))
+        result = self._step.step(minibatch, version, num_learners)
         if self.all_reduce_s is not None:
             self.all_reduce_s += float(result.all_reduce_s)
         self._count_update()
@@ -248,13 +250,13 @@ class Learner:
 
 
 def _means(stats: list[Any]) -> Any:
-    """Returns the means of statistics, with the greatest policy lag; None: there are none."""
+    """Returns the means of statistics, but the maximum of policy_lag_max; None: there are none."""
     if not stats:
         return None
     means = type(stats[0])(*np.mean(stats, axis=0).tolist())
-    return means._replace(policy_lag_max=max(each.policy_lag_max for each in stats))
+    return means._replace(policy_lag_max=max(step.policy_lag_max for step in stats))
 
 
 def _number(value: float, dtype: type[np.number]) -> np.ndarray:
-    """Returns a scalar that TensorFlow forgets: it caches every Python number that it converts."""
+    """Returns a NumPy scalar: TensorFlow would cache every Python number that it converts."""
     return np.asarray(value, dtype)

@@ -2,8 +2,8 @@
 
 Pure functions on time-major tensors [T, B]. Index t is the transition from x_t to x_{t+1}:
 `rewards[t]` and `discounts[t]` belong to `actions[t]`; `values[t]` is V(x_t); `bootstrap_value` is
-V(x_T). Where `mask[t]` is False there was no transition (an environment reset): its correction is
-0, so `vs[t] = values[t]`, and it stops later corrections from reaching earlier steps.
+V(x_T). Where `mask[t]` is False, no transition happened (an environment reset): the correction is
+0, so `vs[t] = values[t]`, and later corrections do not reach earlier steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from impala_tf.lazy import tf
 
 RHO_BAR, C_BAR = 1.0, 1.0
-"""Clips of the importance weights in all experiments of the paper."""
+"""Thresholds of the importance weights in all experiments of the paper."""
 
 _MAX_LOG_RHO = 20.0
 
@@ -23,7 +23,7 @@ class VTraceReturns(NamedTuple):
 
     vs: tf.Tensor  # float32 [T, B]: value targets, v_s of equation (1)
     pg_advantages: tf.Tensor  # float32 [T, B]: rho_s (r_s + gamma v_{s+1} - V(x_s)), section 4.2
-    pg_rhos: tf.Tensor  # float32 [T, B]: these rho_s; 0 where no transition happened
+    pg_rhos: tf.Tensor  # float32 [T, B]: the rho_s in pg_advantages; 0 where mask is False
 
 
 def from_importance_weights(
@@ -38,22 +38,22 @@ def from_importance_weights(
     clip_c_threshold: float = C_BAR,
     lambda_: float = 1.0,
 ) -> VTraceReturns:
-    """V-trace from the log importance weights log pi(a|x) - log mu(a|x).
+    """Returns V-trace targets from the log importance weights.
 
     Args:
-      log_rhos: float32 [T, B].
-      discounts: float32 [T, B], gamma, or 0 where the transition ended the episode.
+      log_rhos: float32 [T, B], log pi(a|x) - log mu(a|x).
+      discounts: float32 [T, B], gamma, or 0 where the episode terminated.
       rewards: float32 [T, B].
       values: float32 [T, B].
       bootstrap_value: float32 [B].
       mask: bool [T, B], False where no transition happened; None for all True.
       clip_rho_threshold: rho-bar.
-      clip_pg_rho_threshold: clip of the policy gradient's weight.
+      clip_pg_rho_threshold: threshold of the policy gradient's weight.
       clip_c_threshold: c-bar.
       lambda_: factor of the c_i (remark 2).
 
     Raises:
-      ValueError: a rank is not as stated, or T is not known when the graph is built.
+      ValueError: a tensor has the wrong rank, or T is not known when the graph is built.
     """
     for tensor in (log_rhos, discounts, rewards, values):
         tensor.shape.assert_has_rank(2)
@@ -62,7 +62,7 @@ def from_importance_weights(
         raise ValueError("V-trace needs to know the unroll length T when its graph is built")
 
     valid = tf.ones_like(log_rhos) if mask is None else tf.cast(mask, log_rhos.dtype)
-    # Densities of continuous actions may be so far apart that their ratio is not finite.
+    # Densities of continuous actions may differ so much that their ratio is not finite.
     ratios = tf.exp(tf.minimum(log_rhos, _MAX_LOG_RHO)) * valid
     rhos = tf.minimum(ratios, clip_rho_threshold)
     cs = lambda_ * tf.minimum(ratios, clip_c_threshold)
@@ -80,8 +80,8 @@ def from_importance_weights(
 def discounted_sums(deltas: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
     """Returns y with y_t = deltas_t + factors_t y_{t+1}, y_T = 0 (remark 1); all [T, B].
 
-    T must be known when the graph is built. The sum is unrolled then: T is small, and a graph loop
-    costs more than its body.
+    T must be known when the graph is built: the loop is unrolled, because T is small and a graph
+    loop costs more than its body.
     """
     total = tf.zeros_like(deltas[0])
     totals = []
