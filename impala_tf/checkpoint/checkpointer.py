@@ -1,9 +1,9 @@
-"""Checkpoints that are complete or absent, never half.
+"""Atomic checkpoints: each is complete or absent.
 
 A checkpoint's folder (see `files`) is written under a temporary name, flushed to the disk and
 renamed; it is renamed again before it is deleted. A process that is killed at any moment leaves
-whole checkpoints and perhaps a `.tmp-` folder, which the next process removes. While a checkpoint
-is replaced by a later one after as many updates, it has another name that counts as one, too.
+complete checkpoints and perhaps a `.tmp-` folder, which the next process removes. A new checkpoint
+may replace one with the same number of updates; meanwhile the old one has another valid name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Saves and restores one run's variables and state. One process saves; any process may restore.
+    """Saves and restores a run's variables and state. One process saves; any process may restore.
 
     Args:
       directory: the folder of checkpoints; the first `save` creates it.
@@ -58,16 +58,16 @@ class Checkpointer:
         """Writes a checkpoint and removes the oldest ones beyond `keep`.
 
         Args:
-          state: what else to save, JSON-able.
-          learner_updates: how many there were so far. A whole checkpoint with the same number and
-            state is kept as it is. One with another state is replaced: frames may have come without
-            an update, as to a replay that fills.
+          state: what to save besides variables, JSON-able.
+          learner_updates: the number of updates so far. If a complete checkpoint has the same
+            number and state, nothing is written. If its state differs, it is replaced: frames may
+            have arrived without an update, for example while a replay buffer fills.
 
         Returns:
           the checkpoint's folder.
 
         Raises:
-          OSError: it cannot be written; the checkpoints before stay.
+          OSError: the checkpoint cannot be written; earlier checkpoints stay.
         """
         self._tidy_up()
         final = self._directory / files.folder_name(learner_updates)
@@ -84,18 +84,18 @@ class Checkpointer:
     def restore(
         self, check: Callable[[dict[str, Any]], None] = lambda _: None, partial: bool = False
     ) -> dict[str, Any] | None:
-        """Restores the newest whole checkpoint.
+        """Restores the newest complete checkpoint.
 
         Args:
           check: called with the state before any variable is changed; raises to refuse it.
-          partial: the checkpoint may hold more than the trackables, as in evaluation.
+          partial: whether the checkpoint may hold more than the trackables, as in evaluation.
 
         Returns:
           the state; None only if there is no checkpoint at all.
 
         Raises:
-          ConfigError: there are checkpoints, but none is whole, or the newest whole one does not
-            fit the trackables.
+          ConfigError: there are checkpoints, but none is complete, or the newest complete one does
+            not fit the trackables.
         """
 
         def accept(path: Path, state: Any) -> None:
@@ -112,12 +112,12 @@ class Checkpointer:
         return newest.state
 
     def _tidy_up(self) -> None:
-        # Not before the first save: a process that only reads (evaluation) changes nothing here.
+        # Only before saving: a process that only reads (evaluation) must not change anything.
         self._directory.mkdir(parents=True, exist_ok=True)
         if not self._tidy:
             files.remove_leftovers(self._directory)
             self._tidy = True
-        # Set aside: as the newest, they would otherwise be kept and the good ones removed.
+        # Damaged checkpoints are newer than the good ones, so those would be removed instead.
         while self._damaged:
             files.set_aside(self._damaged.pop())
 
@@ -159,7 +159,7 @@ class Checkpointer:
 
     @contextlib.contextmanager
     def _temporary(self, path: Path) -> Iterator[Path]:
-        """Yields the name of an incomplete checkpoint; removes what is left of it."""
+        """Yields a temporary name for a checkpoint's folder; in the end, removes the folder."""
         folder = self._directory / files.temporary_name(path)
         try:
             yield folder
@@ -170,7 +170,7 @@ class Checkpointer:
     def _read_variables(self, path: Path, partial: bool) -> None:
         try:
             with _literal(path) as folder:
-                # A misfit raises below; expect_partial only keeps TensorFlow from logging it too.
+                # A mismatch raises below; expect_partial keeps TensorFlow from also logging it.
                 status = self._checkpoint.read(f"{folder}/variables").expect_partial()
                 if partial:
                     status.assert_existing_objects_matched()
@@ -192,7 +192,7 @@ class Checkpointer:
 
 @contextlib.contextmanager
 def _literal(folder: Path) -> Iterator[str]:
-    """Yields a name of a folder that TensorFlow reads as it is: to it, [ begins a pattern."""
+    """Yields a name of a folder that TensorFlow does not read as a pattern, as it would with [."""
     if not set("[\\") & set(str(folder)):
         yield str(folder)
         return

@@ -9,7 +9,7 @@ from typing import Any
 from impala_tf.config import AGENTS, Config, ConfigError
 from impala_tf.types import EnvironmentSpec
 
-_LABELS = {  # what a checkpoint's state holds under "identity", and how messages call it
+_LABELS = {  # the fields of a checkpoint's "identity", and their names in messages
     "level_name": "level",
     "agent_name": "agent",
     "width_scale": "width scale",
@@ -21,7 +21,7 @@ _LABELS = {  # what a checkpoint's state holds under "identity", and how message
     "observation_normalization": "observation normalization",
     "optimizer": "optimizer",
 }
-# Of checkpoints from before there was a choice.
+# The fields of checkpoints from before these could be chosen.
 _BEFORE = {
     "width_scale": 1,
     "heads": "policy",
@@ -32,7 +32,7 @@ _BEFORE = {
 
 
 def signature_of(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
-    """Returns the level and the network of a run, JSON-able."""
+    """Returns the fields of a run that its checkpoints must match, JSON-able."""
     sizes = list(spec.actions.sizes)
     parts = spec.observation
     return {
@@ -43,7 +43,7 @@ def signature_of(config: Config, spec: EnvironmentSpec) -> dict[str, Any]:
         "heads": config.agent.heads,
         "layer_norm": config.agent.layer_norm,
         "num_actions": sizes[0] if spec.actions.kind == "discrete" else sizes,
-        "observation_shape": {part: list(seen.shape) for part, seen in parts.items()}
+        "observation_shape": {name: list(part.shape) for name, part in parts.items()}
         if isinstance(parts, dict)
         else list(parts.shape),
         "observation_normalization": config.agent.observation_normalization,
@@ -62,7 +62,7 @@ def check_compatible(
       logdir: the run's folder, for the message.
     """
     where = "--logdir" if logdir is None else f"--logdir={logdir}"
-    name = saved.get("agent_name")  # before --core, all of its checkpoints had its own core
+    name = saved.get("agent_name")  # before --core, checkpoints had the agent's own core
     saved = {**_BEFORE, "core": AGENTS[name].core if name in AGENTS else None, **saved}
     problems = [
         f"{where}: holds a run with {label} {_as_json(saved.get(name))}, but this run has {label}"

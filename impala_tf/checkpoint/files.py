@@ -1,4 +1,4 @@
-"""A checkpoint's folder: its name, its files, and whether it is whole.
+"""A checkpoint's folder: its name, its files, and whether it is complete.
 
 ckpt-<learner updates> holds `variables.*` (TensorFlow's format), `state.json` (counters, file
 positions) and `manifest.json` (size and SHA-256 of the other files).
@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 from impala_tf.config import ConfigError
 
 FORMAT = 1
-"""Raise it when older versions can no longer read what this one writes."""
+"""Increase it when older versions can no longer read what this one writes."""
 
 
 class DamagedError(Exception):
-    """A checkpoint is not as it was written; the message says why."""
+    """A checkpoint differs from what was written; the message says how."""
 
 
 def folder_name(learner_updates: int) -> str:
-    """Returns the name of the checkpoint after so many learner updates."""
+    """Returns the name of the checkpoint after `learner_updates` updates."""
     return f"ckpt-{learner_updates:012d}"
 
 
@@ -36,27 +36,27 @@ def temporary_name(checkpoint: Path) -> str:
 
 
 def replaced(checkpoint: Path) -> Path:
-    """Returns the name of a checkpoint while a later one after as many updates gets its own name.
+    """Returns the temporary name of a checkpoint while one with equally many updates replaces it.
 
-    It has one digit more, so that it counts as a checkpoint if the process ends meanwhile.
+    It has one more digit, so that it still counts as a checkpoint if the process is killed.
     """
     return checkpoint.with_name(f"ckpt-0{checkpoint.name.removeprefix('ckpt-')}")
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """Returns the checkpoints of a folder, oldest first, unchecked; [] if there is no folder."""
+    """Returns the checkpoints in a folder, oldest first, unchecked; [] if there is no folder."""
     paths = [path for path in directory.glob("ckpt-*") if re.fullmatch(r"ckpt-\d+", path.name)]
-    # Of two with the same number, the longer name is that of the one being replaced.
+    # Of two with the same number, the one with the longer name is being replaced.
     return sorted(paths, key=lambda path: (int(path.name.removeprefix("ckpt-")), -len(path.name)))
 
 
 def write_state(folder: Path, state: Mapping[str, Any], learner_updates: int) -> None:
-    """Writes state.json. Raises TypeError for what JSON cannot hold."""
+    """Writes state.json. Raises TypeError if `state` is not JSON-able."""
     (folder / "state.json").write_text(_state_text(state, learner_updates))
 
 
 def has_state(checkpoint: Path, state: Mapping[str, Any], learner_updates: int) -> bool:
-    """Tells whether a checkpoint is there whose state.json `write_state` would write again."""
+    """Returns whether a checkpoint exists and has the state.json that `write_state` would write."""
     path = checkpoint / "state.json"
     return path.is_file() and path.read_text() == _state_text(state, learner_updates)
 
@@ -67,10 +67,11 @@ def _state_text(state: Mapping[str, Any], learner_updates: int) -> str:
 
 def write_manifest(folder: Path) -> None:
     """Writes manifest.json for the files in the folder."""
-    prints = {
+    fingerprints = {
         path.name: fingerprint(path, path.stat().st_size) for path in sorted(folder.iterdir())
     }
-    (folder / "manifest.json").write_text(json.dumps({"format": FORMAT, "files": prints}, indent=1))
+    manifest = {"format": FORMAT, "files": fingerprints}
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
 
 def read_state(checkpoint: Path) -> Any:
@@ -89,33 +90,33 @@ def read_state(checkpoint: Path) -> Any:
 
 
 class Newest(NamedTuple):
-    """The newest whole checkpoint."""
+    """The newest complete checkpoint."""
 
     path: Path
     state: Any  # as given to `write_state`
-    damaged: dict[Path, str]  # newer ones that are damaged, and why
+    damaged: dict[Path, str]  # newer checkpoints that are damaged, and why
 
 
 def find(
     directory: Path, accept: Callable[[Path, Any], None] = lambda path, state: None
 ) -> Newest | None:
-    """Returns the newest whole checkpoint; None only if there is no checkpoint at all.
+    """Returns the newest complete checkpoint; None only if there is no checkpoint at all.
 
     Args:
       directory: the folder of checkpoints.
-      accept: called with the path and state of a whole one; if it raises DamagedError, the
+      accept: called with the path and state of a complete one; if it raises DamagedError, the
         checkpoint counts as damaged. Other exceptions are not caught.
 
     Raises:
-      ConfigError: there are checkpoints, but none is whole.
+      ConfigError: there are checkpoints, but none is complete.
     """
     while True:
-        listed = _listing(directory)
-        found, damaged = _search(directory, accept)
-        # Meanwhile, the run's own process may have replaced or removed what seems damaged.
-        if not damaged or listed == _listing(directory):
+        listing = _listing(directory)
+        newest, damaged = _search(directory, accept)
+        # During the search, the run may have replaced or removed what seems damaged: search again.
+        if not damaged or listing == _listing(directory):
             break
-    if damaged and found is None:
+    if damaged and newest is None:
         raise ConfigError(
             [f"{path}: is damaged ({why})" for path, why in damaged.items()]
             + [
@@ -123,7 +124,7 @@ def find(
                 " with another --logdir"
             ]
         )
-    return found
+    return newest
 
 
 def _search(
@@ -154,7 +155,7 @@ def damage_line(path: Path, reason: str, used: Path) -> str:
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Tells whether all files are there, as they were written."""
+    """Returns whether all files exist and are as they were written."""
     try:
         read_state(checkpoint)
     except DamagedError:
@@ -163,7 +164,7 @@ def is_whole(checkpoint: Path) -> bool:
 
 
 def set_aside(checkpoint: Path) -> None:
-    """Renames a damaged checkpoint, so that it no longer counts as one."""
+    """Renames a damaged checkpoint, so that it no longer counts as a checkpoint."""
     target = checkpoint.with_name(f"damaged-{checkpoint.name}")
     if target.exists():
         shutil.rmtree(target)
@@ -171,7 +172,7 @@ def set_aside(checkpoint: Path) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Removes what killed processes left. Call it before this process writes anything."""
+    """Removes temporary folders of killed processes. Call it before this process writes any."""
     for path in directory.glob(".tmp-*"):
         match = re.fullmatch(r"\.tmp-\d+-(\d+)", path.name)
         if match is None:
@@ -193,7 +194,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def compare(path: Path, name: str, written: Mapping[str, Any]) -> None:
-    """Raises DamagedError if a file is not as its `fingerprint` says; OSError if unreadable."""
+    """Raises DamagedError if a file does not match its `fingerprint`; OSError if unreadable."""
     if (size := path.stat().st_size) != written["size"]:
         raise DamagedError(f"{name} has {size:,} bytes, not {written['size']:,}")
     if fingerprint(path, size) != written:
@@ -201,12 +202,12 @@ def compare(path: Path, name: str, written: Mapping[str, Any]) -> None:
 
 
 def fingerprint(path: Path, size: int) -> dict[str, Any]:
-    """Returns what a manifest says about the first `size` bytes of a file."""
-    digest, left = hashlib.sha256(), size
+    """Returns the manifest's entry for the first `size` bytes of a file."""
+    digest, remaining = hashlib.sha256(), size
     with path.open("rb") as file:
-        while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+        while remaining > 0 and (chunk := file.read(min(remaining, 1 << 20))):
             digest.update(chunk)
-            left -= len(chunk)
+            remaining -= len(chunk)
     return {"size": size, "sha256": digest.hexdigest()}
 
 

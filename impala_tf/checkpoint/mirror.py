@@ -1,9 +1,9 @@
-"""Copies of checkpoints elsewhere (--mirror), from which a run resumes if its own folder is lost.
+"""Copies of checkpoints elsewhere (--mirror), from which a run resumes if its logdir is lost.
 
-A mirror is laid out as a logdir, and a mirror that is a folder can be read as one. Besides, it has
-`mirrored/ckpt-N.json`: sizes and SHA-256 of all files that belong to a checkpoint. That file is
-written last, so a checkpoint without it counts as absent. Files that are appended to (metrics) may
-be longer than it says: what follows belongs to later checkpoints.
+A mirror has the layout of a logdir, and a mirror in a folder can be read as one. In addition, it
+has `mirrored/ckpt-N.json`: sizes and SHA-256 of all files that belong to a checkpoint. This file is
+written last, so a checkpoint without it counts as absent. Files that grow (metrics) may be longer
+than it says: the rest belongs to later checkpoints.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from impala_tf.logdir import MIRRORED, Logdir, write_atomically
 
 FORMAT = 1
 _KEPT = 3  # checkpoints
-_ASIDE = ".mirror-"  # how folders in the logdir begin that hold what is being copied
-# Replaced as a whole now and then, so older checkpoints must not depend on the newest one's.
+_ASIDE = ".mirror-"  # the prefix of temporary folders in the logdir
+# These files are replaced as a whole, so each checkpoint needs its own content of them.
 _TEXTS = ("config.json", "config.yaml", "best/best.json", "wandb/run_id")
-# What may be removed from a mirror once no checkpoint needs it. Nothing else ever is.
+# Files that may be removed from a mirror once no checkpoint needs them. No others ever are.
 _OURS = re.compile(r"(checkpoints|best)/ckpt-\d+/[^/.][^/]*|mirrored/ckpt-\d+\.json(\.part)?")
 _FILES = re.compile(
     r"((checkpoints|best)/ckpt-\d+|tensorboard)/[^/.][^/]*|[a-z_]*metrics(-[a-z]+)?\.csv|evaluation\.csv"
@@ -38,45 +38,45 @@ _README = "Checkpoints of a run of impala_tf (--mirror). Older ones are removed 
 
 
 class StrangerError(Exception):
-    """Another process has written to the mirror meanwhile."""
+    """Another process has also written to the mirror."""
 
 
 class Manifest(NamedTuple):
-    """What belongs to a checkpoint; as JSON, it is the checkpoint's file in `mirrored`."""
+    """The files of a checkpoint. As JSON, it is the checkpoint's file in `mirrored`."""
 
     learner_updates: int
     environment_frames: int
     run_id: str
     texts: dict[str, str]
-    """Small files, whole: {name: content}."""
+    """Small files: {name: content}."""
     files: dict[str, dict[str, Any]]
     """{name: {"size", "sha256"}} of the first `size` bytes."""
 
     @property
     def note(self) -> str:
-        """The name of its file."""
+        """The name of its file in the mirror."""
         return f"{MIRRORED}/{files.folder_name(self.learner_updates)}.json"
 
 
 class Snapshot(NamedTuple):
-    """A checkpoint and what belongs to it, as they are now, whatever the run does next."""
+    """A checkpoint and the files that belong to it, which the run cannot change any more."""
 
     checkpoint: Path
     texts: dict[str, str]
     sources: dict[str, tuple[Path, int]]
-    """{name: (file, bytes of it)}."""
+    """{name: (file, how many of its bytes)}."""
     aside: Path
 
     def discard(self) -> None:
-        """Removes its links."""
+        """Removes the snapshot's links."""
         shutil.rmtree(self.aside, ignore_errors=True)
 
 
 def snapshot(logdir: Logdir, checkpoint: Path) -> Snapshot:
-    """Takes a snapshot: files that the run will remove are linked. Takes milliseconds.
+    """Takes a snapshot, in milliseconds, by linking the files that the run may remove.
 
     Raises:
-      OSError: it cannot be taken.
+      OSError: the snapshot cannot be taken.
     """
     aside = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=logdir.path))
     try:
@@ -95,43 +95,43 @@ def _snapshot(logdir: Logdir, checkpoint: Path, aside: Path) -> Snapshot:
             link.parent.mkdir(parents=True, exist_ok=True)
             try:
                 os.link(path, link)
-            except OSError:  # there are file systems without links
+            except OSError:  # some file systems have no links
                 shutil.copyfile(path, link)
             sources[name] = link, link.stat().st_size
     growing = (logdir.metrics, logdir.learner_metrics, logdir.level_metrics, logdir.evaluations,
                logdir.callback_metrics, *sorted(logdir.tensorboard.glob("events.*")))  # fmt: skip
     for path in filter(Path.exists, growing):
         sources[str(path.relative_to(logdir.path))] = path, path.stat().st_size
-    found = (name for name in _TEXTS if (logdir.path / name).exists())
-    texts = {name: (logdir.path / name).read_text(encoding="utf-8") for name in found}
+    names = (name for name in _TEXTS if (logdir.path / name).exists())
+    texts = {name: (logdir.path / name).read_text(encoding="utf-8") for name in names}
     return Snapshot(aside / "checkpoints" / checkpoint.name, texts, sources, aside)
 
 
 def remove_leftovers(logdir: Logdir) -> None:
-    """Removes what killed processes left. Call it before the first `snapshot`."""
+    """Removes snapshots of killed processes. Call it before the first `snapshot`."""
     for path in logdir.path.glob(f"{_ASIDE}*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 class Mirror:
-    """The checkpoints of one run in one place. Not thread-safe.
+    """Copies of one run's checkpoints in one place. Not thread-safe.
 
     Args:
       name: the value of --mirror, for messages.
-      target: the place.
+      target: the place that holds the copies.
     """
 
     def __init__(self, name: str, target: Target) -> None:
         self.name = name
         self._target = target
-        self._kept: list[Manifest] | None = None  # that are there, oldest first
-        self._notes: set[str] = set()  # all that were there, or that this process has written
+        self._kept: list[Manifest] | None = None  # of the checkpoints there, oldest first
+        self._notes: set[str] = set()  # manifests that were there, or that this process has written
 
     def begin(self) -> str:
-        """Writes a file that marks the place as a mirror, and reads it; not among other files.
+        """Writes a file that marks the place as a mirror, and reads it back.
 
         Returns:
-          a file there that no mirror wrote, which is a reason not to begin; or ''.
+          '', or the name of a file that no mirror wrote: then the place is not used.
 
         Raises:
           OSError: the place cannot be used.
@@ -141,11 +141,11 @@ class Mirror:
             return min(names)
         name, text = f"{MIRRORED}/README.txt", _README.format(os.urandom(8).hex())
         with tempfile.TemporaryDirectory() as folder:
-            sent, back = Path(folder, "sent"), Path(folder, "back")
+            sent, received = Path(folder, "sent"), Path(folder, "received")
             sent.write_text(text)
             self._target.put(sent, name)
-            self._target.get(name, back)
-            if back.read_text() != text:
+            self._target.get(name, received)
+            if received.read_text() != text:
                 raise OSError("a file came back changed")
         return ""
 
@@ -157,24 +157,24 @@ class Mirror:
         return self._target.move_aside()
 
     def manifests(self) -> list[Manifest]:
-        """Returns those of all whole checkpoints that are there, oldest first.
+        """Returns the manifests of all complete checkpoints in the mirror, oldest first.
 
-        A file that is no manifest is left out: its checkpoint is not whole. Raises OSError.
+        Files that are not valid manifests are left out. Raises OSError.
         """
         if self._kept is None:
             self._notes = _notes(self._target.sizes())
-            read = [self._read(name) for name in self._notes]
-            found = (manifest for manifest in read if manifest is not None)
-            self._kept = sorted(found, key=lambda manifest: manifest.learner_updates)
+            manifests = [self._read(name) for name in self._notes]
+            valid = (manifest for manifest in manifests if manifest is not None)
+            self._kept = sorted(valid, key=lambda manifest: manifest.learner_updates)
         return self._kept
 
     def upload(self, taken: Snapshot) -> Manifest:
-        """Copies a checkpoint to the mirror; then removes the oldest ones there.
+        """Copies a checkpoint to the mirror, then removes the oldest ones there.
 
         Raises:
-          OSError: it cannot be written; the checkpoints before stay.
-          StrangerError: this run, on another machine, has written there meanwhile.
-          DamagedError: the checkpoint is not as it was written.
+          OSError: the mirror cannot be written; earlier checkpoints there stay.
+          StrangerError: another process has written there, such as this run on another machine.
+          DamagedError: the checkpoint differs from what was written.
         """
         kept = self.manifests()
         there = self._target.sizes()
@@ -182,11 +182,11 @@ class Mirror:
             raise StrangerError(f"another process has written {max(strangers)}")
         if kept and kept[-1].learner_updates > _updates(taken.checkpoint):
             raise StrangerError(f"it has {kept[-1].note}, which is later than what is here")
-        self._remove_unneeded(there)  # of uploads that failed: they may fill the place
+        self._remove_unneeded(there)  # files of failed uploads may fill the place
         new = self._described(taken)
         before = kept[-1].files if kept else {}
         if new.note in there and self._is_replaced(new):
-            self._target.remove(new.note)  # absent, and not damaged, until all of it has arrived
+            self._target.remove(new.note)  # so it counts as absent until all files have arrived
         for name, wanted in new.files.items():
             if before.get(name) != wanted or there.get(name, -1) < wanted["size"]:
                 self._target.put(taken.sources[name][0], name)
@@ -196,23 +196,23 @@ class Mirror:
                 raise OSError(f"{name}: {there.get(name, 0):,} of {wanted['size']:,} bytes arrived")
         self._notes.add(new.note)
         self._put_text(json.dumps({"format": FORMAT, **new._asdict()}), new.note)
-        past = [each for each in kept if each.learner_updates < new.learner_updates]
-        self._kept = [*past, new][-_KEPT:]
+        older = [manifest for manifest in kept if manifest.learner_updates < new.learner_updates]
+        self._kept = [*older, new][-_KEPT:]
         self._remove_unneeded(there)
-        for name, text in taken.texts.items():  # for readers of the folder; not for a resume
+        for name, text in taken.texts.items():  # for reading the folder as a logdir
             self._put_text(text, name)
         return new
 
     def forget(self, damaged: Manifest) -> None:
-        """Lets the next `upload` remove a checkpoint."""
+        """Makes the next `upload` remove a damaged checkpoint."""
         self._kept = [manifest for manifest in self.manifests() if manifest != damaged]
 
     def download(self, manifest: Manifest, folder: Path) -> None:
-        """Copies a checkpoint and what belongs to it into a folder, and checks all of it.
+        """Copies all files of a checkpoint into a folder, and checks them.
 
         Raises:
           OSError: the mirror cannot be read.
-          DamagedError: a file is missing there, or is not as it was written.
+          DamagedError: a file is missing there, or differs from what was written.
         """
         for name, wanted in manifest.files.items():
             path = folder / name
@@ -248,8 +248,9 @@ class Mirror:
         )
 
     def _is_replaced(self, new: Manifest) -> bool:
-        """Whether the mirror holds an earlier checkpoint after as many updates."""
-        old = next((each.files for each in self.manifests() if each.note == new.note), {})
+        """Returns whether the mirror holds an older checkpoint with equally many updates."""
+        manifests = self.manifests()
+        old = next((manifest.files for manifest in manifests if manifest.note == new.note), {})
         return any(
             name.startswith("checkpoints/") and new.files.get(name) != written
             for name, written in old.items()
@@ -257,8 +258,8 @@ class Mirror:
 
     def _remove_unneeded(self, there: Iterable[str]) -> None:
         kept = self._kept or []
-        needed = {manifest.note for manifest in kept}.union(*(each.files for each in kept))
-        # A checkpoint's note first: without its files, it would be damaged.
+        needed = {manifest.note for manifest in kept}.union(*(manifest.files for manifest in kept))
+        # Manifests first: a manifest without its files would be a damaged checkpoint.
         for name in sorted(there, key=lambda name: not name.startswith(MIRRORED)):
             if name not in needed and _OURS.fullmatch(name):
                 with contextlib.suppress(FileNotFoundError):
@@ -272,19 +273,19 @@ class Mirror:
 
 
 def bring_back(mirror: Mirror, logdir: Logdir, say: Callable[[str], None]) -> None:
-    """Gets the mirror's newest whole checkpoint if it is newer than the logdir's.
+    """Copies the mirror's newest complete checkpoint to the logdir if that has only older ones.
 
-    The logdir has it and all that belongs to it, or is as before.
+    Afterwards the logdir has all files of the checkpoint, or is unchanged.
 
     Args:
-      mirror: of the run.
-      logdir: of the run; may be missing.
+      mirror: the run's mirror.
+      logdir: the run's logdir, which may not exist.
       say: called with lines for the user.
 
     Raises:
-      OSError: the mirror cannot be read, or the logdir not be written.
-      ConfigError: the mirror belongs to another run, or no checkpoint there is whole, and none
-        here.
+      OSError: the mirror cannot be read, or the logdir cannot be written.
+      ConfigError: the mirror belongs to another run, or neither the mirror nor the logdir has a
+        complete checkpoint.
     """
     here = _newest_here(logdir)
     manifests = mirror.manifests()
@@ -327,12 +328,12 @@ def _check_same_run(mirror: Mirror, here: files.Newest | None, logdir: Logdir) -
 def _newest_here(logdir: Logdir) -> files.Newest | None:
     try:
         return files.find(logdir.checkpoints)
-    except ConfigError:  # none is whole
+    except ConfigError:  # none is complete
         return None
 
 
 def _install(folder: Path, manifest: Manifest, logdir: Logdir) -> None:
-    """Moves what was brought back into the logdir, the checkpoint last: it makes the rest count."""
+    """Moves downloaded files into the logdir. The checkpoint is last, because it validates them."""
     checkpoint = _checkpoint_in(folder, manifest)
     final = logdir.checkpoints / checkpoint.name
     if (folder / "best").exists():
@@ -349,17 +350,17 @@ def _install(folder: Path, manifest: Manifest, logdir: Logdir) -> None:
 
 
 def _parsed(text: bytes) -> tuple[int, Manifest | None]:
-    """Returns the format of a manifest's file, and what it holds; None if that is no manifest."""
+    """Returns the format of a manifest's file, and the manifest; None if it is not valid."""
     try:
         content = json.loads(text)
         written_by = int(content.pop("format"))
         if written_by > FORMAT:
             return written_by, None
         manifest = Manifest(**content)
-        # Nothing may be written outside the logdir, whoever wrote this.
-        good = set(manifest.texts) <= set(_TEXTS) and all(map(_FILES.fullmatch, manifest.files))
-        prints = [(int(each["size"]), str(each["sha256"])) for each in manifest.files.values()]
-        return written_by, manifest if good and prints else None
+        # Whoever wrote this, it must not name files outside the logdir.
+        is_safe = set(manifest.texts) <= set(_TEXTS) and all(map(_FILES.fullmatch, manifest.files))
+        prints = [(int(file["size"]), str(file["sha256"])) for file in manifest.files.values()]
+        return written_by, manifest if is_safe and prints else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return 0, None
 

@@ -1,6 +1,6 @@
-"""Where copies of checkpoints can be kept: a folder, a machine with SSH, a bucket.
+"""Places for copies of checkpoints: a folder, a machine with SSH, or a bucket.
 
-`of` makes a `Target` of the value of --mirror. All failures at work are OSErrors.
+`of` makes a `Target` from the value of --mirror. A target's operations fail with OSError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from impala_tf.config import ConfigError, user_commands
 from impala_tf.logdir import moved_aside, sync
 
-_PART = ".part"  # the end of a file's name while it is written
+_PART = ".part"  # the suffix of a file that is being written
 _CONNECT_S = 20.0
 _SILENCE_S = 60.0
 
@@ -28,19 +28,19 @@ class Target(Protocol):
     """A place with files, whose names are relative paths with slashes."""
 
     def put(self, source: Path, name: str) -> None:
-        """Copies a file there; `name` is the old file or the whole new one, never half of it."""
+        """Copies a file to the target, atomically: `name` is the old file or the new one."""
 
     def get(self, name: str, path: Path) -> None:
-        """Copies a file from there to `path`, whose folder exists."""
+        """Copies a file from the target to `path`, whose folder must exist."""
 
     def sizes(self) -> dict[str, int]:
         """Returns {name: bytes} of all files; {} if there are none."""
 
     def remove(self, name: str) -> None:
-        """Removes a file, and its folder if that is empty then."""
+        """Removes a file, and its folder if that becomes empty."""
 
     def move_aside(self) -> str:
-        """Renames the place to the first of NAME.1, NAME.2, ... that is free; returns that."""
+        """Renames the place to the first free name of NAME.1, NAME.2, ...; returns the new name."""
 
 
 class Folder:
@@ -50,7 +50,7 @@ class Folder:
         self.path = path
 
     def put(self, source: Path, name: str) -> None:
-        """As `Target`."""
+        """See `Target`."""
         final = self.path / name
         final.parent.mkdir(parents=True, exist_ok=True)
         part = final.with_name(final.name + _PART)
@@ -59,23 +59,23 @@ class Folder:
         part.replace(final)
 
     def get(self, name: str, path: Path) -> None:
-        """As `Target`."""
+        """See `Target`."""
         shutil.copyfile(self.path / name, path)
 
     def sizes(self) -> dict[str, int]:
-        """As `Target`."""
+        """See `Target`."""
         paths = (path for path in self.path.rglob("*") if path.is_file())
         return {str(path.relative_to(self.path)): path.stat().st_size for path in paths}
 
     def remove(self, name: str) -> None:
-        """As `Target`."""
+        """See `Target`."""
         path = self.path / name
         path.unlink()
         with contextlib.suppress(OSError):  # not empty
             path.parent.rmdir()
 
     def move_aside(self) -> str:
-        """As `Target`."""
+        """See `Target`."""
         return str(moved_aside(self.path) or "")
 
 
@@ -86,11 +86,11 @@ class _Login(NamedTuple):
 
 
 class Sftp:
-    """A folder of a machine that SSH reaches, by paramiko's SFTP.
+    """A folder on a machine that SSH reaches, through paramiko's SFTP.
 
     Uses ~/.ssh/config (HostName, Port, User, IdentityFile, ProxyCommand), the agent's keys, and the
-    host keys in ~/.ssh/known_hosts; others are refused. Asks for nothing. Not rsync, which many
-    machines lack: every sshd has SFTP, and a checkpoint's files are new each time.
+    host keys in ~/.ssh/known_hosts; unknown hosts are refused. It never prompts. It does not use
+    rsync, which many machines lack; every sshd has SFTP, and a checkpoint's files are always new.
     """
 
     def __init__(self, login: _Login, path: str) -> None:
@@ -100,26 +100,26 @@ class Sftp:
         self._sftp: Any = None
 
     def put(self, source: Path, name: str) -> None:
-        """As `Target`."""
+        """See `Target`."""
         final = str(self._path / name)
         with self._connected() as sftp, source.open("rb") as file:
             self._make_folders(sftp, self._path / PurePosixPath(name).parent)
-            # Not confirmed here, because the file may have grown meanwhile.
+            # No check of the size, because the file may have grown during the copy.
             sftp.putfo(file, final + _PART, confirm=False)
             sftp.posix_rename(final + _PART, final)
 
     def get(self, name: str, path: Path) -> None:
-        """As `Target`."""
+        """See `Target`."""
         with self._connected() as sftp:
             sftp.get(str(self._path / name), str(path))
 
     def sizes(self) -> dict[str, int]:
-        """As `Target`."""
+        """See `Target`."""
         with self._connected() as sftp:
             return dict(_files(sftp, self._path, ""))
 
     def remove(self, name: str) -> None:
-        """As `Target`."""
+        """See `Target`."""
         path = self._path / name
         with self._connected() as sftp:
             sftp.remove(str(path))
@@ -127,7 +127,7 @@ class Sftp:
                 sftp.rmdir(str(path.parent))
 
     def move_aside(self) -> str:
-        """As `Target`."""
+        """See `Target`."""
         with self._connected() as sftp:
             target = _first_free(str(self._path), lambda path: _exists(sftp, path))
             sftp.posix_rename(str(self._path), target)
@@ -135,7 +135,7 @@ class Sftp:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
-        """Yields the connection; after a failure of it, the next call makes another one."""
+        """Yields the connection. After a failure, the next call connects again."""
         import paramiko
 
         try:
@@ -155,18 +155,18 @@ class Sftp:
 
         host, port, user = self._login
         file = Path.home() / ".ssh" / "config"
-        known = paramiko.SSHConfig.from_path(str(file)) if file.is_file() else paramiko.SSHConfig()
-        found = known.lookup(host)
-        proxy = found.get("proxycommand")
+        config = paramiko.SSHConfig.from_path(str(file)) if file.is_file() else paramiko.SSHConfig()
+        options = config.lookup(host)
+        proxy = options.get("proxycommand")
         self._client = client = paramiko.SSHClient()
-        hosts = found.get("userknownhostsfile", "").split(" ")[0]
+        hosts = options.get("userknownhostsfile", "").split(" ")[0]
         client.load_system_host_keys(str(Path(hosts).expanduser()) if hosts else None)
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         client.connect(
-            found["hostname"],
-            port or int(found.get("port", 22)),
-            user or found.get("user"),
-            key_filename=found.get("identityfile"),
+            options["hostname"],
+            port or int(options.get("port", 22)),
+            user or options.get("user"),
+            key_filename=options.get("identityfile"),
             sock=paramiko.ProxyCommand(proxy) if proxy else None,
             timeout=_CONNECT_S,
             auth_timeout=_CONNECT_S,
@@ -198,32 +198,32 @@ class Bucket:
         self._files, self._path = fsspec.core.url_to_fs(url, **settings)
 
     def put(self, source: Path, name: str) -> None:
-        """As `Target`."""
+        """See `Target`."""
         with _as_os_error():
-            # An object is whole or not there.
+            # Buckets write objects atomically.
             self._files.put_file(str(source), f"{self._path}/{name}")
 
     def get(self, name: str, path: Path) -> None:
-        """As `Target`."""
+        """See `Target`."""
         with _as_os_error():
             self._files.get_file(f"{self._path}/{name}", str(path))
 
     def sizes(self) -> dict[str, int]:
-        """As `Target`."""
+        """See `Target`."""
         with _as_os_error():
-            found = self._files.find(self._path, detail=True)
+            entries = self._files.find(self._path, detail=True)
             return {
                 path.removeprefix(f"{self._path}/"): int(entry["size"])
-                for path, entry in found.items()
+                for path, entry in entries.items()
             }
 
     def remove(self, name: str) -> None:
-        """As `Target`."""
+        """See `Target`."""
         with _as_os_error():
             self._files.rm_file(f"{self._path}/{name}")
 
     def move_aside(self) -> str:
-        """As `Target`."""
+        """See `Target`."""
         with _as_os_error():
             target = _first_free(self._path, self._files.exists)
             names = sorted(self.sizes())
@@ -235,10 +235,10 @@ class Bucket:
 
 
 def of(mirror: str) -> Target:
-    """Returns the place that --mirror names. Nothing is reached yet.
+    """Returns the target that --mirror names, without connecting to it.
 
     Raises:
-      ConfigError: it names none, or a package is missing.
+      ConfigError: it does not name a place, or a package is missing.
     """
     check(mirror)
     scheme, login, path = _parts(mirror)
@@ -254,7 +254,7 @@ def of(mirror: str) -> Target:
 
 
 def check(mirror: str) -> None:
-    """Raises ConfigError if --mirror names no place, or if a package is missing for it."""
+    """Raises ConfigError if --mirror does not name a place, or a package for it is missing."""
     scheme, login, path = _parts(mirror)
     where = path.strip("/.~")
     if login is not None and not (login.host and where):
@@ -274,7 +274,7 @@ def check(mirror: str) -> None:
 
 
 def _parts(mirror: str) -> tuple[str, _Login | None, str]:
-    """Returns (scheme, or ''; for SSH: the login, else None; the path)."""
+    """Returns (scheme or '', login for SSH or None, path)."""
     if match := re.match(r"([a-z][a-z0-9+.-]*)://(.*)", mirror):
         scheme, rest = match.groups()
         if scheme not in ("ssh", "sftp"):
@@ -297,7 +297,7 @@ def _first_free(path: str, is_taken: Any) -> str:
 
 
 def _files(sftp: Any, folder: PurePosixPath, prefix: str) -> Iterator[tuple[str, int]]:
-    """Yields name and bytes of all files below a folder; none if it is missing."""
+    """Yields (name, bytes) of all files below a folder; nothing if the folder is missing."""
     try:
         entries = sftp.listdir_attr(str(folder))
     except FileNotFoundError:
@@ -320,7 +320,7 @@ def _exists(sftp: Any, path: str) -> bool:
 
 @contextlib.contextmanager
 def _as_os_error() -> Iterator[None]:
-    """Each of fsspec's file systems has exceptions of its own, such as botocore's."""
+    """Converts exceptions to OSError: fsspec's file systems raise their own, such as botocore's."""
     try:
         yield
     except OSError:
