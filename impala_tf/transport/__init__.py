@@ -1,22 +1,22 @@
-"""Unrolls from actors to a learner, parameters back: gRPC over mutual TLS. Nothing is pickled.
+"""Sends unrolls from actors to a learner, and parameters back: gRPC over mutual TLS, no pickling.
 
-What an actor says, and what its learner answers (impala.proto describes each message):
+An actor's calls and its learner's answers (impala.proto describes each message):
 
     Handshake(name, session, specs)  ->  OK, REFUSED with the reason, or MOVED to another learner
-    Attend                           ->  stays open: while it is, the name is taken
+    Attend                           ->  stays open; meanwhile the name is taken
     GetParameters(sequence 7)        ->  WAIT while enough actors act; then parameters and a grant
     PushUnroll(7, tensors)           ->  OK: it is in the queue; REFUSED, STALE: it is not used
 
-A call without an answer is retried. No unroll counts twice, because its retries have its number:
+A call without an answer is retried. No unroll counts twice, because retries repeat its number:
 
-    PushUnroll(8, tensors)           ->  taken, but the answer is lost
-    PushUnroll(8, asks)              ->  DUPLICATE: it is here; the next one is 9
-    PushUnroll(9, tensors)           ->  lost on the way
-    PushUnroll(9, asks)              ->  SEND: it is not here, and there is room
+    PushUnroll(8, tensors)           ->  it is in the queue, but the answer is lost
+    PushUnroll(8, asks)              ->  DUPLICATE: the learner has it; the next one is 9
+    PushUnroll(9, tensors)           ->  the request is lost
+    PushUnroll(9, asks)              ->  SEND: the learner does not have it, and there is room
     PushUnroll(9, tensors)           ->  OK
 
-A restarted learner knows no session. It answers FAILED_PRECONDITION, and the actor does another
-Handshake before it retries. Unrolls that were in the learner's queue before that are lost.
+A restarted learner knows no sessions. It answers FAILED_PRECONDITION, and the actor repeats the
+Handshake before it retries. Unrolls in the queue of the learner that was restarted are lost.
 """
 
 from impala_tf.transport.backoff import RetryTimes

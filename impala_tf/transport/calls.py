@@ -1,4 +1,4 @@
-"""How the service answers a call: who calls, messages parsed, exceptions turned into statuses."""
+"""Helpers for answering calls: parse requests, identify callers, turn exceptions into statuses."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ _LONGEST_SHOWN = 80
 
 
 def answering(method: Callable[..., Awaitable[Message | bytes]]) -> Callable[..., Awaitable[bytes]]:
-    """Makes a method that takes and returns messages take and return bytes, for gRPC.
+    """Decorates a method that takes and returns messages, so that gRPC can pass it bytes.
 
-    The method's name is that of the call. It may return a reply that is encoded already. RunOver is
-    answered with RUN_OVER, and so is QueueClosed after the run. A CallError is answered with its
-    status. Other exceptions are logged with their traceback. Bytes that are no such request are
-    refused.
+    The method has the name of the call. It may also return an encoded reply. RunOver is answered
+    with RUN_OVER, and so is QueueClosed after the run. A CallError is answered with its status.
+    Other exceptions are logged with their traceback. Bytes that cannot be parsed are refused.
     """
     name = method.__name__
     request_type = getattr(impala_pb2, f"{name}Request")
@@ -51,7 +50,7 @@ def answering(method: Callable[..., Awaitable[Message | bytes]]) -> Callable[...
                 self.sessions.mark_told(request.actor_id)
                 over: bytes = reply_type(outcome=impala_pb2.RUN_OVER).SerializeToString()
                 return over
-            # Stopped before the run was over: the run may resume, so the actor retries.
+            # The learner stops before the run is over: the run may resume, so the actor retries.
             code, message = grpc.StatusCode.UNAVAILABLE, "the learner is stopping"
         except CallError as error:
             code, message = error.code, str(error)
@@ -65,7 +64,7 @@ def answering(method: Callable[..., Awaitable[Message | bytes]]) -> Callable[...
 
 
 def check_quantized(specs: Sequence[NamedSpec], indices: Iterable[int]) -> None:
-    """Raises CallError if a parameter that an actor wants as int8 is not the weights of a layer."""
+    """Raises CallError if a parameter that an actor requests as int8 is not a layer's weights."""
     for index in indices:
         if not 0 <= index < len(specs) or not can_quantize(specs[index]):
             reason = f"parameter {index} cannot be sent as int8"
@@ -73,7 +72,7 @@ def check_quantized(specs: Sequence[NamedSpec], indices: Iterable[int]) -> None:
 
 
 def check_environments(num_environments: int, most: int) -> None:
-    """Raises CallError if a request is for none, or for more than the handshake said."""
+    """Raises CallError if a request is for no environment, or for more than in the handshake."""
     if not 1 <= num_environments <= most:
         raise CallError(
             grpc.StatusCode.INVALID_ARGUMENT,
@@ -82,7 +81,7 @@ def check_environments(num_environments: int, most: int) -> None:
 
 
 def name_in_certificate(context: Any) -> str:
-    """Returns the name in the certificate that the caller showed."""
+    """Returns the name in the caller's certificate."""
     (name,) = context.auth_context()["x509_common_name"]
     return str(name.decode())
 
@@ -93,7 +92,7 @@ def host_of(context: Any) -> str:
 
 
 def shown(text: str, longest: int = _LONGEST_SHOWN) -> str:
-    """Returns the beginning of a text from an actor, made harmless for logs and terminals."""
+    """Returns the start of a text from an actor, made safe for logs and terminals."""
     return "".join(c if c.isprintable() else "?" for c in text[:longest])
 
 

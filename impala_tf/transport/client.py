@@ -32,7 +32,7 @@ from impala_tf.transport.quantization import decode_quantized
 from impala_tf.transport.route import Route
 from impala_tf.types import ActorReport, Episode, Nest
 
-# The learner is unreachable, slow or shutting down: all of these pass.
+# The learner is unreachable, slow or shutting down, which is temporary.
 _RETRIED = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -42,16 +42,16 @@ _ATTEND_AGAIN_S = 1.0
 
 
 class ActorClient:
-    """An actor's connection to its learner. Unrolls are sent in a second thread.
+    """An actor's connection to its learner. A second thread sends unrolls.
 
     Every call is retried while the learner is unreachable, until the run is over or the client is
     closed. `close` may be called from any thread, everything else from one thread.
 
     Attributes:
-      run_steps: agent steps that the run had when its learner started, from the first handshake.
-      restarts: how often this actor was restarted between that start and its own.
-      push_wait_fraction: fraction of the time between the last two pushes that the actor waited for
-        parameters, or to push.
+      run_steps: the run's agent steps when its learner started, from the first handshake.
+      restarts: how often this actor was restarted since then.
+      push_wait_fraction: the fraction of the time between the last two pushes during which the
+        actor waited for parameters, or to push.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class ActorClient:
         """Connects at the first call.
 
         Args:
-          address: host:port of the learner; or a route, of several.
-          credentials_dir: holds at least `certificates.ACTOR_FILES`.
-          actor_id: unique among the learner's actors.
-          sent_specs: what is pushed, as in `handshake.RunTerms`.
+          address: host:port of the learner, or a route with several learners.
+          credentials_dir: a folder with at least `certificates.ACTOR_FILES`.
+          actor_id: a name that is unique among the learner's actors.
+          sent_specs: the specs of what is pushed, as in `handshake.RunTerms`.
           config_digest: `impala_tf.config.wire_digest`.
-          on_retry: called with (seconds so far, reason) if a call is being retried, at the times
-            that `retry` gives; from the thread that waits.
-          on_call: called before every try of a call, from the thread that calls.
+          on_retry: called with (seconds so far, reason) while a call is retried, at the times that
+            `retry` gives, in the waiting thread.
+          on_call: called before every try of a call, in the calling thread.
           on_refused: called by `push` with the reason if the learner did not use the previous
-            unroll. If it was stale, newer parameters are there: `fetch_parameters` returns them.
-          num_environments: N at most, of all unrolls.
-          retry: when calls are retried; None: at the default times.
-          push_deadline_s: seconds that one try of a push may take.
+            unroll. If it was stale, `fetch_parameters` returns newer parameters.
+          num_environments: the largest N of any unroll.
+          retry: when calls are retried; None: the default times.
+          push_deadline_s: the time limit of one try of a push, in seconds.
 
         Raises: ConfigError if the credentials cannot be used.
         """
@@ -93,7 +93,7 @@ class ActorClient:
         self._credentials_dir = credentials_dir
         self._route = Route([(0, address)]) if isinstance(address, str) else address
         self._closed = threading.Event()
-        self._told_over = threading.Event()  # by the call that waits while the actor acts
+        self._told_over = threading.Event()  # set by the Attend call, when the run is over
         self._connecting = threading.Lock()
         self._channel = self._new_channel()
         self._stub = wire.stub(self._channel)
@@ -111,7 +111,7 @@ class ActorClient:
         self._next_sequence = 0
         self._last_push = time.monotonic()
         self._fetching_s = 0.0
-        self._unchanged_at: float | None = None  # since then, nothing new was there to fetch
+        self._unchanged_at: float | None = None  # when the last fetch found nothing new
         self._peak_memory = PeakMemory()
         self._attendant = threading.Thread(target=self._attend, name="attend", daemon=True)
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="send")
@@ -136,11 +136,11 @@ class ActorClient:
             reply = self._call("Handshake", request)
         if reply.outcome == impala_pb2.REFUSED:
             raise HandshakeRefused(f"the learner refused actor {self._actor_id}: {reply.message}")
-        if not self._run_id:  # after a restart of the learner, the actor is still the same
+        if not self._run_id:  # not after a restart of the learner
             self.run_steps, self.restarts = reply.run_steps, reply.restarts
         self._run_id = reply.run_id
         self._parameter_specs = specs_from_messages(reply.parameter_specs)
-        with self._connecting:  # a push in another thread may meet the restarted learner, too
+        with self._connecting:  # the thread that pushes may repeat the handshake, too
             if self._attendant.ident is None:
                 self._attendant.start()
 
@@ -149,12 +149,12 @@ class ActorClient:
     ) -> tuple[int, list[Any]] | None:
         """Returns (parameter_version, read-only tensors), or None if the actor is up to date.
 
-        Waits until the learner can use another unroll, which the next push should have.
+        Waits until the learner can use another unroll, which the next push should send.
 
         Args:
-          known_version: the parameter_version that the actor has; -1 if it has none. Then this
-            waits until the learner has published its first parameters.
-          quantized: indices of those to get as int8 (`Quantized`), ascending.
+          known_version: the parameter_version that the actor has; -1 if it has none. Then it waits
+            for the learner's first parameters.
+          quantized: indices of the parameters to get as int8 (`Quantized`), ascending.
 
         Raises: RunOver, ClientClosed, HandshakeRefused after a restart of the learner;
           TransportError on a failure that no retry would fix.
@@ -167,7 +167,7 @@ class ActorClient:
         while reply.outcome == impala_pb2.WAIT:
             reply = self._call("GetParameters", request)
         now = time.monotonic()
-        # An actor that asks again before it acts waits in between, too.
+        # If the actor asks again before it acts, the time between also counts as waiting.
         self._fetching_s += now - (self._unchanged_at or started)
         self._unchanged_at = now if reply.outcome == impala_pb2.UNCHANGED else None
         if reply.outcome == impala_pb2.UNCHANGED:
@@ -175,18 +175,18 @@ class ActorClient:
         specs = self._parameter_specs
         if len(reply.tensors) != len(specs):
             raise DecodeError(f"expected {len(specs)} tensors, got {len(reply.tensors)}")
-        found = [
+        tensors = [
             decode_quantized(spec, data) if index in quantized else decode(spec, data)
             for index, (spec, data) in enumerate(zip(specs, reply.tensors, strict=True))
         ]
-        return reply.parameter_version, found
+        return reply.parameter_version, tensors
 
     def fetch_network(self, num_environments: int, int8: bool = False) -> bytes:
         """Returns the network for N environments: an encoded `actor.network.ActingModel`.
 
         Args:
           num_environments: N.
-          int8: whether its layers are to compute with int8 weights.
+          int8: whether its layers should compute with int8 weights.
 
         Raises: NoNetwork with the learner's reason; otherwise as `fetch_parameters`.
         """
@@ -200,15 +200,15 @@ class ActorClient:
     def infer(
         self, num_environments: int, tensors: Sequence[bytes], known_version: int
     ) -> tuple[int, Sequence[bytes]]:
-        """Lets the learner choose actions.
+        """Asks the learner to choose actions.
 
         Args:
           num_environments: N.
           tensors: an EnvOutput and the core state before it, [N, ...], encoded.
-          known_version: waits until there is another parameter_version than this; -1: any.
+          known_version: it waits for a parameter_version other than this; -1: it does not wait.
 
         Returns:
-          parameter_version, and an AgentOutput and the core state after it, encoded.
+          (parameter_version, an AgentOutput and the core state after it, encoded).
 
         Raises: as `fetch_parameters`.
         """
@@ -221,10 +221,10 @@ class ActorClient:
     def push(
         self, sent: Nest, episodes: Sequence[Episode] = (), report: ActorReport | None = None
     ) -> None:
-        """Sends unrolls [N, ...], or what else `sent_specs` describes.
+        """Sends unrolls [N, ...], or other data that `sent_specs` describes.
 
-        Waits only until the learner has accepted what was pushed before. The arrays are copied and
-        may be overwritten after the call.
+        Waits only until the learner has accepted the previous push. The arrays are copied and may
+        be overwritten after the call.
 
         Raises: ValueError naming an array that does not fit the specs; otherwise as
           `fetch_parameters`, also for a failure of the previous push.
@@ -255,27 +255,27 @@ class ActorClient:
         self._next_sequence += 1
         try:
             self._sending = self._sender.submit(self._call, "PushUnroll", request, question)
-        except RuntimeError as error:  # how the executor reports that `close` came first
+        except RuntimeError as error:  # the executor raises it after `close`
             raise ClientClosed("push: the client is closed") from error
 
     def report(self, trouble: str) -> None:
-        """Tells the learner what keeps this actor from acting, in one line, until the next push.
+        """Tells the learner, in one line, what keeps this actor from acting until the next push.
 
-        Tries once: a learner that is away does not delay the actor.
+        It does not retry, so that an absent learner does not delay the actor.
         """
         with contextlib.suppress(grpc.RpcError, ValueError):  # ValueError: the channel was closed
             self._send("Report", impala_pb2.ReportRequest(trouble=trouble))
 
     def close(self) -> None:
-        """Cancels running calls; an unroll that was not accepted yet is lost. Returns soon."""
+        """Cancels running calls and returns soon. An unroll that is not accepted yet is lost."""
         self._closed.set()
         with self._connecting:
             self._channel.close()
-        # Not waited for: on_retry may close the client from the sender's own thread.
+        # Does not wait: on_retry may close the client from the sender's own thread.
         self._sender.shutdown(wait=False)
 
     def _wait_for_previous_push(self) -> float:
-        """Returns the seconds that it took."""
+        """Waits until the previous push is accepted; returns the seconds that it took."""
         started = time.monotonic()
         if self._sending is not None:
             reply = self._sending.result()
@@ -290,23 +290,23 @@ class ActorClient:
         return now - started
 
     def _attend(self) -> None:
-        """Gives the learner a sign of life whenever it wants one: the actor keeps its name."""
+        """Shows the learner that the actor is alive whenever it asks, to keep the actor's name."""
         while not self._closed.is_set():
             try:
                 reply = self._send("Attend", impala_pb2.AttendRequest())
                 if reply.outcome == impala_pb2.RUN_OVER:
-                    self._told_over.set()  # the learner will not be there when the actor calls
+                    self._told_over.set()  # by the actor's next call, the learner may have exited
                     return
             except (grpc.RpcError, ValueError):  # ValueError: the channel was closed
-                self._closed.wait(_ATTEND_AGAIN_S)  # the other calls report what is wrong
+                self._closed.wait(_ATTEND_AGAIN_S)  # the other calls report the problem
 
     def _call(self, method: str, request: Any, question: Any = None) -> Any:
-        """Calls until the learner has answered, and returns its reply.
+        """Calls until the learner answers, and returns its reply.
 
         Args:
           method: the call's name.
-          request: without the fields that say who calls.
-          question: asks whether the request is wanted, before it is sent again: SEND if so.
+          request: the request, without the fields that identify the caller.
+          question: asks, before a retry, whether to send the request again; the reply is SEND then.
         """
         backoff = Backoff(self._on_retry, self._retry)
         reply = self._try(method, request, backoff)
@@ -317,7 +317,7 @@ class ActorClient:
         return reply
 
     def _try(self, method: str, request: Any, backoff: Backoff) -> Any:
-        """Returns the reply; None, after a pause, if there is none and the call is to be repeated.
+        """Returns the reply; None, after a pause, if the call failed and should be retried.
 
         Raises: RunOver; ClientClosed; HandshakeRefused after a restart of the learner;
           TransportError if no retry would help.
@@ -333,13 +333,14 @@ class ActorClient:
         except grpc.RpcError as error:
             if not self._closed.is_set():
                 reason = self._reason_to_retry(error)
-                # A call that takes too long is no sign: a push waits while the queue is full.
+                # Not DEADLINE_EXCEEDED, which does not mean that the learner is away: a push waits
+                # while the queue is full.
                 if error.code() == grpc.StatusCode.UNAVAILABLE and self._route.failed():
                     self._connect()
                     backoff.hurry()
                 backoff.wait(reason, self._closed)
             return None
-        except ValueError:  # gRPC raises it if the channel was closed
+        except ValueError:  # the channel was closed
             if not self._closed.is_set() and channel is self._channel:
                 raise
             return None
@@ -356,7 +357,7 @@ class ActorClient:
         )
 
     def _connect(self) -> None:
-        """Connects to another learner. What other threads have called is called again there."""
+        """Connects to another learner. Other threads' running calls fail and are retried there."""
         with self._connecting:
             if self._closed.is_set():
                 return
@@ -365,7 +366,7 @@ class ActorClient:
         before.close()
 
     def _send(self, method: str, request: Any) -> Any:
-        """Says who calls, and returns the reply to one try; raises as `wire.stub` says."""
+        """Identifies the caller, and tries a call once; raises what `wire.stub` says."""
         request.actor_id, request.session = self._actor_id, self._session
         request.run_id = self._run_id
         return getattr(self._stub, method)(request, timeout=self._deadlines_s.get(method))

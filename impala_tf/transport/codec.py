@@ -1,10 +1,10 @@
-"""Nests of tensors <-> lists of bytes, checked against specs. Nothing is ever unpickled.
+"""Encodes nests of tensors as lists of bytes, and decodes them, checked against specs. No pickle.
 
-A tensor is sent as its raw elements: C order, little-endian, no header. The handshake fixes their
-shapes and dtypes once. Images are compressed: an Atari frame is a hundredth of its size then, and
-less work to encrypt. Bytes that are fewer than the elements need are a Zstandard frame.
+A tensor is sent as its raw elements: C order, little-endian, no header. The handshake fixes all
+shapes and dtypes. Images are compressed: an Atari frame shrinks to a hundredth, which is also less
+to encrypt. If there are fewer bytes than the elements need, they are a Zstandard frame.
 
-float32 can be sent as bfloat16, its upper half: such a tensor is float32 on both sides.
+float32 can be sent as bfloat16, its upper half. Such a tensor is float32 on both sides.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from impala_tf.transport.errors import DecodeError
 from impala_tf.types import ArraySpec, Nest
 
 _COMPRESSED_DTYPE = "uint8"
-_COMPRESSED_BYTES = 4096  # from here on
-_LEVEL = 1  # of Zstandard: the fastest
-_MAX_WINDOW_BYTES = 2**23  # what a decompressor may need besides its result
+_COMPRESSED_BYTES = 4096  # smaller tensors are not compressed
+_LEVEL = 1  # Zstandard's fastest
+_MAX_WINDOW_BYTES = 2**23  # the memory that a decompressor may need besides its result
 _DTYPE_NAMES = ("uint8", "bool", "int32", "int64", "float32")
 _BFLOAT16 = "bfloat16"
 DTYPES = {
@@ -35,13 +35,17 @@ DTYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class NamedSpec(ArraySpec):
-    """An array that is sent, without leading N. Its dtype may also be bfloat16."""
+    """The spec of an array that is sent, without leading N. Its dtype may also be bfloat16."""
 
     name: str  # its path in the nest, such as env_outputs.reward
 
     @classmethod
     def of(cls, name: str, shape: Sequence[int], dtype: Any) -> NamedSpec:
-        """Takes NumPy's or TensorFlow's shapes and dtypes; ValueError names what cannot be sent."""
+        """Returns a spec from NumPy's or TensorFlow's shapes and dtypes.
+
+        Raises:
+          ValueError: the dtype or shape cannot be sent.
+        """
         if not (isinstance(dtype, str) and dtype == _BFLOAT16):
             dtype = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
         if dtype not in DTYPES:
@@ -52,7 +56,7 @@ class NamedSpec(ArraySpec):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements, uncompressed."""
+        """The uncompressed size of its elements, in bytes."""
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
     def __str__(self) -> str:
@@ -60,7 +64,7 @@ class NamedSpec(ArraySpec):
 
 
 def encode(spec: NamedSpec, array: Any, leading: tuple[int, ...] = ()) -> bytes:
-    """Returns the bytes of `array` [*leading, *spec.shape]; ValueError if it is anything else."""
+    """Returns `array` [*leading, *spec.shape] as bytes; ValueError if it does not fit the spec."""
     array = np.asarray(array)
     if spec.dtype == _BFLOAT16 and array.dtype == np.float32:
         array = _bfloat16_bits(array)
@@ -77,9 +81,9 @@ def encode(spec: NamedSpec, array: Any, leading: tuple[int, ...] = ()) -> bytes:
 
 
 def decode(spec: NamedSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.ndarray:
-    """Returns read-only [*leading, *spec.shape], a view of `data` if it can be one.
+    """Returns a read-only array [*leading, *spec.shape], a view of `data` if possible.
 
-    Raises: DecodeError if it does not fit.
+    Raises: DecodeError if the bytes do not fit the spec.
     """
     shape = leading + spec.shape
     expected = math.prod(shape) * DTYPES[spec.dtype].itemsize
@@ -96,7 +100,7 @@ def decode(spec: NamedSpec, data: bytes, leading: tuple[int, ...] = ()) -> np.nd
 
 
 def _bfloat16_bits(array: np.ndarray) -> np.ndarray:
-    """Rounds finite float32 to the nearest bfloat16, uint16; ties to the even one."""
+    """Rounds finite float32 to the nearest bfloat16, ties to even; returns its bits as uint16."""
     bits = np.ascontiguousarray(array, "<f4").view("<u4")
     odd = (bits >> 16) & 1
     return ((bits + odd + 0x7FFF) >> 16).astype(DTYPES[_BFLOAT16])
@@ -113,7 +117,7 @@ def _may_be_compressed(spec: NamedSpec, nbytes: int) -> bool:
 
 
 def _decompress(spec: NamedSpec, data: bytes, expected: int) -> bytes:
-    """Returns `expected` bytes; never allocates more, whatever a frame says about itself."""
+    """Returns `expected` bytes. It never allocates more, whatever the frame's header says."""
     try:
         size = zstandard.get_frame_parameters(data).content_size
         if size != expected:
@@ -125,16 +129,16 @@ def _decompress(spec: NamedSpec, data: bytes, expected: int) -> bytes:
 
 
 class NestCodec:
-    """Encodes and decodes nests of one structure; all tensors share a leading dimension N.
+    """Encodes and decodes nests of one structure. All tensors share a leading dimension N.
 
     Args:
       nest: the specs, ArraySpec or tf.TensorSpec, without N.
 
     Attributes:
-      specs: the specs in the order in which their tensors are sent.
+      specs: the specs in the order in which the tensors are sent.
 
     Raises:
-      ValueError: naming a dtype or shape that cannot be sent.
+      ValueError: a dtype or shape cannot be sent; the message names it.
     """
 
     def __init__(self, nest: Nest) -> None:
@@ -146,14 +150,14 @@ class NestCodec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one environment's tensors, uncompressed."""
+        """The uncompressed size of one environment's tensors, in bytes."""
         return sum(spec.nbytes for spec in self.specs)
 
     def encode(self, nest: Nest) -> tuple[int, list[bytes]]:
-        """Returns (N, tensors) of a nest of arrays; ValueError names the one that does not fit."""
+        """Returns (N, tensors) for a nest of arrays; ValueError names one that does not fit."""
         tree.assert_same_structure(self._structure, nest, check_types=False)
         arrays = tree.flatten(nest)
-        n = (*np.shape(arrays[0]), 1)[0]  # a scalar is refused below, as not [1]
+        n = (*np.shape(arrays[0]), 1)[0]  # `encode` refuses a scalar, whose shape is not [1]
         encoded = [encode(s, array, (n,)) for s, array in zip(self.specs, arrays, strict=True)]
         return n, encoded
 

@@ -14,14 +14,14 @@ from impala_tf.config import ConfigError
 from impala_tf.machine.certificates import ACTOR_FILES, LEARNER_FILES, REVOKED
 
 READ_AGAIN_S = 2.0
-"""How often a learner looks which certificates were revoked."""
+"""Seconds between a learner's reads of the list of revoked certificates."""
 _log = logging.getLogger("impala_tf.learner")
-CLOCK_S = 60.0  # less than a supervisor waits for a process that is told to stop
-"""How long to wait until certificates are valid: after a boot, the clock is set after a while."""
+CLOCK_S = 60.0  # less than a supervisor waits for a process to stop
+"""Seconds to wait for certificates to become valid: after a boot, the clock may be set late."""
 
 
 class ClockError(ConfigError):
-    """By this machine's clock, certificates are not valid yet. They may be good."""
+    """By this machine's clock, certificates are not valid yet. The clock may be wrong."""
 
 
 def server_credentials(directory: Path) -> grpc.ServerCredentials:
@@ -37,13 +37,13 @@ def server_credentials(directory: Path) -> grpc.ServerCredentials:
 
 
 def channel_credentials(directory: Path) -> grpc.ChannelCredentials:
-    """Returns an actor's credentials, from ACTOR_FILES alone. Raises: as `server_credentials`."""
+    """Returns an actor's credentials, from ACTOR_FILES. Raises: as `server_credentials`."""
     ca, certificate, key = _read(directory, ACTOR_FILES)
     return grpc.ssl_channel_credentials(ca, private_key=key, certificate_chain=certificate)
 
 
 class Revoked:
-    """The names in certificates that a learner does not accept any more; may change at any time."""
+    """The names of revoked certificates. The file may change at any time."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / REVOKED
@@ -70,7 +70,7 @@ class Revoked:
 def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
     contents: list[bytes] = []
     problems: list[str] = []
-    lacking: list[str] = []
+    missing: list[str] = []
     until_s = time.monotonic() + CLOCK_S
     for name in names:
         path = directory / name
@@ -86,12 +86,12 @@ def _read(directory: Path, names: tuple[str, ...]) -> list[bytes]:
                 problems += _certificate_problems(path, content, until_s)
             contents.append(content)
         except FileNotFoundError:
-            lacking.append(name)
+            missing.append(name)
         except OSError as error:
             problems.append(f"{path}: cannot be read: {error.strerror}")
-    if lacking:
+    if missing:
         problems.append(
-            f"{directory}: has no {', '.join(lacking)}; start the learner first, which makes them."
+            f"{directory}: has no {', '.join(missing)}; start the learner first, which makes them."
             " On another machine, copy them there, or point --credentials at them"
         )
     if problems:

@@ -1,6 +1,6 @@
-"""What can go wrong between actor and learner: one exception per meaning."""
+"""The transport's exceptions, one per meaning."""
 
-# ruff: noqa: N818 - half of these are not errors, but how a run ends
+# ruff: noqa: N818 - half of these are not errors, but normal ends
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class TransportError(Exception):
 
 
 class HandshakeRefused(TransportError):
-    """Actor and learner do not fit together; the message names both sides."""
+    """Actor and learner do not match; the message names both sides."""
 
 
 class RunOver(TransportError):
-    """The learner says that the run has ended: an actor's normal way out."""
+    """The learner says that the run has ended; the actor exits normally."""
 
 
 class ClientClosed(TransportError):
@@ -26,7 +26,7 @@ class ClientClosed(TransportError):
 
 
 class QueueClosed(TransportError):
-    """The learner takes no more unrolls: the run is over, or the learner may come back."""
+    """The learner takes no more unrolls, because the run is over or the learner restarts."""
 
 
 class RefusedUnroll(TransportError):
@@ -34,7 +34,7 @@ class RefusedUnroll(TransportError):
 
 
 class RefusedVersion(RefusedUnroll):
-    """It was made with parameters that the learner cannot learn from; its games were played."""
+    """The unroll's parameters are too old or unknown. Its finished games still count."""
 
 
 class StaleUnroll(TransportError):
@@ -50,7 +50,7 @@ class DecodeError(TransportError, ValueError):
 
 
 class CallError(Exception):
-    """Ends a call at the learner with a gRPC status."""
+    """Makes the learner end a call with a gRPC status."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -58,5 +58,5 @@ class CallError(Exception):
 
 
 def kind_of(reason: str) -> str:
-    """Returns a reason without its numbers: one that names a lag is another at each refusal."""
+    """Returns a reason without its numbers, such as a lag, which differ at each refusal."""
     return re.sub(r"\d+", "N", reason)

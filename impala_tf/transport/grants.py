@@ -1,8 +1,8 @@
-"""Which actors may act: no more than the learner can use.
+"""Grants limit how many actors act at once, to what the learner can use.
 
-The other actors would wait after acting, with unrolls that get older and older. So they wait before
-it, and then act with the newest parameters. An actor gets a grant with the parameters for an
-unroll, and gives it back when the unroll is in the learner's queue.
+Without them, surplus actors would act and then wait to push, while their unrolls become stale.
+Instead they wait before acting, and then act with the newest parameters. An actor gets a grant with
+the parameters for an unroll. The grant ends when the unroll is in the learner's queue.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import collections
 import time
 from collections.abc import Callable, Hashable
 
-FIRST_GRANTS = 32.0  # until it is known how long unrolls take and wait
-_WEIGHT = 0.1  # of an unroll in the running means
-# Shares of the time that an unroll takes, for which it may wait for room: below the first one, more
-# grants are given, above the second one, fewer. Some must wait, or the learner would starve.
+FIRST_GRANTS = 32.0  # the limit before any measurement
+_WEIGHT = 0.1  # of a new unroll in the running means
+# How long unrolls should wait for room in the queue, as multiples of the time that an unroll takes.
+# Below the first, the limit grows; above the second, it shrinks. Some unrolls must wait, or the
+# learner would starve.
 _LEAST_WAIT, _MOST_WAIT = 0.5, 1.0
-# Of the limit, for each unroll that comes in. Slower down than up: too many grants make unrolls a
-# little older, too few let the learner starve.
+# Changes of the limit for each unroll that arrives. It shrinks more slowly than it grows, because
+# too many grants only make unrolls a little older, but too few starve the learner.
 _STEP_UP, _STEP_DOWN = 0.5, 0.1
 # A grant this many mean unroll times old belongs to a lost actor.
 _LOST_AFTER = 5.0
@@ -28,15 +29,15 @@ Grant = tuple[Hashable, int]  # session, and the number of the unroll in it
 
 
 class GrantLimit:
-    """How many grants there may be at once.
+    """An adaptive limit on the number of grants.
 
     Args:
-      least: the limit never falls below this.
-      first: the limit at first, or `least` if that is more.
+      least: the smallest limit.
+      first: the initial limit, if it is larger than `least`.
 
     Attributes:
-      limit: the limit now.
-      unroll_s: mean seconds in which an unroll is made and sent; 0 before the first one.
+      limit: the current limit.
+      unroll_s: mean time to make and send an unroll, in seconds; 0 before the first one.
     """
 
     def __init__(self, least: int, first: float = FIRST_GRANTS) -> None:
@@ -45,11 +46,11 @@ class GrantLimit:
         self.unroll_s = self._waited_s = 0.0
 
     def observe(self, unroll_s: float, waited_s: float, more_wanted: bool) -> None:
-        """Adjusts the limit to an unroll that has got into the queue.
+        """Adjusts the limit after an unroll has been put into the queue.
 
         Args:
-          unroll_s: seconds in which it was made and sent.
-          waited_s: seconds that it then waited for room.
+          unroll_s: how long it took to make and send it, in seconds.
+          waited_s: how long it then waited for room, in seconds.
           more_wanted: whether an actor waits for a grant.
         """
         weight = _WEIGHT if self.unroll_s else 1.0
@@ -62,12 +63,12 @@ class GrantLimit:
 
 
 class Grants:
-    """The grants of one learner's actors. Call it in one event loop.
+    """The grants of one learner's actors. Not thread-safe: use it in one event loop.
 
     Args:
-      limit: how many there may be at once; None: any number.
-      clock: seconds.
-      hold_s: seconds that a call waits at most; longer calls could end at their deadline.
+      limit: how many grants there may be at once; None: any number.
+      clock: returns the time in seconds.
+      hold_s: how long a call waits at most, in seconds; less than the call's deadline.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class Grants:
         self._limit = limit
         self._clock = clock
         self._hold_s = hold_s
-        self._given: dict[Grant, float] = {}  # when each was given; the oldest first
-        self._arrived: dict[Grant, float] = {}  # when the unrolls came that wait for room
+        self._given: dict[Grant, float] = {}  # when each was given, oldest first
+        self._arrived: dict[Grant, float] = {}  # when each unroll arrived that waits for room
         self._waiting: collections.OrderedDict[Grant, asyncio.Future[bool]] = (
             collections.OrderedDict()
         )
@@ -93,7 +94,7 @@ class Grants:
           sequence: the unroll's number in it.
 
         Returns:
-          whether the actor may make the unroll; False: it should ask again.
+          whether the actor may make the unroll; if False, it should ask again.
         """
         grant = session, sequence
         if self._limit is None or grant in self._given:
@@ -111,7 +112,7 @@ class Grants:
         return future.done() and future.result()
 
     def arrived(self, session: Hashable, sequence: int) -> None:
-        """Notes that an unroll has arrived, and waits for room in the queue."""
+        """Notes that an unroll has arrived and now waits for room in the queue."""
         grant = session, sequence
         if grant in self._given:
             self._arrived.setdefault(grant, self._clock())
@@ -119,14 +120,14 @@ class Grants:
     def ended(
         self, session: Hashable, sequence: int, in_queue: bool, blocked_s: float = 0.0
     ) -> None:
-        """Takes a grant back.
+        """Ends a grant.
 
         Args:
           session: the actor's session.
           sequence: the unroll's number in it.
-          in_queue: whether the unroll got into the queue; False: it was refused.
-          blocked_s: seconds between the unroll being made and being sent, because the one before it
-            was not in the queue yet.
+          in_queue: whether the unroll is in the queue; False: it was not used.
+          blocked_s: how long the finished unroll waited at the actor until the previous one was in
+            the queue, in seconds.
         """
         grant = session, sequence
         given, arrived = self._given.pop(grant, None), self._arrived.pop(grant, None)
@@ -139,7 +140,7 @@ class Grants:
         self._give()
 
     def lost(self, session: Hashable) -> None:
-        """Takes back the grants of an actor that has gone, but for unrolls that have arrived."""
+        """Ends a lost actor's grants, except those whose unrolls have arrived."""
         for grant in list(self._given):
             if grant[0] is session and grant not in self._arrived:
                 del self._given[grant]
@@ -147,7 +148,7 @@ class Grants:
             self._give()
 
     def release(self) -> None:
-        """Lets all actors that wait ask again."""
+        """Makes all waiting actors ask again."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_result(False)

@@ -28,23 +28,23 @@ class RunTerms(NamedTuple):
 
     run_id: str  # random, made once per run
     config_digest: str  # impala_tf.config.wire_digest
-    sent_specs: Nest  # of what actors push, without the leading N; has a field parameter_version
+    sent_specs: Nest  # specs of what actors push, without N; has a field parameter_version
     parameter_specs: Sequence[tuple[str, tuple[int, ...], str]]  # (name, shape, dtype)
-    most_episodes: int  # that can end in a push, for each N of it
-    max_environments: int = 4096  # N at most, of one actor
-    num_levels: int = 1  # that the agent learns
-    num_infos: int = 0  # --info_metrics
+    most_episodes: int  # the most that can end in a push, per environment
+    max_environments: int = 4096  # the largest N of an actor
+    num_levels: int = 1  # the number of levels that the agent learns
+    num_infos: int = 0  # the number of --info_metrics
 
 
 def max_environments(sent_specs: Nest, envs_per_actor: int) -> int:
-    """Returns how many environments an actor may have: 4 times as many as the flag says, or fewer.
+    """Returns the largest number of environments of an actor: 4 times the flag, or what fits.
 
     Args:
-      sent_specs: what actors push, as in `RunTerms`.
+      sent_specs: the specs of what actors push, as in `RunTerms`.
       envs_per_actor: the value of --envs_per_actor.
 
     Raises:
-      ConfigError: an unroll of so many environments is too large to be sent.
+      ConfigError: an unroll of --envs_per_actor environments is too large to send.
     """
     unroll_bytes = NestCodec(sent_specs).nbytes
     most = MAX_UNROLL_BYTES // unroll_bytes
@@ -71,7 +71,7 @@ def check_parameters(specs: Sequence[tuple[str, tuple[int, ...], str]], agent_na
       agent_name: the value of --agent_name.
 
     Raises:
-      ConfigError: they are too large to be sent.
+      ConfigError: the parameters are too large to send.
     """
     size = sum(NamedSpec.of(*spec).nbytes for spec in specs)
     halved = any(dtype == "bfloat16" for *_, dtype in specs)
@@ -85,19 +85,19 @@ def check_parameters(specs: Sequence[tuple[str, tuple[int, ...], str]], agent_na
 
 
 def spec_messages(specs: Sequence[NamedSpec]) -> list[impala_pb2.TensorSpec]:
-    """Returns specs as messages."""
+    """Converts specs to messages."""
     return [impala_pb2.TensorSpec(name=s.name, shape=s.shape, dtype=s.dtype) for s in specs]
 
 
 def specs_from_messages(messages: Sequence[impala_pb2.TensorSpec]) -> list[NamedSpec]:
-    """Returns messages as specs; ValueError names one whose dtype cannot be sent."""
+    """Converts messages to specs; ValueError names one whose dtype cannot be sent."""
     return [NamedSpec.of(m.name, tuple(m.shape), m.dtype) for m in messages]
 
 
 def check_fits(
     request: impala_pb2.HandshakeRequest, terms: RunTerms, sent_specs: Sequence[NamedSpec]
 ) -> None:
-    """Raises HandshakeRefused if the actor does not fit, with both sides of each difference."""
+    """Raises HandshakeRefused, with both sides of each difference, if the actor does not match."""
     if not _NAME.fullmatch(request.actor_id):
         raise HandshakeRefused(f"actor_id: expected {_NAME.pattern}, got {shown(request.actor_id)}")
     problems = _differences(request, terms, sent_specs)
@@ -117,11 +117,11 @@ def _differences(
         ("protocol version", request.protocol_version, PROTOCOL_VERSION),
         ("config digest", request.config_digest, terms.config_digest),
     ]
-    if request.run_id:  # an actor learns it from the first reply
+    if request.run_id:  # unknown to an actor before its first handshake
         pairs.append(("run", request.run_id, terms.run_id))
     if len(request.unroll_specs) > 10 * len(sent_specs):
         return [f"tensors: the actor has {len(request.unroll_specs)}"]
-    # Not NamedSpec.of, which raises on unknown dtypes: the refusal is to name them.
+    # Not NamedSpec.of, which raises on unknown dtypes: the refusal should name them.
     theirs = {
         shown(m.name): shown(str(NamedSpec(tuple(m.shape), m.dtype, m.name)))
         for m in request.unroll_specs

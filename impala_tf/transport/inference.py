@@ -1,4 +1,4 @@
-"""Actions that a learner chooses for its actors: the transport's side of --inference=learner."""
+"""The transport's part of --inference=learner, where the learner chooses its actors' actions."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Infer = Callable[[int, Sequence[bytes]], "Future[tuple[int, list[bytes]]]"]
 Results in the parameter_version and tensors of an InferReply. May fail with DecodeError or
 RefusedUnroll if it cannot be answered, or with QueueClosed if the learner stops."""
 
-# How often and for how long to poll for a new version. After that, the unrolls that an update would
-# need are those of a lost actor, and the other actors have to fill the batch.
+# How often and for how long to poll for a new version. If none comes, the next update lacks the
+# unrolls of a lost actor, and the other actors have to fill the batch.
 _POLL_S = 0.002
 _PATIENCE_S = 60.0
 
 
 class InferenceCalls:
-    """Answers actors' calls, in the event loop of the server.
+    """Answers Infer calls, in the event loop of the server.
 
     Args:
-      infer: chooses actions; None: actors do that themselves.
-      parameters: where the learner publishes.
+      infer: chooses actions; None: actors choose their own.
+      parameters: the store where the learner publishes its parameters.
       is_over: returns whether the run is over.
 
     Attributes:
@@ -49,11 +49,11 @@ class InferenceCalls:
     async def answer(
         self, request: impala_pb2.InferRequest, most_environments: int
     ) -> impala_pb2.InferReply:
-        """Answers a request once there is another version than the actor knows.
+        """Answers a request once there is a version other than the one that the actor knows.
 
         Args:
-          request: comes from an actor with a session.
-          most_environments: how many the actor may have.
+          request: the request of an actor that has a session.
+          most_environments: the actor's largest number of environments.
 
         Raises:
           RunOver: the run is over.

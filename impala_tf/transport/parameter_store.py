@@ -14,7 +14,7 @@ _MOST_FORMS = 4
 
 
 class Snapshot:
-    """One version of the parameters. Immutable; encoded once a form, when first requested."""
+    """One version of the parameters. Immutable; each form is encoded when first requested."""
 
     def __init__(self, parameter_version: int, tensors: Sequence[np.ndarray]) -> None:
         self.parameter_version = parameter_version
@@ -22,13 +22,13 @@ class Snapshot:
         self._replies: dict[tuple[int, ...], bytes] = {}
 
     def reply(self, specs: Sequence[NamedSpec], quantized: tuple[int, ...] = ()) -> bytes:
-        """Returns the GetParametersReply with this version.
+        """Returns the encoded GetParametersReply with this version.
 
-        Call it in one thread: the event loop of the server.
+        Not thread-safe: call it in the event loop of the server.
 
         Args:
-          specs: how the run's parameters are sent.
-          quantized: indices of those to send as int8 instead, ascending.
+          specs: the specs of the parameters as they are sent.
+          quantized: indices of the parameters to send as int8 instead, ascending.
         """
         if quantized not in self._replies:
             encoded = list(map(encode, specs, self.tensors))
@@ -39,14 +39,14 @@ class Snapshot:
                 parameter_version=self.parameter_version,
                 tensors=encoded,
             ).SerializeToString()
-            if len(self._replies) >= _MOST_FORMS:  # an odd actor: all of a run ask for the same
+            if len(self._replies) >= _MOST_FORMS:  # unusual: actors of a run request the same form
                 return reply
             self._replies[quantized] = reply
         return self._replies[quantized]
 
 
 class ParameterStore:
-    """Holds the newest snapshot. Thread-safe: readers always see one whole version.
+    """Holds the newest snapshot. Thread-safe: readers always see a complete version.
 
     Attributes:
       latest: the newest snapshot; None before the first `publish`.
@@ -56,10 +56,10 @@ class ParameterStore:
         self.latest: Snapshot | None = None
 
     def publish(self, parameter_version: int, tensors: Sequence[np.ndarray]) -> None:
-        """Makes this the newest version and takes over its arrays.
+        """Makes this the newest version.
 
         The arrays, in the order of the run's parameter specs, become read-only: they are encoded
-        later, when an actor asks, and must not change until then.
+        later, when an actor asks for them, and must not change until then.
         """
         for tensor in tensors:
             tensor.setflags(write=False)

@@ -1,4 +1,4 @@
-"""Pushed unrolls on their way into the learner's queue, each exactly once."""
+"""Puts pushed unrolls into the learner's queue, each exactly once."""
 
 from __future__ import annotations
 
@@ -29,36 +29,37 @@ from impala_tf.types import ActorReport, Episode, Nest
 
 logger = logging.getLogger(__name__)
 
-# Decode unrolls and wait for room in the queue; the other pushes wait for them, in their order.
+# Threads that decode unrolls and wait for room in the queue. Other pushes wait for a free thread,
+# in order.
 _WORKERS = 8
-# Of the machine's memory, for pushes that wait. Pushes beyond it are told to retry.
+# The share of the machine's memory for waiting pushes. Pushes beyond it are told to retry.
 _WAITING_SHARE = 0.25
 
 
 class PushReport(NamedTuple):
-    """What comes with the unrolls of a push."""
+    """The metadata of a push."""
 
     num_unrolls: int  # N
-    parameter_version: int  # of the parameters that acted
+    parameter_version: int  # of the parameters that chose the actions
     episodes: list[Episode]  # finished since the actor's last push
     actor: ActorReport
 
 
 class Pushes:
-    """Decodes pushes and puts them into the queue, in threads of its own.
+    """Decodes pushes and puts them into the queue, in its own threads.
 
     Args:
       terms: what actors must agree with.
-      put: takes unrolls, read-only NumPy arrays [N, ...], and what came with them. Called from
-        several threads. Blocks while the queue is full, which makes the actor wait. Raises
+      put: takes unrolls, read-only NumPy arrays [N, ...], and their metadata. Called from several
+        threads. It blocks while the queue is full, which makes the actor wait. It raises
         QueueClosed when the learner takes no more unrolls: the actor retries later or, after the
-        run, ends. Raises RefusedUnroll if the learner does not train on them, and StaleUnroll if it
-        learns from newer parameters only: the actor is told why.
-      on_refused: called with the number of unrolls of every push that was refused.
-      grants: how many unrolls may be in the making; None: any number.
-      sessions: which actors there are, and how long they are remembered.
-      most_waiting_bytes: how large the unrolls that wait for room in the queue may be together;
-        pushes beyond that are told to retry. None: a quarter of the machine's memory.
+        run, exits. It raises RefusedUnroll if the learner does not train on them, and StaleUnroll
+        if the learner accepts only newer parameters: the actor gets the reason.
+      on_refused: called with the number of unrolls of every refused push.
+      grants: limits how many unrolls are made at once; None: no limit.
+      sessions: the actors' sessions; None: new ones.
+      most_waiting_bytes: the total size of the unrolls that may wait for room in the queue. Pushes
+        beyond that are told to retry. None: a quarter of the machine's memory.
 
     Attributes:
       terms, grants, sessions: as given.
@@ -86,7 +87,7 @@ class Pushes:
         self._waiting_bytes = 0
 
     def close(self) -> None:
-        """Ends the threads, as soon as `put` returns."""
+        """Stops the threads once `put` returns."""
         self._workers.shutdown(wait=False)
 
     async def push(
@@ -94,12 +95,12 @@ class Pushes:
     ) -> impala_pb2.PushUnrollReply:
         """Puts an unroll into the queue. Waits while the queue is full.
 
-        A retry asks first, without the unroll: a push that waited for longer than its deadline is
-        here, and one for which there was no room need not be sent before there is.
+        A retry first asks, without the unroll, whether to send it: a push that exceeded its
+        deadline may have arrived, and one that found no room is sent only when there is room.
 
         Raises:
           QueueClosed: the learner takes no more unrolls.
-          CallError: the request cannot come from an actor of ours, or should be repeated later.
+          CallError: the request is invalid, or should be retried later.
         """
         if session.pushing is not None:
             await self._wait_for_first_try(session, request)
@@ -119,14 +120,14 @@ class Pushes:
     async def _wait_for_first_try(
         self, session: Session, request: impala_pb2.PushUnrollRequest
     ) -> None:
-        request.ClearField("tensors")  # which are in memory already: a retry has the same ones
+        request.ClearField("tensors")  # saves memory: the first try holds the same tensors
         while session.pushing is not None:
             await asyncio.wait([session.pushing])
         if request.sequence > session.last_sequence:
             raise CallError(grpc.StatusCode.UNAVAILABLE, "the first try failed; try again")
 
     async def _put_in_worker(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
-        """Puts an unroll. If the call is cancelled, the push goes on: a retry waits for it."""
+        """Puts an unroll. If the call is cancelled, the push continues and a retry waits for it."""
         size = self._size(session, request)
         self._check_room(size)
         loop = asyncio.get_running_loop()
@@ -138,7 +139,7 @@ class Pushes:
         def done(job: asyncio.Future[None]) -> None:
             session.pushing = None
             self._waiting_bytes -= size
-            # Asking for the exception also keeps asyncio from complaining that nobody did.
+            # `exception` also keeps asyncio from logging that it was never retrieved.
             is_put = not job.cancelled() and job.exception() is None
             self.grants.ended(session, request.sequence, is_put, request.blocked_s)
 
@@ -146,7 +147,7 @@ class Pushes:
         await asyncio.shield(job)
 
     def _size(self, session: Session, request: impala_pb2.PushUnrollRequest) -> int:
-        """Returns the bytes that a push needs once it is decompressed."""
+        """Returns how many bytes a push needs once it is decompressed."""
         unrolls = min(request.num_environments, session.num_environments)
         return max(request.ByteSize(), unrolls * self.codec.nbytes)
 
@@ -157,7 +158,7 @@ class Pushes:
             )
 
     def _put_unroll(self, session: Session, request: impala_pb2.PushUnrollRequest) -> None:
-        """Decodes an unroll and puts it, in a worker; then its sequence number is used up."""
+        """Decodes an unroll and puts it into the queue, in a worker; then counts its number."""
         try:
             sent = self._decode(session, request)
             check_numbers(request, self.terms)
@@ -201,11 +202,11 @@ class Pushes:
 
 
 def check_numbers(request: impala_pb2.PushUnrollRequest, terms: RunTerms) -> None:
-    """Checks what an actor says about its games and itself.
+    """Checks an actor's episodes and report.
 
     Raises:
-      CallError: lists that cannot come from an actor of ours.
-      RefusedUnroll: numbers that a broken environment may make.
+      CallError: the lengths of the lists are invalid.
+      RefusedUnroll: a number is invalid, which a broken environment may cause.
     """
     returns, lengths = request.episode_returns, request.episode_lengths
     levels = request.episode_levels
@@ -238,9 +239,9 @@ def check_numbers(request: impala_pb2.PushUnrollRequest, terms: RunTerms) -> Non
 
 
 def _report(request: impala_pb2.PushUnrollRequest, sent: Nest, num_infos: int) -> PushReport:
-    told = [value if math.isfinite(value) else None for value in request.episode_infos]
+    values = [value if math.isfinite(value) else None for value in request.episode_infos]
     infos = [
-        tuple(told[n * num_infos : (n + 1) * num_infos])
+        tuple(values[n * num_infos : (n + 1) * num_infos])
         for n in range(len(request.episode_returns))
     ]
     games = zip(
@@ -252,7 +253,7 @@ def _report(request: impala_pb2.PushUnrollRequest, sent: Nest, num_infos: int) -
     )
     return PushReport(
         num_unrolls=request.num_environments,
-        parameter_version=int(sent.parameter_version.max()),  # one for all of its environments
+        parameter_version=int(sent.parameter_version.max()),  # all environments have the same
         episodes=[
             Episode(score, length, level=level, info=info) for score, length, level, info in games
         ],

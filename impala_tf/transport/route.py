@@ -1,4 +1,4 @@
-"""Which learner an actor calls: its own, or another one while its own is away."""
+"""Decides which learner an actor calls: its own, or another while its own is away."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from collections.abc import Callable, Collection, Sequence
 
 
 def preferred(task: int, learners: int) -> list[int]:
-    """Returns the numbers of all learners in the order in which an actor prefers them.
+    """Returns the numbers of all learners in an actor's order of preference.
 
-    The first one is its own. The second choices of a learner's actors are spread over all others.
+    The first is its own. The second choices of a learner's actors are spread over all others.
 
     Args:
       task: the actor's number.
-      learners: how many learners the run has.
+      learners: the number of learners of the run.
     """
     own, others = task % learners, learners - 1
     return [own, *((own + 1 + (task // learners + n) % others) % learners for n in range(others))]
 
 
 def responsible(order: Sequence[int], members: Collection[int], number: int) -> int:
-    """Returns which learner an actor is to call.
+    """Returns the number of the learner that an actor should call.
 
     Args:
-      order: as `preferred` gives it; () if the actor knows only one learner.
+      order: the result of `preferred`; () if the actor knows only one learner.
       members: the learners that train.
       number: the learner that the actor has called.
     """
-    return next((each for each in order if each in members), number)
+    return next((learner for learner in order if learner in members), number)
 
 
 class Route:
     """The learners that an actor knows, and the one that it calls now. Thread-safe.
 
     Args:
-      addresses: (number, host:port) of the learners, in the order in which it prefers them.
-      patience_s: a learner that has not answered for this long is away. Longer than the start of a
-        learner takes: usually its whole group has restarted.
-      next_s: for how long each of the others is then tried.
-      on_move: called with (number, host:port) of the learner that is called from then on.
-      clock: in seconds.
+      addresses: (number, host:port) of the learners, in the actor's order of preference.
+      patience_s: for how many seconds a learner may not answer before it counts as away. More than
+        a learner takes to start: usually its whole group has restarted.
+      next_s: for how many seconds each other learner is then tried.
+      on_move: called with (number, host:port) of the new learner when `go_to` changes it.
+      clock: returns the time in seconds.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class Route:
 
     @property
     def order(self) -> list[int]:
-        """The numbers of the learners, for the handshake; [] if there is one."""
+        """The numbers of the learners, for the handshake; [] if there is only one."""
         return [number for number, _ in self._addresses] if len(self._addresses) > 1 else []
 
     def answered(self) -> None:
-        """Notes that the learner is there."""
+        """Notes that the learner has answered."""
         self._silent_since_s = None
 
     def failed(self) -> bool:
-        """Notes that the learner did not answer; returns whether another one is to be called."""
+        """Notes that the learner did not answer; returns whether to call another one now."""
         with self._lock:
             now = self._clock()
             if self._silent_since_s is None:
@@ -87,13 +87,13 @@ class Route:
         return True
 
     def go_to(self, number: int) -> bool:
-        """Calls the learner that another one has named; returns whether that is a change.
+        """Switches to the learner that another learner has named; returns whether it is a change.
 
         Raises:
           ValueError: there is no such learner.
         """
         with self._lock:
-            place = [each for each, _ in self._addresses].index(number)
+            place = [known for known, _ in self._addresses].index(number)
             if place == self._place:
                 return False
             self._go(place, self._patience_s)

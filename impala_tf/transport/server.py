@@ -1,4 +1,4 @@
-"""The learner's port: opened, served, closed."""
+"""The learner's server: opens its port, serves calls and closes it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ Result = TypeVar("Result")
 class LearnerServer:
     """Serves the actors of one learner over mutual TLS, from an event loop in its own thread.
 
-    A call that waits holds no thread: neither many actors nor slow ones keep others from being
-    answered.
+    A waiting call occupies no thread, so neither many nor slow actors block others.
     """
 
     def __init__(self, address: str, credentials_dir: Path, service: LearnerService) -> None:
@@ -38,7 +37,7 @@ class LearnerServer:
 
         Args:
           address: host:port or [IPv6]:port; port 0 takes a free port, see `port`.
-          credentials_dir: as `certificates.ensure` creates it.
+          credentials_dir: the folder that `certificates.ensure` creates.
           service: answers the calls.
 
         Raises: ConfigError if the port cannot be bound or the credentials cannot be used.
@@ -58,7 +57,7 @@ class LearnerServer:
             raise
 
     def start(self) -> None:
-        """Starts to answer calls; returns at once."""
+        """Starts answering calls; returns at once."""
         self._in_loop(self._server.start())
 
     def finish(self) -> None:
@@ -102,7 +101,7 @@ class LearnerServer:
 async def _bind(
     server: grpc.aio.Server, address: str, server_credentials: grpc.ServerCredentials
 ) -> int:
-    """Returns the port."""
+    """Binds the server to an address; returns the port."""
     host, port = split_host_port(address)
     if not is_here(host):
         # Behind NAT, the address at which actors reach this machine is not its own.
@@ -119,6 +118,6 @@ async def _bind(
 
 
 def _max_message_bytes(terms: RunTerms) -> int:
-    """Returns the bytes of the largest push that the handshake admits, with its episodes."""
+    """Returns the size of the largest push that the handshake allows, with its episodes."""
     unroll_bytes = NestCodec(terms.sent_specs).nbytes
     return int(1.1 * terms.max_environments * unroll_bytes) + 4 * MAX_HANDSHAKE_BYTES

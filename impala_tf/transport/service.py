@@ -33,8 +33,8 @@ from impala_tf.transport.sessions import ActorView, Session
 logger = logging.getLogger(__name__)
 
 Networks = Callable[[int, bool], "Future[bytes]"]
-"""Converts the network for N environments, with int8 weights or not, to bytes that actors read as
-an `ActingModel`. May fail with NoNetwork."""
+"""Takes N, and whether to use int8 weights. Converts the network to the bytes of an `ActingModel`.
+May fail with NoNetwork."""
 
 _WARN_AGAIN_S = 60.0
 _LONGEST_TROUBLE = 400
@@ -43,23 +43,23 @@ _LONGEST_TROUBLE = 400
 class LearnerService:
     """Answers the calls of all actors, in the event loop of the server.
 
-    Requests and replies are bytes: parameters, the same for all actors, are encoded only once.
+    Requests and replies are bytes, so that parameters are encoded only once for all actors.
 
     Args:
-      pushes: takes what actors push, and says what they must agree with.
-      parameters: where the learner publishes. Actors wait until there is a first version.
-      parameter_lag: parameters that are fewer updates old than this are new enough for an actor.
-      infer: chooses actions for actors, see `inference.Infer`; None: they do it themselves.
-      networks: converts the network for actors that run it without TensorFlow; None: they have
-        their own.
+      pushes: takes what actors push, and has the terms that they must agree with.
+      parameters: the store where the learner publishes. Actors wait for its first version.
+      parameter_lag: how many updates an actor's parameters must lag behind to be replaced.
+      infer: chooses actions for actors, see `inference.Infer`; None: actors choose their own.
+      networks: converts the network for actors that run it without TensorFlow; None: actors run it
+        with TensorFlow.
       run_steps: agent steps of the run so far, see `ActorClient.run_steps`.
-      number: this learner's, among all learners of the run.
-      members: numbers of the learners that train together, of which it is one.
+      number: this learner's number among all learners of the run.
+      members: the numbers of the learners that train together, including this one.
 
     Attributes:
       terms: what actors must agree with.
-      sessions: which actors there are.
-      revoked: the names in certificates that are refused.
+      sessions: the actors' sessions.
+      revoked: the names of revoked certificates, which are refused.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class LearnerService:
         return self._over.is_set()
 
     def close(self) -> None:
-        """Ends the threads that put, as soon as `put` returns."""
+        """Stops the threads that put unrolls into the queue, once `put` returns."""
         self._pushes.close()
 
     def finish(self) -> None:
@@ -105,11 +105,11 @@ class LearnerService:
         self.sessions.release()
 
     def num_acting(self) -> int:
-        """Returns how many live actors do not wait for the learner's next update."""
+        """Returns the number of live actors that do not wait for the learner's next update."""
         return self.sessions.num_present() - self._inference.num_held
 
     def actors(self) -> list[ActorView]:
-        """Returns every actor that is here or was in the last minutes; see `Sessions.views`."""
+        """Returns every actor that is present or was recently; see `Sessions.views`."""
         return self.sessions.views()
 
     def last_refusal(self) -> str:
@@ -121,9 +121,9 @@ class LearnerService:
     async def Handshake(  # noqa: N802
         self, request: impala_pb2.HandshakeRequest, context: Any
     ) -> impala_pb2.HandshakeReply:
-        """Admits an actor that fits, if no other one that is alive has its name.
+        """Admits an actor that matches, unless another live actor has its name.
 
-        While an actor's own learner trains, or one that it prefers, it is sent there.
+        If a learner that the actor prefers trains, the actor is sent there.
         """
         self._check_not_over()
         host, certificate = host_of(context), name_in_certificate(context)
@@ -154,7 +154,7 @@ class LearnerService:
     async def Attend(  # noqa: N802
         self, request: impala_pb2.AttendRequest, context: Any
     ) -> impala_pb2.AttendReply:
-        """Waits; an actor that is alive calls again when this returns."""
+        """Waits. When it returns, an actor that is alive calls it again."""
         self._check_not_over()
         session = self._session_of(request)
         try:
@@ -162,7 +162,7 @@ class LearnerService:
         except asyncio.CancelledError:  # its connection is closed
             self._grants.lost(session)
             raise
-        self._check_not_over()  # an actor that is busy may not call anything else for long
+        self._check_not_over()  # a busy actor may not make any other call for a long time
         return impala_pb2.AttendReply(outcome=impala_pb2.OK)
 
     @answering
@@ -178,7 +178,7 @@ class LearnerService:
     async def GetParameters(  # noqa: N802
         self, request: impala_pb2.GetParametersRequest, context: Any
     ) -> impala_pb2.GetParametersReply | bytes:
-        """Sends the newest parameters, unless the actor has them. Waits until it may act."""
+        """Waits until the actor may act. Sends the newest parameters, unless it has them."""
         self._check_not_over()
         session = self._session_of(request)
         if self._parameters.latest is None:
@@ -188,7 +188,7 @@ class LearnerService:
         if not may_act:
             return impala_pb2.GetParametersReply(outcome=impala_pb2.WAIT)
         snapshot = self._parameters.latest
-        # After a restart from a checkpoint, the learner's version may be the lower one.
+        # After a resume from a checkpoint, the learner's version may be lower than the actor's.
         behind = snapshot.parameter_version - request.known_version
         if 0 <= behind < self._parameter_lag and request.known_version >= 0:
             return impala_pb2.GetParametersReply(outcome=impala_pb2.UNCHANGED)
@@ -207,7 +207,7 @@ class LearnerService:
                 raise NoNetwork("the learner was started with --acting=tensorflow")
             network_of = self._networks(request.num_environments, request.int8)
             conversion = asyncio.wrap_future(network_of)
-            # Shielded: other actors get the same network, also if this one is lost meanwhile.
+            # Shielded, because other actors get the same network, even if this one is lost.
             network = await asyncio.shield(conversion)
         except NoNetwork as error:
             return impala_pb2.GetNetworkReply(outcome=impala_pb2.REFUSED, message=str(error))
@@ -234,16 +234,16 @@ class LearnerService:
             raise RunOver
 
     def _session_of(self, request: Any) -> Session:
-        """Returns the session of any request but a handshake's."""
+        """Returns the session of a request (not of a handshake)."""
         session = self.sessions.get(request.actor_id, request.session)
-        # If its certificate was revoked meanwhile, the handshake tells the actor.
+        # If the actor's certificate was revoked, it learns that from the handshake.
         is_other_run = request.run_id != self.terms.run_id
         if session is None or is_other_run or session.certificate in self.revoked:
             raise CallError(grpc.StatusCode.FAILED_PRECONDITION, "handshake first")
         return session
 
     def _note_refusal(self, host: str, refusal: str) -> None:
-        """Logs that a host was refused, now and then: it may try again and again."""
+        """Logs a refusal, but not too often for the same host, which may retry."""
         now = time.monotonic()
         self._last_refusal = (now, refusal)
         if now - self._warned_at.get(host, float("-inf")) < _WARN_AGAIN_S:

@@ -1,4 +1,4 @@
-"""Which actors there are. A name belongs to one live process, and no unroll counts twice."""
+"""The actors' sessions. A name belongs to one live process, and no unroll counts twice."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from impala_tf.types import ActorReport
 
 logger = logging.getLogger(__name__)
 
-# How soon an actor that holds a name must answer when another process claims it.
+# How soon an actor must answer when another process claims its name.
 _ANSWER_S = 3.0
 
 
 class ActorView(NamedTuple):
-    """What the learner knows about an actor, since the actor's process started."""
+    """What the learner knows about an actor's process."""
 
     actor_id: str
-    host: str  # the address it connects from
+    host: str  # the address that it connects from
     last_contact: float  # seconds of the monotonic clock
     parameter_version: int = -1  # of its last push; -1: none yet
     report: ActorReport = ActorReport()  # of its last push
@@ -32,17 +32,20 @@ class ActorView(NamedTuple):
 
 
 class Session:
-    """One process of an actor: a restarted one has a new session.
+    """One process of an actor. A restarted actor has a new session.
+
+    Args:
+      number: a random number that the actor chose.
+      num_environments: the largest N of a push.
+      certificate: the name in the actor's certificate.
+      view: what is shown of the actor.
 
     Attributes:
-      number: random, from the actor.
-      num_environments: N at most, of one push.
-      certificate: the name in the certificate that it showed.
-      view: what is shown of it.
+      number, num_environments, certificate, view: as given.
       restarts: how many other processes had the name before.
       last_sequence: the number of the last push that was accepted, refused or stale; -1: none.
       last_refusal: why an unroll was last refused, without numbers; '': none was.
-      pushing: the push that is being put into the queue.
+      pushing: the push that is being put into the queue; None if there is none.
     """
 
     def __init__(
@@ -56,12 +59,12 @@ class Session:
         self.last_sequence = -1
         self.last_refusal = ""
         self.pushing: asyncio.Future[None] | None = None
-        self._attending = self._asking = 0  # open Attend calls, and who waits for the next one
+        self._attending = self._asking = 0  # open Attend calls; waits for the next one
         self._ask = asyncio.Event()
         self._answered = asyncio.Event()
 
     async def attend(self) -> None:
-        """Waits until the actor is to give a sign of life, which is the next call of this."""
+        """Waits until `is_alive` or `release` ends the call. A live actor then calls again."""
         self._attending += 1
         self._answered.set()
         try:
@@ -75,7 +78,7 @@ class Session:
         return self._attending > 0
 
     async def is_alive(self) -> bool:
-        """Asks the actor for a sign of life, and tells whether it came."""
+        """Ends the actor's Attend call, and returns whether the actor calls again in time."""
         if self._attending == self._asking == 0:
             return False
         self._answered.clear()
@@ -90,7 +93,7 @@ class Session:
         return True
 
     def release(self) -> None:
-        """Ends the Attend calls that wait now."""
+        """Ends the open Attend calls."""
         self._ask.set()
         self._ask = asyncio.Event()
 
@@ -99,9 +102,9 @@ class Sessions:
     """The actors of one learner. `views`, `num_present` and `update` are thread-safe.
 
     Args:
-      shown_s: an actor that keeps no call open and made none for this many seconds is hidden
-        (perhaps scaled down) and reappears when it reconnects.
-      most_names: how many names are remembered: an actor that was cut off for hours may repeat its
+      shown_s: an actor without an open call is hidden after this many seconds without a call. It
+        reappears when it reconnects.
+      most_names: how many names are remembered. An actor that was cut off for hours may repeat its
         last push.
       most_sessions: how many earlier sessions of a name are remembered.
     """
@@ -114,16 +117,16 @@ class Sessions:
         self._most_sessions = most_sessions
         self._lock = threading.Lock()  # of the table and the views in it
         self._current: collections.OrderedDict[str, Session] = collections.OrderedDict()
-        # {name: {number: session}} that were replaced; a push of theirs may still be on its way.
+        # {name: {number: session}} of replaced sessions, of which a push may still arrive.
         self._earlier: dict[str, dict[int, Session]] = {}
 
     async def admit(
         self, name: str, number: int, num_environments: int, host: str, certificate: str
     ) -> Session:
-        """Gives a name to a session, and returns that.
+        """Gives a name to a session, and returns the session.
 
         Raises:
-          HandshakeRefused: another actor, which is alive, has the name. Says both hosts.
+          HandshakeRefused: another live actor has the name. The message names both hosts.
         """
         while holder := self._current.get(name):
             if holder.number == number:
@@ -134,7 +137,7 @@ class Sessions:
                     f"{name}: this name is taken by an actor at {holder.view.host}, and this one is"
                     f" at {host}; give each actor its own --task"
                 )
-            if self._current.get(name) is holder:  # and not another one that came meanwhile
+            if self._current.get(name) is holder:  # else another process has taken the name
                 break
         view = ActorView(name, host, last_contact=time.monotonic())
         session = Session(number, num_environments, certificate, view)
@@ -143,25 +146,25 @@ class Sessions:
         return session
 
     def _replace(self, name: str, holder: Session | None, session: Session) -> Session:
-        """Returns `session`, or the one of its number that had the name earlier."""
+        """Returns `session`, or the earlier session with the same name and number."""
         earlier = self._earlier.setdefault(name, {})
         if holder is not None:
             earlier[holder.number] = holder
             holder.release()
             session.restarts = 1 + max(other.restarts for other in earlier.values())
-        session = earlier.pop(session.number, session)  # it remembers what was pushed
+        session = earlier.pop(session.number, session)  # the earlier one knows its pushes
         while len(earlier) > self._most_sessions:
             del earlier[next(iter(earlier))]
         with self._lock:
             self._current[name] = session
             self._current.move_to_end(name)
             while len(self._current) > self._most_names:
-                gone, _ = self._current.popitem(last=False)
-                self._earlier.pop(gone, None)
+                oldest, _ = self._current.popitem(last=False)
+                self._earlier.pop(oldest, None)
         return session
 
     def get(self, name: str, number: int) -> Session | None:
-        """Returns a session that calls now; None if it does not have this name."""
+        """Returns the session of a caller; None if it does not have this name now."""
         session = self._current.get(name)
         if session is None or session.number != number:
             return None
@@ -169,12 +172,12 @@ class Sessions:
         return session
 
     def update(self, session: Session, **fields: Any) -> None:
-        """Changes fields of an actor's view, and notes that it is there."""
+        """Changes fields of an actor's view, and notes its contact."""
         with self._lock:
             session.view = session.view._replace(last_contact=time.monotonic(), **fields)
 
     def num_present(self) -> int:
-        """Returns how many actors keep a call open now."""
+        """Returns the number of actors that keep a call open now."""
         with self._lock:
             return sum(session.is_present for session in self._current.values())
 
@@ -190,12 +193,12 @@ class Sessions:
             session.release()
 
     def views(self) -> list[ActorView]:
-        """Returns every actor that is here or called in the last `shown_s` seconds, by name."""
+        """Returns all actors that are present or called in the last `shown_s` seconds, by name."""
         now = time.monotonic()
         with self._lock:
             views = [
                 session.view._replace(
-                    # A push that waits for room in the queue is a contact that lasts.
+                    # A push that waits for room in the queue counts as contact.
                     last_contact=now if session.pushing else session.view.last_contact,
                     is_present=session.is_present,
                 )

@@ -1,4 +1,4 @@
-"""The learner's calls as gRPC sees them, with the reason for each number."""
+"""The learner's calls in gRPC, their deadlines and options, with the reason for each number."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _LEARNER = impala_pb2.DESCRIPTOR.services_by_name["Learner"]
 SERVICE: str = _LEARNER.full_name
 METHODS: tuple[str, ...] = tuple(method.name for method in _LEARNER.methods)
 
-DEADLINES_S = {  # but for Attend, which is open as long as the actor lives
+DEADLINES_S = {  # except for Attend, which stays open while the actor lives
     "Handshake": 10.0,
     # A push waits while the learner's queue is full. A minute is longer than a learner pauses in
     # normal operation (compiling its first update, writing a checkpoint).
     "PushUnroll": 60.0,
-    # A deep network's parameters are about 10 MB: seconds, even on a slow link that many share.
+    # A deep network has about 10 MB of parameters: seconds, even on a slow link that many share.
     "GetParameters": 30.0,
-    # An answer may wait for a minute, for a lost actor, and for the learner's first compilation.
+    # An answer may wait a minute for a lost actor, and for the learner's first compilation.
     "Infer": 150.0,
     # Converting the network takes seconds, or more while the learner compiles on a busy machine.
     "GetNetwork": 120.0,
@@ -32,13 +32,13 @@ DEADLINES_S = {  # but for Attend, which is open as long as the actor lives
 MAX_MESSAGE_BYTES = 256 * 2**20
 MAX_UNROLL_BYTES = 240 * 2**20  # the rest is for episodes
 MAX_PARAMETER_BYTES = 255 * 2**20  # the rest is for the lengths of many small tensors
-# All messages but unrolls and parameters: names, and the specs of a few dozen tensors.
+# For all messages except unrolls and parameters: names, and the specs of a few dozen tensors.
 MAX_HANDSHAKE_BYTES = 256 * 2**10
 
 _COMMON = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A machine that crashes closes no connection: ping after 20 s without data, also during a push
-    # that waits, and give up 15 s later.
+    # A crashed machine does not close its connections. So ping after 20 s without data, even during
+    # a push that waits, and give up 15 s later.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 15_000),
     ("grpc.http2.ping_timeout_ms", 15_000),  # without this, an answer may take a minute
@@ -48,13 +48,13 @@ _COMMON = [
 
 SERVER_OPTIONS = [
     *_COMMON,
-    ("grpc.so_reuseport", 0),  # a second learner on the port is an error; it must not share it
+    ("grpc.so_reuseport", 0),  # a second learner on the same port must fail, not share it
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # permits the actors' pings
     # An actor has one call of each kind open at most, and retries.
     ("grpc.max_concurrent_streams", 16),
-    # Who connects and shows no certificate is gone soon; gRPC's own limit is 2 minutes.
+    # Soon drop clients that connect without a certificate. gRPC's default is 2 minutes.
     ("grpc.server_handshake_timeout_ms", 10_000),
-    # Actors send nothing compressed: a small message might be unpacked to a huge one.
+    # Refuse compressed messages: a small one might unpack to a huge one.
     ("grpc.compression_enabled_algorithms_bitset", 1),
 ]
 
